@@ -1,0 +1,80 @@
+# All that a fresh machine needs is make and Python 3.11 or newer with venv and pip. The rest goes into .venv, from the
+# pinned and hashed lists in requirements/. Nothing is installed again until one of those lists changes.
+
+ifndef PYTHON
+PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+endif
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
+QUIET := $(if $(CI),--quiet --progress-bar off)
+CODE := src tests tools $(wildcard bench examples)
+
+# make run HOST=… PORT=… DATA=… EXTRAS="models mcp" ARGS="app.py --no-auth"
+HOST ?= 127.0.0.1
+PORT ?= 8000
+
+.PHONY: help run test check static format bench lock clean
+.DELETE_ON_ERROR:
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+run: $(INSTALLED)-run $(EXTRAS:%=$(INSTALLED)-%) $(INSTALLED)-dragoman ## serve the embedded model on 127.0.0.1:8000
+	@exec $(BIN)/dragoman serve --first-key --host $(HOST) --port $(PORT) $(if $(DATA),--data $(DATA)) $(ARGS)
+
+test: static ## format, lint, types and every test (ARGS="…" for pytest)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: static ## the same without the slow tests: under two minutes
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+static: $(INSTALLED)-test $(INSTALLED)-dragoman
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)-test ## write the code as `make check` wants it
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(INSTALLED)-test $(INSTALLED)-dragoman ## measure, and print the table of docs/performance.md
+	$(BIN)/python -m bench $(ARGS)
+
+lock: $(INSTALLED)-venv ## choose the versions in requirements/ anew (ARGS=--upgrade takes the newest)
+	$(BIN)/python tools/lock.py $(ARGS)
+
+clean: ## remove what make and the tools made; the server's data stays
+	rm -rf $(VENV) build dist src/*.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests tools $(wildcard bench examples) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- installing -------------------------------------------------------------------------------------------------------
+
+$(INSTALLED)-venv:
+	@test -n "$(PYTHON)" || { \
+		echo "Dragoman needs Python 3.11 or newer, and found: $$(python3 --version 2>&1 || echo none)." >&2; \
+		echo "Install one, or name it: make PYTHON=/path/to/python3.12 …" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Dragoman needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; exit 1; }
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { \
+		echo "Python's venv module did not work; Debian and Ubuntu have it in the package python3-venv." >&2; exit 1; }
+	@touch $@
+
+# One list after the other, also under `make -j`: two pips in one environment break it.
+$(INSTALLED)-%: requirements/%.txt | $(INSTALLED)-venv
+	@echo "installing requirements/$*.txt ($$(grep -c '^[a-z0-9]' $<) packages, checked against their hashes)"
+	@$(PIP) $(QUIET) --require-hashes -r $<
+	@touch $@
+
+# After the lists, because it is built with the setuptools that they pin.
+$(INSTALLED)-dragoman: pyproject.toml | $(INSTALLED)-venv
+	@echo "installing dragoman itself"
+	@$(PIP) --quiet --no-build-isolation --editable .
+	@touch $@
+
+.NOTPARALLEL:
