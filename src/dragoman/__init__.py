@@ -1,0 +1,36 @@
+"""Dragoman, an agent server: write an agent once, every application can talk to it.
+
+This is what agents are written with; the server is the command `dragoman`.
+"""
+
+from dragoman.agents.function import agent
+from dragoman.agents.mcp import McpServer
+from dragoman.agents.model import Agent
+from dragoman.agents.run import Plan, Run
+from dragoman.agents.tool import tool
+from dragoman.core.agent import AgentError, ToolContext, ToolFailed
+from dragoman.core.content import Data, File, Image, Text, Thinking
+from dragoman.core.events import PlanStep
+from dragoman.core.tools import Capabilities, SecretOption, SelectOption, TextOption
+
+__all__ = [
+    "Agent",
+    "AgentError",
+    "Capabilities",
+    "Data",
+    "File",
+    "Image",
+    "McpServer",
+    "Plan",
+    "PlanStep",
+    "Run",
+    "SecretOption",
+    "SelectOption",
+    "Text",
+    "TextOption",
+    "Thinking",
+    "ToolContext",
+    "ToolFailed",
+    "agent",
+    "tool",
+]

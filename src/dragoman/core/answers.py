@@ -1,0 +1,259 @@
+"""Answers to calls, and the texts that stand for a result when there is none. Pure.
+
+Source of the texts: rulings, 18; they are what the model reads, on every protocol.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+import msgspec
+
+from dragoman.core.content import Data, InputBlock, Json, JsonObject, Text, ToolMessage, is_too_deep, text_of
+from dragoman.core.events import CallOutcome, CallSettled
+from dragoman.core.ids import MessageId
+from dragoman.core.inputs import Choice
+from dragoman.core.refusals import InvalidAnswer
+from dragoman.core.session import OpenCall
+
+INTERRUPTED = "Tool call interrupted: the server restarted"
+STOPPED = "Tool call cancelled: the run was stopped"
+RAW_LIMIT = 4 * 1024 * 1024
+"""Bytes of a tool's own return value that are kept beside its text."""
+RESULT_LIMIT = 1024 * 1024
+"""Characters of a tool's text result; what is longer is cut, with a mark that says so."""
+BLOCK_LIMIT = 1000
+"""Blocks of a tool's result."""
+REDACTED = "***"
+MEDIA_LIMIT = 16 * 1024 * 1024
+"""Bytes of a picture, a file or an object in a tool's result; a mark stands in the place of a larger one."""
+
+
+def denial(reason: str | None) -> str:
+    """The result of a call that the user forbade."""
+    return f"Tool call denied: {reason}" if reason else "Tool call denied"
+
+
+def not_found(name: str) -> str:
+    """The result of a call of a tool that is not there, or not on."""
+    return f"Tool not found: {name}"
+
+
+def failure(message: str) -> str:
+    """The result of a tool that raised."""
+    return f"Tool execution failed: {message}"
+
+
+def settled(
+    call: OpenCall,
+    outcome: CallOutcome,
+    content: str | tuple[InputBlock, ...],
+    new_id: Callable[[], str],
+    *,
+    raw: Json | msgspec.UnsetType = msgspec.UNSET,
+    by_client: bool = False,
+) -> CallSettled:
+    """The event that gives a call its result."""
+    result = ToolMessage(
+        id=MessageId(new_id()),
+        call_id=call.call.call_id,
+        name=call.call.name,
+        content=content,
+        loop=call.loop,
+        is_error=outcome != "done",
+        raw=raw,
+    )
+    return CallSettled(outcome=outcome, result=result, by_client=by_client)
+
+
+def result_content(value: Json) -> str | tuple[InputBlock, ...]:
+    """What the model reads of a tool's return value: a string as it is, blocks as blocks, all else compact JSON.
+
+    `_meta` is for applications and is removed. A text over `RESULT_LIMIT` is cut, a block over `MEDIA_LIMIT` left out.
+
+    Raises:
+        TypeError: the value is no JSON.
+    """
+    if isinstance(value, dict) and "_meta" in value:
+        value = {key: each for key, each in value.items() if key != "_meta"}
+    if isinstance(value, (list, tuple)) and value and all(isinstance(each, InputBlock) for each in value):
+        return tuple(_bounded(value))
+    return _cut(whole(value) if isinstance(value, str) else compact(value), RESULT_LIMIT)
+
+
+def _bounded(blocks: Sequence[InputBlock]) -> Iterator[InputBlock]:
+    """Blocks that can be stored and sent, all together too. Raises UnicodeEncodeError when one cannot be sent."""
+    chars, size = 0, 0
+    for place, block in enumerate(blocks):
+        if chars > RESULT_LIMIT or place == BLOCK_LIMIT:
+            yield Text(f"[cut: {len(blocks) - place} more blocks]")
+            return
+        if isinstance(block, Text):
+            text = whole(block.text)
+            yield Text(_cut(text, RESULT_LIMIT - chars))
+            chars += len(text)
+            continue
+        own = len(msgspec.json.encode(block))
+        if size + own > MEDIA_LIMIT or (isinstance(block, Data) and is_too_deep(block.data)):
+            yield Text(f"[cut: {type(block).__name__.lower()} of {own} bytes]")
+            continue
+        size += own
+        yield block
+
+
+def _cut(text: str, limit: int) -> str:
+    if len(text) > limit:
+        return f"{text[:limit]} [cut: {len(text) - limit} more characters]"
+    return text
+
+
+def without(content: str | tuple[InputBlock, ...], secrets: Collection[str]) -> str | tuple[InputBlock, ...]:
+    """The content with asterisks in place of secrets: a tool knows them, and neither model nor client may."""
+    if isinstance(content, str):
+        return _redacted(content, secrets)
+    return tuple(Text(_redacted(block.text, secrets)) if isinstance(block, Text) else block for block in content)
+
+
+def _redacted(text: str, secrets: Collection[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, REDACTED)
+    return text
+
+
+def compact(value: Json) -> str:
+    """Compact JSON. Raises TypeError when the value is none."""
+    return msgspec.json.encode(value).decode()
+
+
+def whole(text: str) -> str:
+    """The text with every lone surrogate, which cannot be sent, replaced by a question mark."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def plain(value: Json) -> Json:
+    """The value as JSON reads it back; UNSET when it is too long or too deep. Raises TypeError when it is no JSON."""
+    encoded = msgspec.json.encode(value)
+    if len(encoded) > RAW_LIMIT or is_too_deep(value):
+        return msgspec.UNSET
+    return msgspec.json.decode(encoded)
+
+
+class Choosable(msgspec.Struct, frozen=True):
+    """One choice of a question."""
+
+    label: str
+
+
+class Question(msgspec.Struct, frozen=True, rename="camel"):
+    """One question with its choices."""
+
+    question: str
+    options: tuple[Choosable, ...] = ()
+    multi_select: bool = False
+
+
+class Questions(msgspec.Struct, frozen=True):
+    """The arguments of the built-in question tool, as far as answers depend on them."""
+
+    questions: tuple[Question, ...]
+
+
+def questions_of(arguments: JsonObject) -> Questions:
+    """Read the questions of a call. What cannot be read counts as one question that takes an answer in words."""
+    try:
+        return msgspec.convert(arguments, Questions)
+    except msgspec.ValidationError:
+        return Questions(questions=(Question(question=""),))
+
+
+def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice:
+    """Read an answer from a protocol that has only texts: `{"selections", "custom"}` as JSON, or words of one's own.
+
+    Selections are indices or labels: by question (`{"0": [1]}`), or for the only question as a plain list. Own words
+    are by question too, or one text for all that is not selected.
+
+    Raises:
+        InvalidAnswer: it selects what is not there.
+    """
+    text = text_of(content)
+    questions = {str(place): each for place, each in enumerate(questions_of(call.call.input).questions)}
+    try:
+        value = msgspec.json.decode(text) if text.lstrip().startswith("{") else None
+    except (ValueError, RecursionError):
+        value = None  # no JSON, or with half a character in it: the text itself is the answer
+    if not isinstance(value, dict) or not value.keys() & {"selections", "custom"}:
+        return Choice(call_id=call.call.call_id, custom=dict.fromkeys(questions, text))
+    selections = _by_question(value.get("selections"), list)
+    selected = {
+        place: [_option(questions[place], each) for each in chosen]
+        for place, chosen in selections.items()
+        if place in questions
+    }
+    custom = value.get("custom")
+    if isinstance(custom, str):
+        custom = {place: custom for place in questions if not selected.get(place)}
+    return Choice(call_id=call.call.call_id, selections=selected, custom=_by_question(custom, str))
+
+
+def _by_question(value: Json, kind: type) -> dict[str, Json]:
+    """Answers by question; a plain one is that of the first question."""
+    if value is None:
+        return {}
+    by_question = value if isinstance(value, dict) else {"0": value}
+    if any(not isinstance(each, kind) for each in by_question.values()):
+        raise InvalidAnswer('an answer is {"selections": {"0": [1]}, "custom": {"1": "own words"}}')
+    return by_question
+
+
+def _option(question: Question, chosen: Json) -> int:
+    """The index of an option, given as index or as label."""
+    if isinstance(chosen, int) and not isinstance(chosen, bool):
+        return chosen
+    labels = [option.label for option in question.options]
+    if chosen not in labels:
+        raise InvalidAnswer(f"{repr(chosen)[:80]} is none of the options {', '.join(labels)}")
+    return labels.index(chosen)
+
+
+def settle_choice(
+    call: OpenCall,
+    choice: Choice,
+    new_id: Callable[[], str],
+    *,
+    content: str | tuple[InputBlock, ...] | None = None,
+) -> CallSettled:
+    """Settle a question with the user's answer.
+
+    Args:
+        content: the words in which the application gave the answer, where it holds them as the result itself.
+
+    Raises:
+        InvalidAnswer: a question without an answer, an index out of range, several choices where one is asked for.
+    """
+    answers = []
+    for place, question in enumerate(questions_of(call.call.input).questions):
+        chosen = choice.selections.get(str(place), [])
+        custom = choice.custom.get(str(place)) or None
+        if not chosen and custom is None:
+            raise InvalidAnswer(f"question {place} has no answer")
+        if any(not 0 <= index < len(question.options) for index in chosen):
+            raise InvalidAnswer(f"question {place} has {len(question.options)} options, got {str(chosen)[:80]}")
+        if len(chosen) > 1 and not question.multi_select:
+            raise InvalidAnswer(f"question {place} takes one option, got {len(chosen)}")
+        labels = [question.options[index].label for index in chosen]
+        answers.append({"question": question.question, "labels": labels, "custom": custom})
+    raw = {"answers": answers}
+    if content is None:
+        return settled(call, "done", compact(raw), new_id, raw=raw)
+    return settled(call, "done", content, new_id, raw=raw, by_client=True)
+
+
+def answer_text(result: ToolMessage) -> str:
+    """The user's answer in words: the labels or the own text of each question, joined by a comma."""
+    if isinstance(result.raw, dict):
+        answers = result.raw.get("answers", [])
+        words = [word for answer in answers for word in (*answer["labels"], answer["custom"]) if word]
+        return ", ".join(words)
+    return text_of(result.content)

@@ -1,0 +1,294 @@
+"""The facts of a session's log. Each is durable before anyone sees it; all else is folded from them.
+
+An event has no position and no time of its own: the log's row holds them (`Logged`). Payloads are JSON, written once
+and stored as written; fields may be added with a default, never renamed (old logs are read for ever).
+"""
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from dragoman.core.content import (
+    Block,
+    Call,
+    Json,
+    JsonObject,
+    Message,
+    MessageStatus,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
+from dragoman.core.tools import ToolGrant, ToolSpec
+
+StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal", "max_steps", "cancelled", "error", "interrupted"]
+"""Why a run ended (rulings, 24). `tool_use`: the application has to act; `interrupted`: a crash cut it."""
+
+CallKind = Literal["client", "permission", "question", "inline", "fork", "missing"]
+"""Who has to do what about a call: the client runs it, the user allows it, the user answers it, the server runs it at
+once, a sub-agent is it, there is no such tool."""
+
+CallOutcome = Literal["done", "failed", "denied", "cancelled", "interrupted"]
+
+Door = str
+"""The protocol through which something came: `aap`, `ag-ui`, `runs`, `agentscope`, `blade`."""
+
+
+class Sealed(msgspec.Struct, frozen=True, tag="sealed"):
+    """A secret value, encrypted. `length` is that of the plain text, in characters."""
+
+    ciphertext: str
+    length: int
+
+
+OptionValue = str | Sealed
+
+
+class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a session's owner has set.
+
+    `tools` is `all` (approval as each tool declares) or the tools turned on; as long as it is unset, none is on.
+    """
+
+    tools: Literal["all"] | tuple[ToolGrant, ...] | None = None
+    options: dict[str, OptionValue] = {}
+    client_tools: tuple[ToolSpec, ...] = ()
+    title: str | None = None
+    labels: dict[str, str] = {}
+
+
+class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What of the settings changes. Options are merged by key, everything else replaces."""
+
+    tools: Literal["all"] | tuple[ToolGrant, ...] | None = None
+    options: dict[str, OptionValue] = {}
+    client_tools: tuple[ToolSpec, ...] | None = None
+    title: str | None = None
+    labels: dict[str, str] | None = None
+
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return self == SettingsChange()
+
+
+class Cut(msgspec.Struct, frozen=True, array_like=True):
+    """Consecutive pieces of a block: the first stands `first` places after event `after`, each has so many characters.
+
+    Kept with the closed block, so that every stream can be sent again in exactly the pieces in which it went out live.
+    """
+
+    after: int
+    first: int
+    lengths: list[int]
+
+
+class SessionCreated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="session_created"):
+    """The first event of every session."""
+
+    agent: str
+    settings: SessionSettings
+    door: Door
+
+
+class SettingsChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="settings_changed"):
+    """The owner changed settings; they hold from here on."""
+
+    change: SettingsChange
+
+
+class MessageAdded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="message_added"):
+    """A message that came whole: of the user, or a seed of any role."""
+
+    message: Message
+
+
+class RunQueued(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_queued"):
+    """A run waits for its turn. Its messages enter the history when it starts."""
+
+    run_id: RunId
+    door: Door
+    inputs: tuple[UserMessage, ...] = ()
+    client_run_id: str | None = None
+    props: JsonObject = {}
+
+
+class RunStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
+    """The agent is at work. `inputs` are user messages that enter the history as `MessageAdded` of their own later.
+
+    `props` are what the door noted about the run, such as the stream mode that was asked for.
+    """
+
+    run_id: RunId
+    door: Door
+    inputs: tuple[UserMessage, ...] = ()
+    client_run_id: str | None = None
+    props: JsonObject = {}
+
+
+class RunResumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
+    """Another process went on with the run after the one before had died. `attempt` counts from 2."""
+
+    run_id: RunId
+    attempt: int
+
+
+class RunStopped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_stopped"):
+    """The run is over; the session takes new input. `code` and `message` are for clients: no internals."""
+
+    run_id: RunId
+    reason: StopReason
+    code: str | None = None
+    message: str | None = None
+    usage: Usage = Usage()
+
+
+class MessageOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="message_opened"):
+    """A model step begins."""
+
+    message_id: MessageId
+    loop: LoopId = ROOT
+
+
+class BlockClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="block_closed"):
+    """A block of the open message is complete. `cuts` tell the pieces of a text or thinking block."""
+
+    message_id: MessageId
+    index: int
+    block: Block
+    loop: LoopId = ROOT
+    cuts: list[Cut] = []
+
+
+class CallOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_opened"):
+    """The model asked for a tool: the call is a block of the open message, and open until it is settled."""
+
+    message_id: MessageId
+    index: int
+    call: Call
+    kind: CallKind
+    loop: LoopId = ROOT
+    server: str | None = None
+
+
+class MessageClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="message_closed"):
+    """A model step ended. All its calls are in the log by now."""
+
+    message_id: MessageId
+    status: MessageStatus = "completed"
+    loop: LoopId = ROOT
+    model: str | None = None
+    usage: Usage | None = None
+
+
+class CallStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_started"):
+    """The server is about to run the tool. From here on it may have had effects."""
+
+    call_id: CallId
+
+
+class CallParked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_parked"):
+    """A call that a crash cut off waits for the user to say whether it shall run again."""
+
+    call_id: CallId
+
+
+class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="answer_given"):
+    """The application decided about a call that waited. Kept as the record of who allowed what."""
+
+    call_id: CallId
+    granted: bool
+    by: str
+    reason: str | None = None
+
+
+class CallSettled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_settled"):
+    """A call has its result, for good. `by_client`: the application gave it, and needs no telling."""
+
+    outcome: CallOutcome
+    result: ToolMessage
+    by_client: bool = False
+
+
+class CompactionMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="compaction_made"):
+    """Older messages were summed up: the model sees `summary` in place of everything up to event `up_to`."""
+
+    summary: str
+    up_to: int
+    archived: int
+    tokens_before: int
+    tokens_after: int
+    trigger: Literal["auto", "manual", "forced_retry"] = "auto"
+
+
+class PlanStep(msgspec.Struct, frozen=True):
+    """A step of a plan."""
+
+    title: str
+    status: Literal["pending", "in_progress", "done", "skipped"]
+
+
+class PlanShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="plan_shown"):
+    """The agent made or changed its plan."""
+
+    status: Literal["draft", "approved", "in_progress", "done"]
+    steps: tuple[PlanStep, ...]
+    loop: LoopId = ROOT
+
+
+class CardShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="card_shown"):
+    """The agent gave its answer a user interface: the renderer tree of UI schema 2.0, as the agent wrote it."""
+
+    card: Json
+    loop: LoopId = ROOT
+
+
+Event = (
+    SessionCreated
+    | SettingsChanged
+    | MessageAdded
+    | RunQueued
+    | RunStarted
+    | RunResumed
+    | RunStopped
+    | MessageOpened
+    | BlockClosed
+    | CallOpened
+    | MessageClosed
+    | CallStarted
+    | CallParked
+    | AnswerGiven
+    | CallSettled
+    | CompactionMade
+    | PlanShown
+    | CardShown
+)
+
+
+class Logged(msgspec.Struct, frozen=True):
+    """An event at its place in the log. `seq` counts the session's events from 1 without gaps."""
+
+    seq: int
+    at: datetime
+    run_id: RunId | None
+    event: Event
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def type_of(event: Event) -> str:
+    """The name of an event's kind, as the log's column holds it."""
+    return str(event.__struct_config__.tag)
+
+
+def encode(event: Event) -> bytes:
+    """Write an event as JSON; `decode` reads it back. Raises UnicodeEncodeError on a lone surrogate."""
+    return _ENCODER.encode(event)
+
+
+def decode(payload: bytes | str) -> Event:
+    """Read an event back. Raises `msgspec.ValidationError` on a kind that this version does not know."""
+    return _DECODER.decode(payload)

@@ -1,0 +1,71 @@
+"""Messages out of events. Pure."""
+
+from collections.abc import Iterable
+
+from dragoman.core.content import AssistantMessage, Block, Message
+from dragoman.core.events import (
+    BlockClosed,
+    CallOpened,
+    CallSettled,
+    Logged,
+    MessageAdded,
+    MessageClosed,
+    MessageOpened,
+)
+from dragoman.core.ids import ROOT, LoopId
+
+
+class Assembler:
+    """Puts messages together, event by event. A message is there once it is complete: at its close."""
+
+    def __init__(self) -> None:
+        self._open: dict[LoopId, list[Block]] = {}
+
+    def feed(self, logged: Logged) -> Message | None:
+        """Take the next event; give the message that it completes, if it completes one."""
+        event = logged.event
+        match event:
+            case MessageAdded(message=message):
+                return message
+            case MessageOpened(loop=loop):
+                self._open[loop] = []
+            case BlockClosed(loop=loop, block=block):
+                if loop in self._open:
+                    self._open[loop].append(block)
+            case CallOpened(loop=loop, call=call):
+                if loop in self._open:
+                    self._open[loop].append(call)
+            case MessageClosed(loop=loop):
+                blocks = self._open.pop(loop, None)
+                if blocks is None:  # the page begins in the middle of this message
+                    return None
+                return AssistantMessage(
+                    id=event.message_id,
+                    content=tuple(blocks),
+                    loop=loop,
+                    status=event.status,
+                    model=event.model,
+                    usage=event.usage,
+                )
+            case CallSettled(result=result):
+                return result
+        return None
+
+
+def messages_of(events: Iterable[Logged], loop: LoopId | None = ROOT) -> list[Message]:
+    """The complete messages of a loop (of all loops: None), in the order in which they were completed.
+
+    An assistant message without any block, as a step cut off before its first word leaves it, is left out.
+    """
+    assembler = Assembler()
+    found: list[Message] = []
+    for logged in events:
+        message = assembler.feed(logged)
+        if message is not None and (loop is None or message.loop == loop) and not is_empty(message):
+            found.append(message)
+    return found
+
+
+def is_empty(message: Message) -> bool:
+    """Whether a message holds nothing at all."""
+    return isinstance(message, AssistantMessage) and not message.content

@@ -1,0 +1,49 @@
+"""The identifiers of the domain, made and parsed in one place.
+
+Every id of ours is a UUID of version 7 (RFC 9562): it sorts by the time it was made, and 74 of its bits are random.
+Pure: the time and the randomness are passed in.
+"""
+
+import re
+from typing import NewType
+
+SessionId = NewType("SessionId", str)
+RunId = NewType("RunId", str)
+MessageId = NewType("MessageId", str)
+CallId = NewType("CallId", str)
+LoopId = NewType("LoopId", str)
+UserId = NewType("UserId", str)
+KeyId = NewType("KeyId", str)
+
+ROOT = LoopId("root")
+"""The loop of the session's own agent; every other loop is a sub-agent's."""
+
+_LOW_62 = (1 << 62) - 1
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+def uuid7(unix_ms: int, tail: int) -> str:
+    """Write a UUID of version 7 in its canonical form, lower case with dashes.
+
+    Args:
+        unix_ms: milliseconds since 1970, less than 2**48.
+        tail: the other 74 bits; of two ids of one millisecond, the one with the greater tail sorts later.
+    """
+    digits = f"{unix_ms:012x}7{tail >> 62:03x}{1 << 63 | tail & _LOW_62:016x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def parse_session_id(text: str) -> SessionId | None:
+    """Read a session's id as clients write it: 8-4-4-4-12 hexadecimal digits in any case.
+
+    Anything else (braces, `urn:uuid:`, no dashes, the nil UUID) is no id but at most a name, and gives None.
+    Source: rulings on identity, 1.
+    """
+    if _UUID.fullmatch(text) is None or text.strip("0-") == "":
+        return None
+    return SessionId(text.lower())
+
+
+def fork_loop(call_id: CallId) -> LoopId:
+    """The loop of the sub-agent that a call started."""
+    return LoopId(f"fork:{call_id}")

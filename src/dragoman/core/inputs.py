@@ -1,0 +1,76 @@
+"""What applications send into a session, in the core's words.
+
+Pure values, already decoded and within their door's limits.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from dragoman.core.content import InputBlock, JsonObject, Message
+from dragoman.core.events import Door, SettingsChange
+from dragoman.core.ids import CallId
+from dragoman.core.tools import ToolGrant, ToolSpec
+
+
+class UserInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A user's message, before it has an id of ours."""
+
+    content: str | tuple[InputBlock, ...]
+    client_id: str | None = None
+    name: str | None = None
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The application's result for a call: for a client tool, for a question, or in place of a server tool."""
+
+    call_id: CallId
+    content: str | tuple[InputBlock, ...]
+    is_error: bool = False
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The user allows or forbids a call."""
+
+    call_id: CallId
+    granted: bool
+    reason: str | None = None
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """The user's answer to a question: by question index, the indices of the chosen options or a text of its own."""
+
+    call_id: CallId
+    selections: dict[str, list[int]] = {}
+    custom: dict[str, str] = {}
+
+
+Answer = Result | Decision | Choice
+
+
+class Submit(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to go on with a session: answers first, then messages.
+
+    Args:
+        complete: refuse unless every waiting call is answered or a message comes (the rule of AAP's door).
+        props: what the door notes about the run; kept in the log.
+    """
+
+    door: Door
+    messages: tuple[UserInput, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    change: SettingsChange = SettingsChange()
+    client_run_id: str | None = None
+    complete: bool = False
+    props: JsonObject = {}
+
+
+class Create(msgspec.Struct, frozen=True, kw_only=True):
+    """A new session. Seeds carry the client's own call ids; their message ids are ours."""
+
+    door: Door
+    agent: str
+    tools: Literal["all"] | tuple[ToolGrant, ...] | None = None
+    options: dict[str, str] = {}
+    client_tools: tuple[ToolSpec, ...] = ()
+    seeds: tuple[Message, ...] = ()

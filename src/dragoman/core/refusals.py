@@ -1,0 +1,188 @@
+"""How the core says no: one small family of exceptions, each with its facts. No status codes, no wire text.
+
+Each protocol has one table from these to its answers, complete by test. What is not here is either a peer's fault
+(`Unavailable`) or a bug.
+"""
+
+from collections.abc import Iterator
+
+from dragoman.core.ids import CallId
+
+
+class Refused(Exception):
+    """A request that cannot be served as it is. It changed nothing."""
+
+
+class NotFound(Refused):
+    """What was named is not there, or is not the caller's: the two are never told apart."""
+
+
+class SessionNotFound(NotFound):
+    """There is no such session for this caller."""
+
+
+class AgentNotFound(NotFound):
+    """No agent of that name is served."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no agent named {name!r} is served here")
+        self.name = name
+
+
+class RunNotFound(NotFound):
+    """There is no such run for this caller."""
+
+
+class Invalid(Refused):
+    """The request itself is wrong, whatever the state of the session.
+
+    Attributes:
+        path: the field at fault, as a JSON path without the leading `$.`; empty when it is none.
+    """
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class AgentFixed(Invalid):
+    """A session's agent cannot change."""
+
+
+class UnknownTool(Invalid):
+    """A tool was named that the agent does not expose."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the agent exposes no tool named {name!r}")
+        self.name = name
+
+
+class UnknownOption(Invalid):
+    """An option was set that the agent does not declare."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the agent has no option named {name!r}")
+        self.name = name
+
+
+class InvalidOptionValue(Invalid):
+    """An option's value is not one of those it takes."""
+
+    def __init__(self, name: str, message: str, *, allowed: tuple[str, ...] | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.allowed = allowed
+
+
+class DuplicateToolName(Invalid):
+    """Two tools in force would have one name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is more than one tool named {name!r}")
+        self.name = name
+
+
+class ClientToolsUnsupported(Invalid):
+    """The agent takes no tools of the application's."""
+
+
+class ImageUnsupported(Invalid):
+    """The agent takes no such image."""
+
+
+class UnknownCall(Invalid):
+    """An answer names a call that this session never made."""
+
+    def __init__(self, call_id: CallId) -> None:
+        super().__init__(f"this session has no tool call {call_id!r}")
+        self.call_id = call_id
+
+
+class CallResolved(Invalid):
+    """An answer names a call that already has its result."""
+
+    def __init__(self, call_id: CallId) -> None:
+        super().__init__(f"tool call {call_id!r} already has its result")
+        self.call_id = call_id
+
+
+class ResultsMissing(Invalid):
+    """Some open calls are left without an answer."""
+
+    def __init__(self, missing: tuple[CallId, ...]) -> None:
+        calls = "1 tool call still needs" if len(missing) == 1 else f"{len(missing)} tool calls still need"
+        super().__init__(f"{calls} an answer")
+        self.missing = missing
+
+
+class InvalidAnswer(Invalid):
+    """An answer does not fit the call that it names."""
+
+
+class InvalidSeed(Invalid):
+    """The history that a client opens a session with does not hold together."""
+
+
+class LimitExceeded(Invalid):
+    """Something is larger, longer or more than the limit allows."""
+
+    def __init__(self, what: str, limit: int, *, path: str = "") -> None:
+        super().__init__(f"{what} exceeds the limit of {limit}", path=path)
+        self.limit = limit
+
+
+class InvalidCursor(Invalid):
+    """A position that this server never gave out, or that lies in the future."""
+
+
+class Conflict(Refused):
+    """The request is right, but not now."""
+
+
+class SessionBusy(Conflict):
+    """A run of this session is active or queued."""
+
+
+class KeyReused(Conflict):
+    """An idempotency key came again with another request."""
+
+
+class Unauthenticated(Refused):
+    """The caller has not proved who it is."""
+
+
+class Forbidden(Refused):
+    """The caller may not do this."""
+
+
+class Exhausted(Refused):
+    """The caller has used up its share for now.
+
+    Attributes:
+        retry_after_s: seconds after which a new try makes sense.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(Refused):
+    """The server cannot take this now, through no fault of the caller's: it stops, or its store does not write."""
+
+    retry_after_s = 1
+
+
+class StoreUnavailable(Unavailable):
+    """The store does not write or read now: its disk is full, or gone."""
+
+
+class ShuttingDown(Unavailable):
+    """The server is stopping and takes no new work."""
+
+
+def all_refusals(base: type[Refused] = Refused) -> Iterator[type[Refused]]:
+    """Every kind of refusal, for the tests that hold the protocols' tables complete."""
+    yield base
+    for kind in base.__subclasses__():
+        yield from all_refusals(kind)

@@ -1,0 +1,317 @@
+"""A session as the fold of its log. Pure: `state = fold(events)`; what may happen next is decided in `admission`.
+
+                 submit                    stopped, nothing open
+      idle ───────────────► running ───────────────────────────► idle
+       ▲                     ▲   │ stopped with calls that wait
+       │   cancelled         │   ▼
+       └─────────────────── waiting   (the last answer, or a new message, starts a run)
+
+The state holds what is needed to go on, never the messages: a session with a long past costs no more than a new one.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Literal, assert_never
+
+import msgspec
+
+from dragoman.core.content import Call, JsonObject, Usage, UserMessage
+from dragoman.core.events import (
+    AnswerGiven,
+    BlockClosed,
+    CallKind,
+    CallOpened,
+    CallParked,
+    CallSettled,
+    CallStarted,
+    CardShown,
+    CompactionMade,
+    Door,
+    Logged,
+    MessageAdded,
+    MessageClosed,
+    MessageOpened,
+    PlanShown,
+    RunQueued,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+    SessionCreated,
+    SessionSettings,
+    SettingsChange,
+    SettingsChanged,
+    StopReason,
+)
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId
+
+Status = Literal["idle", "running", "waiting"]
+
+
+class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A call without its result. `granted` is the user's decision once there is one."""
+
+    call: Call
+    kind: CallKind
+    message_id: MessageId
+    loop: LoopId = ROOT
+    server: str | None = None
+    started: bool = False
+    parked: bool = False
+    granted: bool | None = None
+    reason: str | None = None
+    answered_seq: int = 0
+
+    def waits(self) -> bool:
+        """Whether the application has to do something about it."""
+        return self.parked or (self.kind in ("client", "permission", "question") and self.granted is None)
+
+
+class OpenMessage(msgspec.Struct, kw_only=True):
+    """A model step that is under way. `blocks` counts the closed ones."""
+
+    message_id: MessageId
+    blocks: int = 0
+
+
+class QueuedRun(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A run that waits for the one before it."""
+
+    run_id: RunId
+    door: Door
+    inputs: tuple[UserMessage, ...] = ()
+    client_run_id: str | None = None
+    props: JsonObject = {}
+
+
+class ActiveRun(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The run that has the session. `held` are messages that enter the history when its open calls are settled."""
+
+    run_id: RunId
+    door: Door
+    started_seq: int
+    attempt: int = 1
+    held: tuple[UserMessage, ...] = ()
+    client_run_id: str | None = None
+    props: JsonObject = {}
+    usage: Usage = Usage()
+
+
+class Compacted(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest compaction: `summary` stands for all messages up to event `up_to`."""
+
+    seq: int
+    summary: str
+    up_to: int
+
+
+class SessionState(msgspec.Struct, kw_only=True):
+    """Where a session stands after event `seq`. Changed in place by `apply` alone."""
+
+    session_id: SessionId
+    owner: UserId
+    agent: str
+    created_at: datetime
+    updated_at: datetime
+    settings: SessionSettings
+    seq: int = 0
+    run: ActiveRun | None = None
+    queue: list[QueuedRun] = []
+    calls: dict[CallId, OpenCall] = {}
+    open_messages: dict[LoopId, OpenMessage] = {}
+    last_run: RunId | None = None
+    last_run_seq: int = 0
+    last_stop: StopReason | None = None
+    usage: Usage = Usage()
+    compacted: Compacted | None = None
+
+    def status(self) -> Status:
+        """What a client may do next."""
+        if self.run is not None or self.queue:
+            return "running"
+        return "waiting" if any(call.waits() for call in self.calls.values()) else "idle"
+
+    def waiting(self) -> Iterator[OpenCall]:
+        """The calls that the application has to act on, in the order in which they were made."""
+        return (call for call in self.calls.values() if call.waits())
+
+    def in_loop(self, loop: LoopId) -> list[OpenCall]:
+        """The open calls of a loop, in order."""
+        return [call for call in self.calls.values() if call.loop == loop]
+
+    def parent(self, loop: LoopId) -> OpenCall | None:
+        """The open call whose sub-agent runs in that loop."""
+        return self.calls.get(CallId(loop.removeprefix("fork:"))) if loop != ROOT else None
+
+    def root_call(self, call: OpenCall) -> OpenCall:
+        """The call of the root loop below which that call waits, or the call itself."""
+        while (parent := self.parent(call.loop)) is not None:
+            call = parent
+        return call
+
+    def pending(self) -> list[OpenCall]:
+        """The calls of the root loop that wait, or below which a call of a sub-agent waits."""
+        found = {root.call.call_id: root for root in map(self.root_call, self.waiting())}
+        return list(found.values())
+
+    def answerable(self) -> dict[CallId, OpenCall]:
+        """The waiting call that an answer to an id is meant for: the call of that id, or the first that waits below."""
+        found: dict[CallId, OpenCall] = {}
+        for call in self.waiting():
+            above: OpenCall | None = call
+            while above is not None:
+                found.setdefault(above.call.call_id, call)
+                above = self.parent(above.loop)
+        return found
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """A session at rest, as it is stored: `thaw` makes the state of it again.
+
+    The settings stand apart, and are None where they are as they were: they can be large, and change seldom.
+    """
+
+    seq: int
+    created_at: datetime
+    updated_at: datetime
+    state: bytes
+    settings: bytes | None
+
+
+_ENCODER = msgspec.json.Encoder()
+_STATE = msgspec.json.Decoder(SessionState)
+_SETTINGS = msgspec.json.Decoder(SessionSettings)
+
+
+def freeze(state: SessionState, *, with_settings: bool) -> Head:
+    """Write a state down, so that it may change meanwhile."""
+    return Head(
+        seq=state.seq,
+        created_at=state.created_at,
+        updated_at=state.updated_at,
+        state=_ENCODER.encode(msgspec.structs.replace(state, settings=SessionSettings())),
+        settings=_ENCODER.encode(state.settings) if with_settings else None,
+    )
+
+
+def thaw(state: bytes | str, settings: bytes | str) -> SessionState:
+    """The inverse of `freeze`."""
+    thawed = _STATE.decode(state)
+    thawed.settings = _SETTINGS.decode(settings)
+    return thawed
+
+
+def changed(settings: SessionSettings, change: SettingsChange) -> SessionSettings:
+    """The settings after a change."""
+    return SessionSettings(
+        tools=settings.tools if change.tools is None else change.tools,
+        options={**settings.options, **change.options} if change.options else settings.options,
+        client_tools=settings.client_tools if change.client_tools is None else change.client_tools,
+        title=settings.title if change.title is None else change.title,
+        labels=settings.labels if change.labels is None else change.labels,
+    )
+
+
+def begin(session_id: SessionId, owner: UserId, logged: Logged) -> SessionState:
+    """The state after a session's first event."""
+    created = logged.event
+    if not isinstance(created, SessionCreated):
+        raise ValueError(f"the first event of a session is its creation, got {created!r} (session {session_id})")
+    return SessionState(
+        session_id=session_id,
+        owner=owner,
+        agent=created.agent,
+        created_at=logged.at,
+        updated_at=logged.at,
+        settings=created.settings,
+        seq=logged.seq,
+    )
+
+
+def fold(state: SessionState, events: Iterable[Logged]) -> SessionState:
+    """Apply the events in order."""
+    for logged in events:
+        apply(state, logged)
+    return state
+
+
+def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one case for each kind of event
+    """Move the state by one event.
+
+    Raises:
+        ValueError: there is a gap; the log is not this session's.
+        KeyError: the event is about a call or a message that is not open.
+    """
+    if logged.seq != state.seq + 1:
+        raise ValueError(f"event {state.seq + 1} expected, got {logged.seq} (session {state.session_id})")
+    match logged.event:
+        case SettingsChanged(change=change):
+            state.settings = changed(state.settings, change)
+        case MessageAdded(message=message):
+            if state.run is not None and state.run.held:
+                state.run.held = tuple(held for held in state.run.held if held.id != message.id)
+        case RunQueued() as run:
+            state.queue.append(
+                QueuedRun(
+                    run_id=run.run_id,
+                    door=run.door,
+                    inputs=run.inputs,
+                    client_run_id=run.client_run_id,
+                    props=run.props,
+                )
+            )
+        case RunStarted() as run:
+            state.queue = [queued for queued in state.queue if queued.run_id != run.run_id]
+            state.run = ActiveRun(
+                run_id=run.run_id,
+                door=run.door,
+                started_seq=logged.seq,
+                held=run.inputs,
+                client_run_id=run.client_run_id,
+                props=run.props,
+            )
+            state.last_run, state.last_run_seq = run.run_id, logged.seq
+        case RunResumed(attempt=attempt):
+            if state.run is not None:
+                state.run.attempt = attempt
+        case RunStopped() as stop:
+            state.queue = [queued for queued in state.queue if queued.run_id != stop.run_id]
+            if state.run is not None and state.run.run_id == stop.run_id:
+                state.run = None
+                state.last_stop = stop.reason
+            state.usage += stop.usage
+        case MessageOpened(message_id=message_id, loop=loop):
+            state.open_messages[loop] = OpenMessage(message_id=message_id)
+        case BlockClosed(loop=loop):
+            state.open_messages[loop].blocks += 1
+        case CallOpened() as opened:
+            state.open_messages[opened.loop].blocks += 1
+            state.calls[opened.call.call_id] = OpenCall(
+                call=opened.call,
+                kind=opened.kind,
+                message_id=opened.message_id,
+                loop=opened.loop,
+                server=opened.server,
+            )
+        case MessageClosed(loop=loop, usage=usage):
+            state.open_messages.pop(loop, None)
+            if usage is not None and state.run is not None:
+                state.run.usage += usage
+        case CallStarted(call_id=call_id):
+            state.calls[call_id].started = True
+            state.calls[call_id].parked = False
+        case CallParked(call_id=call_id):
+            state.calls[call_id].parked = True
+        case AnswerGiven(call_id=call_id, granted=granted, reason=reason):
+            call = state.calls[call_id]
+            call.granted, call.reason, call.answered_seq = granted, reason, logged.seq
+            call.parked = call.started = False
+        case CallSettled(result=result):
+            state.calls.pop(result.call_id, None)
+        case CompactionMade(summary=summary, up_to=up_to):
+            state.compacted = Compacted(seq=logged.seq, summary=summary, up_to=up_to)
+        case SessionCreated() | PlanShown() | CardShown():
+            pass
+        case _ as never:
+            assert_never(never)
+    state.seq = logged.seq  # last, so that an event that does not fit leaves the state where it was
+    state.updated_at = logged.at

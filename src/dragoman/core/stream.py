@@ -1,0 +1,116 @@
+"""A session's stream: the log's events and the pieces of its blocks, in one order that never changes.
+
+A position is a pair: the last event seen, and how many pieces after it (`Cursor`). Live readers get pieces as they
+become durable; a replay cuts closed blocks into the same pieces again (`expand`), so both see the same records.
+Pure.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from dragoman.core.content import Growing, Text, Thinking
+from dragoman.core.events import BlockClosed, Cut, Logged
+from dragoman.core.ids import LoopId, MessageId
+from dragoman.core.refusals import InvalidCursor
+
+PIECE_LIMIT = 4096
+"""Characters that a piece has at most (rulings, 7)."""
+
+
+class Cursor(NamedTuple):
+    """A position in a session's stream: after event `seq` and the first `pieces` pieces that follow it."""
+
+    seq: int
+    pieces: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.seq}:{self.pieces}"
+
+
+START = Cursor(0)
+_CURSOR = re.compile(r"[0-9]{1,15}(:[0-9]{1,15})?")
+
+
+def parse_cursor(text: str) -> Cursor:
+    """Read `seq` or `seq:pieces`. Raises InvalidCursor."""
+    if _CURSOR.fullmatch(text) is None:
+        raise InvalidCursor("a position such as 12 or 12:3 was expected")
+    seq, _, pieces = text.partition(":")
+    return Cursor(int(seq), int(pieces or 0))
+
+
+class Piece(msgspec.Struct, frozen=True, gc=False):
+    """What one commit added to an open block. `place` counts the pieces after event `after`, from 1."""
+
+    after: int
+    place: int
+    message_id: MessageId
+    index: int
+    kind: Growing
+    text: str
+    loop: LoopId
+
+
+Record = Logged | Piece
+"""One item of the stream."""
+
+
+def cursor_of(record: Record) -> Cursor:
+    """The position just behind a record."""
+    if isinstance(record, Piece):
+        return Cursor(record.after, record.place)
+    return Cursor(record.seq)
+
+
+def cut(text: str) -> list[str]:
+    """Divide new text into pieces of at most `PIECE_LIMIT` characters."""
+    if len(text) <= PIECE_LIMIT:
+        return [text]
+    return [text[start : start + PIECE_LIMIT] for start in range(0, len(text), PIECE_LIMIT)]
+
+
+def gather_cuts(pieces: Iterable[Piece]) -> list[Cut]:
+    """The positions and lengths of a block's pieces, as its closing event keeps them."""
+    cuts: list[Cut] = []
+    for piece in pieces:
+        last = cuts[-1] if cuts else None
+        if last is not None and piece.after == last.after and piece.place == last.first + len(last.lengths):
+            last.lengths.append(len(piece.text))
+        else:
+            cuts.append(Cut(piece.after, piece.place, [len(piece.text)]))
+    return cuts
+
+
+def pieces_of(closed: BlockClosed) -> list[Piece]:
+    """The pieces in which a closed block went out. A block of another kind has none."""
+    block = closed.block
+    if not isinstance(block, Text | Thinking):
+        return []
+    kind: Growing = "text" if isinstance(block, Text) else "thinking"
+    pieces, start = [], 0
+    for each in closed.cuts:
+        for place, length in enumerate(each.lengths, each.first):
+            text = block.text[start : start + length]
+            pieces.append(Piece(each.after, place, closed.message_id, closed.index, kind, text, closed.loop))
+            start += length
+    return pieces
+
+
+def expand(events: Sequence[Logged], open_pieces: Iterable[Piece] = (), after: Cursor = START) -> list[Record]:
+    """The records of a stretch of the log that ends where no block is open, or whose open pieces are given.
+
+    Args:
+        events: in order, without gaps.
+        open_pieces: the pieces so far of the blocks that are still open at the end of `events`.
+        after: records up to here are left out.
+    """
+    records: list[Record] = list(open_pieces)
+    for logged in events:
+        if isinstance(logged.event, BlockClosed):
+            records.extend(pieces_of(logged.event))
+        records.append(logged)
+    records.sort(key=cursor_of)
+    return [record for record in records if cursor_of(record) > after]

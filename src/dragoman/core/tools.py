@@ -1,0 +1,129 @@
+"""Tools and options as data: what an agent or an application declares, and what a session turned on. Pure."""
+
+from typing import Literal
+
+import msgspec
+
+from dragoman.core.content import JsonObject
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool as its caller sees it. `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+    title: str | None = None
+
+
+OnRestart = Literal["repeat", "fail", "ask"]
+"""What becomes of a call that had started when the server died: run again, fail as interrupted, ask the user."""
+
+
+class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How the engine treats calls of a server tool.
+
+    Args:
+        exposed: clients see it and switch it on; a hidden tool always runs, unseen and unasked.
+        needs_approval: asks the user before each call, where the session has not set trust itself.
+        on_restart: see `OnRestart`; `repeat` is right for idempotent tools only.
+        timeout_s: a call that takes longer fails.
+    """
+
+    exposed: bool = True
+    needs_approval: bool = False
+    on_restart: OnRestart = "fail"
+    timeout_s: float = 120.0
+
+
+class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool of an agent: its face and its policy. `server` is the label of the MCP server it comes from, if any."""
+
+    spec: ToolSpec
+    policy: ToolPolicy = ToolPolicy()
+    server: str | None = None
+
+
+class ToolGrant(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A server tool that a session turned on. With `trust` it runs without asking."""
+
+    name: str
+    trust: bool = False
+
+
+class TextOption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="text"):
+    """Free text that a client may set."""
+
+    name: str
+    default: str = ""
+    title: str | None = None
+    description: str | None = None
+
+
+class SecretOption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="secret"):
+    """A sensitive value: stored encrypted, shown to nobody but the agent."""
+
+    name: str
+    default: str = ""
+    title: str | None = None
+    description: str | None = None
+
+
+class SelectOption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="select"):
+    """One of the listed values."""
+
+    name: str
+    options: tuple[str, ...]
+    default: str
+    title: str | None = None
+    description: str | None = None
+
+
+Option = TextOption | SecretOption | SelectOption
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent lets its clients use. All three stream modes are on unless its author says otherwise."""
+
+    history_full: bool = False
+    history_compacted: bool = False
+    stream_modes: frozenset[Literal["delta", "message", "none"]] = frozenset({"delta", "message", "none"})
+    client_tools: bool = False
+    image_http: bool = False
+    image_data: bool = False
+
+
+class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent as data: everything that clients and the engine need to know without running it."""
+
+    name: str
+    version: str = "0.1.0"
+    title: str | None = None
+    description: str | None = None
+    tools: tuple[ServerTool, ...] = ()
+    options: tuple[Option, ...] = ()
+    capabilities: Capabilities = Capabilities()
+    aliases: tuple[str, ...] = ()
+    builtins: frozenset[str] = frozenset()
+    """Which of `AskUserQuestion` and `Agent` its model may call."""
+    max_steps: int = 25
+    can_resume: bool = True
+
+    def tool(self, name: str) -> ServerTool | None:
+        """The tool of that name, exposed or hidden."""
+        return next((tool for tool in self.tools if tool.spec.name == name), None)
+
+    def exposed(self) -> tuple[ServerTool, ...]:
+        """The tools that clients see."""
+        return tuple(tool for tool in self.tools if tool.policy.exposed)
+
+    def option(self, name: str) -> Option | None:
+        """The declared option of that name."""
+        return next((option for option in self.options if option.name == name), None)
+
+
+ASK = "AskUserQuestion"
+"""The built-in tool whose call waits for the user's answer."""
+
+FORK = "Agent"
+"""The built-in tool whose call is a sub-agent at work."""

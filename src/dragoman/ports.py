@@ -1,0 +1,294 @@
+"""The contracts that the engine needs from the world. Adapters do not inherit from them; one suite tests them all."""
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from datetime import datetime
+from typing import Literal, Protocol
+
+import msgspec
+
+from dragoman.core.content import JsonObject, Message, Usage
+from dragoman.core.events import Logged
+from dragoman.core.ids import CallId, KeyId, MessageId, RunId, SessionId, UserId
+from dragoman.core.session import Head, SessionState
+from dragoman.core.stream import Piece
+from dragoman.core.tools import ToolSpec
+
+
+class Clock(Protocol):
+    """The time. Tests hold it."""
+
+    def now(self) -> datetime:
+        """The present, aware, in UTC."""
+
+
+class Ids(Protocol):
+    """New identifiers."""
+
+    def new(self) -> str:
+        """A UUID of version 7 in canonical form; later ones sort after earlier ones."""
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+class Once(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request with an idempotency key did: kept in the transaction that did it, for 24 hours.
+
+    `fingerprint` is a digest of the request; the answer is told again from the session and the run.
+    """
+
+    owner: UserId
+    key: str
+    fingerprint: str
+    session_id: SessionId
+    run_id: RunId | None
+    at: datetime
+
+
+class Append(msgspec.Struct, kw_only=True):
+    """One session's share of a commit: all of it becomes durable, or nothing.
+
+    Args:
+        after: the log's last event as the writer knows it; if the log has moved on, the append is refused.
+        epoch: the writer's claim on the session; if a later claim wrote, the append is refused.
+        events: the next events, `after + 1` and following.
+        payloads: the events as JSON, as they are to be stored.
+        pieces: new pieces of blocks that stay open.
+        closed: blocks that `events` close; their pieces go, the event holds their text.
+        head: the state after `events`, when the session is at rest; None while a run is active.
+        is_new: the session begins here; refused when there is one of that id.
+        name: the client's own name for a new session.
+    """
+
+    session_id: SessionId
+    owner: UserId
+    epoch: int
+    after: int
+    events: list[Logged]
+    payloads: list[bytes]
+    pieces: list[Piece] = []
+    closed: list[tuple[MessageId, int]] = []
+    head: Head | None = None
+    is_new: bool = False
+    name: str | None = None
+    once: Sequence[Once] = ()
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as it is stored: its state at the last rest, the events since then, and the pieces of open blocks.
+
+    Events since then, and pieces, are there only when a server died in the middle of a run.
+    """
+
+    head: SessionState
+    events: Sequence[Logged]
+    pieces: Sequence[Piece]
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run begins in its session's log: at its start, or while it waits, at its queuing."""
+
+    run_id: RunId
+    session_id: SessionId
+    owner: UserId
+    first_seq: int
+
+
+class EventLog(Protocol):
+    """The sessions' logs. Reads see only what is durable.
+
+    All methods raise `StoreUnavailable` when the store cannot do its work now.
+    """
+
+    async def claim(self) -> int:
+        """A new epoch, greater than all before."""
+
+    async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
+        """Write all appends of a batch durably, together; tell for each whether it was taken."""
+
+    async def load(self, session_id: SessionId) -> Snapshot | None:
+        """The newest state of a session."""
+
+    async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[Logged]:
+        """The events that follow `after`, oldest first, at most so many."""
+
+    async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[Logged]:
+        """The events just before event `before`, oldest first, at most so many."""
+
+    async def delete(self, session_id: SessionId) -> None:
+        """Remove a session and everything of it."""
+
+
+class SessionIndex(Protocol):
+    """What can be looked up across sessions; all of it could be rebuilt from the logs."""
+
+    async def page(
+        self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int
+    ) -> Sequence[SessionState]:
+        """An owner's sessions, newest first, from the position of one on. Their states are those of their last rest."""
+
+    async def unfinished(self) -> Sequence[SessionId]:
+        """The sessions with a run that has not stopped."""
+
+    async def run(self, run_id: RunId) -> RunRow | None:
+        """A run by its id."""
+
+    async def settled(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
+        """Those of the calls that the session's log knows."""
+
+    async def named(self, owner: UserId, name: str) -> SessionId | None:
+        """The session that its owner's client calls so."""
+
+    async def once(self, owner: UserId, key: str) -> Once | None:
+        """What the request with that idempotency key did."""
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """An API key as it is stored: never the key itself. `masked` shows its prefix and its last four characters."""
+
+    key_id: KeyId
+    digest: bytes
+    name: str
+    user: UserId
+    masked: str
+    scopes: frozenset[str]
+    created_at: datetime
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+
+class Keys(Protocol):
+    """The stored API keys."""
+
+    async def add(self, key: Key) -> None:
+        """Store a key."""
+
+    async def all(self) -> Sequence[Key]:
+        """All keys, oldest first."""
+
+    async def remove(self, key_id: KeyId) -> bool:
+        """Remove a key. False: there was none."""
+
+    async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
+        """Note when keys were last used."""
+
+
+class Blobs(Protocol):
+    """Large values by name. A name is made of `/`-separated parts of letters, digits, `_`, `.` and `-`."""
+
+    async def put(self, name: str, content: bytes) -> None:
+        """Store durably, replacing what was there."""
+
+    async def get(self, name: str) -> bytes | None:
+        """The content."""
+
+    async def delete(self, name: str) -> None:
+        """Remove it, and all whose names begin with it and a `/`; nothing happens when there is none."""
+
+
+class Bus(Protocol):
+    """Hints between the parts of a server. They may be lost: whoever hears one looks the truth up."""
+
+    def publish(self, subject: str, payload: str) -> None:
+        """Tell every subscriber of the subject. Never waits."""
+
+    def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
+        """Call `heard` with each payload. Returns what ends the subscription."""
+
+
+class Cipher(Protocol):
+    """Keeps secrets at rest."""
+
+    def seal(self, plain: str) -> str:
+        """Encrypt."""
+
+    def open(self, sealed: str) -> str:
+        """Decrypt. Raises ValueError when it was sealed with another key."""
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a model.
+
+    `messages` open with the conversation's oldest message; an assistant message's calls are each answered by a tool
+    message before the next user or assistant message. `instructions` rank above all of them.
+    """
+
+    model: str
+    messages: Sequence[Message]
+    instructions: str = ""
+    tools: Sequence[ToolSpec] = ()
+    max_tokens: int | None = None
+    parameters: JsonObject = msgspec.field(default_factory=dict)
+    """Further settings such as `temperature`, by their OpenAI names."""
+
+
+class TextDelta(msgspec.Struct, frozen=True):
+    """The next words of the answer; never empty."""
+
+    text: str
+
+
+class ThinkingDelta(msgspec.Struct, frozen=True):
+    """The next words of the reasoning; never empty."""
+
+    text: str
+
+
+class CallRequested(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole call, its arguments complete. `input` is None when they are no JSON object; `raw` is their text."""
+
+    id: str
+    name: str
+    input: JsonObject | None
+    raw: str
+
+
+ModelStop = Literal["end_turn", "tool_use", "max_tokens", "refusal"]
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """The last event of a model call. A call that the token limit cut off was dropped before."""
+
+    stop: ModelStop
+    usage: Usage | None = None
+
+
+ModelEvent = TextDelta | ThinkingDelta | CallRequested | Finished
+
+
+class Model(Protocol):
+    """A language model. Closing the iterator early cancels the call."""
+
+    @property
+    def context_window(self) -> int | None:
+        """Tokens that a request and its answer may have together; None when unknown."""
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Call the model.
+
+        Raises:
+            ModelUnavailable: it cannot be reached or has no capacity; trying later may help.
+            ModelFailed: it refused the request or broke its answer off; trying again will not help.
+            ContextTooLong: the request has more tokens than the model takes.
+        """
+
+
+class ModelFailed(Exception):
+    """A model call failed. The message is for the log; `code` is for clients."""
+
+    code = "model_error"
+
+
+class ModelUnavailable(ModelFailed):
+    """The model cannot be reached now."""
+
+    code = "model_unavailable"
+
+
+class ContextTooLong(ModelFailed):
+    """The request does not fit into the model's context window."""
+
+    code = "context_too_long"
