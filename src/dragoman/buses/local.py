@@ -1,0 +1,28 @@
+"""The bus of a server that is alone: a call within the process."""
+
+from collections.abc import Callable
+
+
+class LocalBus:
+    """`Bus` in one process. A hint is heard at once, by those who subscribe at that moment."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, list[Callable[[str], None]]] = {}
+
+    def publish(self, subject: str, payload: str) -> None:
+        """See `Bus.publish`."""
+        for heard in tuple(self._heard.get(subject, ())):
+            heard(payload)
+
+    def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
+        """See `Bus.subscribe`."""
+        self._heard.setdefault(subject, []).append(heard)
+
+        def end() -> None:
+            listeners = self._heard.get(subject, [])
+            if heard in listeners:
+                listeners.remove(heard)
+            if not listeners:
+                self._heard.pop(subject, None)
+
+        return end

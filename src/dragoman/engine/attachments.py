@@ -1,0 +1,108 @@
+"""Large contents of messages, kept beside the log: it holds a name in their place, and they come back when read.
+
+A picture as a `data:` URI can have megabytes; in the log it would be read again with every page of the history. What
+a message holds is stored before the message is, and goes with its session.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from dragoman.core.content import File, Image, Message
+from dragoman.core.events import Event, MessageAdded
+from dragoman.core.ids import SessionId
+from dragoman.core.inputs import Answer, Choice, Decision, Result, UserInput
+from dragoman.ports import Blobs
+
+KEPT_BESIDE = 32 * 1024
+"""Characters from which on a `data:` URI is kept beside the log."""
+_SCHEME = "attachment:"
+_NAME = re.compile("attachment:[0-9a-f]{64}")
+"""A name as we make it. What else begins so came with a tool's result, and means nothing here."""
+
+Holder = TypeVar("Holder", bound=Message | UserInput | Result)
+
+
+class Attachments:
+    """The contents that sessions keep beside their logs. Equal contents of a session are kept once."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def concern(self, *holders: UserInput | Answer) -> bool:
+        """Whether something of these is kept beside the log."""
+        return any(not isinstance(each, Choice | Decision) and _is_large(each) for each in holders)
+
+    async def put(self, session_id: SessionId, holders: Sequence[Holder]) -> tuple[Holder, ...]:
+        """The messages or inputs, with names in place of what was put away."""
+        return tuple([await self._put(session_id, each) for each in holders])
+
+    async def put_seeds(self, session_id: SessionId, created: Sequence[Event]) -> Sequence[Event]:
+        """A new session's events, with names in place of what its seeds had put away."""
+        return [
+            MessageAdded(message=await self._put(session_id, event.message))
+            if isinstance(event, MessageAdded)
+            else event
+            for event in created
+        ]
+
+    async def put_answers(self, session_id: SessionId, answers: Sequence[Answer]) -> tuple[Answer, ...]:
+        """The answers, with names in place of what was put away."""
+        return tuple([await self._put(session_id, each) if isinstance(each, Result) else each for each in answers])
+
+    async def restored(self, session_id: SessionId, messages: Sequence[Holder]) -> Sequence[Holder]:
+        """The messages as they were sent."""
+        if not any(_has_name(message) for message in messages):
+            return messages
+        return [await self._restore(session_id, message) for message in messages]
+
+    async def forget(self, session_id: SessionId) -> None:
+        """Remove everything that a session kept."""
+        await self._blobs.delete(f"sessions/{session_id}")
+
+    async def _put(self, session_id: SessionId, holder: Holder) -> Holder:
+        if not _is_large(holder):
+            return holder
+        blocks: list[object] = []
+        for block in holder.content:
+            if isinstance(block, Image | File) and _is_large_block(block):
+                content = block.url.encode()
+                digest = hashlib.sha256(content).hexdigest()
+                await self._blobs.put(f"sessions/{session_id}/{digest}", content)
+                blocks.append(msgspec.structs.replace(block, url=_SCHEME + digest))
+            else:
+                blocks.append(block)
+        return msgspec.structs.replace(holder, content=tuple(blocks))
+
+    async def _restore(self, session_id: SessionId, holder: Holder) -> Holder:
+        if not _has_name(holder):
+            return holder
+        blocks: list[object] = []
+        for block in holder.content:
+            if isinstance(block, Image | File) and _NAME.fullmatch(block.url):
+                content = await self._blobs.get(f"sessions/{session_id}/{block.url.removeprefix(_SCHEME)}")
+                blocks.append(msgspec.structs.replace(block, url="" if content is None else content.decode()))
+            else:
+                blocks.append(block)
+        return msgspec.structs.replace(holder, content=tuple(blocks))
+
+
+def _is_large(holder: Message | UserInput | Result) -> bool:
+    content: str | Iterable[object] = holder.content
+    return not isinstance(content, str) and any(
+        isinstance(block, Image | File) and _is_large_block(block) for block in content
+    )
+
+
+def _is_large_block(block: Image | File) -> bool:
+    return len(block.url) > KEPT_BESIDE and block.url.startswith("data:")
+
+
+def _has_name(holder: Message | UserInput | Result) -> bool:
+    content: str | Iterable[object] = holder.content
+    return not isinstance(content, str) and any(
+        isinstance(block, Image | File) and _NAME.fullmatch(block.url) for block in content
+    )

@@ -1,0 +1,516 @@
+"""The engine: sessions come into memory, runs are played, readers follow, and what a crash cut off is taken up.
+
+Everything that a protocol needs is a method of `Engine`. A run never lives inside a request: the engine owns its task,
+and a stream is one of its readers, which may come and go.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Literal
+
+import msgspec
+import structlog
+
+from dragoman.core import admission
+from dragoman.core.admission import InputLimits
+from dragoman.core.agent import Agent
+from dragoman.core.events import Logged, RunStopped, Sealed, SettingsChange
+from dragoman.core.ids import CallId, RunId, SessionId, UserId, parse_session_id
+from dragoman.core.inputs import Create, Submit
+from dragoman.core.refusals import (
+    AgentNotFound,
+    KeyReused,
+    SessionBusy,
+    SessionNotFound,
+    ShuttingDown,
+    StoreUnavailable,
+)
+from dragoman.core.session import SessionState
+from dragoman.core.stream import Cursor, Record, expand
+from dragoman.core.tools import AgentSpec
+from dragoman.engine.attachments import Attachments
+from dragoman.engine.committer import Committer
+from dragoman.engine.live import LiveSession
+from dragoman.engine.past import Past
+from dragoman.engine.reader import Reader
+from dragoman.engine.runs import Runs
+from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Once, RunRow, SessionIndex
+
+BusyPolicy = Literal["refuse", "queue", "supersede"]
+"""What a second input does while a run is active: it is refused, it waits, or the run is stopped for it."""
+
+PAGE = 2000
+RUN_PAGE = 200
+"""Events read at a time where those of one run are looked for."""
+RELOAD_S = 0.5
+"""After which time the store is asked for a session whose commit failed, and then ever more seldom."""
+RELOADS = 1000
+"""How often it is asked: for most of a day."""
+ONCE_KEPT = timedelta(hours=24)
+"""How long an idempotency key is remembered."""
+
+log = structlog.get_logger(__name__)
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine's settings."""
+
+    sessions_in_memory: int = 1000
+    run_timeout_s: float = 3600.0
+    attempts: int = 5
+    """How often a run that dies with its server is taken up before it is given up."""
+    beat_s: float = 15.0
+    """Silence after which a stream gets a sign of life."""
+    window_s: float = 0.002
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """What became of a request. No run: more answers are needed. `seq` is the run's first event, when it has begun."""
+
+    run_id: RunId | None
+    seq: int
+    is_queued: bool = False
+
+
+class Held:
+    """A session that stays in memory while it is used, so that there is never a second writer beside it."""
+
+    def __init__(self, engine: "Engine", owner: UserId, name: str) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._name = name
+        self._live: LiveSession | None = None
+
+    async def __aenter__(self) -> LiveSession:
+        self._live = live = await self._engine.found(self._owner, self._name)
+        live.holds += 1
+        return live
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._live is not None, "it was entered"
+        self._live.holds -= 1
+
+
+class Engine:
+    """One server's engine."""
+
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        index: SessionIndex,
+        blobs: Blobs,
+        bus: Bus,
+        cipher: Cipher,
+        clock: Clock,
+        ids: Ids,
+        agents: Mapping[str, Agent],
+        default_agent: str,
+        limits: InputLimits,
+        options: EngineOptions,
+    ) -> None:
+        self.agents = dict(agents)
+        self.default_agent = default_agent
+        self.index = index
+        self.clock = clock
+        self.ids = ids
+        self.limits = limits
+        self.is_draining = False
+        self._log = log
+        self._bus = bus
+        self._cipher = cipher
+        self._options = options
+        self._epoch = 0
+        self._names = {alias: name for name, agent in agents.items() for alias in agent.spec.aliases}
+        self._committer = Committer(log, window_s=options.window_s)
+        self._past = Past(log)
+        self.attachments = Attachments(blobs)
+        self._runs = Runs(
+            find=self._find,
+            past=self._past,
+            attachments=self.attachments,
+            ids=ids,
+            open_secret=cipher.open,
+            timeout_s=options.run_timeout_s,
+            attempts=options.attempts,
+        )
+        self._sessions: OrderedDict[SessionId, LiveSession] = OrderedDict()
+        self._loading: dict[SessionId, asyncio.Task[LiveSession | None]] = {}
+        self._readers: set[Reader] = set()
+        self._reloads: set[asyncio.Task[None]] = set()
+        self._once_locks: dict[tuple[UserId, str], asyncio.Lock] = {}
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take the store, and take up the runs that died with the server before."""
+        self._epoch = await self._log.claim()
+        self._committer.start()
+        for session_id in await self.index.unfinished():
+            try:
+                await self._get(session_id)
+            except (ValueError, KeyError) as error:  # msgspec's errors are ValueErrors
+                log.error("session cannot be taken up", session_id=session_id, exc_info=error)
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no new work, let the runs end for a while, park the rest and end the streams.
+
+        A parked run is not ended: the next server that starts on the store takes it up.
+        """
+        self.is_draining = True
+        for reader in tuple(self._readers):
+            if reader.ends_on_drain:
+                reader.end(ShuttingDown("the server is stopping"))
+        await self._runs.drain(grace_s)
+        for reader in tuple(self._readers):
+            reader.end(ShuttingDown("the server is stopping"))
+
+    async def close(self) -> None:
+        """Write what is left. Called after `drain`."""
+        for task in tuple(self._reloads):
+            task.cancel()
+        await self._committer.stop()
+
+    @property
+    def active_runs(self) -> int:
+        """Runs that are being played here."""
+        return self._runs.active
+
+    @property
+    def sessions_in_memory(self) -> int:
+        """Sessions that need not be loaded when somebody asks."""
+        return len(self._sessions)
+
+    # --- agents ---------------------------------------------------------------------------------------------------
+
+    def agent(self, name: str) -> Agent:
+        """The agent of that name or alias. Raises AgentNotFound."""
+        agent = self._find(name)
+        if agent is None:
+            raise AgentNotFound(name)
+        return agent
+
+    def _find(self, name: str) -> Agent | None:
+        return self.agents.get(self._names.get(name, name))
+
+    def agent_of(self, live: LiveSession) -> Agent:
+        """The agent of a session. Raises AgentNotFound when it is no longer served."""
+        return self.agent(live.state.agent)
+
+    # --- sessions -------------------------------------------------------------------------------------------------
+
+    async def create(
+        self, owner: UserId, request: Create, *, once: tuple[str, str] | None = None, name: str | None = None
+    ) -> LiveSession:
+        """Make a session; it is durable when this returns.
+
+        Args:
+            owner: whose it is.
+            request: its agent, settings and seeds.
+            once: idempotency key and fingerprint of the request, to be kept with it.
+            name: the client's own name for it.
+
+        Raises:
+            AgentNotFound, Invalid, ShuttingDown, StoreUnavailable: nothing was made.
+        """
+        self._refuse_when_draining()
+        agent = self.agent(request.agent)
+        session_id = SessionId(self.ids.new())
+        created = admission.create(agent.spec, request, self.ids.new, self._seal, self.limits)
+        events = await self.attachments.put_seeds(session_id, created)
+        live = LiveSession.new(
+            session_id,
+            events,
+            owner=owner,
+            name=name,
+            once=self._once(owner, once, session_id, None),
+            epoch=self._epoch,
+            committer=self._committer,
+            clock=self.clock,
+        )
+        live.on_lost = self._lost
+        self._sessions[session_id] = live
+        self._evict()
+        await live.until_durable(live.state.seq)
+        return live
+
+    def session(self, owner: UserId, name: str) -> "Held":
+        """A session of that owner, to be used in `async with`: it stays in memory until then.
+
+        Args:
+            owner: who asks.
+            name: its id, or the name that a client of the owner's gave it, through whichever protocol (rulings, 1).
+
+        Raises:
+            SessionNotFound: there is none, or it is another owner's.
+        """
+        return Held(self, owner, name)
+
+    async def found(self, owner: UserId, name: str) -> LiveSession:
+        """The session in memory; `session` holds it there."""
+        session_id = parse_session_id(name) or await self.index.named(owner, name)
+        if session_id is None:
+            raise SessionNotFound("there is no such session")
+        live = self._sessions.get(session_id)
+        if live is not None and isinstance(live.failure, SessionNotFound):
+            raise live.failure
+        if live is None or live.failure is not None:
+            live = await self._get(session_id)
+        else:
+            self._sessions.move_to_end(session_id)
+        if live is None or live.state.owner != owner:
+            raise SessionNotFound("there is no such session")
+        return live
+
+    async def page(self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int) -> list[SessionState]:
+        """An owner's sessions, newest first, as they stand now."""
+        states = await self.index.page(owner, before, limit)
+        return [self._now(state) for state in states]
+
+    async def until_durable(self, marks: Sequence[tuple[SessionId, int]]) -> None:
+        """Wait until those events of those sessions are durable, as far as the sessions are in memory."""
+        for session_id, seq in marks:
+            live = self._sessions.get(session_id)
+            if live is not None and live.failure is None:
+                await live.until_durable(seq)
+
+    async def delete(self, live: LiveSession) -> None:
+        """End a session and remove everything of it. Its run is stopped first, so that its readers see an end."""
+        await self._runs.stop(live, None)
+        live.end(SessionNotFound("the session was deleted"))
+        try:
+            await self._log.delete(live.state.session_id)  # until then the ended object keeps others from loading it
+            await self.attachments.forget(live.state.session_id)
+        finally:
+            self._sessions.pop(live.state.session_id, None)
+
+    # --- runs -----------------------------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        live: LiveSession,
+        request: Submit,
+        *,
+        by: UserId,
+        busy: BusyPolicy = "refuse",
+        once: tuple[str, str] | None = None,
+    ) -> Submitted:
+        """Let input into a session and start the run that it asks for. Durable once event `seq` is.
+
+        Raises:
+            Invalid, SessionBusy, ShuttingDown: nothing changed.
+        """
+        self._refuse_when_draining()
+        agent = self.agent_of(live)
+        spec = agent.spec
+        change = admission.check_change(spec, live.state.settings, request.change, self._seal, self.limits)
+        admission.check_messages(spec, request.messages, self.limits)
+        for answer in request.answers:
+            admission.check_answer(spec, answer, self.limits)
+        is_patient = busy != "refuse" and bool(request.messages) and not request.answers
+        if admission.is_busy(live.state) and not is_patient:
+            raise SessionBusy("a run of this session is active")
+        if self.attachments.concern(*request.messages, *request.answers):
+            if not admission.is_busy(live.state):
+                await self._admitted(live, spec, request, change, by)  # what is refused leaves nothing in the store
+            request = await self._put_away(live, request)
+        while is_patient and admission.is_busy(live.state):
+            if busy == "queue":
+                return self._append(live, admission.queue(live.state, request, self.ids.new), once)
+            await self.stop_run(live)  # and again, when somebody else was quicker
+        return self._append(live, await self._admitted(live, spec, request, change, by), once)
+
+    async def stop_run(self, live: LiveSession, run_id: RunId | None = None) -> bool:
+        """Stop a session's active run, and whatever waits there. Durable when this returns.
+
+        Args:
+            live: the session.
+            run_id: only this run; by default whichever is active, with all that are queued.
+
+        Returns:
+            Whether there was something to stop.
+        """
+        return await self._runs.stop(live, run_id)
+
+    def follow(self, live: LiveSession, after: Cursor, *, ends_on_drain: bool = False) -> Reader:
+        """A reader of the session's stream from a position on. Enter it to read.
+
+        Args:
+            live: the session.
+            after: the position.
+            ends_on_drain: end as soon as the server stops, not when the runs have ended.
+        """
+        if ends_on_drain:
+            self._refuse_when_draining()
+        return Reader(
+            live, self._log, after, readers=self._readers, beat_s=self._options.beat_s, ends_on_drain=ends_on_drain
+        )
+
+    # --- looking back ---------------------------------------------------------------------------------------------
+
+    async def run_row(self, owner: UserId, run_id: RunId) -> RunRow | None:
+        """Where a run of that owner stands in its session's log."""
+        row = await self.index.run(run_id)
+        return row if row is not None and row.owner == owner else None
+
+    async def events(self, live: LiveSession, after: int, up_to: int | None = None) -> Sequence[Logged]:
+        """The durable events behind `after`, oldest first, up to event `up_to`."""
+        found: list[Logged] = []
+        while True:
+            limit = PAGE if up_to is None else min(PAGE, up_to - after)
+            page = await self._log.events(live.state.session_id, after, limit)
+            found += page if up_to is None else [logged for logged in page if logged.seq <= up_to]
+            if len(page) < limit or (up_to is not None and page[-1].seq >= up_to):
+                return found
+            after = page[-1].seq
+
+    async def run_records(self, live: LiveSession, run_id: RunId, first_seq: int) -> Sequence[Record]:
+        """The durable records of one run so far, from its first event on."""
+        durable, pieces = live.durable, list(live.durable_pieces())
+        found: list[Logged] = []
+        while True:
+            after = found[-1].seq if found else first_seq - 1
+            page = await self._log.events(live.state.session_id, after, RUN_PAGE)
+            for logged in page:
+                if logged.seq > durable.seq:  # it came while we read: what `pieces` holds is not in `found` yet
+                    return expand(found, pieces, Cursor(first_seq - 1))
+                found.append(logged)
+                if isinstance(logged.event, RunStopped) and logged.event.run_id == run_id:
+                    return expand(found, (), Cursor(first_seq - 1))
+            if len(page) < RUN_PAGE:
+                return expand(found, pieces, Cursor(first_seq - 1))
+
+    # --- doing things once ----------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def once(self, owner: UserId, key: str, fingerprint: str) -> AsyncIterator[Once | None]:
+        """Hold an idempotency key; gives what the earlier request with it did, if there was one.
+
+        Raises:
+            KeyReused: the earlier request was another.
+        """
+        lock = self._once_locks.setdefault((owner, key), asyncio.Lock())
+        try:
+            async with lock:
+                earlier = await self.index.once(owner, key)
+                if earlier is not None and earlier.at < self.clock.now() - ONCE_KEPT:
+                    earlier = None
+                if earlier is not None and earlier.fingerprint != fingerprint:
+                    raise KeyReused("this idempotency key was used with another request")
+                yield earlier
+        finally:
+            if not lock.locked() and not getattr(lock, "_waiters", None):
+                self._once_locks.pop((owner, key), None)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _admitted(
+        self, live: LiveSession, spec: AgentSpec, request: Submit, change: SettingsChange, by: UserId
+    ) -> admission.Admitted:
+        """What the request does now. Nothing is waited for unless it answers what is not asked."""
+        answerable = live.state.answerable() if request.answers else {}
+        first = request.answers[: len(answerable) + 1]  # among more than there are calls, one of these is wrong
+        strange = [each.call_id for each in first if each.call_id not in answerable]
+        resolved: set[CallId] = set()
+        if strange:
+            resolved = await self.index.settled(live.state.session_id, strange)
+        return admission.admit(live.state, spec, request, change, by=by, resolved=resolved, new_id=self.ids.new)
+
+    def _append(self, live: LiveSession, admitted: admission.Admitted, once: tuple[str, str] | None) -> Submitted:
+        state = live.state
+        kept = self._once(state.owner, once, state.session_id, admitted.run_id)
+        live.append(admitted.events, admitted.run_id, once=kept)
+        if admitted.run_id is None or admitted.is_queued or state.run is None:
+            return Submitted(admitted.run_id, state.seq, admitted.is_queued)
+        self._runs.start(live)
+        return Submitted(admitted.run_id, state.run.started_seq)
+
+    def _once(
+        self, owner: UserId, once: tuple[str, str] | None, session_id: SessionId, run_id: RunId | None
+    ) -> Once | None:
+        if once is None:
+            return None
+        key, fingerprint = once
+        return Once(
+            owner=owner, key=key, fingerprint=fingerprint, session_id=session_id, run_id=run_id, at=self.clock.now()
+        )
+
+    async def _put_away(self, live: LiveSession, request: Submit) -> Submit:
+        """The request with names in place of large contents. Nothing is waited for when there are none."""
+        session_id = live.state.session_id
+        return msgspec.structs.replace(
+            request,
+            messages=await self.attachments.put(session_id, request.messages),
+            answers=await self.attachments.put_answers(session_id, request.answers),
+        )
+
+    def _refuse_when_draining(self) -> None:
+        if self.is_draining:
+            raise ShuttingDown("the server is stopping: try again in a moment")
+
+    def _seal(self, plain: str) -> Sealed:
+        return Sealed(self._cipher.seal(plain), len(plain))
+
+    def _now(self, stored: SessionState) -> SessionState:
+        live = self._sessions.get(stored.session_id)
+        return stored if live is None or live.failure is not None else live.state
+
+    async def _get(self, session_id: SessionId) -> LiveSession | None:
+        """Bring a session into memory. Those who ask at the same moment share one loading."""
+        live = self._sessions.get(session_id)
+        if live is not None and live.failure is None:
+            return live
+        task = self._loading.get(session_id)
+        if task is None:
+            task = asyncio.create_task(self._load(session_id), name=f"load {session_id}")
+            self._loading[session_id] = task
+            task.add_done_callback(lambda _: self._loading.pop(session_id, None))
+        return await asyncio.shield(task)
+
+    async def _load(self, session_id: SessionId) -> LiveSession | None:
+        snapshot = await self._log.load(session_id)
+        if snapshot is None:
+            return None
+        live = LiveSession.loaded(snapshot, self._epoch, self._committer, self.clock)
+        live.on_lost = self._lost
+        self._sessions[session_id] = live
+        if live.state.run is not None or live.state.queue:
+            self._runs.take_over(live)
+        self._evict()
+        return live
+
+    def _lost(self, live: LiveSession) -> None:
+        """A commit failed. A run that it cut off is taken up as after a crash, as soon as the store works again."""
+        if not self.is_draining:
+            task = asyncio.create_task(self._reload(live.state.session_id), name="reload")
+            self._reloads.add(task)
+            task.add_done_callback(self._reloads.discard)
+
+    async def _reload(self, session_id: SessionId) -> None:
+        for attempt in range(RELOADS):
+            await asyncio.sleep(min(60.0, RELOAD_S * 2**attempt))
+            try:
+                await self._get(session_id)
+            except StoreUnavailable:
+                continue
+            except (ValueError, KeyError) as error:  # see `start`
+                log.error("session cannot be taken up", session_id=session_id, exc_info=error)
+            return
+
+    def _evict(self) -> None:
+        """Let the longest unused sessions leave the memory, those with a run or a reader excepted."""
+        excess = len(self._sessions) - self._options.sessions_in_memory
+        if excess <= 0:
+            return
+        for session_id, live in list(self._sessions.items())[: excess + 16]:
+            if live.is_idle or live.failure is not None:
+                del self._sessions[session_id]
+                excess -= 1
+                if excess <= 0:
+                    return

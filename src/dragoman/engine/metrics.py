@@ -1,0 +1,191 @@
+"""What the server counts, in one place: the names are an interface to its operators (docs/observability.md).
+
+Counting happens on the event loop alone, so that a count is one addition of Python's. The Prometheus client, whose
+import and locks the hot paths save, only writes the numbers down when somebody asks for them.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_DEFINED: "list[_Labelled]" = []
+
+
+class _Labelled:
+    """A metric: its own number when it has no labels, else one for each combination of their values."""
+
+    def __init__(self, name: str, help: str, labels: Sequence[str] = ()) -> None:  # noqa: A002  # Prometheus's word
+        self.name = name
+        self.help = help
+        self.label_names = tuple(labels)
+        self.children: dict[tuple[str, ...], Self] = {}
+        if name:
+            _DEFINED.append(self)
+
+    def labels(self, **values: str) -> Self:
+        """The part of the metric with these labels. Values must be few: never an id, a name of a client's, a path."""
+        key = tuple(values[name] for name in self.label_names)
+        child = self.children.get(key)
+        if child is None:
+            assert len(values) == len(self.label_names), f"{self.name} has the labels {self.label_names}"
+            child = self.children[key] = self._child()
+        return child
+
+    def family(self) -> "Metric":
+        """The metric as the Prometheus client takes it."""
+        raise NotImplementedError
+
+    def _child(self) -> Self:
+        return type(self)("", "")
+
+    def _parts(self) -> Iterator[tuple[tuple[str, ...], Self]]:
+        """The metric by the values of its labels."""
+        if self.label_names:
+            yield from self.children.items()
+        else:
+            yield (), self
+
+
+class Counter(_Labelled):
+    """Only grows. Its name is written with `_total`."""
+
+    def __init__(self, name: str, help: str, labels: Sequence[str] = ()) -> None:  # noqa: A002  # Prometheus's word
+        super().__init__(name, help, labels)
+        self.value = 0.0
+
+    def inc(self, by: float = 1) -> None:
+        """Count."""
+        self.value += by
+
+    def family(self) -> "Metric":
+        """See `_Labelled.family`."""
+        from prometheus_client.metrics_core import CounterMetricFamily
+
+        counter = CounterMetricFamily(self.name, self.help, labels=self.label_names)
+        for values, part in self._parts():
+            counter.add_metric(values, part.value)
+        return counter
+
+
+class Gauge(Counter):
+    """Goes up and down."""
+
+    def dec(self, by: float = 1) -> None:
+        """Count down."""
+        self.value -= by
+
+    def set(self, value: float) -> None:
+        """Note the present value."""
+        self.value = value
+
+    def family(self) -> "Metric":
+        """See `_Labelled.family`."""
+        from prometheus_client.metrics_core import GaugeMetricFamily
+
+        gauge = GaugeMetricFamily(self.name, self.help, labels=self.label_names)
+        for values, part in self._parts():
+            gauge.add_metric(values, part.value)
+        return gauge
+
+
+class Histogram(_Labelled):
+    """How often values fell below each bound."""
+
+    def __init__(
+        self,
+        name: str,
+        help: str,  # noqa: A002  # Prometheus's word
+        labels: Sequence[str] = (),
+        *,
+        bounds: Sequence[float] = (),
+    ) -> None:
+        super().__init__(name, help, labels)
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Note a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def family(self) -> "Metric":
+        """See `_Labelled.family`."""
+        from prometheus_client.metrics_core import HistogramMetricFamily
+
+        histogram = HistogramMetricFamily(self.name, self.help, labels=self.label_names)
+        for values, part in self._parts():
+            histogram.add_metric(values, part._buckets(), part.sum)
+        return histogram
+
+    def _child(self) -> Self:
+        return type(self)("", "", bounds=self.bounds)
+
+    def _buckets(self) -> list[tuple[str, float]]:
+        names = [*(str(bound) for bound in self.bounds), "+Inf"]
+        return list(zip(names, accumulate(self.counts), strict=True))
+
+
+INFO = Gauge("dragoman_info", "The server, by its version", ["version"])
+RUNS_STARTED = Counter("dragoman_runs_started", "Runs that began or were taken up after a restart")
+RUNS_STOPPED = Counter("dragoman_runs_stopped", "Runs that ended, by stop reason", ["reason"])
+RUNS_ACTIVE = Gauge("dragoman_runs_active", "Runs being played")
+SESSIONS_IN_MEMORY = Gauge("dragoman_sessions_in_memory", "Sessions kept ready in memory")
+DELTAS = Counter("dragoman_deltas", "Deltas that agents emitted")
+PIECES = Counter("dragoman_pieces", "Pieces of open blocks that were made durable: merged deltas")
+EVENTS = Counter("dragoman_events", "Events that were made durable")
+COMMITS = Counter("dragoman_commits", "Commits of the log, by outcome", ["outcome"])
+COMMIT_SECONDS = Histogram(
+    "dragoman_commit_seconds",
+    "Time from the start of a commit until it is durable",
+    bounds=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
+)
+STREAMS_OPEN = Gauge("dragoman_streams_open", "Open streams, by protocol", ["protocol"])
+REFUSED = Counter("dragoman_refused", "Requests that were refused, by protocol and code", ["protocol", "code"])
+FAILED = Counter("dragoman_failed", "Requests that failed by a fault of the server, by protocol", ["protocol"])
+TOOL_CALLS = Counter("dragoman_tool_calls", "Calls of server tools, by outcome", ["outcome"])
+MODEL_CALLS = Counter("dragoman_model_calls", "Calls of models, by model and outcome", ["model", "outcome"])
+MODEL_TOKENS = Counter("dragoman_model_tokens", "Tokens that models read and wrote", ["model", "direction"])
+MODEL_SECONDS = Histogram(
+    "dragoman_model_first_seconds",
+    "Time from a model call's start to its first word",
+    ["model"],
+    bounds=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+
+DEFINED: tuple[_Labelled, ...] = tuple(_DEFINED)
+"""All metrics, in the order of their definition."""
+
+
+def exposition() -> bytes:
+    """The metrics as Prometheus reads them, those of the process included."""
+    from prometheus_client import generate_latest
+
+    return generate_latest(_registry())
+
+
+@cache
+def _registry() -> "CollectorRegistry":
+    from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    registry.register(_Ours())
+    return registry
+
+
+class _Ours:
+    """Our metrics, as the client's registry collects them."""
+
+    def collect(self) -> "Iterator[Metric]":
+        for metric in DEFINED:
+            yield metric.family()

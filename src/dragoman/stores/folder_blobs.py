@@ -1,0 +1,68 @@
+"""Blobs as files of the data folder."""
+
+import asyncio
+import os
+import re
+import shutil
+from pathlib import Path
+
+from dragoman.core.refusals import StoreUnavailable
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
+
+
+class FolderBlobs:
+    """`Blobs` in a folder. A blob is written beside its place and moved there, so it is there whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def put(self, name: str, content: bytes) -> None:
+        """See `Blobs.put`. Raises ValueError on a bad name, StoreUnavailable when the disk does not take it."""
+        try:
+            await asyncio.to_thread(_write, self._path(name), content)
+        except OSError as error:
+            raise StoreUnavailable("the data folder takes no writes now") from error
+
+    async def get(self, name: str) -> bytes | None:
+        """See `Blobs.get`. Raises ValueError on a bad name."""
+        return await asyncio.to_thread(_read, self._path(name))
+
+    async def delete(self, name: str) -> None:
+        """See `Blobs.delete`. Raises ValueError on a bad name."""
+        await asyncio.to_thread(_delete, self._path(name))
+
+    def _path(self, name: str) -> Path:
+        if _NAME.fullmatch(name) is None:
+            raise ValueError(f"not a blob's name: {name!r}")
+        return self._folder / name
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,189 @@
+"""How appends are written: the fence first, then events, pieces and what is looked up across sessions.
+
+Runs on the writer's thread, inside its transaction.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from dragoman.core.content import AssistantMessage, Call
+from dragoman.core.events import BlockClosed, CallOpened, Logged, MessageAdded, RunQueued, RunStarted, type_of
+from dragoman.core.ids import CallId, SessionId
+from dragoman.ports import Append, Once
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_INDEXED = (RunStarted, RunQueued, CallOpened, MessageAdded, BlockClosed)
+KEPT_ONCE = timedelta(hours=24)
+
+
+def to_us(at: datetime) -> int:
+    """A time as the database holds it: whole microseconds since 1970."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def from_us(us: int) -> datetime:
+    """The inverse of `to_us`."""
+    return _EPOCH + timedelta(microseconds=us)
+
+
+class Appends:
+    """Writes batches of appends.
+
+    Where running sessions stand is remembered, so that an append of pieces alone, as each delta of a slow stream makes
+    one, need not touch the session's row: this process has the folder's lock, so nobody else moves it.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[SessionId, tuple[int, int]] = {}
+
+    def forget(self) -> None:
+        """Trust the database again: a transaction was rolled back."""
+        self._running = {}
+
+    def write(self, batch: Sequence[Append], connection: sqlite3.Connection) -> list[bool]:
+        """Write each append whole, or not at all; tell which were taken.
+
+        The fences come first; what passed is then written with one statement for each table, however many sessions.
+        """
+        taken = [self._pass(connection, append) for append in batch]
+        passed = [append for append, was_taken in zip(batch, taken, strict=True) if was_taken]
+        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", _event_rows(passed))
+        connection.executemany(
+            "DELETE FROM pieces WHERE session_id = ? AND message_id = ? AND block = ?",
+            [(append.session_id, message_id, index) for append in passed for message_id, index in append.closed],
+        )
+        connection.executemany("INSERT INTO pieces VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _piece_rows(passed))
+        for append in passed:
+            for logged in append.events:
+                if isinstance(logged.event, _INDEXED):
+                    _index(connection, append, logged)
+            for once in append.once:
+                _remember_once(connection, once)
+        return taken
+
+    def delete(self, session_id: SessionId, connection: sqlite3.Connection) -> None:
+        """Remove a session and everything of it."""
+        self._running.pop(session_id, None)
+        connection.execute(
+            "DELETE FROM runs WHERE run_id IN (SELECT run_id FROM events WHERE session_id = ?)", (session_id,)
+        )
+        for table in ("sessions", "events", "pieces", "calls", "names", "once"):
+            connection.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))  # noqa: S608  # fixed names
+
+    def _pass(self, connection: sqlite3.Connection, append: Append) -> bool:
+        """The fence: whether the log stands where the writer thinks, and no later claim wrote. Moves it on."""
+        if append.is_new:
+            return _begin(connection, append)
+        session_id = append.session_id
+        if not append.events and self._running.get(session_id) == (append.after, append.epoch):
+            return True
+        if not _advance(connection, append):
+            return False
+        if append.head is None:
+            self._running[session_id] = (append.after + len(append.events), append.epoch)
+        else:
+            self._running.pop(session_id, None)
+        return True
+
+
+def _begin(connection: sqlite3.Connection, append: Append) -> bool:
+    head = append.head
+    assert head is not None, "a new session is at rest"
+    assert head.settings is not None, "its settings were never stored"
+    taken = connection.execute(
+        "INSERT OR IGNORE INTO sessions VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?)",
+        (
+            append.session_id,
+            append.owner,
+            to_us(head.created_at),
+            to_us(head.updated_at),
+            head.seq,
+            append.epoch,
+            head.state.decode(),
+            head.settings.decode(),
+        ),
+    )
+    if taken.rowcount == 0:
+        return False
+    if append.name is not None:
+        named = connection.execute(
+            "INSERT OR IGNORE INTO names VALUES (?, ?, ?)", (append.owner, append.name, append.session_id)
+        )
+        if named.rowcount == 0:  # the name came twice at once: the first one has it
+            connection.execute("DELETE FROM sessions WHERE session_id = ?", (append.session_id,))
+            return False
+    return True
+
+
+def _advance(connection: sqlite3.Connection, append: Append) -> bool:
+    seq = append.after + len(append.events)
+    head = append.head
+    fence = (append.session_id, append.after, append.epoch)
+    if head is None:
+        done = connection.execute(
+            "UPDATE sessions SET seq = ?, epoch = ?, is_running = 1 WHERE session_id = ? AND seq = ? AND epoch <= ?",
+            (seq, append.epoch, *fence),
+        )
+    else:
+        done = connection.execute(
+            "UPDATE sessions SET seq = ?, epoch = ?, is_running = 0, updated_at = ?, head = ?,"
+            " settings = coalesce(?, settings)"
+            " WHERE session_id = ? AND seq = ? AND epoch <= ?",
+            (
+                seq,
+                append.epoch,
+                to_us(head.updated_at),
+                head.state.decode(),
+                None if head.settings is None else head.settings.decode(),
+                *fence,
+            ),
+        )
+    return done.rowcount == 1
+
+
+def _event_rows(appends: Iterable[Append]) -> list[tuple[object, ...]]:
+    return [
+        (append.session_id, logged.seq, logged.run_id, to_us(logged.at), type_of(logged.event), payload.decode())
+        for append in appends
+        for logged, payload in zip(append.events, append.payloads, strict=True)
+    ]
+
+
+def _piece_rows(appends: Iterable[Append]) -> list[tuple[object, ...]]:
+    return [
+        (append.session_id, each.after, each.place, each.message_id, each.index, each.kind, each.loop, each.text)
+        for append in appends
+        for each in append.pieces
+    ]
+
+
+def _remember_once(connection: sqlite3.Connection, once: Once) -> None:
+    connection.execute("DELETE FROM once WHERE at < ?", (to_us(once.at - KEPT_ONCE),))
+    connection.execute(
+        "INSERT OR REPLACE INTO once VALUES (?, ?, ?, ?, ?, ?)",
+        (once.owner, once.key, once.fingerprint, once.session_id, once.run_id, to_us(once.at)),
+    )
+
+
+def _index(connection: sqlite3.Connection, append: Append, logged: Logged) -> None:
+    """Note what is looked up across sessions."""
+    event = logged.event
+    if isinstance(event, RunStarted | RunQueued):
+        connection.execute(
+            "INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET first_seq = excluded.first_seq",
+            (event.run_id, append.session_id, append.owner, logged.seq),
+        )
+    elif isinstance(event, CallOpened):
+        _remember_call(connection, append.session_id, event.call.call_id, logged.seq)
+    elif isinstance(event, BlockClosed):
+        if isinstance(event.block, Call):
+            _remember_call(connection, append.session_id, event.block.call_id, logged.seq)
+    elif isinstance(event, MessageAdded) and isinstance(event.message, AssistantMessage):
+        for call in event.message.calls():
+            _remember_call(connection, append.session_id, call.call_id, logged.seq)
+
+
+def _remember_call(connection: sqlite3.Connection, session_id: SessionId, call_id: CallId, seq: int) -> None:
+    connection.execute("INSERT OR IGNORE INTO calls VALUES (?, ?, ?)", (session_id, call_id, seq))

@@ -1,0 +1,190 @@
+"""A data folder's database: its lock, its migrations, its one writer and its readers."""
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.stores.sqlite.writer import Synchronous, Writer
+
+T = TypeVar("T")
+READERS = 3
+FIXED_IN = (3, 51, 3)
+"""The first SQLite without the fault that can corrupt a WAL database with two writing connections."""
+
+log = structlog.get_logger(__name__)
+
+
+class FolderInUse(Exception):
+    """Another server has the data folder."""
+
+
+class WrongVersion(Exception):
+    """The database was written by a newer release, or is none of ours."""
+
+
+class Database:
+    """An open data folder. Only one process at a time has it."""
+
+    def __init__(self, folder: Path, *, synchronous: Synchronous = "full") -> None:
+        """Lock the folder, open the database and bring it up to date.
+
+        Raises:
+            FolderInUse: another process has it.
+            WrongVersion: its database is from a newer release, or is none of ours.
+            StoreUnavailable: it cannot be read or written now.
+        """
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder = folder
+        self._lock = lock_folder(folder)
+        try:
+            path = folder / "dragoman.db"
+            path.touch(mode=0o600)  # SQLite gives the files beside it the same mode
+            self.writer = open_writer(path, synchronous)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._readers = ThreadPoolExecutor(READERS, "dragoman-reader")
+        self._local = threading.local()
+        self._path = path
+        self._connections: list[sqlite3.Connection] = []
+        warn_of_old_sqlite()
+
+    def start(self) -> None:
+        """Begin to take writes from event loops."""
+        self.writer.start()
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a read on one of the reading connections; it sees one state of the database throughout.
+
+        Raises:
+            StoreUnavailable: the database cannot be read.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    def close(self) -> None:
+        """Finish what is queued, close all connections, release the folder."""
+        self._readers.shutdown()
+        for connection in self._connections:
+            connection.close()
+        self.writer.close()
+        os.close(self._lock)
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+            if connection is None:
+                connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+                connection.execute("PRAGMA query_only = ON")
+                self._local.connection = connection
+                self._connections.append(connection)
+            connection.execute("BEGIN")
+            try:
+                return work(connection)
+            finally:
+                connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise StoreUnavailable("the database cannot be read now") from error
+
+
+def open_writer(path: Path, synchronous: Synchronous) -> Writer:
+    """Open a database for writing and bring it up to date.
+
+    Raises:
+        WrongVersion: it is from a newer release, or is none of ours.
+        StoreUnavailable: it cannot be read or written now.
+    """
+    try:
+        writer = Writer(path, synchronous)
+        try:
+            migrate(writer)
+        except BaseException:
+            writer.close()
+            raise
+    except sqlite3.OperationalError as error:
+        raise StoreUnavailable(f"the database {path} cannot be opened: {error}") from error
+    except sqlite3.DatabaseError as error:
+        raise WrongVersion(f"{path} is no database of this program: {error}") from error
+    return writer
+
+
+def lock_folder(folder: Path) -> int:
+    """Take the folder for this process. The lock goes with the process, however it ends.
+
+    Raises:
+        FolderInUse: another process has it.
+    """
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise FolderInUse(
+            f"another server uses the data folder {folder}: stop it, or choose another folder with --data"
+        ) from error
+    return descriptor
+
+
+def migrate(writer: Writer) -> None:
+    """Bring the schema up to date, each step in a transaction of its own.
+
+    Raises:
+        WrongVersion: the database is from a newer release, or is none of ours.
+    """
+    steps = sorted(
+        (file for file in resources.files("dragoman.stores.sqlite").joinpath("migrations").iterdir()),
+        key=lambda file: file.name,
+    )
+    numbered = {int(file.name[:4]): file for file in steps if file.name.endswith(".sql")}
+    version = writer.run_now(lambda connection: int(connection.execute("PRAGMA user_version").fetchone()[0]))
+    newest = max(numbered)
+    if version > newest:
+        raise WrongVersion(
+            f"the database has schema {version}, this release knows {newest}: use the release that wrote it, or a newer"
+        )
+    if version == 0 and writer.run_now(lambda connection: connection.execute("SELECT 1 FROM sqlite_schema").fetchone()):
+        raise WrongVersion("the database holds tables of another program")
+    for number in range(version + 1, newest + 1):
+        script = numbered[number].read_text(encoding="utf-8")
+        writer.run_now(lambda connection, script=script, number=number: _step(connection, script, number))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+        if version:
+            log.info("database migrated", schema=number, of=newest)
+
+
+def _step(connection: sqlite3.Connection, script: str, number: int) -> None:
+    for statement in statements(script):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {number:d}")
+
+
+def statements(script: str) -> list[str]:
+    """The statements of a script, one by one: `executescript` would commit between them."""
+    found, current = [], ""
+    for line in script.splitlines(keepends=True):
+        current += line
+        if sqlite3.complete_statement(current):
+            found.append(current)
+            current = ""
+    return found
+
+
+def warn_of_old_sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:
+    """Say so when the linked SQLite has the WAL fault. One writing connection keeps us out of its way."""
+    if version >= FIXED_IN:
+        return False
+    log.warning(
+        "old SQLite",
+        version=".".join(map(str, version)),
+        fixed_in=".".join(map(str, FIXED_IN)),
+        note="never open this database for writing with another program while the server runs",
+    )
+    return True

@@ -1,0 +1,81 @@
+"""API keys in SQLite."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+
+from dragoman.core.ids import KeyId, UserId
+from dragoman.ports import Key
+from dragoman.stores.sqlite.appends import from_us, to_us
+from dragoman.stores.sqlite.database import Database
+
+
+class SqliteKeys:
+    """`Keys` over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, key: Key) -> None:
+        """See `Keys.add`."""
+        await self._database.writer.run(lambda connection: insert(connection, key))
+
+    async def all(self) -> Sequence[Key]:
+        """See `Keys.all`."""
+        return await self._database.read(select)
+
+    async def remove(self, key_id: KeyId) -> bool:
+        """See `Keys.remove`."""
+        return await self._database.writer.run(lambda connection: remove(connection, key_id))
+
+    async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
+        """See `Keys.touch`."""
+        rows = [(to_us(at), key_id) for key_id, at in used]
+        await self._database.writer.run(
+            lambda connection: connection.executemany("UPDATE keys SET last_used_at = ? WHERE key_id = ?", rows)
+        )
+
+
+def insert(connection: sqlite3.Connection, key: Key) -> None:
+    """Store a key."""
+    connection.execute(
+        "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            key.key_id,
+            key.digest,
+            key.name,
+            key.user,
+            key.masked,
+            " ".join(sorted(key.scopes)),
+            to_us(key.created_at),
+            None if key.expires_at is None else to_us(key.expires_at),
+            None if key.last_used_at is None else to_us(key.last_used_at),
+        ),
+    )
+
+
+def select(connection: sqlite3.Connection) -> list[Key]:
+    """All keys, oldest first."""
+    rows = connection.execute(
+        "SELECT key_id, digest, name, user, masked, scopes, created_at, expires_at, last_used_at FROM keys"
+        " ORDER BY created_at, key_id"
+    )
+    return [
+        Key(
+            key_id=KeyId(key_id),
+            digest=digest,
+            name=name,
+            user=UserId(user),
+            masked=masked,
+            scopes=frozenset(scopes.split()),
+            created_at=from_us(created_at),
+            expires_at=None if expires_at is None else from_us(expires_at),
+            last_used_at=None if last_used_at is None else from_us(last_used_at),
+        )
+        for key_id, digest, name, user, masked, scopes, created_at, expires_at, last_used_at in rows
+    ]
+
+
+def remove(connection: sqlite3.Connection, key_id: KeyId) -> bool:
+    """Remove a key. False: there was none."""
+    return connection.execute("DELETE FROM keys WHERE key_id = ?", (key_id,)).rowcount == 1

@@ -1,0 +1,191 @@
+"""The log of sessions in SQLite, and what is looked up across it."""
+
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from dragoman.core import events as core_events
+from dragoman.core.content import Growing
+from dragoman.core.events import BlockClosed, Logged
+from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
+from dragoman.core.session import SessionState, thaw
+from dragoman.core.stream import Piece
+from dragoman.ports import Append, Once, RunRow, Snapshot
+from dragoman.stores.sqlite.appends import Appends, from_us, to_us
+from dragoman.stores.sqlite.database import Database
+
+
+class SqliteLog:
+    """`EventLog` and `SessionIndex` over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._run = database.writer.run
+        self._read = database.read
+        self._appends = Appends()
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    async def claim(self) -> int:
+        """See `EventLog.claim`."""
+        return await self._run(_claim)
+
+    async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
+        """See `EventLog.commit`."""
+        try:
+            return await self._run(partial(self._appends.write, batch))
+        except BaseException:
+            self._appends.forget()
+            raise
+
+    async def delete(self, session_id: SessionId) -> None:
+        """See `EventLog.delete`."""
+        await self._run(partial(self._appends.delete, session_id))
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    async def load(self, session_id: SessionId) -> Snapshot | None:
+        """See `EventLog.load`."""
+        return await self._read(partial(_load, session_id))
+
+    async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[Logged]:
+        """See `EventLog.events`."""
+        return await self._read(partial(_events, session_id, after, limit))
+
+    async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[Logged]:
+        """See `EventLog.events_before`."""
+        return await self._read(partial(_events_before, session_id, before, limit))
+
+    async def page(
+        self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int
+    ) -> Sequence[SessionState]:
+        """See `SessionIndex.page`."""
+        return await self._read(partial(_page, owner, before, limit))
+
+    async def unfinished(self) -> Sequence[SessionId]:
+        """See `SessionIndex.unfinished`."""
+        return await self._read(
+            lambda connection: [
+                SessionId(row[0]) for row in connection.execute("SELECT session_id FROM sessions WHERE is_running = 1")
+            ]
+        )
+
+    async def run(self, run_id: RunId) -> RunRow | None:
+        """See `SessionIndex.run`."""
+        return await self._read(partial(_run_row, run_id))
+
+    async def settled(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
+        """See `SessionIndex.settled`."""
+        return await self._read(
+            lambda connection: {
+                call_id
+                for call_id in call_ids
+                if connection.execute(
+                    "SELECT 1 FROM calls WHERE session_id = ? AND call_id = ?", (session_id, call_id)
+                ).fetchone()
+            }
+        )
+
+    async def named(self, owner: UserId, name: str) -> SessionId | None:
+        """See `SessionIndex.named`."""
+        row = await self._read(
+            lambda connection: connection.execute(
+                "SELECT session_id FROM names WHERE owner = ? AND name = ?", (owner, name)
+            ).fetchone()
+        )
+        return SessionId(row[0]) if row else None
+
+    async def once(self, owner: UserId, key: str) -> Once | None:
+        """See `SessionIndex.once`."""
+        row = await self._read(
+            lambda connection: connection.execute(
+                "SELECT fingerprint, session_id, run_id, at FROM once WHERE owner = ? AND key = ?", (owner, key)
+            ).fetchone()
+        )
+        if row is None:
+            return None
+        fingerprint, session_id, run_id, at = row
+        return Once(owner=owner, key=key, fingerprint=fingerprint, session_id=session_id, run_id=run_id, at=from_us(at))
+
+
+def _claim(connection: sqlite3.Connection) -> int:
+    row = connection.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch' RETURNING value").fetchone()
+    return int(row[0])
+
+
+def _load(session_id: SessionId, connection: sqlite3.Connection) -> Snapshot | None:
+    row = connection.execute(
+        "SELECT head, settings, is_running FROM sessions WHERE session_id = ?", (session_id,)
+    ).fetchone()
+    if row is None:
+        return None
+    head, settings, is_running = row
+    state = thaw(head, settings)
+    if not is_running:
+        return Snapshot(head=state, events=(), pieces=())
+    rows = connection.execute(
+        "SELECT seq, at, run_id, payload FROM events WHERE session_id = ? AND seq > ? ORDER BY seq",
+        (session_id, state.seq),
+    )
+    events = _logged(rows)
+    pieces = connection.execute(
+        "SELECT after, place, message_id, block, kind, text, loop FROM pieces WHERE session_id = ?"
+        " ORDER BY after, place",
+        (session_id,),
+    )
+    closed = {(each.event.message_id, each.event.index) for each in events if isinstance(each.event, BlockClosed)}
+    found = [_piece(*each) for each in pieces]
+    still_open = [piece for piece in found if (piece.message_id, piece.index) not in closed]
+    return Snapshot(head=state, events=events, pieces=still_open)
+
+
+def _piece(after: int, place: int, message_id: str, block: int, kind: Growing, text: str, loop: str) -> Piece:
+    return Piece(after, place, MessageId(message_id), block, kind, text, LoopId(loop))
+
+
+def _events(session_id: SessionId, after: int, limit: int, connection: sqlite3.Connection) -> list[Logged]:
+    rows = connection.execute(
+        "SELECT seq, at, run_id, payload FROM events WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+        (session_id, after, limit),
+    )
+    return _logged(rows)
+
+
+def _events_before(session_id: SessionId, before: int, limit: int, connection: sqlite3.Connection) -> list[Logged]:
+    rows = connection.execute(
+        "SELECT seq, at, run_id, payload FROM events WHERE session_id = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
+        (session_id, before, limit),
+    ).fetchall()
+    return _logged(reversed(rows))
+
+
+def _logged(rows: Iterable[tuple[Any, ...]]) -> list[Logged]:
+    return [Logged(seq, from_us(at), run_id, core_events.decode(payload)) for seq, at, run_id, payload in rows]
+
+
+def _page(
+    owner: UserId, before: tuple[datetime, SessionId] | None, limit: int, connection: sqlite3.Connection
+) -> list[SessionState]:
+    if before is None:
+        rows = connection.execute(
+            "SELECT head, settings FROM sessions WHERE owner = ? ORDER BY created_at DESC, session_id DESC LIMIT ?",
+            (owner, limit),
+        )
+    else:
+        at, session_id = before
+        rows = connection.execute(
+            "SELECT head, settings FROM sessions WHERE owner = ? AND (created_at, session_id) < (?, ?)"
+            " ORDER BY created_at DESC, session_id DESC LIMIT ?",
+            (owner, to_us(at), session_id, limit),
+        )
+    return [thaw(*row) for row in rows]
+
+
+def _run_row(run_id: RunId, connection: sqlite3.Connection) -> RunRow | None:
+    row = connection.execute("SELECT session_id, owner, first_seq FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        return None
+    session_id, owner, first_seq = row
+    return RunRow(run_id=run_id, session_id=session_id, owner=owner, first_seq=first_seq)

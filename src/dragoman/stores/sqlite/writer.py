@@ -1,0 +1,155 @@
+"""The one writing connection of a data folder, on a thread of its own, with group commit.
+
+A job is a closure over the connection: it runs whole or not at all, so a caller that is cancelled meanwhile leaves
+nothing half done. Jobs that came in while a commit was under way share the next one, each under a savepoint, so that
+the failure of one does not undo its neighbours.
+
+Exactly one connection writes and checkpoints: SQLite before 3.51.3 can corrupt a database in WAL mode when two do.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from dragoman.core.refusals import StoreUnavailable
+
+T = TypeVar("T")
+_OWN = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError)
+"""Errors of a job's own; all others of SQLite's are the disk's or the file's."""
+Synchronous = Literal["full", "normal"]
+"""`full` syncs each commit to the disk; with `normal` a power cut may take the last ones (never a process's death)."""
+
+
+class _Job(NamedTuple):
+    work: Callable[[sqlite3.Connection], Any]
+    done: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+
+
+class Writer:
+    """Runs jobs on the writing connection, in the order in which they were given."""
+
+    def __init__(self, path: Path, synchronous: Synchronous) -> None:
+        self._path = path
+        self._synchronous = synchronous
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="dragoman-writer", daemon=True)
+        self._connection = self._connect()
+        self._is_closed = False
+        self.commits = 0
+        """Commits so far, for the metrics."""
+
+    def start(self) -> None:
+        """Begin to take jobs."""
+        self._thread.start()
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a job in a transaction; returns its value once the commit is durable.
+
+        Raises:
+            StoreUnavailable: the database did not take it (full disk, I/O error), or is closed; nothing of the job was
+                written.
+            Exception: whatever the job raised; nothing of it was written.
+        """
+        if self._is_closed:
+            raise StoreUnavailable("the database is closed")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._jobs.put(_Job(work, done, loop))
+        return await done
+
+    def run_now(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a job before `start`, on the caller's thread: migrations, and the command line on a folder at rest."""
+        with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            return work(self._connection)
+
+    def close(self) -> None:
+        """Finish the queued jobs and close the connection."""
+        self._is_closed = True
+        if self._thread.is_alive():
+            self._jobs.put(None)
+            self._thread.join()
+        self._connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=5
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA cache_size = -16384")
+        return connection
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            jobs = [job]
+            stop = False
+            while not self._jobs.empty():
+                if (another := self._jobs.get()) is None:
+                    stop = True
+                    break
+                jobs.append(another)
+            self._commit(jobs)
+            if stop:
+                return
+
+    def _commit(self, jobs: list[_Job]) -> None:
+        """Run the jobs in one transaction and tell their callers, who wait for the commit."""
+        connection = self._connection
+        results: list[tuple[Any, BaseException | None]] = []
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            results = [self._attempt(job, alone=len(jobs) == 1) for job in jobs]
+            connection.execute("COMMIT")
+            self.commits += 1
+        except sqlite3.Error as error:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            failure = StoreUnavailable("the database takes no writes now")
+            failure.__cause__ = error
+            results = [(None, failure)] * len(jobs)
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Job, tuple[Any, BaseException | None]]]] = {}
+        for job, result in zip(jobs, results, strict=True):
+            by_loop.setdefault(job.loop, []).append((job, result))
+        for loop, told in by_loop.items():
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_tell, told)
+
+    def _attempt(self, job: _Job, *, alone: bool) -> tuple[Any, BaseException | None]:
+        connection = self._connection
+        if not alone:
+            connection.execute("SAVEPOINT job")
+        try:
+            value = job.work(connection)
+        except sqlite3.Error as error:
+            if not isinstance(error, _OWN):
+                raise  # the disk or the file, not the job
+            return None, self._undone(error, alone=alone)
+        except Exception as error:  # noqa: BLE001  # a job's own failure goes to its caller, its neighbours go on
+            return None, self._undone(error, alone=alone)
+        if not alone:
+            connection.execute("RELEASE job")
+        return value, None
+
+    def _undone(self, error: Exception, *, alone: bool) -> Exception:
+        """Take back what a job did before it failed. A savepoint costs something, so one that is alone has none."""
+        for statement in ("ROLLBACK", "BEGIN IMMEDIATE") if alone else ("ROLLBACK TO job", "RELEASE job"):
+            self._connection.execute(statement)
+        return error
+
+
+def _tell(told: list[tuple[_Job, tuple[Any, BaseException | None]]]) -> None:
+    for job, (value, error) in told:
+        if job.done.done():
+            continue
+        if error is None:
+            job.done.set_result(value)
+        else:
+            job.done.set_exception(error)
