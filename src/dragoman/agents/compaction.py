@@ -1,0 +1,216 @@
+"""Summing up the older part of a conversation with the agent's own model, so that the rest fits into its window."""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+import structlog
+
+from dragoman.agents.window import (
+    CHARS_PER_TOKEN,
+    cuts,
+    shortened_text,
+    tokens_of,
+    tokens_of_all,
+    tokens_of_text,
+)
+from dragoman.core.content import (
+    AssistantMessage,
+    Call,
+    Data,
+    File,
+    Image,
+    Message,
+    SystemMessage,
+    Text,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from dragoman.core.ids import MessageId
+from dragoman.ports import Finished, Model, ModelFailed, ModelRequest, TextDelta
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from dragoman.core.agent import Run
+    from dragoman.ports import ModelEvent
+
+INSTRUCTIONS = """\
+You write summaries of conversations between a user and an assistant, for the assistant to go on from.
+Keep every fact, name, number, decision, request and open point that may matter later. Leave out what was said along \
+the way. Do not answer the conversation and do not address anybody. Write at most 300 words."""
+HEADING = "Summary of the conversation so far:"
+SUMMARY_TOKENS = 700
+SUMMARY_SHARE = 6
+"""A summary has at most so great a part of the budget, one sixth."""
+INSTRUCTION_TOKENS = 150
+SMALL = 16_000
+"""Budgets under this leave no room for a summary without end. Elsewhere a model may think before it writes."""
+MAX_PARTS = 6
+"""Model calls for one summary; of a longer conversation the oldest part is given up."""
+ITEM_CHARS = 4_000
+"""That a single message, call or result contributes."""
+KEPT_SHARE = 0.4
+"""Of the budget: the newest messages that stay as they are."""
+SYSTEM_CHARS = 8_000
+"""Of a conversation's system messages, which outlive every summary."""
+
+log = structlog.get_logger(__name__)
+
+
+class Compactor:
+    """Sums up for one agent."""
+
+    def __init__(self, model: Model, name: str) -> None:
+        self._model = model
+        self._name = name
+        self.usage = Usage()
+        """What the summaries cost so far."""
+
+    async def compact(self, run: "Run", messages: Sequence[Message], budget: int) -> bool:
+        """Put a summary in the place of the older messages of a run's context.
+
+        Args:
+            run: told of the summary, which is then part of the session.
+            messages: the context, as the run gave it.
+            budget: tokens that the conversation may have.
+
+        Returns:
+            Whether something was summed up. Nothing is when there is nothing that could be, or when the model fails.
+        """
+        place = cut_place(messages, int(budget * KEPT_SHARE))
+        if place is None:
+            return False
+        earlier = await run.summary()
+        older = messages[:place]
+        try:
+            summary = await self._summarise(older, earlier, budget)
+        except ModelFailed as error:
+            log.warning("no summary", session_id=run.session_id, error=str(error))
+            return False
+        if not summary:
+            return False
+        system = system_texts(older, earlier)
+        whole = f"{system}{HEADING}\n{summary}"
+        kept = tokens_of_all(messages[place:])
+        await run.compact(
+            whole,
+            messages[place].id,
+            tokens_before=kept + tokens_of_all(older) + (tokens_of_text(earlier) if earlier else 0),
+            tokens_after=kept + tokens_of_text(whole),
+        )
+        return True
+
+    async def _summarise(self, messages: Sequence[Message], earlier: str | None, budget: int) -> str:
+        """The summary, made part by part where the conversation is longer than a request."""
+        length = min(SUMMARY_TOKENS, budget // SUMMARY_SHARE)
+        room = max(budget - 2 * length - INSTRUCTION_TOKENS, budget // 3)  # there is the one before, and the new one
+        summary = _without_system(earlier) if earlier else ""
+        for part in parts([told(each) for each in messages], room)[-MAX_PARTS:]:
+            before = f"{HEADING}\n{summary}\n\nWhat followed:\n" if summary else ""
+            text = f"{before}{part}\n\nWrite the summary of all this."
+            text = shortened_text(text, (room + length) * CHARS_PER_TOKEN)
+            summary = await self._ask(text, length if budget < SMALL else None) or summary
+        return summary.strip()
+
+    async def _ask(self, text: str, max_tokens: int | None) -> str:
+        request = ModelRequest(
+            model=self._name,
+            messages=[UserMessage(id=MessageId("to-sum-up"), content=text)],
+            instructions=INSTRUCTIONS,
+            max_tokens=max_tokens,
+        )
+        words: list[str] = []
+        stream = cast("AsyncGenerator[ModelEvent]", self._model.stream(request))
+        async with aclosing(stream) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    words.append(event.text)
+                elif isinstance(event, Finished) and event.usage is not None:
+                    self.usage += event.usage
+        return "".join(words).strip()
+
+
+def cut_place(messages: Sequence[Message], keep: int) -> int | None:
+    """Where to cut: so that at most `keep` tokens stay, if possible, and at least the newest message.
+
+    Of the places in question the first one is taken that begins with a user's words, else the first.
+    """
+    left = [0] * (len(messages) + 1)
+    for place in range(len(messages) - 1, -1, -1):
+        left[place] = left[place + 1] + tokens_of(messages[place])
+    allowed = [place for place in cuts(messages) if place > 0]
+    fitting = [place for place in allowed if left[place] <= keep]
+    if not fitting:
+        return allowed[-1] if allowed else None
+    return next((place for place in fitting if isinstance(messages[place], UserMessage)), fitting[0])
+
+
+def system_texts(messages: Sequence[Message], earlier: str | None) -> str:
+    """What the conversation's system messages say, word for word, as the beginning of a summary."""
+    before = earlier.partition(HEADING)[0].strip() if earlier else ""
+    texts = [each.content for each in messages if isinstance(each, SystemMessage)]
+    text = "\n\n".join([before, *texts] if before else texts)
+    return f"{shortened_text(text, SYSTEM_CHARS)}\n\n" if text else ""
+
+
+def _without_system(summary: str) -> str:
+    return summary.partition(HEADING)[2].strip() or summary
+
+
+def parts(items: Sequence[str], room: int) -> list[str]:
+    """The items, put together to texts of about so many tokens each."""
+    found: list[str] = []
+    gathered: list[str] = []
+    tokens = 0
+    for item in items:
+        cost = tokens_of_text(item)
+        if gathered and tokens + cost > room:
+            found.append("\n".join(gathered))
+            gathered, tokens = [], 0
+        gathered.append(item)
+        tokens += cost
+    return [*found, "\n".join(gathered)] if gathered else found
+
+
+def told(message: Message) -> str:
+    """A message in words, as a summary's author reads it."""
+    match message:
+        case UserMessage():
+            return f"User: {_content(message)}"
+        case AssistantMessage():
+            return f"Assistant: {_content(message)}"
+        case ToolMessage():
+            return f"Result of {message.name}: {_content(message)}"
+        case SystemMessage():
+            return f"Instructions: {shortened_text(message.content, ITEM_CHARS)}"
+
+
+def _content(message: UserMessage | AssistantMessage | ToolMessage) -> str:
+    if isinstance(message.content, str):
+        return shortened_text(message.content, ITEM_CHARS)
+    words: list[str] = []
+    for block in message.content:
+        match block:
+            case Text(text=text):
+                words.append(shortened_text(text, ITEM_CHARS))
+            case Call(name=name, input=arguments):
+                words.append(f"[calls {name} with {shortened_text(_json(arguments), ITEM_CHARS)}]")
+            case Image():
+                words.append("[a picture]")
+            case File():
+                words.append(f"[a file: {block.name or block.media}]")
+            case Data():
+                words.append(shortened_text(_json(block.data), ITEM_CHARS))
+            case _:
+                pass  # what was thought is not what was said
+    return " ".join(words)
+
+
+def _json(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return str(value)

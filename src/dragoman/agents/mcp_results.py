@@ -1,0 +1,86 @@
+"""MCP's tools and results in our words. Pure; the SDK's types are read, its package is never imported.
+
+Source: Model Context Protocol, "Tools".
+"""
+
+import re
+from typing import TYPE_CHECKING
+
+from dragoman.core.agent import ToolFailed
+from dragoman.core.content import File, Image, InputBlock, Json, JsonObject, Text
+from dragoman.core.tools import ToolSpec
+
+if TYPE_CHECKING:
+    from mcp import Tool
+    from mcp_types import CallToolResult, ContentBlock, EmbeddedResource
+
+MAX_NAME_CHARS = 64
+PROTOCOLS_OWN = "io.modelcontextprotocol/"
+"""The beginning of `_meta` keys that are between client and server."""
+_STRANGE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def spec_of(tool: "Tool", prefix: str) -> ToolSpec:
+    """The face of an MCP tool. Characters that model services do not take in names become underscores."""
+    title = tool.title or (tool.annotations.title if tool.annotations is not None else None)
+    schema: JsonObject = {"type": "object", **tool.input_schema}
+    return ToolSpec(
+        name=_STRANGE.sub("_", f"{prefix}{tool.name}")[:MAX_NAME_CHARS],
+        description=tool.description or "",
+        parameters=schema,
+        title=title,
+    )
+
+
+def is_repeatable(tool: "Tool") -> bool:
+    """Whether the server says that calling the tool twice does no more than calling it once."""
+    hints = tool.annotations
+    return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
+
+
+def value_of(result: "CallToolResult") -> Json:
+    """A result as our tools return it: blocks if there is more than text, else the structured value, else the text.
+
+    Raises:
+        ToolFailed: the tool says that it failed.
+    """
+    blocks = [_block(each) for each in result.content]
+    text = "\n".join(block.text for block in blocks if isinstance(block, Text))
+    if result.is_error:
+        raise ToolFailed(text or "the tool gave no reason")
+    if any(not isinstance(block, Text) for block in blocks):
+        return tuple(blocks)
+    structured = result.structured_content
+    if isinstance(structured, dict) and set(structured) == {"result"}:
+        structured = structured["result"]  # servers wrap so what is no object
+    if structured is None:
+        return text
+    meta = {key: value for key, value in (result.meta or {}).items() if not key.startswith(PROTOCOLS_OWN)}
+    if isinstance(structured, dict) and meta:
+        return {**structured, "_meta": meta}
+    return structured
+
+
+def _block(content: "ContentBlock") -> InputBlock:
+    match content.type:
+        case "text":
+            return Text(content.text)
+        case "image":
+            return Image(f"data:{content.mime_type};base64,{content.data}")
+        case "audio":
+            url = f"data:{content.mime_type};base64,{content.data}"
+            return File(url, media="audio", media_type=content.mime_type)
+        case "resource_link":
+            return File(str(content.uri), media_type=content.mime_type, name=content.name)
+        case "resource":
+            return _resource(content)
+
+
+def _resource(content: "EmbeddedResource") -> InputBlock:
+    resource = content.resource
+    text = getattr(resource, "text", None)
+    if text is not None:
+        return Text(text)
+    media_type = resource.mime_type or "application/octet-stream"
+    blob = getattr(resource, "blob", "")
+    return File(f"data:{media_type};base64,{blob}", media_type=media_type, name=str(resource.uri))

@@ -1,0 +1,291 @@
+"""The loop of model and tools: one object plays one loop of one run.
+
+    context ──► request ──► model ──► words, calls ──► step closed, calls run ─┐
+       ▲                                                                       │ there were calls
+       └───────────────────────────────────────────────────────────────────────┘
+
+Nothing is kept between two runs. What the model is told is read off the session before each call.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+import structlog
+
+from dragoman.agents.builtins import UNREADABLE, Refused, ask_spec, check_builtin, fork_spec
+from dragoman.agents.compaction import Compactor
+from dragoman.agents.run import Run
+from dragoman.agents.tool import FunctionTool
+from dragoman.agents.window import arranged, fitted, tokens_of_all, tokens_of_text, tokens_of_tools, without_pictures
+from dragoman.core import agent as contract
+from dragoman.core.agent import AgentError, ToolFailed
+from dragoman.core.answers import whole
+from dragoman.core.content import AssistantMessage, JsonObject, Message, Usage, UserMessage, is_too_deep
+from dragoman.core.events import StopReason
+from dragoman.core.ids import MessageId
+from dragoman.core.tools import ASK, FORK, ToolSpec
+from dragoman.ports import (
+    CallRequested,
+    ContextTooLong,
+    Finished,
+    Model,
+    ModelEvent,
+    ModelFailed,
+    ModelRequest,
+    ModelUnavailable,
+    TextDelta,
+    ThinkingDelta,
+)
+
+if TYPE_CHECKING:
+    from dragoman.agents.model import Agent
+
+CLOSE_TIMEOUT_S = 5.0
+"""For a model's stream that is left early."""
+FULL = 0.8
+"""Of the context window: what a conversation may fill before its older part is summed up."""
+MAX_RESERVE = 4096
+"""Tokens kept free for the answer, where the agent sets no limit: at most so many, and a quarter of the window."""
+UNREADABLE_CHARS = 2000
+
+log = structlog.get_logger(__name__)
+
+
+class ModelLoop:
+    """Plays an agent that has a model."""
+
+    def __init__(self, agent: "Agent", model: Model, run: contract.Run) -> None:
+        self._agent = agent
+        self._model = model
+        self._run = run
+        self._compactor = Compactor(model, agent.model_name)
+        self._window = agent.context_window or model.context_window
+        self._spent = Usage()
+        self._counted: Usage | None = None
+        """What the newest answer used, if it was made here and since the last compaction: it measures the context."""
+        self._told = Usage()
+        """Of what summaries cost, the part that is part of some step's usage already."""
+        self._may_compact = True
+
+    async def play(self) -> StopReason | None:
+        """See `Agent.play`."""
+        run = self._run
+        messages = await run.context(self._agent.max_messages)
+        if _is_answered(messages):
+            return None  # the server died between the answer's end and the run's
+        while True:
+            finished, calls = await self._answer(messages)
+            for call in calls:
+                self._call(call)
+            await run.end_step(usage=self._usage(finished), model=self._agent.model_name)
+            if not calls:
+                return "end_turn" if finished.stop == "tool_use" else finished.stop
+            self._spent += finished.usage or Usage()
+            limit = self._agent.max_run_tokens
+            spent = self._spent + self._compactor.usage
+            if limit is not None and spent.input_tokens + spent.output_tokens >= limit:
+                return "max_tokens"
+            self._counted = finished.usage
+            messages = await run.context(self._agent.max_messages)
+
+    # --- asking the model -------------------------------------------------------------------------------------------
+
+    async def _answer(self, messages: Sequence[Message]) -> tuple[Finished, Sequence[CallRequested]]:
+        """One call of the model, spoken as it comes. Calls of an answer that broke off are not made."""
+        tools = self._tools()
+        instructions = await self._instructions(messages)
+        budget = self._budget(tokens_of_text(instructions) + tokens_of_tools(tools))
+        messages = await self._compacted(messages, budget)
+        is_second = False
+        while True:
+            request = await self._request(messages, instructions, tools, budget)
+            said = _Said()
+            try:
+                return await self._spoken(request, said)
+            except ContextTooLong as error:
+                if is_second or said.anything:
+                    raise _failed(error) from error
+                is_second = True
+                budget = min(budget or tokens_of_all(request.messages), tokens_of_all(request.messages)) // 2
+                messages = await self._compacted(messages, budget)
+            except ModelFailed as error:
+                raise _failed(error) from error
+
+    async def _spoken(self, request: ModelRequest, said: "_Said") -> tuple[Finished, Sequence[CallRequested]]:
+        run = self._run
+        calls: list[CallRequested] = []
+        finished: Finished | None = None
+        async with _closing(self._model.stream(request)) as events:
+            async for event in events:
+                match event:
+                    case TextDelta(text=text):
+                        said.anything = True
+                        if run.emit(text):
+                            await run.drain()
+                    case ThinkingDelta(text=text):
+                        said.anything = True
+                        if run.think(text):
+                            await run.drain()
+                    case CallRequested():
+                        calls.append(event)
+                    case Finished():
+                        finished = event
+        if finished is None:
+            raise ModelFailed("the model's answer has no end")
+        return finished, () if finished.stop in ("max_tokens", "refusal") else calls
+
+    def _call(self, requested: CallRequested) -> None:
+        """Ask for a tool, or tell the model why not. What cannot be right reaches neither the tool nor the user."""
+        name, arguments = whole(requested.name), requested.input
+        if arguments is None or not _is_sendable(arguments):
+            refused = Refused(name, "the arguments are not a JSON object; call the tool again with valid JSON")
+            self._run.call(name, {UNREADABLE: whole(requested.raw[:UNREADABLE_CHARS])}, tool=refused)
+            return
+        try:
+            self._check(name, arguments)
+        except ToolFailed as error:
+            self._run.call(name, arguments, tool=Refused(name, str(error)))
+        else:
+            self._run.call(name, arguments)
+
+    def _check(self, name: str, arguments: JsonObject) -> None:
+        spec = self._agent.spec
+        if name in spec.builtins:
+            check_builtin(name, arguments, [agent.spec for agent in self._agent.subagents])
+        elif any(tool.name == name for tool in self._run.offered()):
+            tool = self._agent.tool(name)
+            if isinstance(tool, FunctionTool):
+                tool.check(arguments)
+
+    # --- what the model is told -------------------------------------------------------------------------------------
+
+    def _tools(self) -> Sequence[ToolSpec]:
+        builtins = self._agent.spec.builtins
+        tools = list(self._run.offered())
+        if ASK in builtins:
+            tools.append(ask_spec())
+        if FORK in builtins:
+            tools.append(fork_spec([agent.spec for agent in self._agent.subagents]))
+        return tools
+
+    async def _instructions(self, messages: Sequence[Message]) -> str:
+        instructions = self._agent.instructions
+        if isinstance(instructions, str):
+            return instructions
+        words = instructions(Run(self._run, self._agent, messages, acts=False))
+        return words if isinstance(words, str) else await words
+
+    async def _request(
+        self, messages: Sequence[Message], instructions: str, tools: Sequence[ToolSpec], budget: int | None
+    ) -> ModelRequest:
+        agent = self._agent
+        summary = await self._run.summary()
+        before = [] if summary is None else [UserMessage(id=MessageId("summary"), content=summary)]
+        said = without_pictures(arranged(messages), agent.spec.capabilities)
+        if budget is not None:
+            said = fitted(said, budget - tokens_of_all(before))
+        return ModelRequest(
+            model=agent.model_name,
+            messages=[*before, *said],
+            instructions=instructions,
+            tools=tools,
+            max_tokens=agent.max_tokens,
+            parameters=agent.parameters,
+        )
+
+    # --- staying within the window ----------------------------------------------------------------------------------
+
+    def _budget(self, overhead: int) -> int | None:
+        """Tokens that the conversation may have; None when nobody knows the window."""
+        if self._window is None:
+            return None
+        reserve = self._agent.max_tokens or min(MAX_RESERVE, self._window // 4)
+        return max(min(int(self._window * FULL), self._window - reserve) - overhead, self._window // 8)
+
+    async def _compacted(self, messages: Sequence[Message], budget: int | None) -> Sequence[Message]:
+        """The context, after a summary took the place of its older part, if it had grown too long."""
+        limit = self._agent.max_messages
+        is_long = budget is not None and await self._tokens(messages) > budget
+        if not self._may_compact or not (is_long or len(messages) >= limit):
+            return messages
+        if not await self._compactor.compact(self._run, messages, budget or tokens_of_all(messages)):
+            self._may_compact = False
+            return messages
+        self._counted = None
+        return await self._run.context(limit)
+
+    async def _tokens(self, messages: Sequence[Message]) -> int:
+        """About how many tokens the context has, going by what the model itself counted, if it did."""
+        summary = await self._run.summary()
+        estimate = tokens_of_all(messages) + (tokens_of_text(summary) if summary else 0)
+        for place in range(len(messages) - 1, -1, -1):
+            message = messages[place]
+            if isinstance(message, AssistantMessage) and message.usage is not None:
+                # Where there is a summary, what the history says of earlier answers may be from before it.
+                usage = self._counted if self._counted is not None or summary is not None else message.usage
+                counted = 0 if usage is None else usage.input_tokens + usage.output_tokens
+                return max(estimate, counted + tokens_of_all(messages[place + 1 :]))
+        return estimate
+
+    def _usage(self, finished: Finished) -> Usage | None:
+        """What a step used: the answer, and the summaries that were made for it."""
+        summaries, self._told = _less(self._compactor.usage, self._told), self._compactor.usage
+        if summaries == Usage():
+            return finished.usage
+        return (finished.usage or Usage()) + summaries
+
+
+def _less(all_of_it: Usage, part: Usage) -> Usage:
+    return Usage(
+        input_tokens=all_of_it.input_tokens - part.input_tokens,
+        output_tokens=all_of_it.output_tokens - part.output_tokens,
+    )
+
+
+class _Said:
+    """Whether something of an answer was spoken: then it cannot be begun again."""
+
+    anything = False
+
+
+@asynccontextmanager
+async def _closing(stream: object) -> "AsyncGenerator[AsyncGenerator[ModelEvent]]":
+    """The stream, closed at once when it is left: that ends the model's work.
+
+    In the same task, because streams may hold what belongs to a task; and within bounds, because a stop must not hang.
+    """
+    events = cast("AsyncGenerator[ModelEvent]", stream)  # every stream is one; the port does not need to say so
+    try:
+        yield events
+    finally:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await events.aclose()
+
+
+def _failed(error: ModelFailed) -> AgentError:
+    """What clients are told. What the provider said is for the log alone."""
+    log.warning("model failed", code=error.code, error=str(error))
+    if isinstance(error, ModelUnavailable):
+        return AgentError(error.code, "The model cannot be reached at the moment")
+    if isinstance(error, ContextTooLong):
+        return AgentError(error.code, "The conversation is too long for the model")
+    return AgentError(error.code, "The model failed to answer")
+
+
+def _is_sendable(arguments: JsonObject) -> bool:
+    """Whether arguments can be stored and sent. An adapter that parses with other means may let anything through."""
+    try:
+        msgspec.json.encode(arguments)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return not is_too_deep(arguments)
+
+
+def _is_answered(messages: Sequence[Message]) -> bool:
+    """Whether the conversation ends with a whole answer."""
+    last = messages[-1] if messages else None
+    return isinstance(last, AssistantMessage) and last.status == "completed" and not last.calls()

@@ -1,0 +1,247 @@
+"""A function's parameters, as JSON Schema for models and as checks for what models send. Pure.
+
+Types come from annotations, through msgspec; descriptions from `Annotated` (a string or `msgspec.Meta`) or from the
+`Args` section of the docstring.
+"""
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, get_type_hints
+
+import msgspec
+
+from dragoman.core.agent import ToolContext, ToolFailed
+from dragoman.core.content import Json, JsonObject
+
+REFS = "#/$defs/{name}"
+MAX_SHOWN_CHARS = 80
+
+Hint = Any
+"""An annotation: a type, or one of typing's forms."""
+
+_PLACE = re.compile(r" - at `(key in )?(?P<path>[^`]*)`$")
+_STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]|(?P<any>\[\.\.\.\])")
+
+
+class Misdeclared(ValueError):
+    """A tool or an agent cannot be served as its author wrote it; the message is for the author."""
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """A parameter that models see. `schema` has its description."""
+
+    name: str
+    type: Hint
+    schema: JsonObject
+    is_required: bool
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True):
+    """What a function takes: of the model, and of the server in `context`, the name of a parameter."""
+
+    each: tuple[Parameter, ...]
+    definitions: JsonObject
+    context: str | None
+
+    def schema(self) -> JsonObject:
+        """The JSON Schema of the arguments, an object."""
+        schema: JsonObject = {
+            "type": "object",
+            "properties": {each.name: each.schema for each in self.each},
+            "required": [each.name for each in self.each if each.is_required],
+            "additionalProperties": False,
+        }
+        if self.definitions:
+            schema["$defs"] = self.definitions
+        return schema
+
+    def read(self, arguments: JsonObject) -> dict[str, Any]:
+        """The arguments as the function's types.
+
+        Raises:
+            ToolFailed: something is wrong; the message tells all of it, in words that a model can act on.
+        """
+        values: dict[str, Any] = {}
+        faults: list[str] = []
+        for parameter in self.each:
+            if parameter.name not in arguments:
+                if parameter.is_required:
+                    faults.append(f"{parameter.name}: missing")
+                continue
+            try:
+                values[parameter.name] = _converted(arguments[parameter.name], parameter.type)
+            except msgspec.ValidationError as error:
+                faults.append(_fault(parameter, arguments[parameter.name], str(error)))
+        known = {parameter.name for parameter in self.each}
+        names = ", ".join(parameter.name for parameter in self.each) or "none"
+        faults += [f"{name}: unknown argument (known are: {names})" for name in arguments if name not in known]
+        if faults:
+            raise ToolFailed("; ".join(faults))
+        return values
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be read off a function. `returns` is the annotation of its result, UNSET if there is none."""
+
+    description: str
+    parameters: Parameters
+    returns: Hint
+
+
+def read_function(function: Callable[..., Any], name: str) -> Reading:
+    """Read a function's signature, annotations and docstring.
+
+    Raises:
+        Misdeclared: a parameter has no annotation, or one that has no form in JSON, or cannot be passed by name.
+    """
+    hints = _hints(function, name)
+    description, told = read_docstring(inspect.getdoc(_documented(function)) or "")
+    context: str | None = None
+    wanted: list[inspect.Parameter] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
+            raise Misdeclared(f"tool {name}: parameter {parameter.name!r} cannot be passed by name")
+        if parameter.name not in hints:
+            hint = " (to use a method, pass `tool(object.method)`)" if parameter.name == "self" else ""
+            raise Misdeclared(f"tool {name}: parameter {parameter.name!r} has no type annotation{hint}")
+        if hints[parameter.name] is ToolContext:
+            context = parameter.name
+        else:
+            wanted.append(parameter)
+    schemas, definitions = _schemas(name, [(each.name, hints[each.name]) for each in wanted])
+    each = tuple(
+        Parameter(
+            name=parameter.name,
+            type=hints[parameter.name],
+            schema=_with_words(schema, parameter, hints[parameter.name], told.get(parameter.name)),
+            is_required=parameter.default is inspect.Parameter.empty,
+        )
+        for parameter, schema in zip(wanted, schemas, strict=True)
+    )
+    parameters = Parameters(each=each, definitions=definitions, context=context)
+    return Reading(description=description, parameters=parameters, returns=hints.get("return", msgspec.UNSET))
+
+
+def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where annotations and docstring stand: of a callable object, in its `__call__`."""
+    if inspect.isroutine(function):
+        return function
+    method = type(function).__call__
+    return method if isinstance(method, Callable) else function  # type: ignore[arg-type]  # mypy: Callable is no class
+
+
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    try:
+        return get_type_hints(_documented(function), include_extras=True)
+    except (NameError, TypeError, SyntaxError) as error:
+        raise Misdeclared(f"tool {name}: its annotations cannot be read: {error}") from error
+
+
+def _schemas(name: str, parameters: Sequence[tuple[str, Any]]) -> tuple[tuple[JsonObject, ...], JsonObject]:
+    for parameter, hint in parameters:  # one by one, so that the fault has a name
+        try:
+            msgspec.json.schema_components([hint])
+        except (TypeError, ValueError) as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise Misdeclared(f"tool {name}: parameter {parameter!r} has no form in JSON: {reason}") from error
+    return msgspec.json.schema_components([hint for _, hint in parameters], ref_template=REFS)
+
+
+def _with_words(schema: JsonObject, parameter: inspect.Parameter, hint: Hint, told: str | None) -> JsonObject:
+    """The schema with description and default."""
+    notes: tuple[object, ...] = getattr(hint, "__metadata__", ())  # of Annotated
+    words = next((each for each in notes if isinstance(each, str)), told)
+    schema = dict(schema)
+    if "description" not in schema and words:
+        schema["description"] = words
+    if parameter.default is not inspect.Parameter.empty:
+        with suppress(TypeError):  # a default without a form in JSON is the function's own affair
+            schema["default"] = msgspec.to_builtins(parameter.default)
+    return schema
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _converted(value: Json, wanted: Hint) -> object:
+    try:
+        return msgspec.convert(value, wanted)
+    except msgspec.ValidationError:
+        whole = _with_integers(value)  # to JSON Schema 5.0 is an integer
+        if whole == value and json.dumps(whole) == json.dumps(value):
+            raise
+        return msgspec.convert(whole, wanted)
+
+
+def _with_integers(value: Json) -> Json:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_with_integers(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _with_integers(each) for key, each in value.items()}
+    return value
+
+
+def _fault(parameter: Parameter, value: Json, message: str) -> str:
+    """The words of msgspec, with the place by name and the value that is wrong."""
+    place, where = parameter.name, value
+    found = _PLACE.search(message)
+    if found is not None:
+        message = message[: found.start()]
+        for step in _STEP.finditer(found["path"].removeprefix("$")):
+            where = _inside(where, step)
+            place += step[0]
+    message = message[:1].lower() + message[1:].replace("`", "")
+    if message.startswith("invalid enum value") and place == parameter.name and "enum" in parameter.schema:
+        message = f"expected one of {', '.join(map(_shown, parameter.schema['enum']))}"
+    if message.startswith("object "):  # of a missing or an unknown field: it names the field
+        return f"{place}: {message}"
+    message = re.sub(r", got \S+$", "", message)
+    return f"{place}: {message}" if where is msgspec.UNSET else f"{place}: {message}, got {_shown(where)}"
+
+
+def _inside(value: Json, step: re.Match[str]) -> Json:
+    if step["name"] is not None:
+        return value.get(step["name"], msgspec.UNSET) if isinstance(value, dict) else msgspec.UNSET
+    if step["index"] is not None and isinstance(value, list) and int(step["index"]) < len(value):
+        return value[int(step["index"])]
+    return msgspec.UNSET
+
+
+def _shown(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
+
+
+# --- docstrings -------------------------------------------------------------------------------------------------------
+
+_ARGS = {"args:", "arguments:", "parameters:"}
+_SECTIONS = {"returns:", "return:", "yields:", "raises:", "example:", "examples:", "note:", "notes:", "source:"}
+_ARGUMENT = re.compile(r"(?P<name>\*{0,2}\w+)\s*(\([^)]*\))?:\s*(?P<words>.*)")
+
+
+def read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """The words before the first section of a Google-style docstring, and those of its `Args`, by name."""
+    description: list[str] = []
+    told: dict[str, list[str]] = {}
+    section, current, indent = "", "", 0
+    for line in inspect.cleandoc(text).splitlines():
+        word = line.strip().lower()
+        if not line.startswith(" ") and word in _ARGS | _SECTIONS:
+            section = "args" if word in _ARGS else "other"
+            current, indent = "", 0
+        elif section == "":
+            description.append(line)
+        elif section == "args" and word:
+            depth = len(line) - len(line.lstrip())
+            found = _ARGUMENT.match(line.strip())
+            if found is not None and depth > 0 and (indent == 0 or depth <= indent):
+                indent, current = depth, found["name"].lstrip("*")
+                told[current] = [found["words"]]
+            elif current:
+                told[current].append(line.strip())
+    return "\n".join(description).strip(), {name: " ".join(words).strip() for name, words in told.items()}

