@@ -1,0 +1,218 @@
+"""The admin socket: how the command line speaks to a server that runs on the same data folder.
+
+A Unix socket in the data folder that only the server's user may open; who may open it may read the database, so it
+asks for no key. One line of JSON is a request, one is its answer. It knows no engine: what it manages is passed in.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol, assert_never
+
+import msgspec
+import structlog
+
+from dragoman.core.ids import KeyId, UserId
+from dragoman.core.refusals import Refused
+from dragoman.ports import Key
+
+SOCKET = "admin.sock"
+LONGEST_LINE = 64 * 1024
+PATIENCE_S = 10.0
+LONGEST_PATH = 100
+"""What the kernel takes as a socket's path is little more."""
+
+log = structlog.get_logger(__name__)
+
+
+class CreateKey(
+    msgspec.Struct, frozen=True, kw_only=True, tag="keys.create", tag_field="do", forbid_unknown_fields=True
+):
+    """Make a key."""
+
+    name: str
+    user: str
+    scopes: list[str]
+    expires_at: datetime | None = None
+
+
+class ListKeys(msgspec.Struct, frozen=True, tag="keys.list", tag_field="do", forbid_unknown_fields=True):
+    """Tell all keys."""
+
+
+class RevokeKey(
+    msgspec.Struct, frozen=True, kw_only=True, tag="keys.revoke", tag_field="do", forbid_unknown_fields=True
+):
+    """Remove a key."""
+
+    which: str
+
+
+Request = CreateKey | ListKeys | RevokeKey
+
+
+class ShownKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as it may be shown."""
+
+    key_id: KeyId
+    name: str
+    user: UserId
+    masked: str
+    scopes: list[str]
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of a request: `error`, or the keys concerned. `secret` is a new key itself."""
+
+    error: str | None = None
+    keys: list[ShownKey] = []
+    secret: str | None = None
+
+
+class KeyDesk(Protocol):
+    """Who keeps the keys."""
+
+    async def create(
+        self, name: str, *, user: UserId = ..., scopes: Sequence[str] = ..., expires_at: datetime | None = ...
+    ) -> tuple[str, Key]:
+        """Make a key."""
+
+    def all(self) -> Sequence[Key]:
+        """All keys."""
+
+    async def revoke(self, which: str) -> Key:
+        """Remove a key."""
+
+
+class NobodyListens(Exception):
+    """No server listens on the folder's socket."""
+
+
+async def handle(request: Request, desk: KeyDesk) -> Reply:
+    """Do what is asked. The same for a server that runs and for a folder at rest."""
+    try:
+        match request:
+            case CreateKey():
+                secret, key = await desk.create(
+                    request.name,
+                    user=UserId(request.user),
+                    scopes=request.scopes,
+                    expires_at=request.expires_at,
+                )
+                return Reply(secret=secret, keys=[shown(key)])
+            case ListKeys():
+                return Reply(keys=[shown(key) for key in desk.all()])
+            case RevokeKey():
+                return Reply(keys=[shown(await desk.revoke(request.which))])
+            case _:
+                assert_never(request)
+    except Refused as refused:
+        return Reply(error=str(refused))
+
+
+class AdminSocket:
+    """The server's side."""
+
+    def __init__(self, folder: Path, desk: KeyDesk) -> None:
+        self._folder = folder
+        self._desk = desk
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen. The caller holds the folder's lock, so that a socket which is there already is a dead one's."""
+        self._server = await asyncio.start_unix_server(self._serve, sock=_bound(self._folder), limit=LONGEST_LINE)
+
+    async def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.close()
+            with suppress(OSError):
+                (self._folder / SOCKET).unlink()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while line := await reader.readline():
+                    writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
+                    await writer.drain()
+        except (TimeoutError, ValueError, ConnectionError):  # too slow, a line too long, gone
+            pass
+        except Exception:
+            log.exception("admin request failed")
+        finally:
+            writer.close()
+
+    async def _answer(self, line: bytes) -> Reply:
+        try:
+            request = msgspec.json.decode(line, type=Request)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return Reply(error=f"this server does not understand the request: {error}")
+        return await handle(request, self._desk)
+
+
+def ask(folder: Path, request: Request) -> Reply:
+    """Ask the server that runs on a data folder.
+
+    Raises:
+        NobodyListens: none does, or it is just starting or stopping.
+    """
+    try:
+        with reachable(folder) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(PATIENCE_S)
+            connection.connect(path)
+            connection.sendall(msgspec.json.encode(request) + b"\n")
+            with connection.makefile("rb") as answers:
+                line = answers.readline()
+    except OSError as error:
+        raise NobodyListens(str(error)) from error
+    if not line:
+        raise NobodyListens("the server hung up")
+    return msgspec.json.decode(line, type=Reply)
+
+
+def shown(key: Key) -> ShownKey:
+    """What may be shown of a key."""
+    return ShownKey(
+        key_id=key.key_id,
+        name=key.name,
+        user=key.user,
+        masked=key.masked,
+        scopes=sorted(key.scopes),
+        created_at=key.created_at,
+        expires_at=key.expires_at,
+        last_used_at=key.last_used_at,
+    )
+
+
+def _bound(folder: Path) -> socket.socket:
+    with reachable(folder) as path:
+        Path(path).unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)  # the file has its mode from the first moment on
+        try:
+            listening.bind(path)
+        finally:
+            os.umask(before)
+    return listening
+
+
+@contextmanager
+def reachable(folder: Path) -> Iterator[str]:
+    """The socket's path in a form that is short enough: a deep folder is reached by its descriptor."""
+    path = str(folder / SOCKET)
+    if len(os.fsencode(path)) < LONGEST_PATH:
+        yield path
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        by_descriptor = Path(f"/proc/self/fd/{descriptor}")
+        yield str(by_descriptor / SOCKET) if by_descriptor.exists() else path
+    finally:
+        os.close(descriptor)

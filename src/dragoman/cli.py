@@ -1,0 +1,199 @@
+"""The command line. Thin: it reads what was asked, calls what does it, and puts errors into one sentence each."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from dragoman.settings import Known, Loaded, SettingsError, as_toml, known, load, show
+
+F = TypeVar("F", bound=Callable[..., Any])
+Flag = str | bool | None
+"""A setting's flag as it was given; None when it was not."""
+DAYS = 36_500
+
+
+class Failed(click.ClickException):
+    """Something did not work, through no fault of the command's."""
+
+    exit_code = 1
+
+    def show(self, file: Any = None) -> None:  # noqa: ANN401  # click's signature
+        """Say it in one line."""
+        click.echo(f"dragoman: {self.message}", err=True)
+
+
+class Wrong(Failed):
+    """The command itself is wrong."""
+
+    exit_code = 2
+
+
+def main() -> NoReturn:
+    """The program `dragoman`."""
+    try:
+        commands.main(standalone_mode=False, prog_name="dragoman")
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(0)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="dragoman", message="dragoman %(version)s")
+def commands() -> None:
+    """Dragoman, an agent server: write an agent once, every application can talk to it."""
+
+
+def settings_flags(*only: str) -> Callable[[F], F]:
+    """A flag for each setting, or for those named, and one for the file."""
+
+    def add(command: F) -> F:
+        for setting in reversed(known()):
+            if setting.name != "agents" and (not only or setting.name in only):
+                command = _flag(setting)(command)
+        return click.option("--config", metavar="FILE", help="TOML file  [dragoman.toml, if there is one]")(command)
+
+    return add
+
+
+def _flag(setting: Known) -> Callable[[F], F]:
+    is_switch = "bool" in str(setting.type)
+    name = f"{setting.flag}/--no-{setting.flag[2:]}" if is_switch else setting.flag
+    default = "" if setting.default in (None, ()) else f"  [{as_toml(setting.default)}]"
+    text = setting.description.replace("`", "")
+    return click.option(name, setting.name, default=None, help=text + default, metavar=None if is_switch else "VALUE")
+
+
+def _load(flags: Mapping[str, object]) -> Loaded:
+    try:
+        return load(flags, os.environ)
+    except SettingsError as error:
+        raise Wrong(str(error)) from error
+
+
+# --- serve ------------------------------------------------------------------------------------------------------------
+
+
+@commands.command()
+@click.argument("agents", metavar="[FILE.py[:NAME]]...", nargs=-1)
+@settings_flags()
+def serve(agents: tuple[str, ...], **flags: Flag) -> None:
+    """Serve agents; without a file, an assistant with the default model.
+
+    Prints one line on standard output once requests are taken: ready http://HOST:PORT. Each setting may also stand in
+    the environment as DRAGOMAN_NAME, or in a TOML file.
+    """
+    loaded = _load({**flags, "agents": agents or None})
+    from dragoman.process import CannotStart, run
+
+    try:
+        run(loaded.settings, os.environ)
+    except CannotStart as error:
+        raise Failed(str(error)) from error
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+@commands.group()
+def keys() -> None:
+    """Make, list and revoke API keys, whether the server runs or not."""
+
+
+@keys.command("create")
+@click.option("--name", required=True, help="what the key is for")
+@click.option("--user", default="local", show_default=True, help="whose sessions it opens")
+@click.option("--scopes", default="use", show_default=True, help="read, use (includes read) or admin (includes both)")
+@click.option("--expires", metavar="DAYS|DATE", help="a number of days, or a date such as 2027-01-31; else never")
+@settings_flags("data")
+def keys_create(name: str, user: str, scopes: str, expires: str | None, **flags: Flag) -> None:
+    """Make a key. It is shown this one time, alone on the last line of standard output."""
+    from dragoman.admin import CreateKey
+
+    listed = [scope.strip() for scope in scopes.split(",") if scope.strip()]
+    reply = _keep(flags, CreateKey(name=name, user=user, scopes=listed, expires_at=_expiry(expires)))
+    key = reply.keys[0]
+    click.echo(f"key {key.key_id} of user {key.user}, {' '.join(key.scopes)}; it is shown only now:", err=True)
+    click.echo(reply.secret)
+
+
+@keys.command("list")
+@settings_flags("data")
+def keys_list(**flags: Flag) -> None:
+    """List all keys, oldest first."""
+    from dragoman.admin import ListKeys
+
+    rows = [("ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST USED")]
+    for key in _keep(flags, ListKeys()).keys:
+        times = [_minute(at) for at in (key.created_at, key.expires_at, key.last_used_at)]
+        rows.append((key.key_id, key.name, key.user, key.masked, " ".join(key.scopes), times[0], times[1], times[2]))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+@keys.command("revoke")
+@click.argument("which")
+@settings_flags("data")
+def keys_revoke(which: str, **flags: Flag) -> None:
+    """Revoke a key for good, named by its id, its masked form, its name or itself. Its open streams end."""
+    from dragoman.admin import RevokeKey
+
+    key = _keep(flags, RevokeKey(which=which)).keys[0]
+    click.echo(f"revoked {key.key_id} ({key.name}, {key.masked})")
+
+
+def _keep(flags: Mapping[str, object], request: Any) -> Any:  # noqa: ANN401  # the types come with an import that serve saves
+    folder = _load(flags).settings.folder
+    from dragoman.keeping import CannotKeep, keep
+    from dragoman.telemetry import set_up
+
+    set_up("console", "error")
+    try:
+        reply = keep(folder, request)
+    except CannotKeep as error:
+        raise Failed(str(error)) from error
+    if reply.error is not None:
+        raise Failed(reply.error)
+    return reply
+
+
+def _expiry(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    if text.isdigit() and int(text) <= DAYS:
+        return datetime.now(UTC) + timedelta(days=int(text))
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Wrong(
+            f"--expires takes a number of days up to {DAYS}, or a date such as 2027-01-31; got {text!r}"
+        ) from error
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def _minute(at: datetime | None) -> str:
+    return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+
+
+# --- config -----------------------------------------------------------------------------------------------------------
+
+
+@commands.group()
+def config() -> None:
+    """Look at the settings."""
+
+
+@config.command("show")
+@settings_flags()
+def config_show(**flags: Flag) -> None:
+    """Show the settings in force, as TOML, each with the place that it came from."""
+    click.echo(show(_load(flags)))

@@ -1,0 +1,85 @@
+"""The page at `/docs`: an OpenAPI document for people. One file of HTML, no script, nothing from elsewhere."""
+
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+import msgspec
+
+from dragoman.core.content import JsonObject
+
+POLICY = b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+"""The page's Content-Security-Policy."""
+
+_STYLE = """
+:root{color-scheme:light dark;--line:#8884;--soft:#8882}
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+code,pre{font:14px/1.45 ui-monospace,monospace}pre{background:var(--soft);padding:.7rem;overflow:auto;border-radius:6px}
+details{border:1px solid var(--line);border-radius:6px;margin:.5rem 0;padding:.2rem .8rem}
+summary{cursor:pointer;padding:.3rem 0}b{display:inline-block;min-width:4.5rem}
+table{border-collapse:collapse;width:100%}
+td,th{text-align:left;vertical-align:top;border-top:1px solid var(--line);padding:.3rem .6rem .3rem 0}
+"""
+
+
+def page(document: JsonObject) -> bytes:
+    """Write the page."""
+    info = document["info"]
+    title = f"{escape(info['title'])} {escape(info['version'])}"
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+        f"<title>{title}</title><style>{_STYLE}</style><h1>{title}</h1><p>{escape(info['description'])}</p>",
+        "<p>The same for programs: <a href=openapi.json>openapi.json</a></p>",
+        *_operations(document),
+        "<h2>Types</h2>",
+        *(_named(name, schema) for name, schema in sorted(document["components"]["schemas"].items())),
+    ]
+    return "".join(parts).encode()
+
+
+def _operations(document: JsonObject) -> Iterator[str]:
+    tag = None
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if (its_tag := operation.get("tags", [""])[0]) != tag:
+                tag = its_tag
+                yield f"<h2>{escape(tag or 'Server')}</h2>"
+            head = f"<b>{method.upper()}</b> <code>{escape(path)}</code> {escape(operation['summary'])}"
+            yield f"<details><summary>{head}</summary>{''.join(_details(operation))}</details>"
+
+
+def _details(operation: JsonObject) -> Iterator[str]:
+    yield f"<p>{escape(operation.get('description', ''))}</p>"
+    if operation.get("security") == []:
+        yield "<p>Needs no key.</p>"
+    if parameters := operation.get("parameters"):
+        rows = "".join(
+            f"<tr><td><code>{escape(each['name'])}</code><td>{each['in']}<td>{escape(each['description'])}"
+            for each in parameters
+        )
+        yield f"<table>{rows}</table>"
+    if body := operation.get("requestBody"):
+        yield "<h4>Body</h4>"
+        for content in body["content"].values():
+            yield _json(content.get("example", content["schema"]))
+    yield "<h4>Answers</h4>"
+    for status, response in operation["responses"].items():
+        kinds = ", ".join(
+            f"<code>{escape(kind)}</code> {_link(content['schema'])}"
+            for kind, content in response.get("content", {}).items()
+        )
+        yield f"<p><b>{status}</b> {escape(response['description'])} {kinds}</p>"
+
+
+def _named(name: str, schema: JsonObject) -> str:
+    return f"<details id='{escape(name)}'><summary><code>{escape(name)}</code></summary>{_json(schema)}</details>"
+
+
+def _link(schema: JsonObject) -> str:
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    return f"<a href='#{escape(name)}'>{escape(name)}</a>" if name else ""
+
+
+def _json(value: Any) -> str:  # noqa: ANN401  # any JSON
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return f"<pre>{escape(text)}</pre>"

@@ -1,0 +1,290 @@
+"""The server as a process: its socket, its loop, its signals, and the one line that says that it is ready.
+
+Standard output carries that line alone, so that programs can wait for it; everything for people goes to standard error.
+"""
+
+import asyncio
+import gc
+import signal
+import socket
+import sqlite3
+import sys
+from asyncio import TimerHandle, Transport
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from types import FrameType
+from typing import Any
+
+import structlog
+import uvicorn
+from httptools import HttpParserError
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.engine import tracing
+from dragoman.first_key import curl_line, first_key
+from dragoman.gate import App
+from dragoman.ports import ModelFailed
+from dragoman.server import VERSION, Application, build
+from dragoman.settings import Settings, SettingsError
+from dragoman.stores.sqlite.database import FolderInUse, WrongVersion
+from dragoman.telemetry import send_spans, set_up
+
+HEAD_BYTES = 64 * 1024
+"""Most bytes of a request's line and headers together."""
+HEAD_S = 30.0
+"""Longest time for them to arrive."""
+KEEP_ALIVE_S = 75
+"""Longer than the minute after which most proxies close idle connections themselves: so none is closed under them."""
+LAST_ANSWERS_S = 5
+"""What answers still under way get after the drain."""
+
+GC_THRESHOLDS = (20_000, 20, 50)
+"""The collector looks seldom: streams make many small objects and no cycles. It took 6 % of a busy server's time."""
+
+log = structlog.get_logger(__name__)
+
+
+class CannotStart(Exception):
+    """The server cannot start; the message says why, and what to do."""
+
+
+def run(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Serve until a signal ends it.
+
+    Raises:
+        CannotStart: it did not come to that.
+    """
+    set_up(settings.log_format, settings.log_level)
+    end_spans = _begin_spans(settings)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(settings, environ))
+    finally:
+        end_spans()
+
+
+async def _serve(settings: Settings, environ: Mapping[str, str]) -> None:
+    listening = bound(settings.host, settings.port)
+    app = build(settings, environ=environ, progress=lambda text: log.info(text))
+    async with AsyncExitStack() as stack:
+        stack.callback(listening.close)
+        try:
+            await stack.enter_async_context(app.running())
+        except Exception as error:  # the edge of the start: what is written for people is told without its trace
+            raise _explained(error, settings) from error
+        gc.collect()
+        gc.freeze()  # what is there now stays: the collector need not look at it again
+        gc.set_threshold(*GC_THRESHOLDS)
+        server = Server(_config(app, settings), app.drain, lambda: _announce(app, listening))
+        await server.serve(sockets=[listening])
+    log.info("stopped")
+
+
+def _explained(error: Exception, settings: Settings) -> Exception:
+    """The error as a sentence for the person at the terminal; one that nobody expected stays as it is."""
+    from dragoman.agents.loading import LoadError
+    from dragoman.agents.parameters import Misdeclared
+    from dragoman.agents.serving import StartFailed
+    from dragoman.models.registry import ModelNameError
+
+    if isinstance(
+        error,
+        FolderInUse
+        | WrongVersion
+        | SettingsError
+        | LoadError
+        | Misdeclared
+        | StartFailed
+        | ModelNameError
+        | ModelFailed,
+    ):
+        return CannotStart(str(error))
+    if isinstance(error, OSError | sqlite3.Error | StoreUnavailable):
+        return CannotStart(f"cannot use the data folder {settings.folder}: {error}")
+    return error
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """The server's socket, which does not listen yet: who comes too early is refused, and does not wait.
+
+    Raises:
+        CannotStart: the address is not ours, or taken.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise CannotStart(f"cannot listen on {host}: {error.strerror}: choose another address with --host") from error
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        listening.close()
+        raise CannotStart(
+            f"cannot listen on {host} port {port}: {error.strerror}: choose another one with --host or --port"
+        ) from error
+    return listening
+
+
+def url_of(host: str, port: int) -> str:
+    """The server's address for clients."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def _announce(app: Application, listening: socket.socket) -> None:
+    settings = app.settings
+    url = url_of(settings.host, listening.getsockname()[1])
+    sys.stdout.write(f"ready {url}\n")
+    sys.stdout.flush()
+    log.info("serving", url=url, version=VERSION, agents=list(app.engine.agents), data=settings.data)
+    if settings.first_key:
+        key = await first_key(settings.folder, app.keys) if settings.auth else None
+        for_people = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        line = curl_line(for_people + settings.aap_path, key, app.engine.default_agent)
+        sys.stderr.write("".join([f"\nkey   {key}\n" if key else "\n", f"try   {line}\n\n" if settings.aap else ""]))
+        sys.stderr.flush()
+    elif settings.auth and not app.keys.all():
+        log.warning("there is no key yet", make_one=f"dragoman keys create --name NAME --data {settings.data}")
+
+
+# --- uvicorn ----------------------------------------------------------------------------------------------------------
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, which would wait for open streams for ever: the first signal makes them end, the second forces it."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        drain: Callable[[float | None], Awaitable[None]],
+        announce: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__(config)
+        self._drain = drain
+        self._announce = announce
+        self._draining: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._signals = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See `uvicorn.Server`: listen, and say so."""
+        await super().startup(sockets)
+        await self._announce()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """See `uvicorn.Server`: a signal came."""
+        self._signals += 1
+        if self._signals > 2:
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
+        self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        if self._draining is None:
+            log.info("stopping", grace="the running runs get their grace; a second signal ends them at once")
+            self._draining = self._loop.create_task(self._drain_and_exit())
+        else:
+            self._draining.cancel()
+
+    async def _drain_and_exit(self) -> None:
+        """While it drains the server goes on listening, so that its clients are told, and not refused."""
+        try:
+            await self._drain(None)
+        except asyncio.CancelledError:
+            self.force_exit = True
+        finally:
+            self.should_exit = True
+
+
+class Connection(HttpToolsProtocol):
+    """A connection that bounds how large a request's head may be and how long it may take to come."""
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        self._head_bytes = 0
+        self._is_in_head = True
+        self._head_timer: TimerHandle | None = self.loop.call_later(HEAD_S, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        if self._is_in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._is_in_head and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too large.")
+
+    def on_message_begin(self) -> None:
+        """See `httptools`."""
+        super().on_message_begin()
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_S, self.transport.close)
+
+    def on_headers_complete(self) -> None:
+        """See `httptools`."""
+        self._stop_timer()
+        self._is_in_head = False
+        if self._head_bytes > HEAD_BYTES:  # or it is the body, of which a part came along
+            lines = sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers)
+            if len(self.url) + lines > HEAD_BYTES:
+                raise HttpParserError("the head is too large")
+        if self.url[:1] not in (b"/", b"*"):
+            raise HttpParserError("an absolute URL or an authority is for proxies")
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """See `httptools`."""
+        self._is_in_head = True
+        self._head_bytes = 0
+        super().on_message_complete()
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+def _config(app: App, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        interface="asgi3",
+        lifespan="off",  # `_serve` runs it, so that its errors reach the terminal as sentences
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=LAST_ANSWERS_S,
+    )
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not made for this platform
+        return None
+    return uvloop.new_event_loop
+
+
+def _begin_spans(settings: Settings) -> Callable[[], Any]:
+    if not settings.otel:
+        return lambda: None
+    try:
+        end = send_spans(endpoint=settings.otel_endpoint, headers=settings.otel_headers, version=VERSION)
+    except ImportError as error:
+        raise CannotStart(
+            "OpenTelemetry is switched on, but not installed: make run EXTRAS=otel, or pip install '.[otel]'"
+        ) from error
+    tracing.switch_on()
+    return end

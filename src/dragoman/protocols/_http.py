@@ -1,0 +1,165 @@
+"""What the doors over HTTP have in common: reading bodies within bounds, JSON answers, streams of events.
+
+Nothing here knows a protocol's words; each brings its own error bodies.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from dragoman.core.principal import Principal
+
+Authenticate = Callable[[str | None, str], Principal]
+"""Who sends this `Authorization` header, from that address? Raises Unauthenticated or Exhausted."""
+
+BODY_S = 60.0
+"""Seconds that a body may take to arrive."""
+LOOK_S = 5.0
+"""Seconds of sending after which a stream looks whether its client is still there."""
+STREAM_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+PING = b": ping\n\n"
+
+
+class BodyTooLarge(Exception):
+    """A request's body is longer than the door takes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the body is larger than {limit} bytes")
+        self.limit = limit
+
+
+class BodyTooSlow(Exception):
+    """A request's body did not arrive in time."""
+
+
+class UnsupportedMediaType(Exception):
+    """A request's body is not declared as JSON."""
+
+
+def address_of(scope: Scope) -> str:
+    """The peer's address, as far as the server knows it."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def require_json(request: Request) -> None:
+    """Check the declared type of the body: JSON, or nothing at all.
+
+    `text/plain` would need no preflight, so a foreign page could post it to a server without keys.
+
+    Raises:
+        UnsupportedMediaType: it is something else.
+    """
+    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if declared not in ("", "application/json"):
+        raise UnsupportedMediaType(f"Content-Type: application/json was expected, got {declared!r}")
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read a body of at most `limit` bytes, whatever its Content-Length says.
+
+    Raises:
+        BodyTooLarge: it is longer; no more than the limit was read.
+        BodyTooSlow: it took longer than `BODY_S`.
+        ClientDisconnect: the client left before the end.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
+        raise BodyTooLarge(limit)
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await _body(request, limit)
+    except TimeoutError as error:
+        raise BodyTooSlow(f"the body did not arrive within {BODY_S:g} s") from error
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise BodyTooLarge(limit)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A value as a JSON body."""
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
+
+
+class Chunk(NamedTuple):
+    """What goes out next. After the last one the stream closes."""
+
+    body: bytes
+    is_last: bool = False
+
+
+class EventStream(Response):
+    """A stream of server-sent events: one write for all that is ready, a ping when there is nothing for a while.
+
+    It only reads: when the client leaves, nothing but this reader ends. Whether it left is looked at with each ping and
+    every few seconds while there is much to send, so that an open stream needs no second task to watch for it.
+    """
+
+    def __init__(self, first: Chunk, more: Callable[[], Awaitable[Chunk]], close: Callable[[], None]) -> None:
+        """Make an answer of what is ready and what will be.
+
+        Args:
+            first: what goes out with the headers.
+            more: waits for the next; an empty body means that a ping is due.
+            close: called once, however the stream ends.
+        """
+        self._first = first
+        self._more = more
+        self._close = close
+        self.status_code = 200
+        self.background = None
+        self.raw_headers = list(STREAM_HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request; of a HEAD, only what the stream would begin with."""
+        try:
+            if scope["method"] == "HEAD":
+                self._first = Chunk(b"", is_last=True)
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            chunk, clock = self._first, asyncio.get_running_loop().time
+            looked = clock()
+            while not chunk.is_last:
+                await send({"type": "http.response.body", "body": chunk.body or PING, "more_body": True})
+                if not chunk.body or clock() - looked > LOOK_S:
+                    looked = clock()
+                    if await _has_left(receive):
+                        return
+                chunk = await self._more()
+            await send({"type": "http.response.body", "body": chunk.body, "more_body": False})
+        finally:
+            self._close()
+
+
+async def _has_left(receive: Receive) -> bool:
+    """Whether the client has disconnected, without waiting for it."""
+    asked = asyncio.ensure_future(receive())
+    await asyncio.sleep(0)
+    if asked.done():
+        return bool(asked.result()["type"] == "http.disconnect")
+    asked.cancel()
+    with suppress(asyncio.CancelledError):
+        await asked
+    return False

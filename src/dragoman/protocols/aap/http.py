@@ -1,0 +1,426 @@
+"""The door of AAP v3: authenticate, decode, call the engine, encode, stream. Thin; the rules are in the core.
+
+The order of the checks is fixed (section 4): auth, path and method, session, content type and size, JSON, shape,
+capabilities and names, a running turn, call ids.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dragoman.core.events import RunStarted
+from dragoman.core.history import messages_of
+from dragoman.core.ids import RunId, SessionId
+from dragoman.core.inputs import Submit
+from dragoman.core.principal import Principal
+from dragoman.core.refusals import (
+    AgentNotFound,
+    Invalid,
+    InvalidCursor,
+    NotFound,
+    Refused,
+)
+from dragoman.core.stream import Cursor
+from dragoman.core.tools import AgentSpec
+from dragoman.engine.engine import Engine, Held
+from dragoman.engine.live import LiveSession
+from dragoman.engine.metrics import FAILED, REFUSED
+from dragoman.ports import Once
+from dragoman.protocols._http import (
+    Authenticate,
+    BodyTooLarge,
+    BodyTooSlow,
+    UnsupportedMediaType,
+    address_of,
+    json_answer,
+    read_body,
+    require_json,
+)
+from dragoman.protocols.aap import errors, translate, wire
+from dragoman.protocols.aap.cursors import page_cursor, parse_page_cursor, parse_turn_cursor
+from dragoman.protocols.aap.errors import Told
+from dragoman.protocols.aap.streams import OneTurn, Watch, mode_of, open_stream, summarise
+
+PAGE_DEFAULT, PAGE_LIMIT = 50, 200
+KEY_LIMIT = 255
+
+log = structlog.get_logger(__name__)
+
+
+class AapOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The door's settings."""
+
+    body_limit: int = 16 * 1024 * 1024
+    public_meta: bool = False
+
+
+Admit = Callable[[Principal], Callable[[], None]]
+"""Counts a request that starts a run, or an open stream, against its caller's share; what it returns gives it back.
+
+Raises Exhausted.
+"""
+
+
+def free(_principal: Principal) -> Callable[[], None]:
+    """No shares: everything is admitted."""
+    return lambda: None
+
+
+def app(
+    engine: Engine,
+    authenticate: Authenticate,
+    options: AapOptions,
+    *,
+    admit_run: Admit = free,
+    admit_stream: Admit = free,
+) -> ASGIApp:
+    """The protocol as an ASGI application, to be mounted anywhere."""
+    return _App(_Door(engine, options, admit_run, admit_stream).routes(), authenticate, options)
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+Routes = Mapping[tuple[str | None, ...], Mapping[str, Handler]]
+"""What answers to a path and a method. None stands for a session's id."""
+
+
+class _App:
+    """Every request passes here: who sends it, what answers it, and what is said when it fails.
+
+    A table of eight paths instead of a router, which would try them one by one with a pattern each.
+    """
+
+    def __init__(self, routes: Routes, authenticate: Authenticate, options: AapOptions) -> None:
+        self._routes = routes
+        self._authenticate = authenticate
+        self._public_meta = options.public_meta
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._answer(scope, receive)
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001  # a request's root: every failure gets its answer
+            told, extra = _told(error)
+            if told.status == 500:
+                FAILED.labels(protocol="aap").inc()
+            else:
+                REFUSED.labels(protocol="aap", code=str(told.body["code"])).inc()
+            response = json_answer(told.body, told.status, {**told.headers, **extra})
+        await response(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+        path: str = scope["path"]
+        parts = path[len(scope.get("root_path", "")) :].strip("/").split("/")
+        method: str = scope["method"]
+        request = Request(scope, receive)
+        if not (self._public_meta and parts == ["meta"]):
+            principal = self._authenticate(request.headers.get("authorization"), address_of(scope))
+            principal.require("read" if method in ("GET", "HEAD") else "use")
+            scope["principal"] = principal
+        key = (parts[0], None, *parts[2:]) if len(parts) > 1 and parts[1] else tuple(parts)
+        methods = self._routes.get(key)
+        if methods is None:
+            raise NotFound("there is nothing at this path")
+        handler = methods.get("GET" if method == "HEAD" else method)
+        if handler is None:
+            raise MethodNotAllowed(tuple(methods))
+        if len(parts) > 1:
+            scope["session_id"] = parts[1]
+        return await handler(request)
+
+
+class UnsupportedMode(Exception):
+    """An agent does not answer in the mode that was asked for."""
+
+    def __init__(self, agent: str, supported: Sequence[str]) -> None:
+        super().__init__(f"agent {agent!r} answers in {' or '.join(supported)} mode")
+        self.supported = supported
+
+
+class MethodNotAllowed(Exception):
+    """A known path, asked with another method."""
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        super().__init__(f"this path takes {' or '.join(allowed)}")
+        self.allowed = allowed
+
+
+def _told(error: Exception) -> tuple[Told, dict[str, str]]:
+    match error:
+        case Refused():
+            return errors.tell(error), {}
+        case BodyTooLarge(limit=limit):
+            return errors.plain(413, "body_too_large", str(error), limit=limit), {"Connection": "close"}
+        case BodyTooSlow():
+            return errors.plain(400, "invalid_request", str(error), path=""), {"Connection": "close"}
+        case UnsupportedMediaType():
+            return errors.plain(415, "unsupported_media_type", str(error)), {}
+        case wire.Malformed():
+            return errors.plain(400, "invalid_json", str(error)), {}
+        case wire.Misshapen(path=path):
+            return errors.plain(400, "invalid_request", str(error), path=path), {}
+        case UnsupportedMode(supported=supported):
+            return errors.plain(400, "unsupported_stream_mode", str(error), supported=supported), {}
+        case MethodNotAllowed(allowed=allowed):
+            return errors.plain(405, "method_not_allowed", str(error)), {"Allow": ", ".join(allowed)}
+        case _:
+            reference = hashlib.sha256(f"{id(error)}{error!r}".encode()).hexdigest()[:12]
+            log.error("request failed", reference=reference, exc_info=error)
+            return errors.plain(500, "internal", f"the server failed; reference {reference}", reference=reference), {}
+
+
+class _Door:
+    def __init__(self, engine: Engine, options: AapOptions, admit_run: Admit, admit_stream: Admit) -> None:
+        self._engine = engine
+        self._options = options
+        self._admit_run = admit_run
+        self._admit_stream = admit_stream
+
+    def routes(self) -> Routes:
+        return {
+            ("meta",): {"GET": self.meta},
+            ("sessions",): {"GET": self.sessions, "POST": self.post_sessions},
+            ("sessions", None): {"GET": self.session, "DELETE": self.delete},
+            ("sessions", None, "history"): {"GET": self.history},
+            ("sessions", None, "turns"): {"POST": self.post_turn},
+            ("sessions", None, "events"): {"GET": self.events},
+        }
+
+    # --- agents and sessions --------------------------------------------------------------------------------------
+
+    async def meta(self, request: Request) -> Response:
+        agents = tuple(translate.agent_info(agent.spec) for agent in self._engine.agents.values())
+        return json_answer(wire.Meta(version=3, agents=agents))
+
+    async def post_sessions(self, request: Request) -> Response:
+        require_json(request)
+        raw = await read_body(request, self._options.body_limit)
+        body = wire.decode_session(raw)
+        create = translate.create_from(body, self._engine.ids.new)
+        owner = _caller(request).user
+        once = _once(request, raw)
+        if once is None:
+            return _created(request, (await self._engine.create(owner, create)).state.session_id)
+        async with self._engine.once(owner, *once) as earlier:
+            if earlier is not None:
+                return _created(request, earlier.session_id)
+            return _created(request, (await self._engine.create(owner, create, once=once)).state.session_id)
+
+    async def sessions(self, request: Request) -> Response:
+        limit = _limit(request)
+        after = request.query_params.get("after")
+        before = None if after is None else parse_page_cursor(after)
+        states = await self._engine.page(_caller(request).user, before, limit + 1)
+        shown, more = states[:limit], len(states) > limit
+        infos = tuple(translate.session_info(state, self._spec(state.agent)) for state in shown)
+        await self._engine.until_durable([(state.session_id, state.seq) for state in shown])
+        end = shown[-1] if more else None
+        return json_answer(
+            wire.Sessions(sessions=infos, next=page_cursor(end.created_at, end.session_id) if end else None)
+        )
+
+    async def session(self, request: Request) -> Response:
+        async with self._session(request) as live:
+            info, seq = translate.session_info(live.state, self._spec(live.state.agent)), live.state.seq
+            await live.until_durable(seq)
+            return json_answer(info)
+
+    async def delete(self, request: Request) -> Response:
+        async with self._session(request) as live:
+            await self._engine.delete(live)
+        return Response(status_code=204)
+
+    async def history(self, request: Request) -> Response:
+        async with self._session(request) as live:
+            kind = request.query_params.get("type")
+            if kind not in ("full", "compacted"):
+                return _answer(errors.plain(400, "invalid_history_type", "type=full or type=compacted was expected"))
+            spec = self._engine.agent_of(live).spec
+            has = spec.capabilities
+            if not (has.history_full if kind == "full" else has.history_compacted):
+                return _answer(
+                    errors.plain(404, "history_not_supported", f"agent {spec.name!r} gives no {kind} history")
+                )
+            compacted = live.state.compacted if kind == "compacted" else None
+            events = await self._engine.events(live, 0 if compacted is None else compacted.up_to)
+            stored = await self._engine.attachments.restored(live.state.session_id, messages_of(events))
+            messages = translate.history_of(stored)
+            if compacted is not None:
+                messages = (wire.SystemMessage(compacted.summary), *messages)
+            return json_answer(wire.History(history={"full": messages} if kind == "full" else {"compacted": messages}))
+
+    # --- turns ----------------------------------------------------------------------------------------------------
+
+    async def post_turn(self, request: Request) -> Response:
+        async with self._session(request) as live:
+            require_json(request)
+            raw = await read_body(request, self._options.body_limit)
+            body = wire.decode_turn(raw)
+            mode = body.stream or "none"
+            _require_mode(self._engine.agent_of(live).spec, mode)
+            submit = translate.submit_from(body, live.state.agent)
+            caller, once = _caller(request), _once(request, raw)
+            if once is None:
+                run_id, first = await self._begin_turn(live, submit, caller, None)
+            else:
+                async with self._engine.once(caller.user, *once) as earlier:
+                    if earlier is None:
+                        run_id, first = await self._begin_turn(live, submit, caller, once)
+                        await live.until_durable(first)
+                    else:
+                        run_id, first = await self._earlier_turn(live, earlier, caller)
+            return await self._answer_turn(live, run_id, first, mode)
+
+    async def _begin_turn(
+        self, live: LiveSession, submit: Submit, caller: Principal, once: tuple[str, str] | None
+    ) -> tuple[RunId, int]:
+        """Start a turn; it counts against its caller's share until it ends. Its id and its first event."""
+        release = self._admit_run(caller)
+        try:
+            submitted = await self._engine.submit(live, submit, by=caller.user, once=once)
+        except BaseException:
+            release()
+            raise
+        assert submitted.run_id is not None, "a turn that leaves calls open is refused"
+        assert live.run_task is not None, "a run that was started is played"
+        live.run_task.add_done_callback(lambda _: release())
+        return submitted.run_id, submitted.seq
+
+    async def _earlier_turn(self, live: LiveSession, earlier: Once, caller: Principal) -> tuple[RunId, int]:
+        """The turn that an idempotency key started before."""
+        row = None if earlier.run_id is None else await self._engine.run_row(caller.user, earlier.run_id)
+        if row is None or row.session_id != live.state.session_id:
+            raise NotFound("the turn of this idempotency key is gone")
+        return row.run_id, row.first_seq
+
+    async def _answer_turn(self, live: LiveSession, run_id: RunId, first_seq: int, mode: wire.StreamMode) -> Response:
+        """Tell a turn from its start, live or as it was."""
+        reader = self._engine.follow(live, Cursor(first_seq - 1))
+        if mode == "none":
+            with reader:
+                return json_answer(await summarise(reader, run_id))
+        return await open_stream(reader, OneTurn(translate.TurnFrames(run_id, mode)))
+
+    async def events(self, request: Request) -> Response:
+        """Our addition: go on with a turn's stream, or watch the session (section 17)."""
+        async with self._session(request) as live:
+            release = self._admit_stream(_caller(request))
+            try:
+                after, frames = await self._position(live, request)
+                is_watch = isinstance(frames, Watch)
+                reader = self._engine.follow(live, after, ends_on_drain=is_watch)
+                return await open_stream(reader, frames, release)
+            except BaseException:
+                release()
+                raise
+
+    async def _position(self, live: LiveSession, request: Request) -> tuple[Cursor, OneTurn | Watch]:
+        """Where a stream begins, and how it is told. Raises InvalidCursor on a position that is not there."""
+        asked, seen = _asked_mode(request), request.headers.get("last-event-id")
+        if asked is not None:
+            _require_mode(self._engine.agent_of(live).spec, asked)
+        turn = request.query_params.get("turn")
+        if seen is None and turn is None:
+            active = live.state.run
+            return Cursor(live.state.seq if active is None else active.started_seq - 1), Watch(asked, None)
+        position = parse_turn_cursor(seen, turn)
+        run_id, first, mode = await self._turn(live, position.turn, asked)
+        told = translate.TurnFrames(run_id, mode)
+        for record in await self._engine.run_records(live, run_id, first) if position.number else ():
+            told.feed(record)
+            if told.is_over:
+                break
+        if told.count < position.number:
+            raise InvalidCursor(f"turn {run_id} has {told.count} events so far, not {position.number}")
+        prefix = f"{run_id}/" if position.is_watch else ""
+        rest = translate.TurnFrames(run_id, mode, prefix=prefix, skip=position.number)
+        return Cursor(first - 1), Watch(asked, rest) if position.is_watch else OneTurn(rest)
+
+    async def _turn(
+        self, live: LiveSession, turn: RunId | None, asked: wire.StreamMode | None
+    ) -> tuple[RunId, int, wire.StreamMode]:
+        """A turn of the session, by default the newest: its id, its first event, the mode to tell it in."""
+        state = live.state
+        run_id, first = (state.last_run, state.last_run_seq) if turn is None else (turn, 0)
+        if turn is not None and turn != state.last_run:
+            row = await self._engine.index.run(turn)
+            if row is None or row.session_id != state.session_id:
+                raise InvalidCursor("this session has no such turn")
+            first = row.first_seq
+        elif run_id is not None:
+            first = state.last_run_seq
+        if run_id is None:
+            raise InvalidCursor("this session has no turn yet")
+        await live.until_durable(first)
+        if asked is not None:
+            return run_id, first, asked
+        started = (await self._engine.events(live, first - 1, first))[0].event
+        return run_id, first, mode_of(started.props) if isinstance(started, RunStarted) else "delta"
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _session(self, request: Request) -> Held:
+        return self._engine.session(_caller(request).user, request.scope["session_id"])
+
+    def _spec(self, agent: str) -> AgentSpec | None:
+        try:
+            return self._engine.agent(agent).spec
+        except AgentNotFound:
+            return None
+
+
+# --- small things -------------------------------------------------------------------------------------------------
+
+
+def _caller(request: Request) -> Principal:
+    principal: Principal = request.scope["principal"]
+    return principal
+
+
+def _require_mode(spec: AgentSpec, mode: wire.StreamMode) -> None:
+    modes = spec.capabilities.stream_modes
+    if mode not in modes:
+        raise UnsupportedMode(spec.name, [each for each in ("delta", "message", "none") if each in modes])
+
+
+def _asked_mode(request: Request) -> wire.StreamMode | None:
+    match request.query_params.get("stream"):
+        case None:
+            return None
+        case "delta":
+            return "delta"
+        case "message":
+            return "message"
+        case _:
+            raise Invalid("stream=delta or stream=message was expected", path="stream")
+
+
+def _limit(request: Request) -> int:
+    given = request.query_params.get("limit", str(PAGE_DEFAULT))
+    if not (given.isascii() and given.isdigit() and len(given) < 9 and 1 <= int(given) <= PAGE_LIMIT):
+        raise Invalid(f"limit is a number from 1 to {PAGE_LIMIT}", path="limit")
+    return int(given)
+
+
+def _once(request: Request, body: bytes) -> tuple[str, str] | None:
+    """The idempotency key of a request, and the fingerprint of the request."""
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return None
+    if not 1 <= len(key) <= KEY_LIMIT:
+        raise Invalid(f"Idempotency-Key has 1 to {KEY_LIMIT} characters")
+    return key, hashlib.sha256(request.scope["path"].encode() + b"\n" + body).hexdigest()
+
+
+def _created(request: Request, session_id: SessionId) -> Response:
+    where = f"{request.scope['path']}/{session_id}"
+    return json_answer(wire.PostedSession(session_id=session_id), 201, {"Location": where})
+
+
+def _answer(told: Told) -> Response:
+    return json_answer(told.body, told.status, told.headers)

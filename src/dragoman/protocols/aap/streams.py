@@ -1,0 +1,115 @@
+"""Streams of turns: one turn to its end, or a session's turns one after the other, live and replayed (section 17)."""
+
+from collections.abc import Callable, Sequence
+
+from dragoman.core.events import Logged, RunStarted
+from dragoman.core.ids import RunId
+from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.stream import Record
+from dragoman.engine.reader import Reader
+from dragoman.protocols._http import Chunk, EventStream
+from dragoman.protocols.aap import translate, wire
+
+
+class OneTurn:
+    """The frames of one turn, and then the end."""
+
+    def __init__(self, frames: translate.TurnFrames) -> None:
+        self._frames = frames
+
+    def take(self, records: Sequence[Record]) -> Chunk:
+        """What goes out for these records; the last chunk when they end the turn."""
+        feed, frames = self._frames.feed, []
+        for record in records:
+            frames.append(feed(record))
+            if self._frames.is_over:
+                return Chunk(b"".join(frames), is_last=True)
+        return Chunk(b"".join(frames))
+
+    def broken(self, code: str, message: str) -> bytes:
+        """What ends the turn when its session is gone."""
+        return self._frames.broken(code, message)
+
+
+class Watch:
+    """The frames of all turns, one after the other, each in the mode it was asked in."""
+
+    def __init__(self, asked: wire.StreamMode | None, frames: translate.TurnFrames | None) -> None:
+        self._asked = asked
+        self._frames = frames
+
+    @property
+    def _is_between(self) -> bool:
+        return self._frames is None or self._frames.is_over
+
+    def take(self, records: Sequence[Record]) -> Chunk:
+        """What goes out for these records."""
+        parts: list[bytes] = []
+        for record in records:
+            started = record.event if isinstance(record, Logged) else None
+            if isinstance(started, RunStarted) and self._is_between:
+                mode = self._asked or mode_of(started.props)
+                self._frames = translate.TurnFrames(started.run_id, mode, prefix=f"{started.run_id}/")
+            if self._frames is not None and not self._is_between:
+                parts.append(self._frames.feed(record))
+        return Chunk(b"".join(parts))
+
+    def broken(self, code: str, message: str) -> bytes:
+        """What ends the open turn, if there is one, when its session is gone."""
+        if self._frames is None or self._frames.is_over:
+            return b""
+        return self._frames.broken(code, message)
+
+
+async def open_stream(
+    reader: Reader, frames: OneTurn | Watch, release: Callable[[], None] = lambda: None
+) -> EventStream:
+    """Open a stream once its first frame is durable: what fails before that is still an HTTP status."""
+
+    async def more() -> Chunk:
+        try:
+            while True:
+                records = await reader.next()
+                chunk = frames.take(records)
+                if chunk.body or chunk.is_last or not records:
+                    return chunk
+        except SessionNotFound:
+            return Chunk(frames.broken("session_deleted", "The session was deleted"), is_last=True)
+        except (ShuttingDown, StoreUnavailable):
+            return Chunk(b"", is_last=True)  # the turn is not over: the client goes on from its last id
+
+    def close() -> None:
+        reader.__exit__(None, None, None)
+        release()
+
+    reader.__enter__()
+    try:
+        if isinstance(frames, Watch):
+            return EventStream(Chunk(b""), more, close)
+        records = await reader.next()
+        return EventStream(frames.take(records), more, close)
+    except BaseException:
+        reader.__exit__(None, None, None)
+        raise
+
+
+async def summarise(reader: Reader, run_id: RunId) -> wire.TurnAnswer:
+    """Wait for a turn's end; its answer in `none` mode."""
+    summary, started = translate.TurnSummary(run_id), reader.cursor.seq + 1
+    try:
+        while summary.answer is None:
+            for record in await reader.next():
+                summary.feed(record)
+    except SessionNotFound:
+        summary.broken("session_deleted", "The session was deleted")
+    except (ShuttingDown, StoreUnavailable) as error:
+        if reader.cursor.seq < started:
+            raise  # nothing was accepted yet
+        raise type(error)("the turn was accepted and goes on when the server is back: do not send it again") from error
+    assert summary.answer is not None, "the run is over"
+    return summary.answer
+
+
+def mode_of(props: dict[str, object]) -> wire.StreamMode:
+    """The mode in which a turn was asked for; delta when it was asked for none, or through another protocol."""
+    return "message" if props.get("stream") == "message" else "delta"

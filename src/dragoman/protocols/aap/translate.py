@@ -1,0 +1,428 @@
+"""AAP and the core, in both directions. Pure.
+
+A turn is our run, a history message our message. What AAP has no form for is left out (rulings, 16): plans, cards,
+sub-agents' loops; a data block in an answer becomes its JSON as text.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import assert_never
+
+import msgspec
+
+from dragoman.core import content as core
+from dragoman.core.answers import compact
+from dragoman.core.events import (
+    BlockClosed,
+    CallOpened,
+    CallSettled,
+    Logged,
+    RunStarted,
+    RunStopped,
+    Sealed,
+    SessionSettings,
+    SettingsChange,
+)
+from dragoman.core.events import StopReason as CoreStop
+from dragoman.core.history import Assembler, is_empty
+from dragoman.core.ids import ROOT, CallId, MessageId, RunId
+from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
+from dragoman.core.refusals import AgentFixed, Invalid
+from dragoman.core.session import SessionState
+from dragoman.core.stream import Piece, Record
+from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
+from dragoman.core.tools import ToolSpec as CoreToolSpec
+from dragoman.protocols.aap import wire
+
+DOOR = "aap"
+REDACTED = "***"
+
+STOP_REASONS: Mapping[CoreStop, wire.StopReason] = {
+    "end_turn": "end_turn",
+    "tool_use": "tool_use",
+    "max_tokens": "max_tokens",
+    "refusal": "refusal",
+    "max_steps": "error",
+    "cancelled": "error",
+    "error": "error",
+    "interrupted": "error",
+}
+
+# --- wire → core --------------------------------------------------------------------------------------------------
+
+
+def create_from(body: wire.PostSessions, new_id: Callable[[], str]) -> Create:
+    """A new session as the core takes it."""
+    return Create(
+        door=DOOR,
+        agent=body.agent.name,
+        tools=_grants(body.agent.tools),
+        options=body.agent.options or {},
+        client_tools=_tools(body.tools) or (),
+        seeds=tuple(message_from(message, new_id) for message in body.messages or ()),
+    )
+
+
+def submit_from(body: wire.PostTurn, agent: str) -> Submit:
+    """A turn's input as the core takes it.
+
+    Raises:
+        Invalid: an answer comes after a user message.
+        AgentFixed: it names another agent.
+    """
+    override = body.agent or wire.AgentOverride()
+    if override.name is not None and override.name != agent:
+        raise AgentFixed(f"this session's agent is {agent!r} and cannot change")
+    answers: list[Answer] = []
+    messages: list[UserInput] = []
+    for place, message in enumerate(body.messages):
+        if isinstance(message, wire.UserMessage):
+            messages.append(UserInput(content=_input(message.content)))
+            continue
+        if messages:
+            raise Invalid("answers come before user messages", path=f"messages[{place}]")
+        call_id = CallId(message.tool_call_id)
+        if isinstance(message, wire.ToolMessage):
+            answers.append(Result(call_id=call_id, content=_input(message.content)))
+        else:
+            answers.append(Decision(call_id=call_id, granted=message.granted, reason=message.reason))
+    return Submit(
+        door=DOOR,
+        messages=tuple(messages),
+        answers=tuple(answers),
+        change=SettingsChange(
+            tools=_grants(override.tools), options=dict(override.options or {}), client_tools=_tools(body.tools)
+        ),
+        complete=True,
+        props={"stream": body.stream or "none"},
+    )
+
+
+def message_from(message: wire.HistoryMessage, new_id: Callable[[], str]) -> core.Message:
+    """A history message as the core holds it, under an id of ours."""
+    message_id = MessageId(new_id())
+    match message:
+        case wire.SystemMessage(content=content):
+            return core.SystemMessage(id=message_id, content=content)
+        case wire.UserMessage(content=content):
+            return core.UserMessage(id=message_id, content=_input(content))
+        case wire.AssistantMessage(content=content):
+            blocks = (core.Text(content),) if isinstance(content, str) else tuple(map(_block, content))
+            return core.AssistantMessage(id=message_id, content=blocks)
+        case wire.ToolMessage(content=content):
+            return core.ToolMessage(
+                id=message_id, call_id=CallId(message.tool_call_id), name="", content=_input(content)
+            )
+        case _ as never:
+            assert_never(never)
+
+
+def _grants(refs: Sequence[wire.ServerToolRef] | None) -> tuple[ToolGrant, ...] | None:
+    return None if refs is None else tuple(ToolGrant(ref.name, bool(ref.trust)) for ref in refs)
+
+
+def _tools(tools: Sequence[wire.ToolSpec] | None) -> tuple[CoreToolSpec, ...] | None:
+    if tools is None:
+        return None
+    return tuple(
+        CoreToolSpec(name=tool.name, title=tool.title, description=tool.description, parameters=tool.parameters)
+        for tool in tools
+    )
+
+
+def _input(content: str | tuple[wire.InputBlock, ...]) -> str | tuple[core.InputBlock, ...]:
+    if isinstance(content, str):
+        return content
+    return tuple(core.Text(each.text) if isinstance(each, wire.TextBlock) else core.Image(each.url) for each in content)
+
+
+def _block(block: wire.AnswerBlock) -> core.Block:
+    match block:
+        case wire.TextBlock(text=text):
+            return core.Text(text)
+        case wire.ThinkingBlock(thinking=thinking):
+            return core.Thinking(thinking)
+        case wire.ToolUseBlock(tool_call_id=call_id, name=name):
+            return core.Call(CallId(call_id), name, block.input)
+        case wire.ImageBlock(url=url):
+            return core.Image(url)
+        case _ as never:
+            assert_never(never)
+
+
+# --- core → wire --------------------------------------------------------------------------------------------------
+
+
+def agent_info(spec: AgentSpec) -> wire.AgentInfo:
+    """An agent as `/meta` shows it: exposed tools only."""
+    return wire.AgentInfo(
+        name=spec.name,
+        title=spec.title,
+        version=spec.version,
+        description=spec.description,
+        tools=tuple(_tool(tool.spec) for tool in spec.exposed()) or None,
+        options=tuple(
+            wire.AgentOption(
+                type="secret"
+                if isinstance(option, SecretOption)
+                else "select"
+                if isinstance(option, SelectOption)
+                else "text",
+                name=option.name,
+                title=option.title,
+                description=option.description,
+                options=option.options if isinstance(option, SelectOption) else None,
+                default=REDACTED if isinstance(option, SecretOption) and option.default else option.default,
+            )
+            for option in spec.options
+        )
+        or None,
+        capabilities=_capabilities(spec),
+    )
+
+
+def _capabilities(spec: AgentSpec) -> wire.Capabilities:
+    has = spec.capabilities
+    history: wire.Present = {}
+    if has.history_compacted:
+        history["compacted"] = {}
+    if has.history_full:
+        history["full"] = {}
+    image: wire.Present = {}
+    if has.image_http:
+        image["http"] = {}
+    if has.image_data:
+        image["data"] = {}
+    return wire.Capabilities(
+        history=history or None,
+        stream={mode: {} for mode in ("delta", "message", "none") if mode in has.stream_modes},
+        application={"tools": {}} if has.client_tools else None,
+        image=image or None,
+    )
+
+
+def _tool(spec: CoreToolSpec) -> wire.ToolSpec:
+    return wire.ToolSpec(name=spec.name, title=spec.title, description=spec.description, parameters=spec.parameters)
+
+
+def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInfo:
+    """A session, secrets redacted. `spec` is its agent, if that is still served."""
+    settings = state.settings
+    return wire.SessionInfo(
+        session_id=state.session_id,
+        agent=wire.ShownConfig(
+            name=state.agent,
+            tools=_refs(settings, spec),
+            options={name: REDACTED if isinstance(value, Sealed) else value for name, value in settings.options.items()}
+            or None,
+        ),
+        tools=tuple(map(_tool, settings.client_tools)) or None,
+        meta=wire.SessionMeta(
+            created_at=_time(state.created_at),
+            updated_at=_time(state.updated_at),
+            status=state.status(),
+            pending=()
+            if state.run is not None
+            else tuple(
+                wire.PendingCall(
+                    tool_call_id=call.call.call_id,
+                    name=call.call.name,
+                    input=call.call.input,
+                    kind="client" if call.kind == "client" else "permission",
+                )
+                for call in state.pending()
+            ),
+            title=settings.title,
+            labels=settings.labels or None,
+        ),
+    )
+
+
+def _refs(settings: SessionSettings, spec: AgentSpec | None) -> tuple[wire.TrustedRef, ...] | None:
+    """The tools in force. `all`, as sessions of other protocols have it, shows as the full list (rulings, 17)."""
+    if settings.tools is None:
+        return None
+    if settings.tools == "all":
+        exposed = spec.exposed() if spec is not None else ()
+        return tuple(wire.TrustedRef(name=tool.spec.name, trust=not tool.policy.needs_approval) for tool in exposed)
+    return tuple(wire.TrustedRef(name=grant.name, trust=grant.trust) for grant in settings.tools)
+
+
+def _time(at: object) -> str:
+    return msgspec.to_builtins(at)  # type: ignore[no-any-return]  # a datetime becomes RFC 3339 with Z
+
+
+def message_to(message: core.Message) -> wire.HistoryMessage | None:
+    """A root message as a history shows it; None when AAP has no form for it."""
+    match message:
+        case core.SystemMessage(content=content, origin=origin):
+            return wire.SystemMessage(content) if origin == "seed" else None
+        case core.UserMessage(content=content):
+            return wire.UserMessage(_shown_input(content))
+        case core.AssistantMessage():
+            return None if is_empty(message) else _shown_answer(message)
+        case core.ToolMessage(call_id=call_id, content=content):
+            return wire.ToolMessage(call_id, _shown_input(content))
+        case _ as never:
+            assert_never(never)
+
+
+def history_of(messages: Iterable[core.Message]) -> tuple[wire.HistoryMessage, ...]:
+    """The root messages that AAP shows, in order."""
+    shown = (message_to(message) for message in messages if message.loop == ROOT)
+    return tuple(message for message in shown if message is not None)
+
+
+def _shown_answer(message: core.AssistantMessage) -> wire.AssistantMessage:
+    blocks = (core.Text(message.content),) if isinstance(message.content, str) else message.content
+    mark = wire.Mark(interrupted=True) if message.status in ("cut", "interrupted") else None
+    return wire.AssistantMessage(tuple(map(_shown_block, blocks)), mark)
+
+
+def _shown_block(block: core.Block) -> wire.AnswerBlock:
+    match block:
+        case core.Thinking(text=text):
+            return wire.ThinkingBlock(text)
+        case core.Call(call_id=call_id, name=name):
+            return wire.ToolUseBlock(call_id, name, block.input)
+        case _:
+            return _shown_input_block(block)
+
+
+def _shown_input(content: str | tuple[core.InputBlock, ...]) -> str | tuple[wire.InputBlock, ...]:
+    return content if isinstance(content, str) else tuple(map(_shown_input_block, content))
+
+
+def _shown_input_block(block: core.InputBlock) -> wire.InputBlock:
+    match block:
+        case core.Text(text=text):
+            return wire.TextBlock(text)
+        case core.Image(url=url):
+            return wire.ImageBlock(url)
+        case core.Data(data=data):
+            return wire.TextBlock(compact(data))
+        case core.File(url=url, name=name):
+            return wire.TextBlock(f"[file {name or url[:80]}]")
+        case _ as never:
+            assert_never(never)
+
+
+# --- the stream of a turn -----------------------------------------------------------------------------------------
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class TurnFrames:
+    """Turns the records of one run into SSE frames, numbered from 1 (section 17).
+
+    The same records give the same frames with the same numbers, live and in every replay.
+    """
+
+    def __init__(self, run_id: RunId, mode: wire.StreamMode, *, prefix: str = "", skip: int = 0) -> None:
+        """Begin before the run's first record.
+
+        Args:
+            run_id: the run.
+            mode: `delta`; anything else is `message`.
+            prefix: what stands before the number in `id:` lines.
+            skip: frames that the reader has seen.
+        """
+        self._run_id = run_id
+        self._is_delta = mode == "delta"
+        self._prefix = prefix.encode()
+        self._skip = skip
+        self.count = 0
+        """Frames so far, skipped ones included."""
+        self.is_over = False
+        """Whether the last frame was `turn_stop`."""
+
+    def feed(self, record: Record) -> bytes:
+        """The frame of a record, or nothing."""
+        if type(record) is Piece:
+            if not self._is_delta or record.loop != ROOT:
+                return b""
+            name = b"text_delta" if record.kind == "text" else b"thinking_delta"
+            return self._frame(name, b'{"delta":%b}' % _ENCODE(record.text))
+        assert isinstance(record, Logged), "a record is a piece or an event"
+        return self._event(record)
+
+    def broken(self, code: str, message: str) -> bytes:
+        """The frame that ends a turn whose session is gone."""
+        return self._stop("error", _problem(code, message))
+
+    def _event(self, logged: Logged) -> bytes:
+        match logged.event:
+            case RunStarted(run_id=run_id) if run_id == self._run_id:
+                return self._frame(b"turn_start", b'{"_meta":{"turnId":%b}}' % _ENCODE(run_id))
+            case BlockClosed(loop="root", block=core.Text(text=text)) if not self._is_delta and text:
+                return self._frame(b"text", b'{"text":%b}' % _ENCODE(text))
+            case BlockClosed(loop="root", block=core.Thinking(text=text)) if not self._is_delta and text:
+                return self._frame(b"thinking", b'{"thinking":%b}' % _ENCODE(text))
+            case CallOpened(loop="root", call=call):
+                fields = {"toolCallId": call.call_id, "name": call.name, "input": call.input}
+                return self._frame(b"tool_call", _ENCODE(fields))
+            case CallSettled(result=result, by_client=False) if result.loop == ROOT and logged.run_id == self._run_id:
+                content = _shown_input(result.content)
+                return self._frame(b"tool_result", _ENCODE({"toolCallId": result.call_id, "content": content}))
+            case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
+                return self._stop(STOP_REASONS[stopped.reason], _end(stopped))
+            case _:
+                return b""
+
+    def _stop(self, reason: wire.StopReason, meta: wire.TurnMeta) -> bytes:
+        self.is_over = True
+        return self._frame(b"turn_stop", _ENCODE({"stopReason": reason, "_meta": meta}))
+
+    def _frame(self, name: bytes, data: bytes) -> bytes:
+        self.count += 1
+        if self.count <= self._skip:
+            return b""
+        return b"id: %b%d\nevent: %b\ndata: %b\n\n" % (self._prefix, self.count, name, data)
+
+
+class TurnSummary:
+    """Gathers the records of one run into the answer of `none` mode."""
+
+    def __init__(self, run_id: RunId) -> None:
+        self._run_id = run_id
+        self._assembler = Assembler()
+        self._messages: list[core.Message] = []
+        self.answer: wire.TurnAnswer | None = None
+        """The answer, once the run is over."""
+
+    def feed(self, record: Record) -> None:
+        """Take the next record."""
+        if not isinstance(record, Logged) or record.run_id != self._run_id:
+            return
+        message = self._assembler.feed(record)
+        if isinstance(message, core.AssistantMessage):
+            self._messages.append(message)
+        elif isinstance(record.event, CallSettled) and not record.event.by_client:
+            self._messages.append(record.event.result)
+        elif isinstance(record.event, RunStopped) and record.event.run_id == self._run_id:
+            self._finish(STOP_REASONS[record.event.reason], _end(record.event, self._run_id))
+
+    def broken(self, code: str, message: str) -> None:
+        """End with what there is: the session is gone."""
+        self._finish("error", msgspec.structs.replace(_problem(code, message), turn_id=self._run_id))
+
+    def _finish(self, reason: wire.StopReason, meta: wire.TurnMeta) -> None:
+        shown = history_of(self._messages)
+        messages = tuple(each for each in shown if isinstance(each, wire.AssistantMessage | wire.ToolMessage))
+        self.answer = wire.TurnAnswer(stop_reason=reason, messages=messages, meta=meta)
+
+
+def _end(stopped: RunStopped, run_id: RunId | None = None) -> wire.TurnMeta:
+    usage = stopped.usage
+    error = None
+    if STOP_REASONS[stopped.reason] == "error":
+        code = stopped.code or stopped.reason
+        error = wire.Problem(code=code, message=stopped.message or "The turn failed")
+    return wire.TurnMeta(
+        turn_id=run_id,
+        usage=wire.Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens),
+        error=error,
+    )
+
+
+def _problem(code: str, message: str) -> wire.TurnMeta:
+    return wire.TurnMeta(error=wire.Problem(code=code, message=message))

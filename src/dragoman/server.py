@@ -1,0 +1,277 @@
+"""Where everything meets: settings → store, bus, keys, models, agents → engine → protocols → one ASGI application.
+
+The only module that knows them all. What it opens it closes in the opposite order, however far the opening came.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
+from typing import Literal
+
+import structlog
+from starlette.routing import BaseRoute, Mount, Router
+
+from dragoman import openapi, pages
+from dragoman.admin import AdminSocket
+from dragoman.buses.local import LocalBus
+from dragoman.core.admission import InputLimits
+from dragoman.core.agent import Agent
+from dragoman.core.content import JsonObject
+from dragoman.core.principal import Principal
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.doors import Door
+from dragoman.engine import metrics
+from dragoman.engine.counted_log import CountedLog
+from dragoman.engine.engine import Engine, EngineOptions
+from dragoman.engine.keys import Doorkeeper, KeyRing, NoKeys
+from dragoman.engine.limits import Limits, Rate, limits
+from dragoman.gate import Gate, Message, Receive, Send
+from dragoman.pages import Pages
+from dragoman.ports import Cipher, Clock
+from dragoman.served import ready_agents
+from dragoman.settings import Settings
+from dragoman.stores.folder_blobs import FolderBlobs
+from dragoman.stores.sealing import LazyCipher
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.keys import SqliteKeys
+from dragoman.stores.sqlite.log import SqliteLog
+from dragoman.system import RandomIds, SystemClock
+from dragoman.telemetry import SECRETS
+
+VERSION = version("dragoman")
+State = Literal["starting", "ready", "draining", "drained"]
+PROBE_S = 2.0
+"""How long a store that failed may take to show that it writes again."""
+
+log = structlog.get_logger(__name__)
+
+
+class Application:
+    """A server as an ASGI application. It works between the beginning and the end of `running`, or of its lifespan."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        agents: Sequence[Agent],
+        clock: Clock,
+        environ: Mapping[str, str],
+        progress: Callable[[str], None],
+    ) -> None:
+        self.settings = settings
+        self.state: State = "starting"
+        self.keys: KeyRing
+        self.engine: Engine
+        self._given = tuple(agents)
+        self._clock = clock
+        self._environ = environ
+        self._progress = progress
+        self._database: Database
+        self._log: CountedLog
+        self._router = Router(default=pages.nothing_here, lifespan=lambda _: self.running(), redirect_slashes=False)
+        self._gate = Gate(
+            self._router,
+            origins=settings.cors_origins,
+            hosts=settings.allowed_hosts,
+            is_keyless=not settings.auth,
+        )
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        await self._gate(scope, receive, send)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Open everything, serve, and close everything.
+
+        Raises:
+            FolderInUse, WrongVersion, LoadError, Misdeclared, StartFailed, ModelFailed …: it cannot start; the
+                message is written for the person at the terminal.
+        """
+        async with AsyncExitStack() as stack:
+            await self._open(stack)
+            metrics.INFO.labels(version=VERSION).set(1)
+            self.state = "ready"
+            try:
+                yield
+            finally:
+                await self._let_go()
+
+    async def drain(self, grace_s: float | None = None) -> None:
+        """Take no new work, end the streams, give the runs their grace and park the rest.
+
+        May be cancelled, and asked for again with less grace.
+
+        Args:
+            grace_s: in place of the setting's.
+        """
+        self.state = "draining"
+        await self.engine.drain(self.settings.drain_s if grace_s is None else grace_s)
+        self.state = "drained"
+
+    async def _let_go(self) -> None:
+        """Drain, if nobody did it before; in haste, if somebody began and gave up."""
+        if self.state != "drained":
+            await self.drain(None if self.state == "ready" else 0)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        settings = self.settings
+        database = self._database = Database(settings.folder, synchronous=settings.synchronous)
+        stack.callback(database.close)
+        database.start()
+        _warn_of_open_folder(settings)
+        bus, ids = LocalBus(), RandomIds()
+        self.keys = KeyRing(
+            SqliteKeys(database), bus, self._clock, ids, wrong=Rate(settings.wrong_keys_per_minute, "wrong keys")
+        )
+        await self.keys.start()
+        stack.push_async_callback(self.keys.close)
+        admin = AdminSocket(settings.folder, self.keys)
+        await admin.start()
+        stack.push_async_callback(admin.close)
+        agents, default = await ready_agents(
+            settings,
+            self._given,
+            environ=self._environ,
+            progress=self._progress,
+            clock=self._clock,
+            stack=stack,
+        )
+        store = SqliteLog(database)
+        self._log = CountedLog(store)
+        self.engine = Engine(
+            log=self._log,
+            index=store,
+            blobs=FolderBlobs(settings.folder / "blobs"),
+            bus=bus,
+            cipher=_Discreet(LazyCipher(settings.folder / "secrets.key")),
+            clock=self._clock,
+            ids=ids,
+            agents=agents,
+            default_agent=default,
+            limits=InputLimits(
+                text_chars=settings.text_chars,
+                seeds=settings.seeds,
+                client_tools=settings.client_tools,
+                schema_bytes=settings.schema_bytes,
+            ),
+            options=EngineOptions(
+                sessions_in_memory=settings.sessions_in_memory,
+                run_timeout_s=settings.run_timeout_s,
+                beat_s=settings.heartbeat_s,
+            ),
+        )
+        await self.engine.start()
+        stack.push_async_callback(self.engine.close)
+        self._router.routes = self._routes()
+
+    # --- doors ----------------------------------------------------------------------------------------------------
+
+    def _routes(self) -> list[BaseRoute]:
+        settings = self.settings
+        doorkeeper: Doorkeeper = self.keys if settings.auth else NoKeys()
+        shares = limits(
+            requests_per_minute=settings.requests_per_minute,
+            runs=settings.max_runs_per_user,
+            streams=settings.max_streams_per_user,
+        )
+        described = list(pages.ROUTES)
+        routes: list[BaseRoute] = []
+        if settings.aap:
+            from dragoman.protocols.aap import described as aap_routes
+            from dragoman.protocols.aap import http as aap
+
+            face = aap.app(
+                self.engine,
+                counted(doorkeeper, shares),
+                aap.AapOptions(body_limit=settings.body_bytes, public_meta=settings.public_meta),
+                admit_run=lambda principal: shares.runs.hold(principal.user),
+                admit_stream=lambda principal: shares.streams.hold(principal.user),
+            )
+            routes.append(Mount(settings.aap_path, app=Door(face, "aap", doorkeeper)))
+            described += openapi.mounted(aap_routes.ROUTES, settings.aap_path)
+        public = settings.is_loopback if settings.public_metrics is None else settings.public_metrics
+        own = Pages(
+            state=self._readiness,
+            doorkeeper=doorkeeper,
+            are_metrics_public=public,
+            measure=lambda: metrics.SESSIONS_IN_MEMORY.set(self.engine.sessions_in_memory),
+            document=lambda: describe(described),
+        )
+        return [*routes, *own.routes()]
+
+    async def _readiness(self) -> str:
+        """`ready`, or why not. A store that failed is asked to write something."""
+        if self.state != "ready" or not self._log.is_failing:
+            return self.state
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._database.writer.run(
+                    lambda connection: connection.execute("UPDATE meta SET value = value WHERE name = 'epoch'")
+                )
+        except (StoreUnavailable, TimeoutError):
+            return "store unavailable"
+        self._log.is_failing = False
+        return self.state
+
+
+def build(
+    settings: Settings,
+    *,
+    agents: Sequence[Agent] = (),
+    clock: Clock | None = None,
+    environ: Mapping[str, str] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Application:
+    """Put a server together. Nothing is opened before it runs.
+
+    Args:
+        settings: all choices.
+        agents: agents to serve besides those of the settings' files.
+        clock: the time; else this machine's.
+        environ: where models find their providers' keys; else nowhere.
+        progress: told what is done while the start takes its time.
+    """
+    return Application(settings, agents=agents, clock=clock or SystemClock(), environ=environ or {}, progress=progress)
+
+
+def counted(doorkeeper: Doorkeeper, shares: Limits) -> Callable[[str | None, str], Principal]:
+    """Authentication that also counts the requests of each key."""
+
+    def authenticate(header: str | None, address: str) -> Principal:
+        principal = doorkeeper.authenticate(header, address)
+        shares.requests.take(principal.key_id or principal.user)
+        return principal
+
+    return authenticate
+
+
+def describe(routes: Sequence[openapi.Route]) -> JsonObject:
+    """The OpenAPI document of this server."""
+    about = 'An agent server. Errors are `{"error": a sentence, "code": for programs}`.'
+    return openapi.document("Dragoman", VERSION, routes, description=about)
+
+
+def _warn_of_open_folder(settings: Settings) -> None:
+    mode = settings.folder.stat().st_mode & 0o777
+    if mode & 0o077:
+        log.warning("others may look into the data folder", mode=f"{mode:o}", mend=f"chmod 700 {settings.data}")
+
+
+class _Discreet:
+    """`Cipher` around another one, which keeps what it seals and opens out of the logs."""
+
+    def __init__(self, cipher: Cipher) -> None:
+        self._cipher = cipher
+
+    def seal(self, plain: str) -> str:
+        SECRETS.add(plain)
+        return self._cipher.seal(plain)
+
+    def open(self, sealed: str) -> str:
+        plain = self._cipher.open(sealed)
+        SECRETS.add(plain)
+        return plain

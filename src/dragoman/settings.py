@@ -1,0 +1,307 @@
+"""The settings: one frozen struct, and how it is put together from flags, environment, file and defaults.
+
+Read once, by the command line and `server.py`, and passed down as values: no other module looks at the environment.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from dragoman.core.content import Json
+
+PREFIX = "DRAGOMAN_"
+CONFIG = "DRAGOMAN_CONFIG"
+CONFIG_FILE = "dragoman.toml"
+"""Read from the current folder when no other file is named."""
+
+_BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def says(description: str, *, ge: float | None = None, le: float | None = None, is_secret: bool = False) -> Meta:
+    """What a setting is for, in the words of the help and of docs/configuration.md, and its bounds."""
+    return Meta(description=description, ge=ge, le=le, extra={"is_secret": is_secret})
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that an operator may choose. Sizes are in bytes or characters, times in seconds."""
+
+    agents: Annotated[tuple[str, ...], says("Python files to serve agents from, each `FILE.py` or `FILE.py:NAME`")] = ()
+    default_agent: Annotated[str | None, says("agent for clients that name none; else the first one served")] = None
+    default_model: Annotated[str | None, says("model of agents that name none, such as `openai:gpt-5-mini`")] = None
+    rehearsal: Annotated[bool, says("also serve the two rehearsal agents, which need no model")] = False
+
+    host: Annotated[str, says("address to listen on")] = "127.0.0.1"
+    port: Annotated[int, says("port to listen on; 0 takes a free one", ge=0, le=65535)] = 8000
+    trusted_proxies: Annotated[
+        tuple[str, ...], says("addresses of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed")
+    ] = ()
+    data: Annotated[str, says("data folder: database, blobs and secrets; made when it is not there")] = "dragoman-data"
+    synchronous: Annotated[
+        Literal["full", "normal"],
+        says("`full` syncs each commit to the disk; with `normal` a power cut may take the last ones"),
+    ] = "full"
+
+    auth: Annotated[bool, says("ask for API keys; can only be switched off on a loopback address")] = True
+    first_key: Annotated[
+        bool, says("make a key on the first start, keep it in the data folder, print it at every start")
+    ] = False
+    public_meta: Annotated[bool, says("show the list of agents to callers without a key")] = False
+    public_metrics: Annotated[
+        bool | None, says("show `/metrics` without an admin key; not set: only when listening on a loopback address")
+    ] = None
+    cors_origins: Annotated[
+        tuple[str, ...], says("origins of web pages that may call; empty: any with keys on, none with keys off")
+    ] = ()
+    allowed_hosts: Annotated[
+        tuple[str, ...], says("names besides loopback ones that `Host` may hold when keys are off")
+    ] = ()
+
+    body_bytes: Annotated[int, says("largest request body", ge=1024)] = 16 * 1024 * 1024
+    text_chars: Annotated[int, says("longest text block, in characters", ge=1)] = 1024 * 1024
+    seeds: Annotated[int, says("messages that a session may be opened with", ge=0)] = 1000
+    client_tools: Annotated[int, says("tools that an application may bring along", ge=0)] = 128
+    schema_bytes: Annotated[int, says("largest JSON Schema of such a tool", ge=2)] = 64 * 1024
+    max_runs_per_user: Annotated[int, says("runs of one user at the same time; 0 for no limit", ge=0)] = 1000
+    max_streams_per_user: Annotated[int, says("open streams of one user; 0 for no limit", ge=0)] = 10_000
+    requests_per_minute: Annotated[int, says("requests of one key, in bursts of as many; 0 for no limit", ge=0)] = 0
+    wrong_keys_per_minute: Annotated[
+        int, says("wrong keys of one address before it gets 429 for them; 0 for no limit", ge=0)
+    ] = 60
+
+    run_timeout_s: Annotated[float, says("longest run", ge=1)] = 3600.0
+    drain_s: Annotated[float, says("grace that running runs get when the server stops", ge=0)] = 30.0
+    heartbeat_s: Annotated[float, says("silence after which a stream gets a sign of life", ge=0.1)] = 15.0
+    sessions_in_memory: Annotated[int, says("sessions kept ready in memory", ge=1)] = 1000
+
+    aap: Annotated[bool, says("serve AAP")] = True
+    aap_path: Annotated[str, says("where AAP is served")] = "/aap/v3"
+
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], says("least important lines to log")] = "info"
+    log_format: Annotated[
+        Literal["auto", "console", "json"], says("`auto` is `console` in a terminal and `json` elsewhere")
+    ] = "auto"
+    otel: Annotated[bool, says("send OpenTelemetry spans; needs the extra `otel`")] = False
+    otel_endpoint: Annotated[
+        str | None, says("URL of the OTLP/HTTP collector's traces; not set: the SDK's own default")
+    ] = None
+    otel_headers: Annotated[str | None, says("headers for the collector, `NAME=VALUE,NAME=VALUE`", is_secret=True)] = (
+        None
+    )
+
+    @property
+    def folder(self) -> Path:
+        """The data folder."""
+        return Path(self.data).expanduser()
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return is_loopback(self.host)
+
+
+class SettingsError(Exception):
+    """A setting is unknown, or cannot be what it is. The message names the place and what to do."""
+
+
+class Known(NamedTuple):
+    """A setting as a thing to be described."""
+
+    name: str
+    type: Any
+    default: Json
+    meta: Meta
+
+    @property
+    def description(self) -> str:
+        """What it is for."""
+        assert self.meta.description is not None, "every setting says what it is for"
+        return self.meta.description
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its value is shown to nobody."""
+        return self.meta.extra is not None and bool(self.meta.extra["is_secret"])
+
+    @property
+    def flag(self) -> str:
+        """Its flag on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return PREFIX + self.name.upper()
+
+
+class Loaded(NamedTuple):
+    """The settings in force, and where each came from."""
+
+    settings: Settings
+    places: Mapping[str, str]
+
+
+class _Given(NamedTuple):
+    raw: object
+    place: str
+
+
+def known() -> tuple[Known, ...]:
+    """All settings, in the order in which they are documented."""
+    hints = get_type_hints(Settings, include_extras=True)
+    found = []
+    for field in msgspec.structs.fields(Settings):
+        kind, meta = get_args(hints[field.name])
+        found.append(Known(field.name, kind, field.default, meta))
+    return tuple(found)
+
+
+def load(flags: Mapping[str, object], environ: Mapping[str, str], *, here: Path | None = None) -> Loaded:
+    """Put the settings together: flags over environment over file over defaults.
+
+    Args:
+        flags: values by setting's name, and `config` for the file; those that are None were not given.
+        environ: the process's environment.
+        here: the folder in which `dragoman.toml` is looked for; else the current one.
+
+    Raises:
+        SettingsError: a name is unknown, a value is wrong, or two settings do not go together.
+    """
+    settings = {each.name: each for each in known()}
+    config = flags.get("config") or environ.get(CONFIG)
+    file = Path(str(config)).expanduser() if config else (here or Path()) / CONFIG_FILE
+    given: dict[str, _Given] = {}
+    if config or file.is_file():
+        given |= _from_file(file, settings)
+    given |= _from_environment(environ, settings)
+    for name, raw in flags.items():
+        if raw is not None and name != "config":
+            given[name] = _Given(raw, "AGENT arguments" if name == "agents" else f"flag {settings[name].flag}")
+    values = {name: _converted(settings[name], *each) for name, each in given.items()}
+    loaded = Loaded(Settings(**values), {name: given[name].place if name in given else "default" for name in settings})
+    _check(loaded)
+    return loaded
+
+
+def show(loaded: Loaded) -> str:
+    """The settings in force as TOML, each with the place that it came from; secrets as `***`."""
+    lines = []
+    for each in known():
+        value = getattr(loaded.settings, each.name)
+        shown = "***" if each.is_secret and value is not None else value
+        left = f"# {each.name} is not set" if value is None else f"{each.name} = {as_toml(shown)}"
+        lines.append(f"{left:<44} # {loaded.places[each.name]}")
+    return "\n".join(lines)
+
+
+def as_toml(value: Json) -> str:
+    """A setting's value as TOML writes it."""
+    return str(value) if isinstance(value, float) else msgspec.json.encode(value).decode()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address stands for this machine alone."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# --- inside -----------------------------------------------------------------------------------------------------------
+
+
+def _from_file(file: Path, settings: Mapping[str, Known]) -> dict[str, _Given]:
+    import tomllib  # 10 ms that most starts save
+
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot read the configuration file {file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the configuration file {file} is not TOML: {error}") from error
+    for name in content:
+        if name not in settings:
+            raise SettingsError(_unknown(name, f"file {file}", settings))
+    return {name: _Given(raw, f"file {file}") for name, raw in content.items()}
+
+
+def _from_environment(environ: Mapping[str, str], settings: Mapping[str, Known]) -> dict[str, _Given]:
+    names = {each.variable: name for name, each in settings.items()}
+    given = {}
+    for variable, text in environ.items():
+        if not variable.startswith(PREFIX) or variable == CONFIG:
+            continue
+        if variable not in names:
+            raise SettingsError(_unknown(variable, "environment", names))
+        given[names[variable]] = _Given(text, f"environment {variable}")
+    return given
+
+
+def _unknown(name: str, place: str, settings: Mapping[str, object]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, settings, n=1)
+    hint = f"did you mean {near[0]}?" if near else "`dragoman config show` lists all"
+    return f"unknown setting {name} ({place}): {hint}"
+
+
+def _converted(setting: Known, raw: object, place: str) -> Json:
+    """Read a value. Texts, which is all that flags and the environment have, may stand for any type."""
+    value = raw
+    if isinstance(raw, str):
+        if type(None) in get_args(setting.type) and not raw:
+            return None
+        if get_origin(setting.type) is tuple:
+            value = [part.strip() for part in raw.split(",") if part.strip()]
+        elif bool in (setting.type, *get_args(setting.type)):
+            value = _BOOLEANS.get(raw.strip().lower(), raw)
+    try:
+        return msgspec.convert(value, Annotated[setting.type, setting.meta], strict=not isinstance(raw, str))
+    except msgspec.ValidationError as error:
+        shown = "***" if setting.is_secret else repr(raw)
+        raise SettingsError(f"setting {setting.name} ({place}): expected {expected(setting)}, got {shown}") from error
+
+
+def expected(setting: Known) -> str:
+    """What a setting takes, in words."""
+    kind = next(each for each in (*get_args(setting.type), setting.type) if each is not type(None))
+    if get_origin(setting.type) is Literal:
+        return "one of " + ", ".join(get_args(setting.type))
+    if get_origin(setting.type) is tuple:
+        return "a list of texts"
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
+    if setting.meta.ge is not None and setting.meta.le is not None:
+        return f"{words} from {setting.meta.ge} to {setting.meta.le}"
+    return words if setting.meta.ge is None else f"{words}, at least {setting.meta.ge}"
+
+
+def _check(loaded: Loaded) -> None:
+    settings, places = loaded
+    if not settings.auth and not settings.is_loopback:
+        raise SettingsError(
+            f"keys are off ({places['auth']}) and the server would listen on {settings.host} ({places['host']}), where"
+            " others can reach it: leave keys on, or listen on 127.0.0.1"
+        )
+    if not settings.aap_path.startswith("/") or settings.aap_path.endswith("/"):
+        raise SettingsError(
+            f"setting aap_path ({places['aap_path']}): expected a path such as /aap/v3, got {settings.aap_path!r}"
+        )
+    if settings.otel_endpoint and not settings.otel_endpoint.startswith(("http://", "https://")):
+        raise SettingsError(
+            f"setting otel_endpoint ({places['otel_endpoint']}): expected a URL such as"
+            f" http://127.0.0.1:4318/v1/traces, got {settings.otel_endpoint!r}"
+        )
+    for origin in settings.cors_origins:
+        if origin == "*" and settings.auth:
+            continue  # the default, in words; without keys it would let every web page in
+        scheme, _, rest = origin.partition("://")
+        if scheme not in ("http", "https") or not rest or "/" in rest:
+            raise SettingsError(
+                f"setting cors_origins ({places['cors_origins']}): expected origins such as https://app.example,"
+                f" got {origin!r}"
+            )
