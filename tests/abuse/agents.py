@@ -1,0 +1,369 @@
+"""Agents that misbehave: a model that says what no model should, tools that do what no tool should.
+
+What they play is named by the user's message, so that all tests can share one server.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from dragoman import Agent, Data, File, Image, SecretOption, Text, agent, tool
+from dragoman.agents.run import Run
+from dragoman.core import agent as contract
+from dragoman.core.content import AssistantMessage, Call, Message, Usage, UserMessage, text_of
+from dragoman.core.events import StopReason
+from dragoman.core.tools import FORK, AgentSpec, Capabilities
+from dragoman.ports import CallRequested, Finished, ModelEvent, ModelFailed, ModelRequest, TextDelta
+from tests.protocols.aap.agents import GATES
+
+Json = Any
+Part = ModelEvent | BaseException | asyncio.Event
+
+# --- a model ----------------------------------------------------------------------------------------------------------
+
+
+def call(name: str, **arguments: Json) -> CallRequested:
+    return raw_call(name, arguments)
+
+
+def raw_call(name: str, arguments: Json, raw: str = "") -> CallRequested:
+    """A call as an adapter hands it over; arguments of None were no JSON object, `raw` is their text."""
+    return CallRequested(id="of-the-provider", name=name, input=arguments, raw=raw)
+
+
+def said(*texts: str) -> list[ModelEvent]:
+    return [*map(TextDelta, texts), Finished(stop="end_turn")]
+
+
+def calls(*requested: CallRequested) -> list[ModelEvent]:
+    return [*requested, Finished(stop="tool_use")]
+
+
+Play = Callable[[int], Iterable[Part]]
+"""What the model says in step `n` of a turn, from 0. An exception is raised, an event waited for."""
+
+
+class WildModel:
+    """`Model`: plays what the newest user message names. Everything else it repeats."""
+
+    name = "wild"
+    context_window: int | None = None
+
+    def __init__(self, plays: dict[str, Play], always: Play | None = None) -> None:
+        self.plays = plays
+        self.always = always
+        self.requests: list[ModelRequest] = []
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        self.requests.append(request)
+        place, words = asked(request.messages)
+        step = sum(isinstance(message, AssistantMessage) for message in request.messages[place:])
+        play = self.always or self.plays.get(words, lambda _: said(f"You said: {words}"))
+        for part in play(step):
+            match part:
+                case BaseException():
+                    raise part
+                case asyncio.Event():
+                    await part.wait()
+                case _:
+                    yield part
+
+
+def asked(messages: Iterable[Message]) -> tuple[int, str]:
+    """The newest user message: its place and its words."""
+    found = [(place, each) for place, each in enumerate(messages) if isinstance(each, UserMessage)]
+    return found[-1][0], text_of(found[-1][1].content)
+
+
+def once(*parts: Part) -> Play:
+    """The parts in the first step; then a plain answer."""
+    return lambda step: parts if step == 0 else said("went on")
+
+
+def nested(levels: int) -> Json:
+    """An object of so many levels."""
+    value: Json = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+STRANGE_NAMES = (
+    "",
+    "nowhere",
+    "__proto__",
+    "constructor",
+    "a\nb",
+    "../../etc/passwd",
+    "x" * 10_000,
+    "\ud800",
+    "\u202eevil",
+    "add ",
+    "ADD",
+)
+THOUSAND = 1000
+
+PLAYS: dict[str, Play] = {
+    "break before the end": once(TextDelta("half a sen"), call("add", a=1, b=2), ModelFailed("canary-of-the-provider")),
+    "end without an end": once(TextDelta("half a sen"), call("add", a=1, b=2)),
+    "say nothing at all": once(),
+    "fail with an error of its own": once(TextDelta("half"), RuntimeError("canary-of-the-adapter")),
+    "exit": once(TextDelta("half"), SystemExit("canary-of-the-adapter")),
+    "call with no JSON": once(*calls(raw_call("add", None, '{"a": 1, "b'))),
+    "call with a list": once(*calls(raw_call("add", None, "[1, 2]"))),
+    "call with surrogates": once(*calls(call("echo", text="\ud800"))),
+    "call with a thousand levels": once(*calls(call("echo", text=nested(5000)))),
+    "call with strange numbers": once(*calls(call("add", a=float("inf"), b=float("nan")))),
+    "call with a huge number": once(*calls(call("add", a=10**4000, b=1))),
+    "call with wrong arguments": once(*calls(call("add", a="1", c=2))),
+    "call what is not there": once(*calls(*map(call, STRANGE_NAMES))),
+    "call a thousand times": once(*calls(*(call("add", a=place, b=0) for place in range(THOUSAND)))),
+    "call twice with one id": once(*calls(call("add", a=1, b=1), call("add", a=1, b=1), call("stamp", text="x"))),
+    "call for ever": lambda _: calls(call("add", a=1, b=1)),
+    "cut by the limit": once(call("add", a=1, b=1), Finished(stop="max_tokens")),
+    "refuse with a call": once(call("add", a=1, b=1), Finished(stop="refusal")),
+    "halves of a character": once(*said("a\ud83d", "\ude00b", "\ud800", "c")),
+    "go on after the end": once(*said("done"), TextDelta("more"), call("add", a=1, b=1), *said("again")),
+    "hang": once(TextDelta("half"), asyncio.Event()),
+    "megabytes": once(*said(*["x" * 100_000] * 50)),
+}
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+
+class Unspeakable(Exception):
+    """An error that cannot even be printed."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Unserialisable:
+    """No JSON."""
+
+
+def holding_itself() -> Json:
+    value: list[Json] = []
+    value.append(value)
+    return value
+
+
+@tool
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@tool
+def echo(text: str) -> str:
+    return text
+
+
+@tool(needs_approval=True)
+def stamp(text: str) -> str:
+    return f"stamped {text}"
+
+
+@tool(exposed=False)
+def hidden(text: str) -> str:
+    return f"hidden {text}"
+
+
+RAISED: dict[str, Callable[[], BaseException]] = {
+    "nothing": lambda: RuntimeError(""),
+    "words": lambda: ValueError("not so"),
+    "exit": lambda: SystemExit(3),
+    "interrupt": KeyboardInterrupt,
+    "generator": GeneratorExit,
+    "cancelled": asyncio.CancelledError,
+    "timeout": TimeoutError,
+    "unspeakable": Unspeakable,
+    "surrogates": lambda: RuntimeError("\ud800"),
+    "megabytes": lambda: RuntimeError("x" * 5_000_000),
+    "several": lambda: BaseExceptionGroup("all of it", [KeyboardInterrupt(), ValueError("x")]),
+    "stop": lambda: StopAsyncIteration("x"),
+}
+
+
+@tool
+async def fail(kind: str) -> str:
+    raise RAISED[kind]()
+
+
+@tool
+def fail_in_a_thread(kind: str) -> str:
+    raise RAISED[kind]()
+
+
+@tool
+async def cancel_itself() -> str:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
+    return "never"
+
+
+RETURNED: dict[str, Callable[[], Json]] = {
+    "text": lambda: "x" * 100_000_000,
+    "list": lambda: ["x" * 1000] * 100_000,
+    "object": lambda: {"x": "y" * 100_000_000},
+    "text block": lambda: Text("x" * 100_000_000),
+    "image": lambda: Image("data:image/png;base64," + "A" * 100_000_000),
+    "file": lambda: File("data:x/y;base64," + "A" * 100_000_000),
+    "data": lambda: Data({"x": "y" * 100_000_000}),
+}
+NO_JSON: dict[str, Callable[[], Json]] = {
+    "an object of its own": Unserialisable,
+    "a function": lambda: add,
+    "itself": holding_itself,
+    "a generator": lambda: (each for each in "abc"),
+    "a module": lambda: sys,
+    "surrogates in an object": lambda: {"x": "\ud800"},
+    "surrogates in an image": lambda: Image("data:\ud800"),
+}
+ODD: dict[str, Callable[[], Json]] = {
+    "nothing": lambda: None,
+    "nan": lambda: {"x": float("nan")},
+    "levels": lambda: nested(300),
+    "surrogates": lambda: "a\ud800b",
+    "surrogates in a block": lambda: Text("a\ud800b"),
+    "huge": lambda: 10**4000,
+    "a name of ours": lambda: Image("attachment:" + "0" * 64),
+    "a name that looks like ours": lambda: File("attachment:../../secrets.key"),
+    "bytes": lambda: b"\xff\x00",
+    "a struct": lambda: Shape(side=3),
+}
+
+
+class Shape(msgspec.Struct):
+    side: int
+
+
+@tool
+def give(what: str) -> Any:
+    return {**RETURNED, **NO_JSON, **ODD}[what]()
+
+
+@tool
+async def hold(gate: str) -> str:
+    await GATES.pass_through(gate)
+    return f"held {gate}"
+
+
+@tool(timeout_s=0.05)
+async def hang() -> str:
+    await asyncio.get_running_loop().create_future()
+    return "never"
+
+
+BLOCKED: dict[str, threading.Event] = {}
+"""What blocked threads wait for, by name."""
+
+
+@tool(timeout_s=0.05)
+def block_past_its_time(name: str) -> str:
+    BLOCKED.setdefault(name, threading.Event()).wait(60)
+    return "late"
+
+
+@tool
+def block(name: str) -> str:
+    BLOCKED.setdefault(name, threading.Event()).wait(60)
+    return f"unblocked {name}"
+
+
+CHILDREN: list[subprocess.Popen[bytes]] = []
+
+
+@tool
+def start_a_process() -> int:
+    CHILDREN.append(subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE))
+    return CHILDREN[-1].pid
+
+
+@tool
+def print_the_secret(context: contract.ToolContext) -> str:
+    secret = context.options["secret"]
+    print(secret)  # noqa: T201  # that it does so is the point
+    os.write(2, secret.encode() + b"\n")
+    raise RuntimeError(f"could not log in with {secret}")
+
+
+TOOLS = (
+    add,
+    echo,
+    stamp,
+    hidden,
+    fail,
+    fail_in_a_thread,
+    cancel_itself,
+    give,
+    hold,
+    hang,
+    block_past_its_time,
+    block,
+    start_a_process,
+    print_the_secret,
+)
+
+WILD = WildModel(PLAYS)
+
+
+@agent(name="tools", tools=TOOLS, options=[SecretOption(name="secret")], history=True)
+async def use_a_tool(run: Run) -> None:
+    """Uses the tool that the message names, with the arguments that stand behind its name as JSON."""
+    name, _, arguments = run.text.partition(" ")
+    try:
+        await run.call(name, **msgspec.json.decode(arguments or "{}"))
+    except contract.ToolFailed:
+        run.emit("It failed.")
+    else:
+        run.emit("It worked.")
+
+
+class Endless:
+    """`Agent`: its own sub-agent, which asks for itself."""
+
+    def __init__(self) -> None:
+        self.spec = AgentSpec(
+            name="endless",
+            builtins=frozenset({FORK}),
+            capabilities=Capabilities(history_full=True),
+        )
+        self.depth = 0
+
+    def tool(self, name: str) -> None:
+        return None
+
+    def child(self, call: Call) -> "Endless":
+        return self
+
+    async def play(self, run: contract.Run) -> StopReason | None:
+        turn = await run.turn()
+        if not any(isinstance(message, AssistantMessage) for message in turn):
+            self.depth += 1
+            run.call(FORK, {"agent": "endless", "task": "again"})
+            await run.end_step()
+        run.emit("back")
+        return None
+
+
+ADDER = WildModel({}, always=lambda _: [call("add", a=1, b=1), Finished(stop="tool_use", usage=Usage(30, 10))])
+LEADER = WildModel({}, always=lambda _: calls(call(FORK, agent="worker", task="add")))
+
+
+def agents() -> list[contract.Agent]:
+    """The agents, new ones: a server binds and starts them."""
+    return [
+        Agent("wild", model=WILD, tools=TOOLS, max_steps=10, history=True, client_tools=True, images=True),
+        Agent("spender", model=ADDER, tools=[add], max_run_tokens=100),
+        Agent("leader", model=LEADER, subagents=[Agent("worker", model=ADDER, tools=[add], max_steps=3)], max_steps=4),
+        use_a_tool,
+        Endless(),
+    ]

@@ -1,0 +1,234 @@
+"""The abuse cases by number, each with the tests that hold the right answer, or with the reason why there is none.
+
+Tests are named `file::test`, from this folder's parent on; those of this folder by `test` alone.
+"""
+
+from typing import NamedTuple
+
+AAP = "protocols/aap"
+
+
+class Case(NamedTuple):
+    """A case. Without tests it does not touch what exists, and `why` says so."""
+
+    what: str
+    tests: tuple[str, ...] = ()
+    why: str = ""
+
+
+CASES: dict[int, Case] = {
+    1: Case(
+        "body over the limit, chunked or with a false length",
+        (
+            "test_a_body_over_the_limit_is_413_while_it_comes_and_the_connection_ends",
+            "test_a_length_that_is_none_is_400_and_changes_nothing",
+            "test_a_length_that_is_too_small_is_400_and_the_rest_is_no_second_request",
+            "test_a_length_that_a_server_in_front_let_through_is_no_failure",
+        ),
+    ),
+    2: Case(
+        "deep JSON, many keys, numbers without end, keys twice",
+        (
+            "test_json_of_100_levels_is_taken_and_deeper_refused_at_any_depth",
+            "test_a_number_that_nobody_could_send_back_is_400",
+            "test_of_a_field_that_stands_twice_the_last_one_counts",
+            "test_a_hundred_thousand_unknown_fields_are_ignored",
+            "test_more_than_a_thousand_messages_or_blocks_are_refused",
+        ),
+    ),
+    3: Case(
+        "surrogates, NUL, BOM, characters cut in two",
+        (
+            f"{AAP}/test_input.py::test_odd_characters_come_back_as_they_came_or_are_refused_whole",
+            f"{AAP}/test_input.py::test_malformed_json_is_400_everywhere",
+            "test_half_a_character_never_leaves_the_server",
+        ),
+    ),
+    4: Case(
+        "forms of a session's id",
+        (f"{AAP}/test_types.py::test_a_session_is_found_in_any_case_of_its_id_and_by_no_other_form",),
+    ),
+    5: Case(
+        "ids with slashes, dots, line ends",
+        (
+            "test_a_strange_call_id_is_kept_and_answered_as_it_is",
+            "test_a_strange_idempotency_key_is_a_key_or_refused",
+            "test_no_way_of_writing_a_path_gets_past_the_key",
+        ),
+    ),
+    6: Case(
+        "0 or many user messages, strange roles",
+        (
+            f"{AAP}/test_input.py::test_a_turn_without_messages_is_refused",
+            f"{AAP}/test_types.py::test_a_turn_takes_no_other_message",
+            "test_more_than_a_thousand_messages_or_blocks_are_refused",
+        ),
+    ),
+    7: Case(
+        "tool schemas that are large, recursive, remote, evil",
+        (
+            "test_a_tools_schema_is_kept_as_it_is_and_neither_fetched_nor_followed",
+            f"{AAP}/test_input.py::test_128_client_tools_of_64_kib_are_taken_and_more_refused",
+        ),
+    ),
+    8: Case(
+        "client tools that shadow",
+        (
+            "test_a_client_tool_never_takes_the_name_of_a_servers",
+            "test_a_tool_with_a_name_of_other_languages_is_a_tool",
+        ),
+    ),
+    9: Case("pictures of a wrong type", ("test_what_is_no_picture_is_refused",)),
+    10: Case("pictures by URL of inner addresses", why="the server fetches no URL that a client sends"),
+    11: Case(
+        "strange methods, versions, paths",
+        (
+            "test_http_1_0_is_answered_and_the_connection_ends",
+            "test_head_answers_as_get_without_a_body_and_ends_where_a_stream_would_begin",
+            "test_options_without_a_preflight_is_405_and_tells_nothing",
+            "test_no_way_of_writing_a_path_gets_past_the_key",
+        ),
+    ),
+    12: Case(
+        "Host and absolute targets",
+        (
+            "test_a_request_without_one_good_host_is_400",
+            "test_a_target_or_a_line_that_is_for_others_is_400",
+        ),
+    ),
+    13: Case(
+        "smuggled lengths, folded lines, large heads",
+        (
+            "test_a_request_with_two_lengths_or_folded_lines_is_400_and_the_connection_ends",
+            "test_a_hundred_kilobytes_of_headers_are_400",
+            "test_a_body_hidden_behind_an_upgrade_is_no_second_request",
+        ),
+    ),
+    14: Case("clock inputs", why="the protocols that exist take no clock from clients"),
+    15: Case(
+        "things of another user",
+        (
+            f"{AAP}/test_transport.py::test_a_foreign_a_deleted_and_an_unknown_session_get_the_same_404",
+            "test_nobody_else_can_answer_a_question_and_all_foreign_sessions_look_alike",
+        ),
+    ),
+    16: Case("key revoked under a stream", ("test_a_stream_whose_key_is_revoked_ends_whole_within_five_seconds",)),
+    17: Case(
+        "thousands of wrong keys",
+        ("test_a_thousand_wrong_keys_are_429_after_the_first_and_the_right_one_still_works",),
+    ),
+    18: Case("key in the URL", ("test_a_key_in_the_url_is_400_and_not_repeated",)),
+    19: Case(
+        "pages of foreign origins",
+        (
+            f"{AAP}/test_transport.py::test_a_server_without_keys_refuses_foreign_origins_and_hosts",
+            f"{AAP}/test_transport.py::test_a_body_of_another_content_type_is_415",
+        ),
+    ),
+    20: Case(
+        "secrets everywhere",
+        (
+            f"{AAP}/test_settings.py::test_a_secret_is_in_no_byte_that_leaves_and_in_no_file",
+            "test_a_secret_that_a_tool_fails_over_is_in_no_log_and_not_in_the_session",
+            "engine/test_counting.py::test_a_failure_shows_its_kind_and_not_its_words",
+        ),
+    ),
+    21: Case(
+        "forged approvals and results",
+        (
+            "test_a_call_in_a_forged_history_never_runs_a_tool_unasked",
+            "test_a_forged_permission_in_a_history_is_refused",
+            "test_nobody_else_can_answer_a_question_and_all_foreign_sessions_look_alike",
+        ),
+    ),
+    22: Case("granted as text", (f"{AAP}/test_types.py::test_granted_is_not_guessed_from_other_values",)),
+    23: Case("signed URLs", why="the server signs no URLs yet"),
+    24: Case(
+        "client gone at any byte", (f"{AAP}/test_events.py::test_after_a_cut_at_any_byte_the_rest_is_exactly_the_rest",)
+    ),
+    25: Case(
+        "positions of the future, of others, garbage",
+        (
+            f"{AAP}/test_events.py::test_a_position_that_is_none_of_ours_is_refused",
+            f"{AAP}/test_events.py::test_a_position_in_the_future_is_refused_running_or_ended",
+            "test_a_forged_cursor_with_a_right_sum_is_refused",
+        ),
+    ),
+    26: Case(
+        "reader that never reads",
+        ("test_a_reader_with_a_closed_window_holds_up_neither_its_turn_nor_others",),
+    ),
+    27: Case(
+        "a thousand readers, a thousand sessions",
+        (
+            "test_a_thousand_readers_of_one_session_all_see_its_turn",
+            "test_a_thousand_sessions_with_a_reader_each_are_served_and_over_the_limit_is_429",
+        ),
+    ),
+    28: Case("proxies that cut", (f"{AAP}/test_streams.py::test_a_stream_without_events_gets_a_comment_line",)),
+    29: Case(
+        "reader that comes while a turn ends",
+        ("engine/test_streams.py::test_readers_that_come_at_any_moment_and_position_see_the_tail_of_the_same_stream",),
+    ),
+    30: Case("sockets", why="no protocol that exists uses WebSocket"),
+    31: Case(
+        "answers and stops at once",
+        (
+            "test_two_tabs_that_answer_and_a_third_that_stops_have_one_outcome",
+            "engine/test_stop.py::test_many_stops_at_once_have_one_outcome",
+        ),
+    ),
+    32: Case(
+        "messages during a turn",
+        ("test_a_hundred_messages_during_a_turn_are_409_and_the_turn_is_untouched",),
+    ),
+    33: Case("the same request again", ("test_fifty_equal_posts_at_once_run_one_turn_and_another_body_is_409",)),
+    34: Case(
+        "models that break off or lie",
+        (
+            "test_an_answer_that_breaks_off_makes_no_call_ends_with_error_and_tells_no_internals",
+            "test_a_providers_stream_that_breaks_inside_a_calls_arguments_makes_no_call",
+            "test_arguments_that_cannot_be_fail_the_call_and_the_model_reads_why",
+            "test_a_tool_that_does_not_exist_is_told_so_whatever_its_name",
+            "test_a_thousand_calls_in_one_step_have_a_thousand_results",
+            "test_calls_of_one_id_get_ids_of_their_own_and_a_result_each",
+        ),
+    ),
+    35: Case(
+        "tools that hang, break, talk too much",
+        (
+            "test_whatever_a_tool_raises_fails_its_call_and_nothing_else",
+            "test_a_hundred_megabytes_are_cut_with_a_mark",
+            "test_what_is_no_json_fails_its_call_and_nothing_else",
+            "test_a_tool_that_hangs_fails_at_its_time",
+            "test_a_thread_that_blocks_holds_up_no_other_session",
+            "test_a_process_that_a_tool_starts_inherits_no_socket",
+        ),
+    ),
+    36: Case(
+        "cancelled during a tool",
+        (
+            "test_a_tool_is_told_within_five_seconds_when_its_session_is_deleted",
+            "test_a_stop_during_a_tool_tells_the_tool_and_leaves_no_call_open",
+        ),
+    ),
+    37: Case(
+        "loops without end",
+        (
+            "test_a_model_and_a_tool_that_go_on_for_ever_are_stopped_at_max_steps",
+            "test_a_run_that_spends_too_many_tokens_is_stopped_with_max_tokens",
+            "test_sub_agents_that_go_on_for_ever_are_stopped_each_at_its_limit",
+            "test_an_agent_that_is_its_own_sub_agent_is_stopped_at_a_depth",
+        ),
+    ),
+    38: Case(
+        "question over many restarts", ("engine/test_crash.py::test_a_question_is_answerable_after_a_hundred_restarts",)
+    ),
+    39: Case(
+        "compaction keeps pairs",
+        (f"{AAP}/test_endpoints.py::test_a_compaction_is_silent_keeps_pairs_whole_and_leaves_the_full_history",),
+    ),
+    40: Case(
+        "cards with scripts", why="the server serves no page that shows a tool's HTML; the card is data in the log"
+    ),
+}

@@ -1,0 +1,162 @@
+"""Tools that hang, break, lie and talk too much. Cases 35 and 36, and the tools' part of case 20."""
+
+import asyncio
+import json
+import os
+import threading
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from dragoman.core.answers import RESULT_LIMIT
+from dragoman.server import Application
+from tests.abuse import agents as wild
+from tests.abuse.wholeness import is_whole, results_by_call
+from tests.protocols.aap.agents import Gates
+from tests.protocols.aap.client import Face, Session, on
+from tests.serving import House
+
+Json = Any
+CANARY = "canary-of-a-tool-51c0"
+ALL = [tool.name for tool in wild.TOOLS if tool.declaration.policy.exposed]
+
+
+async def using(face: Face, name: str, /, **arguments: Json) -> tuple[Session, Json]:
+    """Use a tool; the session and the call's result."""
+    session = await face.create("tools", server_tools=on(*ALL))
+    turn = await session.run(f"{name} {json.dumps(arguments)}")
+    assert turn.stop == "end_turn"
+    (told,) = turn.results.values()
+    return session, told
+
+
+async def still_works(session: Session) -> None:
+    """The session is whole, and its next call works."""
+    info = await session.info()
+    assert info["_meta"]["status"] == "idle"
+    assert [len(each) for each in results_by_call(await session.history()).values() if len(each) != 1] == []
+    turn = await session.run('add {"a": 1, "b": 2}')
+    assert (turn.stop, list(turn.results.values())) == ("end_turn", ["3"])
+
+
+@pytest.mark.parametrize("tool", ["fail", "fail_in_a_thread"])
+@pytest.mark.parametrize("kind", wild.RAISED)
+async def test_whatever_a_tool_raises_fails_its_call_and_nothing_else(face: Face, tool: str, kind: str) -> None:
+    session, told = await using(face, tool, kind=kind)
+    assert told.startswith("Tool execution failed: ")
+    assert "Traceback" not in told
+    assert len(told) <= RESULT_LIMIT + 100
+    await still_works(session)
+
+
+async def test_a_tool_that_cancels_its_own_task_fails_its_call_and_nothing_else(face: Face) -> None:
+    session, told = await using(face, "cancel_itself")
+    assert told.startswith("Tool execution failed: it ")
+    await still_works(session)
+
+
+@pytest.mark.parametrize("what", wild.RETURNED)
+async def test_a_hundred_megabytes_are_cut_with_a_mark(face: Face, what: str) -> None:
+    session, told = await using(face, "give", what=what)
+    text = told if isinstance(told, str) else told[0]["text"]
+    assert "[cut: " in text
+    assert len(text) <= RESULT_LIMIT + 100
+    await still_works(session)
+
+
+@pytest.mark.parametrize("what", wild.NO_JSON)
+async def test_what_is_no_json_fails_its_call_and_nothing_else(face: Face, what: str) -> None:
+    session, told = await using(face, "give", what=what)
+    assert told.startswith("Tool execution failed: ")
+    await still_works(session)
+
+
+@pytest.mark.parametrize("what", wild.ODD)
+async def test_an_odd_value_is_a_result_that_can_be_read_again(face: Face, what: str) -> None:
+    session, told = await using(face, "give", what=what)
+    assert json.loads(json.dumps(told)) == told
+    await still_works(session)
+
+
+async def test_a_tool_that_hangs_fails_at_its_time(face: Face) -> None:
+    session, told = await using(face, "hang")
+    assert told == "Tool execution failed: it took longer than 0.05 s"
+    await still_works(session)
+
+
+async def test_a_thread_that_blocks_past_its_time_fails_its_call_and_holds_up_nobody(face: Face) -> None:
+    session, told = await using(face, "block_past_its_time", name="late")
+    assert told == "Tool execution failed: it took longer than 0.05 s"
+    await still_works(session)
+    wild.BLOCKED["late"].set()
+
+
+async def test_a_thread_that_blocks_holds_up_no_other_session(face: Face) -> None:
+    blocked = await face.create("tools", server_tools=on(*ALL))
+    waits = wild.BLOCKED.setdefault("long", threading.Event())
+    asking = asyncio.create_task(blocked.run('block {"name": "long"}'))
+    session, told = await using(face, "add", a=1, b=2)
+    assert (told, asking.done()) == ("3", False)
+    waits.set()
+    assert list((await asking).results.values()) == ["unblocked long"]
+    await still_works(session)
+
+
+async def test_a_process_that_a_tool_starts_inherits_no_socket(face: Face) -> None:
+    session, _ = await using(face, "start_a_process")
+    child = wild.CHILDREN.pop()
+    try:
+        places = [os.readlink(f"/proc/{child.pid}/fd/{each}") for each in os.listdir(f"/proc/{child.pid}/fd")]
+        assert [place for place in places if place.startswith("socket:") or "dragoman.db" in place] == []
+    finally:
+        child.communicate()
+    await still_works(session)
+
+
+async def test_a_secret_that_a_tool_fails_over_is_in_no_log_and_not_in_the_session(
+    house: House, logged: StringIO
+) -> None:
+    session = await house.face("alice").create("tools", server_tools=on(*ALL), options={"secret": CANARY})
+    turn = await session.run("print_the_secret")
+    assert turn.stop == "end_turn"
+    assert CANARY not in logged.getvalue()
+    assert CANARY not in json.dumps(await session.info())
+
+
+# --- stopped ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_tool_is_told_within_five_seconds_when_its_session_is_deleted(face: Face, gates: Gates) -> None:
+    session = await face.create("tools", server_tools=on(*ALL))
+    reading = await session.open('hold {"gate": "deleted-meanwhile"}')
+    await gates.entered("deleted-meanwhile")
+    async with asyncio.timeout(5):
+        assert (await session.delete()).status == 204
+        await gates.cancelled("deleted-meanwhile")
+        assert (await reading.rest())[-1].data["stopReason"] == "error"
+
+
+async def test_a_stop_during_a_tool_tells_the_tool_and_leaves_no_call_open(house: House, gates: Gates) -> None:
+    session = await house.face("alice").create("wild", server_tools=on(*ALL))
+    wild.PLAYS["hold here"] = wild.once(*wild.calls(wild.call("hold", gate="stopped-meanwhile")))
+    reading = await session.open("hold here")
+    await gates.entered("stopped-meanwhile")
+    app = house.line.app
+    assert isinstance(app, Application)
+    async with app.engine.session(_owner(), _id(session)) as live, asyncio.timeout(5):
+        stopped = await asyncio.gather(*(app.engine.stop_run(live) for _ in range(3)))
+        await gates.cancelled("stopped-meanwhile")
+    assert any(stopped)
+    frames = await reading.rest()
+    assert [frame.event for frame in frames][-2:] == ["tool_result", "turn_stop"]
+    assert frames[-2].data["content"] == "Tool call cancelled: the run was stopped"
+    await is_whole(session)
+
+
+def _owner() -> Any:
+    return "alice"
+
+
+def _id(session: Session) -> Any:
+    return session.id

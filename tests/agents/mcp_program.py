@@ -1,0 +1,107 @@
+"""An MCP server as somebody would write it, with the official SDK: `python mcp_program.py stdio | http FD`."""
+
+import asyncio
+import base64
+import os
+import socket
+import sys
+from pathlib import Path
+
+import uvicorn
+from mcp.server.mcpserver import Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import ToolAnnotations
+from pydantic import BaseModel
+
+server = MCPServer("program", log_level="CRITICAL")
+PIXEL = base64.b64decode("R0lGODlhAQABAAAAACwAAAAAAQABAAA=")
+
+
+def note(words: str) -> None:
+    """Tell the test, which listens there."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(os.environ["NOTES"])
+        line.sendall(words.encode())
+
+
+class Weather(BaseModel):
+    """The weather."""
+
+    place: str
+    degrees: float
+
+
+@server.tool(title="Add")
+def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+def weather(place: str) -> Weather:
+    """Tell the weather."""
+    return Weather(place=place, degrees=21.5)
+
+
+@server.tool(structured_output=False)
+def picture() -> list[object]:
+    """Show a picture."""
+    return ["Here:", Image(data=PIXEL, format="gif")]
+
+
+@server.tool()
+def fail() -> str:
+    """Fail."""
+    raise ToolError("it rained")
+
+
+@server.tool()
+def environment(name: str) -> str:
+    """Tell a variable."""
+    return os.environ.get(name, "unset")
+
+
+@server.tool()
+async def wait() -> str:
+    """Wait for ever."""
+    note("waiting")
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        note("cancelled")
+        raise
+    return "never"
+
+
+@server.tool()
+def die() -> str:
+    """End the process."""
+    os._exit(3)
+
+
+@server.tool(annotations=ToolAnnotations(idempotent_hint=True))
+def die_once(mark: str) -> str:
+    """End the process at the first call."""
+    if not Path(mark).exists():
+        Path(mark).write_text("died")
+        os._exit(3)
+    return "alive"
+
+
+@server.tool()
+def forecast() -> list[str]:
+    """Tell the weather of the next days."""
+    return ["sun", "rain"]
+
+
+@server.tool(name="dotted.name")
+def odd() -> str:
+    """Have a name that models do not take."""
+    return "odd"
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "http":
+        uvicorn.run(server.streamable_http_app(), fd=int(sys.argv[2]), log_level="critical")
+    else:
+        server.run()

@@ -1,0 +1,353 @@
+"""A session in memory for one agent: `core.agent.Run` without an engine. It can die after any delta and any step."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dragoman.core.agent import Agent, Paused, RunnableTool, ToolFailed
+from dragoman.core.answers import failure, not_found, result_content
+from dragoman.core.content import (
+    AssistantMessage,
+    Block,
+    Call,
+    Growing,
+    InputBlock,
+    Json,
+    JsonObject,
+    Message,
+    Text,
+    Thinking,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    text_of,
+)
+from dragoman.core.events import PlanShown, StopReason
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, fork_loop
+from dragoman.core.tools import ASK, FORK, ToolSpec
+
+DRAIN_AFTER = 100
+
+
+class Killed(BaseException):
+    """The server died."""
+
+
+class Starts:
+    """`agents.rehearsal_tools.Starts` in memory."""
+
+    def __init__(self) -> None:
+        self.tags: list[str] = []
+
+    def append(self, tag: str) -> None:
+        self.tags.append(tag)
+
+    def count(self, tag: str) -> int:
+        return self.tags.count(tag)
+
+
+class Open(NamedTuple):
+    """A call without a result."""
+
+    call: Call
+    loop: LoopId
+    tool: RunnableTool | None
+
+
+class Context:
+    """`core.agent.ToolContext`."""
+
+    def __init__(self, run: "MemoryRun", call_id: CallId) -> None:
+        self.session_id, self.run_id, self.call_id = run.session_id, run.run_id, call_id
+        self.user, self.options, self.props, self.time_zone = run.user, run.options, run.props, run.time_zone
+
+
+class Session:
+    """What was said in all loops, and the calls that wait. Tools run at once, but for those of the application.
+
+    Args:
+        client_tools: the names of the application's tools, whose calls wait for `answer`.
+        dies_after_steps: the server dies after so many model steps.
+        dies_after_deltas: the server dies after so many deltas.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        *,
+        client_tools: Iterable[str] = (),
+        options: Mapping[str, str] | None = None,
+        props: JsonObject | None = None,
+        history: Iterable[Message] = (),
+        dies_after_steps: int | None = None,
+        dies_after_deltas: int | None = None,
+    ) -> None:
+        self.agent = agent
+        self.client_tools = set(client_tools)
+        self.options = options or {}
+        self.props = props or {}
+        self.messages = list(history)
+        self.open: list[Open] = []
+        self.grown: list[tuple[Growing, str]] = []
+        self.plans: list[PlanShown] = []
+        self.cards: list[Json] = []
+        self.brought: list[RunnableTool] = []
+        self.drains = 0
+        self.steps = 0
+        self.dies_after_steps = dies_after_steps
+        self.dies_after_deltas = dies_after_deltas
+        self._ids = 0
+        self._call_ids = 0
+
+    # --- from outside ---------------------------------------------------------------------------------------------
+
+    async def tell(self, content: str | tuple[InputBlock, ...]) -> StopReason:
+        """Say something and let the agent answer."""
+        self.messages.append(UserMessage(id=self.new_id(), content=content))
+        return await self.play()
+
+    def answer(
+        self,
+        content: str | tuple[InputBlock, ...],
+        *,
+        is_error: bool = False,
+        raw: Json | msgspec.UnsetType = msgspec.UNSET,
+    ) -> None:
+        """Give the first call that waits its result."""
+        each = next(each for each in self.open if self.waits(each))
+        self.settle(each, content, is_error=is_error, raw=raw)
+
+    async def play(self) -> StopReason:
+        """Let the agent play on, on a run of its own."""
+        run = MemoryRun(self, ROOT, self.agent)
+        try:
+            await run.settle()
+            reason = await self.agent.play(run)
+            run.finish()
+        except Paused:
+            return "tool_use"
+        except Killed:
+            run.finish("cut")
+            raise
+        return reason or "end_turn"
+
+    def said(self, loop: LoopId | None = ROOT) -> list[Message]:
+        """The messages of a loop (of all: None) after the last user message, without those that a death cut off."""
+        kept = [
+            each
+            for each in self.messages
+            if loop in (None, each.loop) and not (isinstance(each, AssistantMessage) and each.status == "cut")
+        ]
+        last = max((place for place, each in enumerate(kept) if isinstance(each, UserMessage)), default=-1)
+        return kept[last + 1 :]
+
+    def blocks(self) -> list[list[Block]]:
+        """What the assistant messages of the root's answer hold, calls without their ids."""
+        return [
+            [msgspec.structs.replace(each, call_id="") if isinstance(each, Call) else each for each in message.content]
+            for message in self.said()
+            if isinstance(message, AssistantMessage) and not isinstance(message.content, str)
+        ]
+
+    def text(self) -> str:
+        """The words of the root's answer."""
+        return "".join(text_of(each.content) for each in self.said() if isinstance(each, AssistantMessage))
+
+    # --- from inside ----------------------------------------------------------------------------------------------
+
+    def new_id(self) -> MessageId:
+        self._ids += 1
+        return MessageId(f"m{self._ids}")
+
+    def new_call_id(self) -> CallId:
+        self._call_ids += 1
+        return CallId(f"c{self._call_ids}")
+
+    def waits(self, each: Open) -> bool:
+        return each.tool is None and (each.call.name in self.client_tools or each.call.name == ASK)
+
+    def settle(
+        self,
+        each: Open,
+        content: str | tuple[InputBlock, ...],
+        *,
+        is_error: bool = False,
+        raw: Json | msgspec.UnsetType = msgspec.UNSET,
+    ) -> None:
+        self.open.remove(each)
+        call = each.call
+        self.messages.append(
+            ToolMessage(
+                id=self.new_id(),
+                call_id=call.call_id,
+                name=call.name,
+                content=content,
+                loop=each.loop,
+                is_error=is_error,
+                raw=raw,
+            )
+        )
+
+    def count_delta(self, kind: Growing, text: str) -> None:
+        self.grown.append((kind, text))
+        if self.dies_after_deltas is not None and len(self.grown) >= self.dies_after_deltas:
+            self.dies_after_deltas = None
+            raise Killed
+
+    def count_step(self) -> None:
+        self.steps += 1
+        if self.dies_after_steps is not None and self.steps >= self.dies_after_steps:
+            self.dies_after_steps = None
+            raise Killed
+
+
+class MemoryRun:
+    """See `core.agent.Run`."""
+
+    def __init__(self, session: Session, loop: LoopId, agent: Agent) -> None:
+        self.session = session
+        self.agent = agent
+        self.session_id = SessionId("s")
+        self.run_id = RunId("r")
+        self.loop = loop
+        self.user = UserId("alice")
+        self.options = session.options
+        self.props = session.props
+        self._blocks: list[Block] = []
+        self._asked: list[Open] = []
+        self._since_drain = 0
+
+    @property
+    def time_zone(self) -> str:
+        zone = self.props.get("time_zone", "UTC")
+        return str(zone)
+
+    def emit(self, text: str) -> bool:
+        return self._grow("text", text)
+
+    def think(self, text: str) -> bool:
+        return self._grow("thinking", text)
+
+    def add(self, block: Block) -> None:
+        self._blocks.append(block)
+        if isinstance(block, Text | Thinking):
+            self.session.count_delta("text" if isinstance(block, Text) else "thinking", block.text)
+
+    def plan(self, plan: PlanShown) -> None:
+        self.session.plans.append(plan)
+
+    def card(self, card: Json) -> None:
+        self.session.cards.append(card)
+
+    def call(self, name: str, arguments: JsonObject, *, tool: RunnableTool | None = None) -> CallId:
+        call_id = self.session.new_call_id()
+        self._asked.append(Open(Call(call_id=call_id, name=name, input=arguments), self.loop, tool))
+        if tool is not None:
+            self.session.brought.append(tool)
+        return call_id
+
+    async def drain(self) -> None:
+        self.session.drains += 1
+        self._since_drain = 0
+        await asyncio.sleep(0)
+
+    async def end_step(self, *, usage: Usage | None = None, model: str | None = None) -> Sequence[ToolMessage]:
+        asked, self._asked = self._asked, []
+        self._blocks += [each.call for each in asked]
+        self._close("completed", usage)
+        self.session.open += asked
+        results = await self.settle()
+        self.session.count_step()
+        return [results[each.call.call_id] for each in asked]
+
+    def offered(self) -> Sequence[ToolSpec]:
+        return [tool.spec for tool in self.agent.spec.tools]
+
+    async def turn(self) -> Sequence[Message]:
+        if self.loop != ROOT:
+            return self.session.said(self.loop)
+        asked = [each for each in self.session.messages if isinstance(each, UserMessage)][-1:]
+        return [*asked, *self.session.said()]
+
+    async def history(self) -> AsyncIterator[Message]:
+        for message in reversed(self.session.messages):
+            if message.loop == ROOT:
+                yield message
+
+    async def summary(self) -> str | None:
+        return None
+
+    async def context(self, max_messages: int) -> Sequence[Message]:
+        return self.session.messages[-max_messages:]
+
+    async def compact(self, summary: str, keep_from: MessageId, *, tokens_before: int, tokens_after: int) -> None:
+        raise AssertionError("the rehearsal agent compacts nothing")
+
+    # --- as the engine does ---------------------------------------------------------------------------------------
+
+    async def settle(self) -> dict[CallId, ToolMessage]:
+        """Run the loop's open calls, the last first: nobody may rely on the order of results."""
+        session = self.session
+        for each in [each for each in reversed(session.open) if each.loop == self.loop]:
+            if session.waits(each):
+                continue
+            if each.call.name == FORK:
+                await self._fork(each)
+                continue
+            tool = each.tool or self.agent.tool(each.call.name)
+            if tool is None:
+                session.settle(each, not_found(each.call.name), is_error=True)
+                continue
+            is_error, value = await run_tool(tool, each.call.input, Context(self, each.call.call_id))
+            raw = value if isinstance(value, dict) else msgspec.UNSET
+            session.settle(each, result_content(value), is_error=is_error, raw=raw)
+        if any(each.loop == self.loop for each in session.open):
+            raise Paused
+        return {each.call_id: each for each in session.said(self.loop) if isinstance(each, ToolMessage)}
+
+    async def _fork(self, each: Open) -> None:
+        child = self.agent.child(each.call)
+        assert child is not None
+        run = MemoryRun(self.session, fork_loop(each.call.call_id), child)
+        try:
+            await run.settle()
+            await child.play(run)
+            run.finish()
+        except Paused:
+            return
+        except Killed:
+            run.finish("cut")
+            raise
+        texts = [text_of(m.content) for m in self.session.said(run.loop) if isinstance(m, AssistantMessage)]
+        self.session.settle(each, next((text for text in reversed(texts) if text), ""))
+
+    def finish(self, status: Any = "completed") -> None:
+        if self._blocks:
+            self._close(status, None)
+
+    def _close(self, status: Any, usage: Usage | None) -> None:
+        blocks, self._blocks = tuple(self._blocks), []
+        message = AssistantMessage(id=self.session.new_id(), content=blocks, loop=self.loop, status=status, usage=usage)
+        self.session.messages.append(message)
+
+    def _grow(self, kind: Growing, text: str) -> bool:
+        last = self._blocks[-1]
+        if kind == "text":
+            assert isinstance(last, Text)
+            self._blocks[-1] = Text(last.text + text)
+        else:
+            assert isinstance(last, Thinking)
+            self._blocks[-1] = Thinking(last.text + text)
+        self.session.count_delta(kind, text)
+        self._since_drain += 1
+        return self._since_drain >= DRAIN_AFTER
+
+
+async def run_tool(tool: RunnableTool, arguments: JsonObject, context: Context) -> tuple[bool, Json]:
+    """Run a tool as the engine does."""
+    try:
+        return False, await tool.run(arguments, context)
+    except (ToolFailed, RuntimeError) as error:
+        return True, failure(str(error))

@@ -1,0 +1,174 @@
+"""Long conversations: summed up by the agent's own model, sent within its window, kept whole for clients."""
+
+from pathlib import Path
+
+from dragoman import Agent, tool
+from dragoman.agents.compaction import HEADING, INSTRUCTIONS
+from dragoman.agents.window import tokens_of_all
+from dragoman.core.content import AssistantMessage, SystemMessage, Usage, UserMessage
+from dragoman.core.ids import MessageId
+from dragoman.core.tools import FORK
+from dragoman.ports import ContextTooLong, ModelRequest, ModelUnavailable
+from tests.agents.playing import Part, ScriptedModel, call, end, stage
+
+LONG = "word " * 400
+"""About 500 tokens."""
+
+
+def is_summary(request: ModelRequest) -> bool:
+    return request.instructions == INSTRUCTIONS
+
+
+async def test_a_conversation_that_outgrows_the_window_is_summed_up_and_goes_on(tmp_path: Path) -> None:
+    model = ScriptedModel("First.", "Second.", "Third.", summaries=["They spoke of words."], context_window=2000)
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        session = await house.session(seeds=(SystemMessage(id=MessageId("1"), content="Be kind."),))
+        for number in range(3):
+            assert await session.say(f"{number} {LONG}") == "end_turn"
+        (made,) = await session.compactions()
+        assert made.summary == f"Be kind.\n\n{HEADING}\nThey spoke of words."
+        assert made.tokens_after < made.tokens_before
+        assert len(await session.messages()) == 7, "clients keep the whole history"
+    *summing, asked = model.requests[2:]
+    assert all(map(is_summary, summing))
+    assert "User: 0 word" in str(summing[0].messages[0].content)
+    assert [type(message).__name__ for message in asked.messages] == ["UserMessage", "UserMessage"]
+    assert asked.messages[0].content == made.summary
+    assert str(asked.messages[1].content).startswith("2 word")
+    assert all(tokens_of_all(request.messages) < 2000 for request in model.requests)
+
+
+async def test_what_summaries_cost_is_part_of_the_steps_that_they_were_made_for(tmp_path: Path) -> None:
+    used = Usage(100, 10)
+    answer: list[Part] = ["Yes.", end("end_turn", Usage(7, 3))]
+    model = ScriptedModel(*[answer] * 3, summaries=[["So.", end("end_turn", used)]], context_window=2000)
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        session = await house.session()
+        for _ in range(3):
+            await session.say(LONG)
+        made = sum(map(is_summary, model.requests))
+        assert made > 0
+        usages = [message.usage for message in await session.messages() if isinstance(message, AssistantMessage)]
+        assert usages == [Usage(7, 3), Usage(7, 3), Usage(7 + 100 * made, 3 + 10 * made)]
+        assert (await session.stop()).usage == usages[-1]
+
+
+async def test_the_next_summary_takes_in_the_one_before(tmp_path: Path) -> None:
+    model = ScriptedModel(*["Yes."] * 9, summaries=["One.", "Two."], context_window=2000)
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        session = await house.session()
+        while len(await session.compactions()) < 2:
+            assert await session.say(LONG) == "end_turn"
+        await house.restart()
+        await session.say("And now?")
+    second = [request for request in model.requests if is_summary(request)][1]
+    assert str(second.messages[0].content).startswith(f"{HEADING}\nOne.\n\nWhat followed:\n")
+    assert model.read()[0] == f"user: {HEADING}\nTwo."
+
+
+async def test_calls_and_their_results_are_never_parted(tmp_path: Path) -> None:
+    @tool
+    def look(at: str) -> str:
+        """Look."""
+        return f"{at}: {LONG}"
+
+    steps = [[call("look", at=str(number))] for number in range(4)]
+    model = ScriptedModel(*steps, "Done.", summaries=["Looked around."], context_window=2000)
+    async with stage(tmp_path, Agent("a", model=model, tools=[look])) as house:
+        session = await house.session()
+        assert await session.say("Look around") == "end_turn"
+        assert len(await session.messages()) == 10
+    for request in model.requests:
+        if not is_summary(request):
+            asked = [each.call_id for m in request.messages if isinstance(m, AssistantMessage) for each in m.calls()]
+            given = [m.call_id for m in request.messages if hasattr(m, "call_id")]
+            assert asked == given
+    assert any(is_summary(request) for request in model.requests)
+
+
+async def test_what_the_model_counted_outweighs_the_estimate(tmp_path: Path) -> None:
+    model = ScriptedModel(
+        ["Hi.", end("end_turn", Usage(1900, 5))], "Bye.", "Again.", summaries=["Short."], context_window=2000
+    )
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        session = await house.session()
+        await session.say("Hello")
+        await session.say("Bye")
+        assert len(await session.compactions()) == 1
+        await session.say("Once more")
+        assert len(await session.compactions()) == 1, "a count from before the summary counts no more"
+
+
+async def test_many_messages_are_summed_up_whatever_their_length(tmp_path: Path) -> None:
+    seeds = tuple(
+        message
+        for number in range(10)
+        for message in (
+            UserMessage(id=MessageId(f"u{number}"), content=f"{number}?"),
+            AssistantMessage(id=MessageId(f"a{number}"), content=f"{number}!"),
+        )
+    )
+    model = ScriptedModel("Yes.", summaries=["Numbers."])
+    async with stage(tmp_path, Agent("a", model=model, max_messages=8)) as house:
+        session = await house.session(seeds=seeds)
+        assert await session.say("10?") == "end_turn"
+        assert len(await session.compactions()) == 1
+    assert is_summary(model.requests[0])
+    assert "User: 7?" in str(model.requests[0].messages[0].content)
+    assert model.read()[0] == f"user: {HEADING}\nNumbers."
+    assert model.read()[-1] == "user: 10?"
+    assert len(model.read()) < 8
+
+
+async def test_a_request_that_is_too_long_is_summed_up_and_tried_once_more(tmp_path: Path) -> None:
+    model = ScriptedModel("One.", [ContextTooLong("9000 > 8192")], "Two.", summaries=["Summary."])
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        session = await house.session()
+        await session.say(LONG)
+        assert await session.say("Go on") == "end_turn"
+        assert len(await session.compactions()) == 1
+    assert model.read() == [f"user: {HEADING}\nSummary.", "user: Go on"]
+
+
+async def test_a_second_refusal_ends_the_run(tmp_path: Path) -> None:
+    model = ScriptedModel("One.", [ContextTooLong("a")], [ContextTooLong("b")], summaries=["Summary."])
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        session = await house.session()
+        await session.say(LONG)
+        assert await session.say("Go on") == "error"
+        assert (await session.stop()).code == "context_too_long"
+
+
+async def test_without_a_summary_the_oldest_is_left_out(tmp_path: Path) -> None:
+    """The model that fails to sum up may still answer; and a single message may be longer than the window."""
+    model = ScriptedModel(
+        "One.", "Two.", "Three.", "Four.", summaries=[[ModelUnavailable("busy")], ""], context_window=2000
+    )
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        session = await house.session()
+        for _ in range(3):
+            assert await session.say(LONG) == "end_turn"
+        assert await session.compactions() == []
+        assert model.read() == [f"user: {LONG}", "assistant: Two.", f"user: {LONG}"]
+        assert await session.say(LONG * 20) == "end_turn"
+        assert await session.compactions() == []
+    assert all(tokens_of_all(request.messages) < 2000 for request in model.requests if not is_summary(request))
+    assert "characters left out" in model.read()[-1]
+
+
+async def test_a_sub_agent_sums_up_its_own_loop(tmp_path: Path) -> None:
+    @tool
+    def look(at: str) -> str:
+        """Look."""
+        return f"{at}: {LONG}"
+
+    steps = [[call("look", at=str(number))] for number in range(4)]
+    inner = ScriptedModel(*steps, "Done.", summaries=["Seen some."], context_window=2000)
+    outer = ScriptedModel([call(FORK, agent="looker", task="Look around")], "Thanks.")
+    looker = Agent("looker", model=inner, tools=[look])
+    async with stage(tmp_path, Agent("a", model=outer, subagents=[looker])) as house:
+        session = await house.session()
+        assert await session.say("Go") == "end_turn"
+        assert await session.compactions() == [], "it is not the session's conversation that was summed up"
+        assert (await session.told())[2] == "tool: Done."
+    assert inner.read()[0] == f"user: {HEADING}\nSeen some."

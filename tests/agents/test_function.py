@@ -1,0 +1,610 @@
+"""Agents that are functions: straight-line code that waits for people, on the real engine."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dragoman import (
+    Agent,
+    AgentError,
+    Data,
+    Image,
+    Plan,
+    PlanStep,
+    Run,
+    Text,
+    TextOption,
+    Thinking,
+    ToolContext,
+    ToolFailed,
+    agent,
+    tool,
+)
+from dragoman.agents.function import FunctionAgent
+from dragoman.agents.parameters import Misdeclared
+from dragoman.core.content import AssistantMessage, ToolMessage, Usage
+from dragoman.core.events import CardShown, PlanShown
+from dragoman.core.tools import ASK, FORK, Capabilities, ToolSpec
+from tests.agents.playing import DEADLINE_S, Gate, ScriptedModel, stage, told
+
+
+class Flight(msgspec.Struct):
+    """A flight."""
+
+    number: str
+    price: int
+
+
+@tool
+def search(place: str, most: int = 2) -> list[Flight]:
+    """Search flights."""
+    return [Flight(f"{place} {number}", 100 * number) for number in range(1, most + 1)]
+
+
+@tool(needs_approval=True)
+def book(flight: str) -> str:
+    """Book a flight."""
+    return f"booked {flight}"
+
+
+@tool
+async def price(flight: Flight, *, currency: str = "EUR") -> dict[str, object]:
+    """Tell a price."""
+    return {"price": flight.price, "currency": currency}
+
+
+@tool
+def count() -> int:
+    """Count."""
+    return 7
+
+
+@tool
+def fail() -> None:
+    """Fail."""
+    raise ValueError("no luck")
+
+
+# --- saying -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_function_yields_its_answer(tmp_path: Path) -> None:
+    @agent
+    async def parrot(run: Run) -> AsyncIterator[Any]:
+        """Says it again."""
+        yield Thinking("What did they say? ")
+        yield "You said: "
+        yield run.text
+        yield Image("https://a.example/b.png")
+        yield Data({"a": 1})
+        yield Text("Bye")
+        yield Plan(status="done", steps=(PlanStep("speak", "done"),))
+        run.card({"type": "text"})
+        run.spent(input_tokens=3, output_tokens=4)
+
+    async with stage(tmp_path, parrot) as house:
+        session = await house.session()
+        assert await session.say("Polly") == "end_turn"
+        answer = (await session.messages())[-1]
+        assert isinstance(answer, AssistantMessage)
+        assert answer.content == (
+            Thinking("What did they say? "),
+            Text("You said: Polly"),
+            Image("https://a.example/b.png"),
+            Data({"a": 1}),
+            Text("Bye"),
+        )
+        assert answer.usage == Usage(3, 4)
+        shown = [event for event in await session.events() if isinstance(event, PlanShown | CardShown)]
+        assert shown == [
+            PlanShown(status="done", steps=(PlanStep("speak", "done"),)),
+            CardShown(card={"type": "text"}),
+        ]
+    assert (parrot.spec.name, parrot.spec.description) == ("parrot", "Says it again.")
+
+
+async def test_a_coroutine_returns_its_answer(tmp_path: Path) -> None:
+    @agent("echo", client_tools=True)
+    async def say_again(run: Run) -> str:
+        if run.emit("So: "):
+            await run.drain()
+        return run.text
+
+    async with stage(tmp_path, say_again) as house:
+        session = await house.session()
+        await session.say("Hi")
+        assert await session.told() == ["user: Hi", "assistant: So: Hi"]
+    assert say_again.spec.capabilities == Capabilities(client_tools=True)
+
+
+async def test_a_function_that_says_nothing_leaves_no_message(tmp_path: Path) -> None:
+    @agent
+    async def mute(run: Run) -> AsyncIterator[str]:
+        for _ in range(0):
+            yield ""
+
+    async with stage(tmp_path, mute) as house:
+        session = await house.session()
+        assert await session.say("Hi") == "end_turn"
+        assert await session.told() == ["user: Hi"]
+
+
+async def test_what_a_function_cannot_yield_fails_the_run(tmp_path: Path) -> None:
+    @agent
+    async def wrong(run: Run) -> AsyncIterator[Any]:
+        yield "a"
+        yield 5
+
+    async with stage(tmp_path, wrong) as house:
+        session = await house.session()
+        assert await session.say("Hi") == "error"
+        assert (await session.stop()).code == "agent_error"
+        assert await session.told() == ["user: Hi", "assistant: a"]
+
+
+async def test_many_deltas_give_way_to_others(tmp_path: Path) -> None:
+    @agent
+    async def flood(run: Run) -> AsyncIterator[str]:
+        for number in range(100_000):
+            yield f"{number},"
+
+    async with stage(tmp_path, flood) as house:
+        one, other = await house.session(), await house.session()
+        await one.send("Go")
+        await other.send("Go")
+        assert (await one.ended(), await other.ended()) == ("end_turn", "end_turn")
+        assert (await one.told())[-1] == "assistant: " + "".join(f"{number}," for number in range(100_000))
+
+
+async def test_a_function_knows_its_run_and_the_conversation(tmp_path: Path) -> None:
+    @agent(options=[TextOption(name="tone", default="dry")])
+    async def knows(run: Run) -> AsyncIterator[str]:
+        earlier = [type(message).__name__[0] for message in await run.messages(limit=3)]
+        assert run.message is not None
+        yield f"{run.user} {run.option('tone')} {run.time_zone} {''.join(earlier)} {run.message.content}"
+
+    async with stage(tmp_path, knows) as house:
+        session = await house.session(options={"tone": "kind"})
+        await session.say("One")
+        await session.say("Two")
+        assert await session.told() == [
+            "user: One",
+            "assistant: ann kind UTC U One",
+            "user: Two",
+            "assistant: ann kind UTC UAU Two",
+        ]
+
+
+# --- calling ----------------------------------------------------------------------------------------------------------
+
+
+async def test_calls_give_what_the_tools_return_in_their_types(tmp_path: Path) -> None:
+    seen: list[object] = []
+
+    @agent(tools=[search, price, count])
+    async def traveller(run: Run) -> AsyncIterator[str]:
+        flights = await run.call(search, "Rome", most=1)
+        yield f"{flights[0].price}"
+        seen.append(flights)
+        seen.append(await run.call(price, flight=flights[0], currency="USD"))
+        seen.append(await run.call("count"))
+        seen.append(await run.call_all([(search, {"place": "Oslo"}), ("count", {}), ("price", {"flight": flights[0]})]))
+        seen.append(await run.call_all([]))
+
+    async with stage(tmp_path, traveller) as house:
+        session = await house.session()
+        assert await session.say("Go") == "end_turn"
+        assert seen == [
+            [Flight("Rome 1", 100)],
+            {"price": 100, "currency": "USD"},
+            7,
+            [[Flight("Oslo 1", 100), Flight("Oslo 2", 200)], 7, {"price": 100, "currency": "EUR"}],
+            [],
+        ]
+        assert [line.split("(")[0] for line in await session.told() if line.startswith("assistant")] == [
+            "assistant: search",
+            "assistant: 100 price",
+            "assistant: count",
+            "assistant: search",
+        ]
+
+
+@tool
+def digits() -> str:
+    """Digits."""
+    return "12"
+
+
+@tool
+def untyped():  # type: ignore[no-untyped-def]  # that is the point
+    """Whatever."""
+    return "12"
+
+
+@tool
+def picture() -> Image:
+    """A picture."""
+    return Image("https://a.example/b.png")
+
+
+@pytest.mark.parametrize(
+    ("called", "expected"), [(digits, "12"), (untyped, 12), (picture, Image("https://a.example/b.png"))]
+)
+async def test_the_return_annotation_says_what_a_result_is(tmp_path: Path, called: Any, expected: object) -> None:
+    seen: list[object] = []
+
+    @agent(tools=[called])
+    async def caller(run: Run) -> None:
+        seen.append(await run.call(called))
+
+    async with stage(tmp_path, caller) as house:
+        assert await (await house.session()).say("Go") == "end_turn"
+    assert seen == [expected]
+
+
+async def test_a_tools_failure_is_an_exception_that_can_be_caught(tmp_path: Path) -> None:
+    @agent(tools=[fail])
+    async def careful(run: Run) -> AsyncIterator[str]:
+        try:
+            await run.call(fail)
+        except ToolFailed as error:
+            yield f"({error})"
+        await run.call("nothing")
+
+    async with stage(tmp_path, careful) as house:
+        session = await house.session()
+        assert await session.say("Go") == "error"
+        stopped = await session.stop()
+        assert (stopped.code, stopped.message) == ("tool_failed", "Tool not found: nothing")
+        assert (await session.told())[2:] == [
+            "tool: Tool execution failed: no luck",
+            "assistant: (Tool execution failed: no luck) nothing({})",
+            "tool: Tool not found: nothing",
+        ]
+
+
+async def test_two_calls_at_once_are_refused_unless_made_together(tmp_path: Path) -> None:
+    @tool
+    async def slow() -> None:
+        """Wait a little."""
+        await asyncio.sleep(0)
+
+    @agent(tools=[slow])
+    async def hasty(run: Run) -> None:
+        await asyncio.gather(run.call(slow), run.call(slow))
+
+    async with stage(tmp_path, hasty) as house:
+        session = await house.session()
+        assert await session.say("Go") == "error"
+        assert (await session.stop()).code == "agent_error"
+
+
+async def test_the_application_can_be_called(tmp_path: Path) -> None:
+    @agent(client_tools=True)
+    async def guide(run: Run) -> AsyncIterator[str]:
+        yield f"You are in {await run.call('location', precise=True)}."
+
+    async with stage(tmp_path, guide) as house:
+        location = ToolSpec(name="location", description="", parameters={"type": "object"})
+        session = await house.session(client_tools=(location,))
+        assert await session.say("Where am I?") == "tool_use"
+        assert await session.give("Rome") == "end_turn"
+        assert (await session.told())[-1] == "assistant: You are in Rome."
+
+
+async def test_a_function_gives_tasks_to_other_agents(tmp_path: Path) -> None:
+    @agent
+    async def inner(run: Run) -> AsyncIterator[str]:
+        answer = await run.ask("Sure?", ["yes", "no"])
+        yield f"{run.text}: {answer}"
+
+    modelled = Agent("modelled", model=ScriptedModel("I am one."))
+
+    @agent(subagents=[inner, modelled])
+    async def outer(run: Run) -> AsyncIterator[str]:
+        yield await run.fork(inner, "do it")
+        yield ", "
+        yield await run.fork("modelled", "speak")
+
+    async with stage(tmp_path, outer) as house:
+        session = await house.session()
+        assert await session.say("Go") == "tool_use"
+        await house.restart()
+        assert await session.choose(0) == "end_turn"
+        assert await session.told() == [
+            "user: Go",
+            'assistant: Agent({"agent":"inner","task":"do it"})',
+            "tool: do it: yes",
+            'assistant: do it: yes,  Agent({"agent":"modelled","task":"speak"})',
+            "tool: I am one.",
+            "assistant: I am one.",
+        ]
+    assert outer.spec.builtins == {ASK, FORK}
+
+
+async def test_asking_and_forking_have_to_be_declared(tmp_path: Path) -> None:
+    @agent(ask_user=False)
+    async def shy(run: Run) -> AsyncIterator[str]:
+        for attempt in (run.ask("Who?"), run.fork("nobody", "x")):
+            with pytest.raises(RuntimeError) as error:
+                await attempt
+            yield f"{error.value}; "
+
+    async with stage(tmp_path, shy) as house:
+        session = await house.session()
+        await session.say("Go")
+        assert (await session.told())[-1] == (
+            "assistant: agent shy cannot ask: it was made with ask_user=False; agent shy has no sub-agents; "
+        )
+
+
+# --- waiting, and doing it again --------------------------------------------------------------------------------------
+
+
+def traveller_of(noted: list[str]) -> FunctionAgent:
+    @agent(tools=[search, book])
+    async def traveller(run: Run) -> AsyncIterator[str]:
+        noted.append("begun")
+        yield f"To {run.text}. "
+        flights = await run.call(search, run.text)
+        choice = await run.ask(
+            "Which?", [(flight.number, f"{flight.price} EUR") for flight in flights], header="Flight"
+        )
+        yield f"So {choice}. "
+        receipt = await run.call(book, flight=choice)
+        noted.append("booked")
+        yield f"{receipt}."
+
+    return traveller
+
+
+ITINERARY = [
+    "user: Rome",
+    'assistant: To Rome.  search({"place":"Rome"})',
+    'tool: [{"number":"Rome 1","price":100},{"number":"Rome 2","price":200}]',
+    (
+        'assistant: AskUserQuestion({"questions":[{"question":"Which?","options":['
+        '{"label":"Rome 1","description":"100 EUR"},{"label":"Rome 2","description":"200 EUR"}],"header":"Flight"}]})'
+    ),
+    'tool: {"answers":[{"question":"Which?","labels":["Rome 2"],"custom":null}]}',
+    'assistant: So Rome 2.  book({"flight":"Rome 2"})',
+    "tool: booked Rome 2",
+    "assistant: booked Rome 2.",
+]
+
+
+async def test_code_reads_as_if_it_had_waited(tmp_path: Path) -> None:
+    noted: list[str] = []
+    async with stage(tmp_path, traveller_of(noted)) as house:
+        session = await house.session()
+        assert await session.say("Rome") == "tool_use"
+        await house.restart()
+        assert await session.choose(1) == "tool_use"
+        await house.kill()
+        assert await session.allow() == "end_turn"
+        assert await session.told() == ITINERARY
+    assert noted == ["begun", "begun", "begun", "booked"]
+
+
+async def test_the_persons_own_words_and_a_denial_reach_the_function(tmp_path: Path) -> None:
+    async with stage(tmp_path, traveller_of([])) as house:
+        session = await house.session()
+        await session.say("Rome")
+        assert await session.choose(words="the night train") == "tool_use"
+        assert await session.deny("too expensive") == "error"
+        stopped = await session.stop()
+        assert (stopped.code, stopped.message) == ("tool_failed", "Tool call denied: too expensive")
+
+
+async def test_a_new_message_begins_anew(tmp_path: Path) -> None:
+    async with stage(tmp_path, traveller_of([])) as house:
+        session = await house.session()
+        await session.say("Rome")
+        assert await session.say("Oslo") == "tool_use"
+        assert await session.choose(0) == "tool_use"
+        assert await session.allow() == "end_turn"
+        assert (await session.told())[-1] == "assistant: booked Oslo 1."
+
+
+async def test_the_conversation_is_the_same_when_a_function_is_called_again(tmp_path: Path) -> None:
+    seen: list[list[str]] = []
+
+    @agent
+    async def looks_back(run: Run) -> AsyncIterator[str]:
+        seen.append(told(await run.messages()))
+        yield await run.ask("Sure?", ["yes"])
+
+    async with stage(tmp_path, looks_back) as house:
+        session = await house.session()
+        await session.say("One")
+        await session.choose(0)
+        await session.say("Two")
+        await session.choose(0)
+    assert seen[0] == seen[1] == ["user: One"]
+    assert seen[2] == seen[3]
+    assert (seen[2][0], seen[2][-1], len(seen[2])) == ("user: One", "user: Two", 5)
+
+
+async def test_after_a_crash_a_function_goes_on_from_its_last_whole_step(tmp_path: Path) -> None:
+    gate = Gate()
+    ran: list[str] = []
+
+    @tool
+    def act(name: str) -> str:
+        """Act."""
+        ran.append(name)
+        return name.upper()
+
+    @agent(tools=[act])
+    async def steps(run: Run) -> AsyncIterator[str]:
+        yield await run.call(act, "a")
+        yield await run.call(act, "b")
+        yield " and"
+        if not gate.opened.is_set():
+            await gate.pass_through()
+        yield " c"
+
+    async with stage(tmp_path, steps) as house:
+        session = await house.session()
+        await session.send("Go")
+        await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
+        gate.opened.set()
+        gate.opened = asyncio.Event()
+        gate.opened.set()
+        await house.kill()
+        assert await session.ended() == "end_turn"
+        assert (await session.told())[-1] == "assistant: B and c"
+    assert ran == ["a", "b"]
+
+
+async def test_a_function_whose_end_is_on_record_says_nothing_twice(tmp_path: Path) -> None:
+    died = asyncio.Event()
+
+    class Dies(FunctionAgent):
+        async def play(self, run):  # type: ignore[no-untyped-def]  # as that of the class above
+            reason = await super().play(run)
+            if not died.is_set():
+                died.set()
+                await asyncio.Event().wait()
+            return reason
+
+    async def speak(run: Run) -> AsyncIterator[str]:
+        yield "All "
+        yield "said."
+
+    async with stage(tmp_path, Dies(speak)) as house:
+        session = await house.session()
+        await session.send("Go")
+        await asyncio.wait_for(died.wait(), DEADLINE_S)
+        live = await session.live()
+        await live.until_durable(live.state.seq)
+        await house.kill()
+        assert await session.ended() == "end_turn"
+        assert await session.told() == ["user: Go", "assistant: All said."]
+
+
+async def test_other_steps_than_before_are_found_out(tmp_path: Path) -> None:
+    turns = iter(["count", "search"])
+
+    @agent(tools=[search, count, book])
+    async def fickle(run: Run) -> None:
+        name = next(turns)
+        await run.call(name, **({"place": "Rome"} if name == "search" else {}))
+        await run.call(book, flight="x")
+
+    async with stage(tmp_path, fickle) as house:
+        session = await house.session()
+        assert await session.say("Go") == "tool_use"
+        assert await session.allow() == "error"
+        stopped = await session.stop()
+        assert (stopped.code, stopped.message) == ("replay_mismatch", "The agent did not take the same steps again")
+        results = [each for each in await session.messages() if isinstance(each, ToolMessage)]
+        assert [each.name for each in results] == ["count", "book"]
+
+
+async def test_a_function_that_catches_everything_still_waits(tmp_path: Path) -> None:
+    noted: list[str] = []
+
+    @agent(tools=[book])
+    async def grabby(run: Run) -> AsyncIterator[str]:
+        try:
+            yield await run.call(book, flight="x")
+        except BaseException as error:  # noqa: BLE001  # that is the point
+            noted.append(type(error).__name__)
+            yield "never said"
+        finally:
+            noted.append("finally")
+
+    async with stage(tmp_path, grabby) as house:
+        session = await house.session()
+        assert await session.say("Go") == "tool_use"
+        assert (await session.told())[-1] == 'assistant: book({"flight":"x"})'
+        assert await session.allow() == "end_turn"
+        assert (await session.told())[-1] == "assistant: booked x"
+    assert noted == ["Paused", "finally", "finally"]
+
+
+async def test_an_ordinary_except_does_not_notice_the_waiting(tmp_path: Path) -> None:
+    @agent(tools=[book])
+    async def cautious(run: Run) -> AsyncIterator[str]:
+        try:
+            yield await run.call(book, flight="x")
+        except Exception as error:  # noqa: BLE001  # that is the point
+            yield f"failed: {error}"
+
+    async with stage(tmp_path, cautious) as house:
+        session = await house.session()
+        assert await session.say("Go") == "tool_use"
+        assert await session.deny() == "end_turn"
+        assert (await session.told())[-1] == "assistant: failed: Tool call denied"
+
+
+async def test_stopping_a_run_cancels_the_function_and_runs_its_finally(tmp_path: Path) -> None:
+    gate = Gate()
+    noted: list[str] = []
+
+    @agent
+    async def patient(run: Run) -> AsyncIterator[str]:
+        try:
+            yield "One, "
+            await gate.pass_through()
+        finally:
+            noted.append("finally")
+
+    async with stage(tmp_path, patient) as house:
+        session = await house.session()
+        await session.send("Go")
+        await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
+        await house.engine.stop_run(await session.live())
+        assert await session.told() == ["user: Go", "assistant: One, "]
+    assert (noted, gate.was_left) == (["finally"], True)
+
+
+async def test_an_agents_own_error_is_for_the_client_and_any_other_is_not(tmp_path: Path) -> None:
+    @agent
+    async def closed(run: Run) -> AsyncIterator[str]:
+        yield "We are "
+        if run.text == "own":
+            raise AgentError("closed", "Come back on Monday")
+        raise ValueError("the password is 123")
+
+    async with stage(tmp_path, closed) as house:
+        session = await house.session()
+        assert await session.say("own") == "error"
+        stopped = await session.stop()
+        assert (stopped.code, stopped.message) == ("closed", "Come back on Monday")
+        assert await session.say("other") == "error"
+        stopped = await session.stop()
+        assert (stopped.code, stopped.message) == ("agent_error", "The agent failed")
+
+
+# --- declaring --------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_an_agent_is_refused_with_the_reason() -> None:
+    def plain(run: Run) -> str:
+        return ""
+
+    async def two(run: Run, more: int) -> str:
+        return ""
+
+    cases: list[tuple[Callable[..., Any], str]] = [
+        (plain, "agent plain: an async generator function expected (`async def` with `yield`)"),
+        (two, "agent two: its function takes one parameter, the run"),
+    ]
+    for function, message in cases:
+        with pytest.raises(Misdeclared) as refused:
+            agent(function)
+        assert str(refused.value) == message
+
+
+def test_a_tools_context_is_not_an_argument_for_callers() -> None:
+    @tool
+    def who(context: ToolContext, greeting: str) -> str:
+        return f"{greeting} {context.user}"
+
+    assert who.named(greeting="Hi") == {"greeting": "Hi"}

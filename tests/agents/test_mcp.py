@@ -1,0 +1,328 @@
+"""MCP servers as tools: real processes, written with the official SDK, over stdio and streamable HTTP."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman import Agent, McpServer, ToolFailed, agent
+from dragoman.agents import serving
+from dragoman.agents.builtins import UNREADABLE
+from dragoman.agents.mcp import StartFailed
+from dragoman.agents.parameters import Misdeclared
+from dragoman.core.content import Image, Text
+from dragoman.core.tools import ServerTool, ToolPolicy, ToolSpec
+from tests.agents.playing import DEADLINE_S, ScriptedModel, call, stage
+from tests.agents.test_tool import Context
+
+PROGRAM = str(Path(__file__).with_name("mcp_program.py"))
+PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA="
+SLOW_S = 60.0
+"""A process that imports the SDK on a busy machine."""
+
+
+def program(folder: Path, **options: Any) -> McpServer:
+    return McpServer.stdio("program", sys.executable, PROGRAM, "stdio", env={"NOTES": str(folder / "notes")}, **options)
+
+
+@asynccontextmanager
+async def started(server: McpServer) -> AsyncIterator[McpServer]:
+    async with asyncio.timeout(SLOW_S):
+        await server.start()
+    try:
+        yield server
+    finally:
+        await server.aclose()
+
+
+@pytest.fixture(scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[McpServer]:
+    """One server for the tests that leave it as it was."""
+    async with started(program(tmp_path_factory.mktemp("mcp"))) as server:
+        yield server
+
+
+async def run(server: McpServer, name: str, /, **arguments: object) -> object:
+    found = {tool.declaration.spec.name: tool for tool in server.tools}
+    async with asyncio.timeout(SLOW_S):
+        return await found[name].run(arguments, Context())
+
+
+def children() -> set[int]:
+    """The processes that this one started."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        if parent == os.getpid():
+            found.add(int(path.parent.name))
+    return found
+
+
+# --- what the tools are -----------------------------------------------------------------------------------------------
+
+
+async def test_a_servers_tools_are_declared_with_their_label(shared: McpServer) -> None:
+    declared = {tool.declaration.spec.name: tool.declaration for tool in shared.tools}
+    add = declared["add"]
+    assert add == ServerTool(
+        spec=ToolSpec(name="add", title="Add", description="Add two integers.", parameters=add.spec.parameters),
+        policy=ToolPolicy(),
+        server="program",
+    )
+    assert add.spec.parameters["required"] == ["a", "b"]
+    assert declared["weather"].policy.on_restart == "repeat", "the server says that it only reads"
+    assert declared["dotted_name"].spec.name == "dotted_name", "models take no dots in names"
+
+
+@pytest.mark.slow
+async def test_options_choose_tools_and_set_their_policy(tmp_path: Path) -> None:
+    server = program(
+        tmp_path,
+        tools=["add", "weather"],
+        prefix="p_",
+        exposed=False,
+        needs_approval=["add"],
+        idempotent=["add"],
+        timeout_s=7,
+    )
+    async with started(server):
+        declared = {tool.declaration.spec.name: tool.declaration.policy for tool in server.tools}
+        assert declared == {
+            "p_add": ToolPolicy(exposed=False, needs_approval=True, on_restart="repeat", timeout_s=7),
+            "p_weather": ToolPolicy(exposed=False, timeout_s=7),
+        }
+        assert await run(server, "p_add", a=1, b=2) == 3
+    assert server.tools == ()
+
+
+async def test_a_list_of_names_is_no_text(tmp_path: Path) -> None:
+    with pytest.raises(Misdeclared, match="a list of tools' names expected, got the text 'add'"):
+        async with started(program(tmp_path, needs_approval="add")):
+            pass
+
+
+# --- what they give ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("add", {"a": 1, "b": 2}, 3),
+        ("weather", {"place": "Rome"}, {"place": "Rome", "degrees": 21.5}),
+        ("forecast", {}, ["sun", "rain"]),
+        ("picture", {}, (Text("Here:"), Image(PIXEL))),
+        ("dotted_name", {}, "odd"),
+        ("environment", {"name": "OPENAI_API_KEY"}, "unset"),
+    ],
+)
+async def test_results_are_values_or_blocks(
+    shared: McpServer, monkeypatch: pytest.MonkeyPatch, name: str, arguments: dict[str, object], expected: object
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-server")
+    assert await run(shared, name, **arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("fail", {}, "it rained"),
+        ("add", {"a": "x"}, r"(?s)validation error.*a.*integer.*b.*required"),
+        ("add", {UNREADABLE: "{"}, "the arguments are not a JSON object"),
+    ],
+)
+async def test_failures_say_what_the_server_says(
+    shared: McpServer, name: str, arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ToolFailed, match=message):
+        await run(shared, name, **arguments)
+
+
+@pytest.mark.slow
+async def test_calls_run_side_by_side_and_a_cancelled_one_is_told_to_the_server(tmp_path: Path) -> None:
+    notes: asyncio.Queue[str] = asyncio.Queue()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        notes.put_nowait((await reader.read()).decode())
+        writer.close()
+
+    listening = await asyncio.start_unix_server(take, tmp_path / "notes")
+    async with started(program(tmp_path)) as server:
+        waiting = asyncio.create_task(run(server, "wait"))
+        assert await asyncio.wait_for(notes.get(), DEADLINE_S) == "waiting"
+        assert await run(server, "add", a=1, b=2) == 3
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert await asyncio.wait_for(notes.get(), DEADLINE_S) == "cancelled"
+        assert await run(server, "add", a=2, b=2) == 4
+    listening.close()
+
+
+# --- when it dies -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_a_call_that_was_under_way_fails_and_the_next_one_starts_the_server_again(tmp_path: Path) -> None:
+    async with started(program(tmp_path)) as server:
+        with pytest.raises(
+            ToolFailed, match="the MCP server program broke off; whether the tool had an effect is not known"
+        ):
+            await run(server, "die")
+        assert await run(server, "add", a=1, b=2) == 3
+
+
+@pytest.mark.slow
+async def test_an_idempotent_call_is_made_once_more(tmp_path: Path) -> None:
+    async with started(program(tmp_path)) as server:
+        assert await run(server, "die_once", mark=str(tmp_path / "mark")) == "alive"
+
+
+@pytest.mark.slow
+async def test_a_server_that_died_between_two_calls_is_not_noticed(tmp_path: Path) -> None:
+    before = children()
+    async with started(program(tmp_path)) as server:
+        (process,) = children() - before
+        os.kill(process, signal.SIGKILL)
+        connection = server._connection
+        assert connection is not None
+        await asyncio.wait_for(connection._ends.come.wait(), DEADLINE_S)
+        assert await run(server, "add", a=1, b=2) == 3
+    assert children() == before, "no process is left behind"
+
+
+# --- starting ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        (McpServer.stdio("gone", "/no/such/program"), r"^MCP server gone: .*(No such file|not find)"),
+        (McpServer.stdio("mute", sys.executable, "-c", "pass"), r"^MCP server mute: .*[Cc]onnection closed"),
+        (McpServer.http("far", "http://127.0.0.1:9/mcp"), r"^MCP server far: "),
+    ],
+)
+async def test_a_server_that_cannot_be_had_fails_the_start_with_the_reason(server: McpServer, message: str) -> None:
+    with pytest.raises(StartFailed, match=message):
+        async with asyncio.timeout(SLOW_S):
+            await server.start()
+    assert server.tools == ()
+
+
+@pytest.mark.slow
+async def test_a_tool_that_is_wanted_has_to_be_there(tmp_path: Path) -> None:
+    before = children()
+    with pytest.raises(StartFailed, match=r"^MCP server program has no tool divide, multiply$"):
+        async with started(program(tmp_path, tools=["add", "multiply", "divide"])):
+            pass
+    assert children() == before
+
+
+async def test_without_the_extra_the_start_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("dragoman.agents.mcp.find_spec", lambda name: None)
+    with pytest.raises(StartFailed, match=r"make run EXTRAS=mcp"):
+        await program(tmp_path).start()
+
+
+@pytest.mark.slow
+async def test_agents_share_a_server_and_the_last_one_ends_it(tmp_path: Path) -> None:
+    before = children()
+    server = program(tmp_path)
+    one, two = Agent("one", model=ScriptedModel(), tools=[server]), Agent("two", tools=[server], subagents=[])
+    over = Agent("over", model=ScriptedModel(), subagents=[one, two])
+    assert list(one.spec.tools) == []
+    async with asyncio.timeout(SLOW_S):
+        await serving.start([over, two])
+        assert len(children() - before) == 1
+        assert {declared.server for declared in one.spec.tools} == {"program"}
+        await two.aclose()
+        assert await run(server, "add", a=1, b=2) == 3
+        await over.aclose()
+    assert children() == before
+    assert one.spec.tools == ()
+
+
+@pytest.mark.slow
+async def test_what_was_started_is_closed_when_another_fails_to_start(tmp_path: Path) -> None:
+    before = children()
+    broken = Agent("broken", tools=[program(tmp_path), McpServer.stdio("gone", "/no/such/program")])
+    with pytest.raises(StartFailed, match="MCP server gone"):
+        async with asyncio.timeout(SLOW_S):
+            await serving.start([Agent("fine", tools=[program(tmp_path)]), broken])
+    assert children() == before
+
+
+# --- together with agents ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_agents_call_mcp_tools_and_wait_for_approvals(tmp_path: Path) -> None:
+    server = program(tmp_path, needs_approval=["add"])
+    model = ScriptedModel([call("add", a=1, b=2), call("add", raw="{")], "Three.")
+    modelled = Agent("modelled", model=model, tools=[server])
+
+    @agent(tools=[server])
+    async def direct(run: Any) -> AsyncIterator[str]:
+        weather = await run.call("weather", place="Rome")
+        yield f"{weather['degrees']} degrees"
+
+    await serving.start([modelled, direct])
+    try:
+        async with stage(tmp_path, modelled, direct) as house:
+            session = await house.session("modelled")
+            assert await session.say("1 + 2?") == "tool_use"
+            assert await session.allow() == "end_turn"
+            session = await house.session("direct")
+            assert await session.say("Rome?") == "end_turn"
+            assert (await session.told())[-1] == "assistant: 21.5 degrees"
+    finally:
+        await serving.close([modelled, direct])
+    assert model.read()[-2:] == [
+        "tool: 3",
+        "tool: Tool execution failed: the arguments are not a JSON object; call the tool again with valid JSON",
+    ]
+
+
+# --- HTTP -------------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def http_program(port: int) -> AsyncIterator[int]:
+    """The program on a port, of the system's choice if it is 0. Who connects before it is ready has to wait."""
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", port))
+        listening.listen()
+        found: int = listening.getsockname()[1]
+        number = str(listening.fileno())
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, PROGRAM, "http", number, pass_fds=[listening.fileno()]
+        )
+    try:
+        yield found
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.mark.slow
+async def test_a_server_over_http_may_go_and_come_back() -> None:
+    async with http_program(0) as port:
+        server = McpServer.http("far", f"http://127.0.0.1:{port}/mcp", headers={"X-Key": "1"})
+        async with asyncio.timeout(SLOW_S):
+            await server.start()
+        assert await run(server, "add", a=1, b=2) == 3
+    with pytest.raises(ToolFailed, match="the MCP server far"):
+        await run(server, "add", a=1, b=2)
+    async with http_program(port):
+        assert await run(server, "add", a=2, b=2) == 4
+        await server.aclose()

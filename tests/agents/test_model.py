@@ -1,0 +1,535 @@
+"""Agents with a model: the loop of model and tools, on the real engine."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dragoman import Agent, AgentError, Capabilities, Run, SelectOption, TextOption, ToolContext, tool
+from dragoman.core.content import AssistantMessage, Image, SystemMessage, Text, Thinking, Usage, UserMessage
+from dragoman.core.events import RunStopped
+from dragoman.core.ids import MessageId
+from dragoman.core.inputs import Create, Submit, UserInput
+from dragoman.core.tools import ASK, FORK, ToolGrant, ToolSpec
+from dragoman.ports import ContextTooLong, Finished, ModelFailed, ModelUnavailable
+from tests.agents.playing import (
+    ANN,
+    DEADLINE_S,
+    Gate,
+    Part,
+    ScriptedModel,
+    arguments_of,
+    call,
+    end,
+    stage,
+    thought,
+)
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+@tool(needs_approval=True)
+def wipe(disk: str) -> str:
+    """Wipe a disk."""
+    return f"{disk} wiped"
+
+
+@tool
+def fail() -> None:
+    """Fail."""
+    raise ValueError("no such thing")
+
+
+@tool(exposed=False)
+def secret(context: ToolContext) -> str:
+    """Look something up."""
+    return f"for {context.user}"
+
+
+ALERT = ToolSpec(name="alert", description="Show it.", parameters={"type": "object"})
+
+
+async def test_an_agent_says_what_its_model_says(tmp_path: Path) -> None:
+    model = ScriptedModel([thought("Hm. "), thought("Yes."), "Hel", "lo!"])
+    async with stage(
+        tmp_path, Agent("a", model=model, instructions="Be kind.", parameters={"temperature": 0})
+    ) as house:
+        session = await house.session()
+        assert await session.say("Hi") == "end_turn"
+        assert await session.told() == ["user: Hi", "assistant: Hello!"]
+        (_, answer) = await session.messages()
+        assert isinstance(answer, AssistantMessage)
+        assert (answer.content, answer.model, answer.usage) == (
+            (Thinking("Hm. Yes."), Text("Hello!")),
+            "scripted",
+            Usage(10, 5),
+        )
+    (request,) = model.requests
+    assert (request.model, request.instructions, request.tools, request.parameters) == (
+        "scripted",
+        "Be kind.",
+        [],
+        {"temperature": 0},
+    )
+    assert (model.read(), model.closed) == (["user: Hi"], 1)
+
+
+async def test_calls_of_a_step_run_side_by_side_and_their_results_go_back_in_order(tmp_path: Path) -> None:
+    both = asyncio.Barrier(2)
+
+    @tool
+    async def meet(name: str) -> str:
+        """Wait for the other."""
+        await both.wait()
+        return f"{name} met"
+
+    model = ScriptedModel(["Let me see.", call("meet", name="one"), call("meet", name="two")], "Done.")
+    async with stage(tmp_path, Agent("a", model=model, tools=[meet])) as house:
+        session = await house.session()
+        assert await session.say("Go") == "end_turn"
+        history = await session.told()
+    assert sorted(history[2:4]) == ["tool: one met", "tool: two met"]
+    assert model.read() == [
+        "user: Go",
+        'assistant: Let me see. meet({"name":"one"}) meet({"name":"two"})',
+        "tool: one met",
+        "tool: two met",
+    ]
+    assert [spec.name for spec in model.requests[0].tools] == ["meet"]
+
+
+async def test_a_tools_failure_is_a_result_that_the_model_reads(tmp_path: Path) -> None:
+    model = ScriptedModel([call("fail")], "I see.")
+    async with stage(tmp_path, Agent("a", model=model, tools=[fail])) as house:
+        session = await house.session()
+        assert await session.say("Go") == "end_turn"
+    assert model.read()[-1] == "tool: Tool execution failed: no such thing"
+
+
+@pytest.mark.parametrize(
+    ("asked", "result", "kept"),
+    [
+        (
+            call("wipe", raw='{"disk": '),
+            "Tool execution failed: the arguments are not a JSON object; call the tool again with valid JSON",
+            {"_unreadable": '{"disk": '},
+        ),
+        (
+            call("wipe", disk=7, why="x"),
+            "Tool execution failed: disk: expected str, got 7; why: unknown argument (known are: disk)",
+            {"disk": 7, "why": "x"},
+        ),
+        (call("wipe_all", disk="a"), "Tool not found: wipe_all", {"disk": "a"}),
+        (
+            call(ASK, questions=[]),
+            "Tool execution failed: Expected array of length >= 1 - at $.questions",
+            {"questions": []},
+        ),
+        (
+            call(FORK, agent="nobody", task="x"),
+            "Tool execution failed: there is no agent 'nobody'; there are: helper",
+            {"agent": "nobody", "task": "x"},
+        ),
+    ],
+)
+async def test_what_the_model_got_wrong_reaches_neither_tool_nor_user(
+    tmp_path: Path, asked: Part, result: str, kept: object
+) -> None:
+    model = ScriptedModel([asked], "Sorry.")
+    helper = Agent("helper", model=ScriptedModel())
+    async with stage(tmp_path, Agent("a", model=model, tools=[wipe], ask_user=True, subagents=[helper])) as house:
+        session = await house.session()
+        assert await session.say("Go") == "end_turn"
+        assert arguments_of(await session.messages()) == [kept]
+    assert model.read()[-1] == f"tool: {result}"
+
+
+async def test_a_call_that_needs_approval_waits_and_the_run_goes_on_with_the_answer(tmp_path: Path) -> None:
+    model = ScriptedModel([call("wipe", disk="a"), call("add", a=1, b=2)], "Wiped.", [call("wipe", disk="b")], "Not.")
+    async with stage(tmp_path, Agent("a", model=model, tools=[wipe, add])) as house:
+        session = await house.session()
+        assert await session.say("Wipe a") == "tool_use"
+        await house.restart()
+        assert await session.allow() == "end_turn"
+        assert model.read()[2:] == ["tool: a wiped", "tool: 3"]
+        assert await session.say("And b") == "tool_use"
+        assert await session.deny("too late") == "end_turn"
+        assert model.read()[-1] == "tool: Tool call denied: too late"
+
+
+async def test_a_result_follows_its_call_though_a_message_came_between(tmp_path: Path) -> None:
+    model = ScriptedModel([call("alert", text="now")], "Fine.")
+    async with stage(tmp_path, Agent("a", model=model, client_tools=True)) as house:
+        session = await house.session(client_tools=(ALERT,))
+        assert await session.say("Warn me") == "tool_use"
+        await session.send("Never mind")
+        assert await session.ended() == "end_turn"
+    assert model.read() == [
+        "user: Warn me",
+        'assistant: alert({"text":"now"})',
+        "tool: Tool call cancelled: a new user message arrived",
+        "user: Never mind",
+    ]
+
+
+async def test_applications_bring_tools_and_hidden_tools_run_unasked(tmp_path: Path) -> None:
+    model = ScriptedModel([call("secret"), call("alert", text="x")], "Done.")
+    async with stage(tmp_path, Agent("a", model=model, tools=[secret, wipe], client_tools=True)) as house:
+        session = await house.session(client_tools=(ALERT,), tools=(ToolGrant("wipe"),))
+        assert await session.say("Go") == "tool_use"
+        assert await session.pending() == ["alert"]
+        assert await session.give("shown") == "end_turn"
+    assert [spec.name for spec in model.requests[0].tools] == ["alert", "secret", "wipe"]
+    assert model.read()[-2:] == ["tool: for ann", "tool: shown"]
+
+
+# --- the built-in tools -----------------------------------------------------------------------------------------------
+
+
+async def test_the_model_asks_the_user_and_reads_the_answer(tmp_path: Path) -> None:
+    question = {"question": "Which?", "options": [{"label": "red"}, {"label": "blue"}]}
+    model = ScriptedModel([call(ASK, questions=[question])], "Blue it is.")
+    async with stage(tmp_path, Agent("a", model=model, ask_user=True)) as house:
+        session = await house.session()
+        assert await session.say("Paint") == "tool_use"
+        assert await session.choose(1) == "end_turn"
+    assert model.read()[-1] == 'tool: {"answers":[{"question":"Which?","labels":["blue"],"custom":null}]}'
+    (spec,) = model.requests[0].tools
+    assert (spec.name, spec.parameters["required"]) == (ASK, ["questions"])
+
+
+async def test_a_sub_agent_gets_its_task_alone_and_gives_its_last_words(tmp_path: Path) -> None:
+    inner = ScriptedModel([call("add", a=2, b=3)], "It is 5.")
+    outer = ScriptedModel([call(FORK, agent="counter", task="2 and 3?")], "Five.")
+    counter = Agent(
+        "counter",
+        model=inner,
+        tools=[add],
+        description="Counts.",
+        options=[TextOption(name="base", default="10")],
+        instructions=lambda run: f"Base {run.option('base')} for {run.text}",
+    )
+    async with stage(tmp_path, Agent("a", model=outer, subagents=[counter], client_tools=True)) as house:
+        session = await house.session(client_tools=(ALERT,))
+        assert await session.say("Count") == "end_turn"
+        assert await session.told() == [
+            "user: Count",
+            'assistant: Agent({"agent":"counter","task":"2 and 3?"})',
+            "tool: It is 5.",
+            "assistant: Five.",
+        ]
+    assert inner.read() == ["user: 2 and 3?", 'assistant: add({"a":2,"b":3})', "tool: 5"]
+    assert inner.requests[0].instructions == "Base 10 for 2 and 3?"
+    assert [spec.name for spec in inner.requests[0].tools] == ["add"]
+    (_, fork) = outer.requests[0].tools
+    assert fork.name == FORK
+    assert fork.description.endswith("- counter: Counts.")
+    assert fork.parameters["properties"]["agent"] == {"type": "string", "enum": ["counter"]}
+
+
+@pytest.mark.parametrize("tools", ["all", ()])
+async def test_a_sub_agent_may_wait_for_the_user_in_its_own_loop(tmp_path: Path, tools: object) -> None:
+    """Also where a session has only those of the tools on that its client named: it cannot name a sub-agent's."""
+    inner = ScriptedModel([call("wipe", disk="a")], "Wiped it.")
+    outer = ScriptedModel([call(FORK, agent="cleaner", task="Wipe a")], "All clean.")
+    cleaner = Agent("cleaner", model=inner, tools=[wipe])
+    async with stage(tmp_path, Agent("a", model=outer, subagents=[cleaner])) as house:
+        session = await house.session(tools=tools)
+        assert await session.say("Clean") == "tool_use"
+        assert await session.pending() == ["wipe"]
+        await house.restart()
+        assert await session.allow() == "end_turn"
+    assert inner.read() == ["user: Wipe a", 'assistant: wipe({"disk":"a"})', "tool: a wiped"]
+    assert outer.read()[-1] == "tool: Wiped it."
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", ["max_tokens", "refusal"])
+async def test_an_answer_that_broke_off_ends_the_run_and_its_calls_are_not_made(tmp_path: Path, stop: str) -> None:
+    model = ScriptedModel(["Well", call("wipe", disk="a"), end(stop)])  # type: ignore[arg-type]  # of two names
+    async with stage(tmp_path, Agent("a", model=model, tools=[wipe])) as house:
+        session = await house.session()
+        assert await session.say("Go") == stop
+        assert await session.told() == ["user: Go", "assistant: Well"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (ModelUnavailable("10.0.0.7 refused"), "model_unavailable", "The model cannot be reached at the moment"),
+        (ModelFailed("key sk-1 invalid"), "model_error", "The model failed to answer"),
+        (ContextTooLong("8193 > 8192"), "context_too_long", "The conversation is too long for the model"),
+    ],
+)
+async def test_a_models_failure_ends_the_run_without_what_the_provider_said(
+    tmp_path: Path, error: ModelFailed, code: str, message: str
+) -> None:
+    model = ScriptedModel(["Half a", error], [error])
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        session = await house.session()
+        assert await session.say("Go") == "error"
+        stopped = await session.stop()
+        assert (stopped.code, stopped.message) == (code, message)
+        assert await session.told() == ["user: Go", "assistant: Half a"]
+    assert len(model.requests) == 1, "words that were sent are not taken back, so that there is no second try"
+
+
+async def test_a_stream_without_an_end_is_a_failure(tmp_path: Path) -> None:
+    class Cut(ScriptedModel):
+        async def stream(self, request):  # type: ignore[no-untyped-def]  # as that of the class above
+            async for event in super().stream(request):
+                if not isinstance(event, Finished):
+                    yield event
+
+    async with stage(tmp_path, Agent("a", model=Cut("Hello"))) as house:
+        session = await house.session()
+        assert await session.say("Go") == "error"
+        assert (await session.stop()).code == "model_error"
+
+
+async def test_a_run_ends_at_its_limit_of_steps(tmp_path: Path) -> None:
+    model = ScriptedModel(*[[call("add", a=1, b=1)]] * 5)
+    async with stage(tmp_path, Agent("a", model=model, tools=[add], max_steps=2)) as house:
+        session = await house.session()
+        assert await session.say("Go") == "max_steps"
+        assert [line.split(":")[0] for line in await session.told()] == ["user", *["assistant", "tool"] * 2]
+
+
+async def test_a_run_ends_when_it_has_used_its_tokens(tmp_path: Path) -> None:
+    model = ScriptedModel(*[[call("add", a=1, b=1)]] * 5)
+    async with stage(tmp_path, Agent("a", model=model, tools=[add], max_run_tokens=30, max_tokens=7)) as house:
+        session = await house.session()
+        assert await session.say("Go") == "max_tokens"
+        assert len(model.requests) == 2
+        assert {request.max_tokens for request in model.requests} == {7}
+        model.answers = [["Fine.", end("end_turn", Usage(100, 1))]]
+        assert await session.say("Go on") == "end_turn"
+
+
+async def test_stopping_a_run_closes_the_models_stream(tmp_path: Path) -> None:
+    gate = Gate()
+    model = ScriptedModel(["One, ", gate, "two"])
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        session = await house.session()
+        await session.send("Count")
+        await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
+        await house.engine.stop_run(await session.live())
+        assert (gate.was_left, model.closed) == (True, 1)
+        assert await session.ended() == "cancelled"
+        assert await session.told() == ["user: Count", "assistant: One, "]
+        model.answers = ["Again."]
+        assert await session.say("Go on") == "end_turn"
+    assert model.read() == ["user: Count", "assistant: One, ", "user: Go on"]
+
+
+# --- crashes ----------------------------------------------------------------------------------------------------------
+
+
+async def test_after_a_crash_the_step_that_was_cut_is_played_again(tmp_path: Path) -> None:
+    gate = Gate()
+    model = ScriptedModel([call("add", a=1, b=2)], ["The sum", gate], "The sum is 3.")
+    async with stage(tmp_path, Agent("a", model=model, tools=[add])) as house:
+        session = await house.session()
+        await session.send("1 + 2?")
+        await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
+        await house.kill()
+        assert await session.ended() == "end_turn"
+        assert (await session.told())[-1] == "assistant: The sum is 3."
+    assert model.read() == ["user: 1 + 2?", 'assistant: add({"a":1,"b":2})', "tool: 3"]
+
+
+async def test_a_broken_call_stays_broken_after_a_crash(tmp_path: Path) -> None:
+    """Its tool came with the call and is gone with the process: then its arguments must speak for themselves."""
+    ran: list[str] = []
+
+    @tool(needs_approval=True, idempotent=True)
+    def delete(path: str = "everything") -> str:
+        """Delete."""
+        ran.append(path)
+        return "deleted"
+
+    @tool
+    async def wait() -> None:
+        """Wait."""
+        await asyncio.Event().wait()
+
+    model = ScriptedModel([call("delete", raw="{"), call("wait")], "Sorry.")
+    async with stage(tmp_path, Agent("a", model=model, tools=[delete, wait])) as house:
+        session = await house.session()
+        live = await session.live()
+        await session.send("Go")
+        async with asyncio.timeout(DEADLINE_S):
+            while not live.state.calls:
+                await live.next_commit()
+        await house.kill()
+        assert await session.ended() == "end_turn"
+    assert ran == []
+    assert model.read()[2].startswith("tool: Tool execution failed: ")
+
+
+async def test_an_answer_that_was_whole_when_the_server_died_is_not_given_again(tmp_path: Path) -> None:
+    class Dies(Agent):
+        async def play(self, run):  # type: ignore[no-untyped-def]  # as that of the class above
+            reason = await super().play(run)
+            if not died.is_set():
+                await run.drain()
+                died.set()
+                await asyncio.Event().wait()
+            return reason
+
+    died = asyncio.Event()
+    model = ScriptedModel("All said.")
+    async with stage(tmp_path, Dies("a", model=model)) as house:
+        session = await house.session()
+        await session.send("Speak")
+        await asyncio.wait_for(died.wait(), DEADLINE_S)
+        live = await session.live()
+        await live.until_durable(live.state.seq)
+        await house.kill()
+        assert await session.ended() == "end_turn"
+        assert await session.told() == ["user: Speak", "assistant: All said."]
+    assert len(model.requests) == 1
+
+
+async def test_an_agent_that_cannot_go_on_is_interrupted(tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(tmp_path, Agent("a", model=ScriptedModel(["One", gate]), resumable=False)) as house:
+        session = await house.session()
+        await session.send("Count")
+        await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
+        await house.kill()
+        assert await session.ended() == "interrupted"
+
+
+# --- what the model is told -------------------------------------------------------------------------------------------
+
+
+async def test_instructions_can_depend_on_the_run(tmp_path: Path) -> None:
+    async def instructions(run: Run) -> str:
+        return f"Answer {run.user} in {run.option('language')}, by {run.time_zone} time: {run.text}"
+
+    model = ScriptedModel("Hallo.")
+    language = SelectOption(name="language", options=("English", "German"), default="English")
+    async with stage(tmp_path, Agent("a", model=model, instructions=instructions, options=[language])) as house:
+        session = await house.session(options={"language": "German"})
+        await session.say("Hi")
+    assert model.requests[0].instructions == "Answer ann in German, by UTC time: Hi"
+
+
+async def test_instructions_cannot_answer(tmp_path: Path) -> None:
+    def instructions(run: Run) -> str:
+        run.emit("I am the agent now")
+        return ""
+
+    async with stage(tmp_path, Agent("a", model=ScriptedModel(), instructions=instructions)) as house:
+        session = await house.session()
+        assert await session.say("Hi") == "error"
+        assert (await session.stop()).code == "agent_error"
+        assert await session.told() == ["user: Hi"]
+
+
+async def test_seeds_are_part_of_the_conversation(tmp_path: Path) -> None:
+    seeds = (
+        SystemMessage(id=MessageId("1"), content="Rhyme."),
+        UserMessage(id=MessageId("2"), content="Cat?"),
+        AssistantMessage(id=MessageId("3"), content="Hat."),
+    )
+    model = ScriptedModel("House.")
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        session = await house.session(seeds=seeds)
+        await session.say("Mouse?")
+    assert model.read() == ["system: Rhyme.", "user: Cat?", "assistant: Hat.", "user: Mouse?"]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [
+        (Capabilities(image_http=True, image_data=True), [Image("https://a.example/b.png")]),
+        (Capabilities(image_data=True), [Text("[a picture that is not shown here]")]),
+        (Capabilities(), [Text("[a picture that is not shown here]")]),
+    ],
+)
+async def test_a_model_is_sent_pictures_only_if_the_agent_declares_them(
+    tmp_path: Path, capabilities: Capabilities, expected: Sequence[object]
+) -> None:
+    @tool
+    def look() -> Image:
+        """Look."""
+        return Image("https://a.example/b.png")
+
+    model = ScriptedModel([call("look")], "Nice.")
+    async with stage(tmp_path, Agent("a", model=model, tools=[look], capabilities=capabilities)) as house:
+        session = await house.session()
+        await session.say("What is there?")
+    assert list(model.requests[-1].messages[-1].content) == expected
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def test_models_are_resolved_by_the_server_and_sub_agents_get_theirs() -> None:
+    own = ScriptedModel()
+    inner = Agent("inner", model="openai:gpt-x")
+    outer = Agent("outer", subagents=[inner, Agent("third", model=own)])
+    asked: list[str] = []
+
+    def resolve(name: str) -> ScriptedModel:
+        asked.append(name)
+        return ScriptedModel()
+
+    outer.bind(resolve, default="ollama:tiny")
+    assert (asked, outer.model_name, inner.model_name) == (
+        ["openai:gpt-x", "ollama:tiny"],
+        "ollama:tiny",
+        "openai:gpt-x",
+    )
+    outer.bind(resolve, default="embedded")
+    assert outer.model_name == "embedded"
+
+
+async def test_an_agent_without_a_model_says_so_in_the_log(tmp_path: Path) -> None:
+    async with stage(tmp_path, Agent("a")) as house:
+        session = await house.session()
+        assert await session.say("Hi") == "error"
+        stopped = await session.stop()
+        assert stopped == RunStopped(
+            run_id=stopped.run_id, reason="error", code="agent_error", message="The agent failed"
+        )
+
+
+async def test_an_error_of_the_agents_own_goes_to_the_client(tmp_path: Path) -> None:
+    def instructions(run: Run) -> str:
+        raise AgentError("closed", "We are closed on Sundays")
+
+    async with stage(tmp_path, Agent("a", model=ScriptedModel(), instructions=instructions)) as house:
+        session = await house.session()
+        assert await session.say("Hi") == "error"
+        stopped = await session.stop()
+        assert (stopped.code, stopped.message) == ("closed", "We are closed on Sundays")
+
+
+async def test_many_sessions_are_answered_at_once(tmp_path: Path) -> None:
+    everyone = asyncio.Barrier(20)
+
+    class Together(ScriptedModel):
+        async def stream(self, request):  # type: ignore[no-untyped-def]  # as that of the class above
+            await everyone.wait()
+            async for event in super().stream(request):
+                yield event
+
+    async with stage(tmp_path, Agent("a", model=Together(*["Hello."] * 20))) as house:
+        lives = [await house.engine.create(ANN, Create(door="test", agent="a", tools="all")) for _ in range(20)]
+        for live in lives:
+            await house.engine.submit(live, Submit(door="test", messages=(UserInput(content="Hi"),)), by=ANN)
+        async with asyncio.timeout(DEADLINE_S):
+            for live in lives:
+                while live.state.run is not None:
+                    await live.next_commit()
+        assert {live.state.last_stop for live in lives} == {"end_turn"}

@@ -1,0 +1,623 @@
+"""The rehearsal agent plays every step of its table."""
+
+import asyncio
+import json
+import math
+from typing import Any
+
+import pytest
+
+from dragoman.agents.rehearsal import rehearsal, rehearsal_bare
+from dragoman.core.agent import Agent, AgentError
+from dragoman.core.content import (
+    AssistantMessage,
+    Block,
+    Call,
+    Data,
+    Image,
+    Message,
+    SystemMessage,
+    Text,
+    Thinking,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from dragoman.core.events import PlanShown, PlanStep
+from dragoman.core.ids import ROOT, CallId, MessageId
+from dragoman.core.tools import AgentSpec, Capabilities, SecretOption, SelectOption, TextOption
+from tests.agents.rehearsal_run import DRAIN_AFTER, MemoryRun, Session, Starts
+
+Json = Any
+
+
+def session(agent: Agent | None = None, **settings: Any) -> Session:
+    return Session(agent or rehearsal(Starts()), **settings)
+
+
+def script(*steps: Json) -> str:
+    return json.dumps({"script": steps})
+
+
+def call(name: str, **arguments: Json) -> Json:
+    return {"call": {"name": name, "input": arguments}}
+
+
+def called(name: str, **arguments: Json) -> Call:
+    return Call(call_id=CallId(""), name=name, input=arguments)
+
+
+def calls(*names: str) -> Json:
+    return {"calls": [{"name": name, "input": {"text": name}} for name in names]}
+
+
+async def blocks(*steps: Json, **settings: Any) -> list[list[Block]]:
+    """The model steps that a script makes."""
+    playing = session(**settings)
+    assert await playing.tell(script(*steps)) == "end_turn"
+    return playing.blocks()
+
+
+async def text(*steps: Json, **settings: Any) -> str:
+    playing = session(**settings)
+    await playing.tell(script(*steps))
+    return playing.text()
+
+
+# --- what it declares -------------------------------------------------------------------------------------------------
+
+
+def test_one_agent_declares_everything() -> None:
+    spec = rehearsal(Starts()).spec
+    assert spec.name == "rehearsal"
+    assert spec.capabilities == Capabilities(
+        history_full=True, history_compacted=True, client_tools=True, image_http=True, image_data=True
+    )
+    assert spec.capabilities.stream_modes == {"delta", "message", "none"}
+    assert [(type(option), option.name, option.default) for option in spec.options] == [
+        (TextOption, "greeting", "Hello!"),
+        (SelectOption, "style", "plain"),
+        (TextOption, "language", "English"),
+        (SecretOption, "token", ""),
+    ]
+    assert isinstance(spec.options[1], SelectOption)
+    assert spec.options[1].options == ("plain", "loud")
+    assert spec.builtins == {"AskUserQuestion", "Agent"}
+
+
+def test_the_other_declares_nothing_but_plays_as_well() -> None:
+    spec = rehearsal_bare(Starts()).spec
+    assert (spec.name, spec.options, spec.exposed()) == ("rehearsal-bare", (), ())
+    assert spec.capabilities == AgentSpec(name="any").capabilities
+
+
+async def test_both_play_the_same() -> None:
+    play = script({"think": "t"}, call("add", a=1, b=2), {"say": "{result}"}, {"stop": "refusal"})
+    full, bare = session(), session(rehearsal_bare(Starts()))
+    assert await full.tell(play) == await bare.tell(play) == "refusal"
+    assert full.messages == bare.messages
+
+
+# --- what it reads ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "steps"),
+    [
+        ("hello", [[Text("Hello! I am the rehearsal agent.")]]),
+        ("add 1 and -3", [[called("add", a=1, b=-3)], [Text("The sum is -2.")]]),
+        ("think", [[Thinking("Let me think."), Text("Done thinking.")]]),
+        ("recall", [[Text("none")]]),
+        (" Grüße, {result} ", [[Text("You said:  Grüße, {result} ")]]),
+        ("", [[Text("You said: ")]]),
+    ],
+)
+async def test_some_words_have_an_answer_and_all_others_come_back(words: str, steps: list[list[Block]]) -> None:
+    playing = session()
+    assert await playing.tell(words) == "end_turn"
+    assert playing.blocks() == steps
+
+
+async def test_text_blocks_are_joined_and_pictures_are_no_text() -> None:
+    playing = session()
+    await playing.tell((Text("hel"), Image("https://images.example/a.png"), Text("lo")))
+    assert playing.text() == "Hello! I am the rehearsal agent."
+
+
+async def test_ask_me_waits_and_tells_the_choice() -> None:
+    playing = session()
+    assert await playing.tell("ask me") == "tool_use"
+    (open_call,) = playing.open
+    assert open_call.call.name == "AskUserQuestion"
+    assert [each["label"] for each in open_call.call.input["questions"][0]["options"]] == ["staging", "production"]
+    playing.answer("{}", raw={"answers": [{"question": "q", "labels": ["production"], "custom": None}]})
+    assert await playing.play() == "end_turn"
+    assert playing.text() == "You chose production."
+
+
+async def test_of_a_bad_script_nothing_is_played() -> None:
+    playing = session()
+    with pytest.raises(AgentError) as raised:
+        await playing.tell(script({"say": "x"}, call("add", a=1, b=1), {"dance": 1}))
+    assert (raised.value.code, raised.value.message) == ("bad_script", "step 3: there is no step `dance`")
+    assert (playing.said(), playing.grown) == ([], [])
+
+
+async def test_an_empty_script_says_nothing() -> None:
+    playing = session()
+    assert await playing.tell(script()) == "end_turn"
+    assert playing.said() == []
+
+
+async def test_answers_without_any_user_message_are_not_for_it() -> None:
+    uses = AssistantMessage(id=MessageId("a"), content=(called("paint"),))
+    playing = session(history=[uses])
+    assert await playing.play() == "end_turn"
+    assert playing.messages == [uses]
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "deltas"),
+    [
+        ({"say": "0123456789abcdefX"}, ["01234567", "89abcdef", "X"]),
+        ({"say": "Grüße 🧑‍🚀", "size": 2}, ["Gr", "üß", "e ", "🧑\u200d", "🚀"]),
+        ({"say": ["on", "e", "", "three and more"], "size": 2}, ["on", "e", "", "three and more"]),
+        ({"say": ["", "", "a"]}, ["a"]),
+        ({"say": ""}, []),
+        ({"say": []}, []),
+        ({"say": "abc", "size": 1, "every_ms": 0.01}, ["a", "b", "c"]),
+        ({"emit": {"count": 3, "text": "tok "}}, ["tok "] * 3),
+        ({"emit": {"count": 3, "text": "{i}/{i3};"}}, ["0/000;", "1/001;", "2/002;"]),
+        ({"emit": {"count": 2, "text": "{result}{"}}, ["{result}{"] * 2),
+        ({"emit": {"count": 2, "text": "100%{i} %s {{i}}{i3}{i3}"}}, ["100%0 %s {0}000000", "100%1 %s {1}001001"]),
+        ({"emit": {"count": 2, "text": "x", "every_ms": 0.01}}, ["x", "x"]),
+        ({"emit": {"count": 0, "text": "x"}}, []),
+        ({"burst": 3}, ["x" * 1000] * 3),
+        ({"burst": 0}, []),
+    ],
+)
+async def test_words_come_in_these_deltas(step: Json, deltas: list[str]) -> None:
+    playing = session()
+    await playing.tell(script(step))
+    assert playing.grown == [("text", delta) for delta in deltas]
+    assert playing.blocks() == ([[Text("".join(deltas))]] if deltas else [])
+
+
+async def test_thinking_comes_in_deltas_too() -> None:
+    playing = session()
+    await playing.tell(script({"think": "0123456789"}, {"think": ["a", "b"], "every_ms": 0.01}))
+    assert playing.grown == [("thinking", each) for each in ("01234567", "89", "a", "b")]
+    assert playing.blocks() == [[Thinking("0123456789"), Thinking("ab")]]
+
+
+async def test_every_step_is_a_block_of_its_own() -> None:
+    said = [{"say": ["a", "b"]}, {"say": "c"}, {"emit": {"count": 2, "text": "d"}}, {"option": "style"}]
+    assert await blocks(*said, options={"style": "loud"}) == [[Text("ab"), Text("c"), Text("dd"), Text("loud")]]
+
+
+async def test_many_deltas_give_way_when_the_run_asks_for_it_and_only_then() -> None:
+    playing = session()
+    await playing.tell(script({"emit": {"count": DRAIN_AFTER, "text": "x"}}))
+    assert playing.drains == 0
+    await playing.tell(script({"emit": {"count": 5 * DRAIN_AFTER + 1, "text": "{i}"}}))
+    assert playing.drains == 5
+    await playing.tell(script({"burst": 3 * DRAIN_AFTER}))
+    assert playing.drains == 6
+
+
+@pytest.mark.parametrize(
+    "step", [{"say": "abcd", "size": 1}, {"think": ["a", "b"]}, {"emit": {"count": 4, "text": "x"}}]
+)
+async def test_without_a_pause_nobody_else_has_a_turn_between_deltas(step: Json) -> None:
+    playing, turns = session(), 0
+
+    async def counting() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(counting())
+    await playing.tell(script(step))
+    assert turns == 0
+    other.cancel()
+
+
+@pytest.mark.parametrize(
+    ("step", "pauses"),
+    [
+        ({"say": "abc", "size": 1, "every_ms": 5}, [0.005] * 3),
+        ({"think": ["a", "b"], "every_ms": 7}, [0.007] * 2),
+        ({"emit": {"count": 4, "text": "x", "every_ms": 1}}, [0.001] * 4),
+        ({"wait_ms": 250}, [0.25]),
+    ],
+)
+async def test_pauses_are_as_long_as_the_script_says(
+    step: Json, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    await session().tell(script(step))
+    assert slept == pauses
+
+
+async def test_waiting_can_be_cancelled() -> None:
+    playing = session()
+    waiting = asyncio.create_task(playing.tell(script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})))
+    async with asyncio.timeout(10):
+        await asyncio.sleep(0)  # nothing before the wait lets anybody else have a turn
+        assert playing.grown == [("text", "one")]
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert playing.grown == [("text", "one")]
+
+
+# --- other blocks -----------------------------------------------------------------------------------------------------
+
+
+async def test_pictures_and_data_are_blocks_of_the_answer() -> None:
+    made = await blocks({"say": "see "}, {"image": "https://a.example/b.png"}, {"data": {"n": [1]}}, {"say": "there"})
+    assert made == [[Text("see "), Image("https://a.example/b.png"), Data({"n": [1]}), Text("there")]]
+    assert await blocks({"image": "data:image/png;base64,AA=="}) == [[Image("data:image/png;base64,AA==")]]
+
+
+async def test_a_plan_and_a_card_are_shown_and_say_nothing() -> None:
+    playing = session()
+    plan = {"status": "in_progress", "steps": [{"title": "a", "status": "done"}, {"title": "b", "status": "pending"}]}
+    await playing.tell(script({"plan": plan}, {"card": {"type": "text", "text": "c"}}))
+    assert playing.plans == [PlanShown(status="in_progress", steps=(PlanStep("a", "done"), PlanStep("b", "pending")))]
+    assert (playing.cards, playing.said()) == ([{"type": "text", "text": "c"}], [])
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_ends_the_model_step_and_the_next_sees_its_result() -> None:
+    made = await blocks({"say": "a"}, call("lookup", q="tea"), {"say": "b {result}"}, call("whisper", text="x"))
+    assert made == [[Text("a"), called("lookup", q="tea")], [Text("b looked up tea"), called("whisper", text="x")]]
+
+
+async def test_calls_are_of_one_step_and_their_results_in_their_order() -> None:
+    made = await blocks(calls("stamp", "whisper", "stamp"), {"say": "{results} / {result}"})
+    assert len(made) == 2
+    assert made[1] == [Text("stamped stamp, whispered whisper, stamped stamp / stamped stamp")]
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ((calls("stamp", "whisper"), call("lookup", q="x")), "looked up x; stamped stamp, whispered whisper"),
+        ((call("lookup", q="x"), calls("stamp", "whisper")), "whispered whisper; stamped stamp, whispered whisper"),
+        ((call("lookup", q="x"), call("lookup", q="y")), "looked up y; looked up y"),
+        ((calls("stamp"), {"step": True}), "stamped stamp; stamped stamp"),
+        ((), "{result}; {results}"),
+    ],
+)
+async def test_results_are_those_of_the_last_calls(steps: tuple[Json, ...], said: str) -> None:
+    assert await text(*steps, {"say": "{result}; {results}"}) == said
+
+
+async def test_other_braces_stay_and_results_are_not_read_again() -> None:
+    steps = (call("lookup", q="{result}"), {"say": "{result} {answer} {RESULT} {} {i} {"}, {"think": "{result}"})
+    made = await blocks(*steps)
+    assert made[1] == [Text("looked up {result} {answer} {RESULT} {} {i} {"), Thinking("looked up {result}")]
+
+
+@pytest.mark.parametrize("name", ["stamp", "boom", "nothing"])
+async def test_a_failed_call_is_a_result_like_any_other(name: str) -> None:
+    said = {
+        "stamp": "Tool execution failed: Object missing required field `text`",
+        "boom": "Tool execution failed: boom",
+        "nothing": "Tool not found: nothing",
+    }
+    assert await text(call(name), {"say": "{result}"}) == said[name]
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("out", "out"),
+        ("", ""),
+        (7, "7"),
+        (None, "null"),
+        ([], "[]"),
+        ({"b": 1, "a": ["ü", None]}, '{"b":1,"a":["ü",null]}'),
+        ({"_meta": {"ui": 1}, "kept": 1}, '{"kept":1}'),
+    ],
+)
+@pytest.mark.parametrize("server", [None, "maps"])
+async def test_a_tool_comes_with_its_call(server: str | None, output: Json, said: str) -> None:
+    playing = session()
+    inner = {"name": "inner", "input": {"x": 1}, "output": output}
+    step = {"tool": inner} if server is None else {"mcp": {"server": server, **inner}}
+    assert await playing.tell(script(step, {"say": "={result}"})) == "end_turn"
+    assert playing.blocks() == [[called("inner", x=1)], [Text(f"={said}")]]
+    (tool,) = playing.brought
+    assert (tool.declaration.spec.name, tool.declaration.policy.exposed) == ("inner", False)
+    assert tool.declaration.server == server
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("blue", "blue"),
+        ((Text("bl"), Text("ue")), "blue"),
+        (
+            (Text("see"), Image("https://a.example/b.png")),
+            '[{"type":"text","text":"see"},{"type":"image","url":"https://a.example/b.png"}]',
+        ),
+    ],
+)
+async def test_the_run_that_brings_a_clients_result_goes_on_with_the_next_step(content: Any, said: str) -> None:
+    playing = session(client_tools=["paint"])
+    assert await playing.tell(script({"say": "so "}, call("paint", c=1), {"say": "{result}"})) == "tool_use"
+    playing.answer(content)
+    assert await playing.play() == "end_turn"
+    assert playing.blocks() == [[Text("so "), called("paint", c=1)], [Text(said)]]
+
+
+async def test_a_clients_error_is_a_result_as_the_model_sees_it() -> None:
+    playing = session(client_tools=["paint"])
+    await playing.tell(script(call("paint"), {"say": "{result}"}))
+    playing.answer("out of paint", is_error=True)
+    await playing.play()
+    assert playing.text() == "out of paint"
+
+
+async def test_a_new_text_starts_anew_even_when_it_comes_with_answers() -> None:
+    playing = session(client_tools=["paint"])
+    await playing.tell(script(call("paint"), {"say": "never"}))
+    playing.answer("blue")
+    assert await playing.tell("hello") == "end_turn"
+    assert playing.text() == "Hello! I am the rehearsal agent."
+
+
+QUESTIONS = {
+    "questions": [
+        {"question": "Where?", "options": [{"label": "here"}, {"label": "there"}], "multiSelect": True},
+        {"question": "When?", "header": "Time"},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "raw", "said"),
+    [
+        (
+            "x",
+            {
+                "answers": [
+                    {"question": "Where?", "labels": ["here", "there"], "custom": None},
+                    {"question": "When?", "labels": [], "custom": "at noon"},
+                ]
+            },
+            "here, there, at noon",
+        ),
+        ("Tool call denied: ask later", None, "Tool call denied: ask later"),
+    ],
+)
+async def test_a_question_is_asked_as_it_is_written_and_the_answer_is_known_from_then_on(
+    content: str, raw: Json, said: str
+) -> None:
+    playing = session()
+    assert await playing.tell(script({"ask": QUESTIONS}, call("lookup", q="x"), {"say": "{answer}"})) == "tool_use"
+    assert playing.open[0].call.input == QUESTIONS
+    playing.answer(content, raw=raw)
+    await playing.play()
+    assert playing.text() == said
+
+
+async def test_a_sub_agent_plays_its_script_below_its_call() -> None:
+    inner = [{"think": "in"}, {"say": "unseen"}, call("add", a=1, b=2), {"say": "sum {result}"}, call("boom")]
+    playing = session()
+    await playing.tell(
+        script({"say": "out "}, {"fork": {"description": "dig", "script": inner}}, {"say": "({result})"})
+    )
+    assert playing.blocks() == [
+        [Text("out "), called("Agent", description="dig", script=inner)],
+        [Text("(sum 3)")],
+    ]
+    assert [type(each).__name__ for each in playing.messages if each.loop != ROOT] == [
+        "AssistantMessage",
+        "ToolMessage",
+        "AssistantMessage",
+        "ToolMessage",
+    ]
+
+
+async def test_sub_agents_have_sub_agents_and_may_wait_for_the_application() -> None:
+    deep = {"fork": {"description": "b", "script": [call("paint"), {"say": "<{result}>"}]}}
+    playing = session(client_tools=["paint"])
+    steps = ({"fork": {"description": "a", "script": [{"say": "x"}, deep, {"say": "[{result}]"}]}}, {"say": "{result}"})
+    assert await playing.tell(script(*steps)) == "tool_use"
+    playing.answer("blue")
+    assert await playing.play() == "end_turn"
+    assert playing.text() == "[<blue>]"
+
+
+def test_a_call_that_makes_no_sense_has_no_sub_agent() -> None:
+    agent = rehearsal(Starts())
+    assert agent.child(Call(call_id=CallId("c"), name="Agent", input={"prompt": "dig"})) is None
+    child = agent.child(Call(call_id=CallId("c"), name="Agent", input={"description": "d", "script": []}))
+    assert child is not None
+    assert (child.spec, child.tool("add")) == (agent.spec, agent.tool("add"))
+
+
+async def test_a_step_ends_without_a_call() -> None:
+    assert await blocks({"say": "a"}, {"step": True}, {"say": "b"}) == [[Text("a")], [Text("b")]]
+    assert await blocks({"step": True}, {"step": True}) == [[], []]
+
+
+# --- usage ------------------------------------------------------------------------------------------------------------
+
+
+def usages(playing: Session) -> list[Usage | None]:
+    return [each.usage for each in playing.said() if isinstance(each, AssistantMessage)]
+
+
+async def test_a_step_reports_the_usage_that_the_script_says() -> None:
+    playing = session()
+    used = {"usage": {"input_tokens": 11, "output_tokens": 7}}
+    await playing.tell(script(used, call("add", a=1, b=2), {"say": "x"}, used))
+    assert usages(playing) == [Usage(11, 7), Usage(11, 7)]
+    await playing.tell(script(used))
+    assert usages(playing) == [Usage(11, 7)]
+    await playing.tell(script(used, {"step": True}, {"say": "four"}))
+    assert usages(playing)[0] == Usage(11, 7)
+    assert usages(playing)[1] == Usage(math.ceil(len(script(used, {"step": True}, {"say": "four"})) / 4), 1)
+
+
+async def test_otherwise_it_reports_a_quarter_of_the_characters_read_and_written() -> None:
+    playing = session()
+    play = script({"think": "12345"}, {"say": "1234"}, call("add", a=1, b=2), {"say": "x"}, {"step": True})
+    await playing.tell(play)
+    arguments, result = len('{"a":1,"b":2}'), len("3")
+    read = [len(play), len(play) + 5 + 4 + arguments + result]
+    assert usages(playing) == [
+        Usage(math.ceil(read[0] / 4), math.ceil((9 + arguments) / 4)),
+        Usage(math.ceil(read[1] / 4), 1),
+    ]
+    await playing.tell("hello")
+    assert usages(playing) == [Usage(2, 8)]
+
+
+# --- what it knows ----------------------------------------------------------------------------------------------------
+
+
+async def test_it_recalls_what_users_said_that_was_no_script() -> None:
+    seeds: list[Message] = [
+        SystemMessage(id=MessageId("s1"), content="Be brief."),
+        UserMessage(id=MessageId("s2"), content=(Text("fi"), Text("rst"))),
+        AssistantMessage(id=MessageId("s3"), content="one"),
+        SystemMessage(id=MessageId("s4"), content="Be kind."),
+        UserMessage(id=MessageId("s5"), content=(Image("https://a.example/b.png"),)),
+    ]
+    playing = session(history=seeds)
+    await playing.tell("recall")
+    assert playing.text() == "first"
+    await playing.tell(script({"say": "x"}))
+    with pytest.raises(AgentError):
+        await playing.tell('{"script": [')
+    await playing.tell(script({"recall": "user"}, {"say": " / "}, {"recall": "system"}, {"recall": "memory"}))
+    assert playing.text() == "first | recall / Be brief. | Be kind.none"
+    fork = {"fork": {"description": "d", "script": [{"recall": "user"}]}}
+    await playing.tell(script(fork, {"say": "{result}"}))
+    assert playing.text() == "first | recall"
+
+
+async def test_it_recalls_nothing_where_there_is_nothing() -> None:
+    assert await text({"recall": "user"}, {"recall": "system"}, {"recall": "memory"}) == "nonenonenone"
+
+
+@pytest.mark.parametrize(("token", "said"), [("", "unset"), ("abc", "set(3)"), ("🧑‍🚀", "set(3)")])
+async def test_it_tells_options_but_no_secret(token: str, said: str) -> None:
+    options = {"greeting": "Hi {result}", "token": token}
+    assert await text({"option": "token"}, options=options) == said
+    assert await text({"option": "greeting"}, options=options) == "Hi {result}"
+    assert await text({"option": "colour"}, options=options) == "none"
+
+
+async def test_it_tells_the_properties_of_the_run() -> None:
+    names = ("time_zone", "client_time", "model", "user", "mode")
+    asked = [{"say": ";"} if place % 2 else {"props": names[place // 2]} for place in range(9)]
+    assert await text(*asked) == "UTC;none;none;none;none"
+    props = {
+        "time_zone": "Asia/Tokyo",
+        "client_time": {"device_timezone": "Asia/Tokyo", "n": 1},
+        "model": "m",
+        "user": {"id": 7},
+        "mode": "plan",
+    }
+    said = 'Asia/Tokyo;{"device_timezone":"Asia/Tokyo","n":1};m;{"id":7};plan'
+    assert await text(*asked, props=props) == said
+    assert await text({"props": "client_time"}, props={"client_time": "noon"}) == '"noon"'
+
+
+async def test_it_tells_how_often_the_slow_tool_was_started() -> None:
+    starts = Starts()
+    starts.append("tea")
+    steps = ({"starts": "tea"}, call("slow", seconds=0, tag="tea"), {"starts": "tea"}, {"starts": "other"})
+    assert await text(*steps, agent=rehearsal(starts)) == "120"
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "refusal"])
+async def test_a_script_may_stop_early(reason: str) -> None:
+    playing = session()
+    assert await playing.tell(script({"say": "cut of"}, {"stop": reason}, call("boom"))) == reason
+    assert playing.blocks() == [[Text("cut of")]]
+    assert await playing.tell(script(call("boom"), {"stop": reason})) == reason
+    assert playing.blocks() == [[called("boom")]]
+
+
+async def test_a_script_may_fail_inside_its_text() -> None:
+    playing = session()
+    with pytest.raises(RuntimeError, match=r"^internal looked up x$"):
+        await playing.tell(script(call("lookup", q="x"), {"say": "half"}, {"fail": "internal {result}"}))
+    assert playing.grown == [("text", "half")]
+    with pytest.raises(AgentError) as raised:
+        await playing.tell(script({"fail": {"code": "teapot", "message": "Short and stout"}}))
+    assert (raised.value.code, raised.value.message) == ("teapot", "Short and stout")
+
+
+# --- what the history says --------------------------------------------------------------------------------------------
+
+
+def history(*messages: Message) -> list[Message]:
+    return list(messages)
+
+
+async def test_what_was_played_is_read_off_the_history_alone() -> None:
+    play = script(calls("paint", "stamp"), {"step": True}, {"ask": QUESTIONS}, {"say": "{results}; {answer}; {result}"})
+    first, second, question = (
+        Call(call_id=CallId(name), name=name, input={}) for name in ("paint", "stamp", "AskUserQuestion")
+    )
+    raw = {"answers": [{"question": "q", "labels": ["yes"], "custom": None}]}
+    kept = history(
+        UserMessage(id=MessageId("1"), content=play),
+        AssistantMessage(id=MessageId("2"), content=(first, second)),
+        ToolMessage(id=MessageId("3"), call_id=CallId("stamp"), name="stamp", content="B"),
+        ToolMessage(id=MessageId("4"), call_id=CallId("paint"), name="paint", content="A"),
+        AssistantMessage(id=MessageId("5"), content=(Text("half"),), status="cut"),
+        AssistantMessage(id=MessageId("6"), content=()),
+        AssistantMessage(id=MessageId("7"), content=(question,)),
+        ToolMessage(id=MessageId("8"), call_id=CallId("AskUserQuestion"), name="AskUserQuestion", content="R", raw=raw),
+    )
+    playing = session(history=kept)
+    assert await playing.play() == "end_turn"
+    assert playing.text() == "A, B; yes; R"
+    assert len(playing.messages) == len(kept) + 1
+
+
+@pytest.mark.parametrize(
+    ("final", "reason"), [((), "end_turn"), (({"stop": "max_tokens"},), "max_tokens"), ((call("boom"),), "end_turn")]
+)
+async def test_a_script_that_was_played_to_its_end_is_not_played_again(final: tuple[Json, ...], reason: str) -> None:
+    """The server may die between the last words and the end of the run."""
+    playing = session()
+    assert await playing.tell(script({"say": "a"}, {"step": True}, {"say": "b"}, *final)) == reason
+    kept = list(playing.messages)
+    assert await playing.play() == reason
+    assert playing.messages == kept
+
+
+async def test_the_agent_keeps_nothing_between_two_runs() -> None:
+    agent = rehearsal(Starts())
+    one, other = (session(agent, client_tools=["paint"]) for _ in range(2))
+    for playing in (one, other):
+        assert await playing.tell(script(call("paint"), {"say": "{result}"})) == "tool_use"
+    for playing, result in ((other, "red"), (one, "blue")):
+        playing.answer(result)
+        await playing.play()
+    assert (one.text(), other.text()) == ("blue", "red")
+    assert await agent.play(MemoryRun(session(agent), ROOT, agent)) is None

@@ -1,0 +1,330 @@
+"""Agents before they are served: out of files, checked, as the public package offers them."""
+
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dragoman
+from dragoman import Agent, Capabilities, McpServer, SelectOption, TextOption, agent, tool
+from dragoman.agents import serving
+from dragoman.agents.loading import LoadError, is_agent, load
+from dragoman.agents.parameters import Misdeclared
+from dragoman.core.tools import AgentSpec, ServerTool, ToolSpec
+from tests.agents.playing import ScriptedModel, stage
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+# --- the public package -----------------------------------------------------------------------------------------------
+
+
+def test_the_public_names_are_few_and_there() -> None:
+    assert 10 <= len(dragoman.__all__) <= 30
+    assert dragoman.__all__ == sorted(dragoman.__all__)
+    assert [name for name in dragoman.__all__ if not hasattr(dragoman, name)] == []
+    public = {name for name in vars(dragoman) if not name.startswith("_")}
+    assert public - set(dragoman.__all__) <= {*(path.stem for path in Path(dragoman.__path__[0]).iterdir())}
+
+
+def test_importing_the_public_package_brings_no_server_and_no_client() -> None:
+    heavy = ["httpx2", "starlette", "uvicorn", "mcp", "pydantic", "sqlite3", "cryptography", "opentelemetry"]
+    program = f"import sys, dragoman; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
+
+APP = """
+from helper_beside import answer
+from dragoman import Agent, agent
+
+_hidden = Agent("hidden")
+below = Agent("below")
+above = Agent("above", subagents=[below])
+again = above
+
+@agent
+async def function(run):
+    yield answer
+
+several = [above, below]
+number = 3
+"""
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+
+    def write(text: str, name: str = "app_under_test.py") -> Path:
+        sys.modules.pop("app_under_test", None)
+        (tmp_path / "helper_beside.py").write_text("answer = '42'\n")
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def names(agents: Sequence[Any]) -> list[str]:
+    return [agent.spec.name for agent in agents]
+
+
+async def test_a_file_gives_its_public_agents_in_order_without_sub_agents(
+    app: Callable[..., Path], tmp_path: Path
+) -> None:
+    agents = load(str(app(APP)))
+    assert names(agents) == ["above", "function"]
+    async with stage(tmp_path, agents[1]) as house:
+        session = await house.session()
+        await session.say("?")
+        assert (await session.told())[-1] == "assistant: 42"
+
+
+@pytest.mark.parametrize(("name", "expected"), [("below", ["below"]), ("several", ["above", "below"])])
+def test_a_name_gives_that_agent_or_that_list(app: Callable[..., Path], name: str, expected: list[str]) -> None:
+    assert names(load(f"{app(APP)}:{name}")) == expected
+
+
+def test_a_file_that_is_named_twice_is_run_once(app: Callable[..., Path]) -> None:
+    path = app(APP)
+    (first,), (second,) = load(f"{path}:above"), load(f"{path}:above")
+    assert first is second
+
+
+def test_a_file_may_have_the_name_of_a_module(app: Callable[..., Path]) -> None:
+    assert names(load(str(app(APP, "json.py")))) == ["above", "function"]
+    assert "json_" in sys.modules
+    del sys.modules["json_"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        ("x = 1", "", "there is no agent in it"),
+        (APP, ":nobody", "there is no agent 'nobody'; there are: _hidden, below, above, again, function"),
+        (APP, ":number", "'number' is a int, an agent was expected"),
+        ("x = 1", ":x", "'x' is a int, an agent was expected; there is none in the file"),
+        ("x = 1\n\nimport nothing_of_that_name", "", "line 3: ModuleNotFoundError: No module named 'nothing_of"),
+        ("def f(:\n    pass", "", "line 1: SyntaxError: invalid syntax"),
+        ("import sys\nsys.exit('no key')", "", "line 2: SystemExit: no key"),
+        (
+            "from dragoman import tool\n\n@tool\ndef add(a, b):\n    return a + b",
+            "",
+            "line 3: dragoman.agents.parameters.Misdeclared: tool add: parameter 'a' has no type annotation",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_for_its_author(
+    app: Callable[..., Path], text: str, name: str, message: str
+) -> None:
+    path = app(text)
+    with pytest.raises(LoadError) as refused:
+        load(f"{path}{name}")
+    assert str(refused.value).startswith(f"{path}: ")
+    assert message in str(refused.value)
+    assert "app_under_test" not in sys.modules or "number" in message or "agent" in message
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [("nothing.py", "nothing.py: there is no such file"), ("nothing.py:a", "nothing.py: there is no such file")],
+)
+def test_a_file_has_to_be_there(where: str, message: str) -> None:
+    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
+        load(where)
+
+
+def test_a_file_has_to_be_python(tmp_path: Path) -> None:
+    path = tmp_path / "app.txt"
+    path.touch()
+    with pytest.raises(LoadError, match="a Python file"):
+        load(str(path))
+
+
+def test_anything_with_the_parts_of_an_agent_is_one() -> None:
+    class Own:
+        spec = AgentSpec(name="own")
+        tool = child = play = None
+
+    assert is_agent(Own())
+    assert not is_agent(Own)
+    assert not is_agent(dragoman)
+
+
+# --- checking ---------------------------------------------------------------------------------------------------------
+
+
+class Bare:
+    """An agent that is only a face."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.spec = AgentSpec(**{"name": "bare", **fields})
+
+    def tool(self, name: str) -> None: ...
+
+    def child(self, call: object) -> None: ...
+
+    async def play(self, run: object) -> None: ...
+
+
+def declared(name: str, **parameters: object) -> ServerTool:
+    return ServerTool(spec=ToolSpec(name=name, description="", parameters=parameters or {"type": "object"}))
+
+
+@tool
+def add(a: int) -> int:
+    """Add one."""
+    return a + 1
+
+
+@tool(name="add", exposed=False)
+def hidden(a: int) -> int:
+    """Add two."""
+    return a + 2
+
+
+@pytest.mark.parametrize(
+    ("agents", "message"),
+    [
+        ([Agent("a"), Bare(name="a")], "two agents are called 'a': names and aliases are unique on a server"),
+        (
+            [Agent("a"), Agent("b", aliases=["a"])],
+            "two agents are called 'a': names and aliases are unique on a server",
+        ),
+        ([Agent("a b")], "an agent's name has 1 to 64 letters, digits, '_', '-' or '.', got 'a b'"),
+        ([Agent("a", aliases=[""])], "an agent's name has 1 to 64 letters, digits, '_', '-' or '.', got ''"),
+        ([Agent("a", version="1.0")], "agent a: a semantic version such as 1.4.2 expected, got '1.0'"),
+        ([Agent("a", version="01.2.3")], "agent a: a semantic version such as 1.4.2 expected, got '01.2.3'"),
+        ([Agent("a", tools=[add, hidden])], "agent a: two of its tools are called 'add'"),
+        (
+            [Agent("a", tools=[tool(name="a.b")(hidden)])],
+            "agent a: a tool's name has 1 to 64 letters, digits, '_' or '-', got 'a.b'",
+        ),
+        ([Agent("a", tools=[tool(name="Agent")(hidden)])], "agent a: Agent is the name of a built-in tool"),
+        (
+            [Bare(tools=(declared("x", type="array"),))],
+            "agent bare: the parameters of tool x are no schema of an object",
+        ),
+        (
+            [Agent("a", options=[TextOption(name="x"), SelectOption(name="x", options=("1",), default="1")])],
+            "agent a: two of its options are called 'x'",
+        ),
+        (
+            [Agent("a", options=[TextOption(name="x y")])],
+            "agent a: an option's name has 1 to 64 letters, digits, '_', '-' or '.', got 'x y'",
+        ),
+        (
+            [Agent("a", options=[SelectOption(name="x", options=("1", "2"), default="3")])],
+            "agent a: the default of option x is one of 1, 2, got '3'",
+        ),
+        ([Agent("a", subagents=[Agent("b"), Agent("b")])], "agent a: two of its sub-agents are called 'b'"),
+        (
+            [Agent("a", subagents=[Agent("b", version="x")])],
+            "agent b: a semantic version such as 1.4.2 expected, got 'x'",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_the_reason(agents: Sequence[Any], message: str) -> None:
+    with pytest.raises(Misdeclared) as refused:
+        serving.check(agents)
+    assert str(refused.value) == message
+
+
+def test_what_can_be_served_passes() -> None:
+    one = Agent("one-1.x", version="1.0.0-rc.1+build.5", tools=[add], subagents=[Agent("two")])
+    round_about = Agent("three", subagents=[one])
+    one.subagents = (round_about,)
+    serving.check([one, round_about, Bare()])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Agent("a", max_steps=0), "agent a: max_steps is at least 1, got 0"),
+        (lambda: Agent("a", max_messages=1), "agent a: max_messages is at least 2, got 1"),
+        (
+            lambda: Agent("a", tools=[3]),  # type: ignore[list-item]  # that is the point
+            "agent a: a function, a tool or an MCP server expected among its tools, got 3",
+        ),
+        (
+            lambda: Agent("a", tools=[Bare]),
+            f"agent a: a function, a tool or an MCP server expected among its tools, got {Bare!r}",
+        ),
+    ],
+)
+def test_an_agent_is_refused_where_it_is_made(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(Misdeclared) as refused:
+        make()
+    assert str(refused.value) == message
+
+
+async def test_agents_of_any_kind_pass_through_binding_and_starting() -> None:
+    asked: list[str] = []
+
+    def resolve(name: str) -> ScriptedModel:
+        asked.append(name)
+        return ScriptedModel()
+
+    agents: list[Any] = [Agent("a"), Bare(), agent("f")(lambda_agent)]
+    serving.bind(agents, resolve, "openai:x")
+    await serving.start(agents)
+    await serving.close(agents)
+    assert asked == ["openai:x"]
+
+
+async def lambda_agent(run: dragoman.Run) -> str:
+    return run.text
+
+
+def test_flags_are_capabilities_unless_those_are_given() -> None:
+    full = Capabilities(history_full=True, history_compacted=True, client_tools=True, image_http=True, image_data=True)
+    assert Agent("a", images=True, history=True, client_tools=True).spec.capabilities == full
+    assert Agent("a").spec.capabilities == Capabilities()
+    assert agent("f")(lambda_agent).spec.capabilities == Capabilities()
+    assert Agent("a", images=True, capabilities=Capabilities()).spec.capabilities == Capabilities()
+
+
+# --- the pages --------------------------------------------------------------------------------------------------------
+
+
+def blocks_of(page: str) -> list[str]:
+    """The page's Python blocks that stand alone."""
+    found = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+    return [block for block in found if "import " in block]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=f"{page}-{place}")
+        for page in ("agents.md", "tools.md")
+        for place, block in enumerate(blocks_of(page))
+    ],
+)
+def test_what_the_pages_show_can_be_run(block: str) -> None:
+    variables: dict[str, Any] = {"__name__": "page"}
+    exec(compile(block, "page", "exec"), variables)
+    serving.check([each for each in variables.values() if is_agent(each)])
+    found = [each for each in variables.values() if is_agent(each) or hasattr(each, "declaration")]
+    assert found or any(isinstance(each, McpServer) for each in variables.values())
+
+
+def test_the_page_tells_the_parameters_as_they_are() -> None:
+    """Names, order and defaults of `Agent(…)`."""
+    page = (DOCS / "agents.md").read_text(encoding="utf-8")
+    shown = re.search(r"```python\nAgent\(\n(.*?)\n\)\n```", page, re.DOTALL)
+    assert shown is not None
+    lines = [re.fullmatch(r"    (\w+): .*?(?: = (.*))?,", line) for line in shown[1].splitlines() if line != "    *,"]
+    told = [(line[1], line[2]) for line in lines if line is not None]
+    true = [
+        (name, None if each.default is each.empty else repr(each.default).replace("'", '"'))
+        for name, each in inspect.signature(Agent).parameters.items()
+    ]
+    assert told == true

@@ -1,0 +1,321 @@
+"""A streaming client that runs an ASGI app in the test's own event loop: no socket, no thread, no buffering.
+
+Each chunk is handed over as the app sends it; the client may read slowly, leave at any moment, and ask many things at
+once. The app sees what a server of ASGI 2.3 shows it: a client that left is an `http.disconnect` in `receive`, and what
+is sent to it afterwards vanishes silently.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+from urllib.parse import unquote
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+DEADLINE_S = 10.0
+"""The longest that anything in a test may take; a wait that reaches it is a failure."""
+
+
+class Gone(ConnectionError):
+    """The exchange ended before its answer was whole."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer. Header names are lower case; the values of a repeated header are joined by a comma."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Stream(Protocol):
+    """An answer that is being read, whatever it comes through."""
+
+    status: int
+    headers: dict[str, str]
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """All chunks that are still to come."""
+
+    def unread(self) -> bytes:
+        """What has come and was not read yet; does not wait."""
+
+    async def chunk(self) -> bytes | None:
+        """The next bytes; None at the end."""
+
+    async def read(self) -> bytes:
+        """The rest."""
+
+    async def leave(self) -> None:
+        """Close the connection."""
+
+
+class Exchange:
+    """One request under way, and its answer as far as it came."""
+
+    def __init__(self, request: list[bytes], window: int | None, *, is_cut: bool = False) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.task: asyncio.Task[None] | None = None
+        self._request = request
+        self._is_cut = is_cut
+        self._window = window
+        self._chunks: list[bytes] = []
+        self._whole = False
+        self._left = False
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    async def receive(self) -> Message:
+        if self._request and not self._left:
+            piece = self._request.pop(0)
+            return {"type": "http.request", "body": piece, "more_body": bool(self._request) or self._is_cut}
+        await self._until(lambda: self._left or self._whole)
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            assert self.status == 0, "the app started its answer twice"
+            self.status = message["status"]
+            for raw_name, raw_value in message.get("headers", ()):
+                name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+                assert name == name.lower(), f"ASGI wants header names in lower case, got {name}"
+                self.headers[name] = f"{self.headers[name]}, {value}" if name in self.headers else value
+        elif not self._left:
+            assert self.status != 0, "the app sent a body before its status"
+            assert not self._whole, "the app sent more after the end of its answer"
+            if body := bytes(message.get("body", b"")):
+                self._chunks.append(body)
+            self._whole = not message.get("more_body", False)
+        self._notify()
+        if self._window is not None:  # a reader that does not read blocks its writer
+            limit = self._window
+            await self._until(lambda: self._left or len(self.unread()) <= limit)
+
+    async def started(self) -> None:
+        """Wait until the status and the headers are there."""
+        async with asyncio.timeout(DEADLINE_S):
+            await self._until(lambda: self.status != 0 or self._ended())
+        self._raise_unless(self.status != 0)
+
+    async def chunk(self) -> bytes | None:
+        """The next chunk as the app sent it; None at the end of the answer."""
+        async with asyncio.timeout(DEADLINE_S):
+            await self._until(lambda: bool(self._chunks) or self._whole or self._left or self._ended())
+        if self._chunks:
+            piece = self._chunks.pop(0)
+            self._notify()
+            return piece
+        self._raise_unless(self._whole)
+        return None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (piece := await self.chunk()) is not None:
+            yield piece
+
+    async def read(self) -> bytes:
+        """The rest of the answer."""
+        return b"".join([piece async for piece in self])
+
+    def unread(self) -> bytes:
+        """What has come and was not read yet; does not wait."""
+        return b"".join(self._chunks)
+
+    async def leave(self) -> None:
+        """Close the connection now. The app may take its time to notice."""
+        self._left = True
+        self._notify()
+
+    async def over(self) -> None:
+        """Wait until the app has let go of the exchange."""
+        assert self.task is not None
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.wait({self.task})
+
+    def ended(self, task: asyncio.Task[None]) -> None:
+        """The app returned or raised; an error that came after a whole answer is the app's own log's affair."""
+        if not task.cancelled():
+            task.exception()
+        self._notify()
+
+    def _ended(self) -> bool:
+        return self.task is not None and self.task.done()
+
+    def _raise_unless(self, enough: bool) -> None:
+        if enough:
+            return
+        over = self.task is not None and self.task.done() and not self.task.cancelled()
+        if self.task is not None and over and (error := self.task.exception()) is not None:
+            raise error
+        raise Gone("the exchange ended before its answer was whole")
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+
+    def _notify(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class Bridge:
+    """A client of one app, and the keeper of its lifespan: `async with Bridge(app) as line: await line.request(…)`."""
+
+    def __init__(self, app: App, *, host: str = "127.0.0.1:8000") -> None:
+        self.app = app
+        self.host = host
+        self.begun = 0
+        """How many requests the app has been given so far."""
+        self._expected: list[tuple[int, asyncio.Event]] = []
+        self._state: dict[str, Any] = {}
+        self._exchanges: set[Exchange] = set()
+        self._stop = asyncio.Event()
+        self._lifespan: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lifespan = asyncio.create_task(self._live(ready))
+        async with asyncio.timeout(DEADLINE_S):
+            await ready
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop the app: its lifespan ends, then what is still connected is cut."""
+        self._stop.set()
+        assert self._lifespan is not None
+        async with asyncio.timeout(DEADLINE_S):
+            await self._lifespan
+        for exchange in list(self._exchanges):
+            await exchange.leave()
+            await exchange.over()
+
+    async def given(self, count: int) -> None:
+        """Wait until the app has been given so many requests."""
+        arrived = asyncio.Event()
+        if self.begun < count:
+            self._expected.append((count, arrived))
+            async with asyncio.timeout(DEADLINE_S):
+                await arrived.wait()
+
+    async def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Iterable[tuple[str, str]] = (),
+        body: bytes | list[bytes] = b"",
+        window: int | None = None,
+    ) -> Exchange:
+        """Send a request and come back as soon as its answer has begun. See `begin`."""
+        exchange = self.begin(method, path, headers=headers, body=body, window=window)
+        await exchange.started()
+        return exchange
+
+    def begin(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Iterable[tuple[str, str]] = (),
+        body: bytes | list[bytes] = b"",
+        window: int | None = None,
+        is_cut: bool = False,
+    ) -> Exchange:
+        """Send a request.
+
+        Args:
+            method: in upper case.
+            path: the request's target, percent-encoded, with its query.
+            headers: names and values; `host` and the body's length come by themselves.
+            body: the whole body, or its pieces as they arrive one by one (then no length is announced).
+            window: how many unread bytes the connection holds before the app's `send` waits; None for no bound.
+            is_cut: more of the body was announced and never comes.
+        """
+        sent = [(name.lower(), value) for name, value in headers]
+        named = {name for name, _ in sent}
+        if "host" not in named:
+            sent.append(("host", self.host))
+        if isinstance(body, list):
+            sent.append(("transfer-encoding", "chunked"))
+        elif body and "content-length" not in named:
+            sent.append(("content-length", str(len(body))))
+        raw_path, _, query = path.partition("?")
+        scope: Message = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": unquote(raw_path),
+            "raw_path": raw_path.encode("latin-1"),
+            "query_string": query.encode("latin-1"),
+            "root_path": "",
+            "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in sent],
+            "client": ("127.0.0.1", 50_000),
+            "server": ("127.0.0.1", 8000),
+            "state": dict(self._state),
+        }
+        exchange = Exchange(list(body) if isinstance(body, list) else [body], window, is_cut=is_cut)
+        exchange.task = asyncio.create_task(self._run(scope, exchange))
+        exchange.task.add_done_callback(exchange.ended)
+        return exchange
+
+    async def request(
+        self, method: str, path: str, *, headers: Iterable[tuple[str, str]] = (), body: bytes | list[bytes] = b""
+    ) -> Answer:
+        """Send a request and read its whole answer."""
+        exchange = await self.open(method, path, headers=headers, body=body)
+        content = await exchange.read()
+        return Answer(exchange.status, exchange.headers, content)
+
+    async def _run(self, scope: Message, exchange: Exchange) -> None:
+        self._exchanges.add(exchange)
+        self.begun += 1
+        for count, arrived in self._expected:
+            if self.begun >= count:
+                arrived.set()
+        try:
+            await self.app(scope, exchange.receive, exchange.send)
+        finally:
+            self._exchanges.discard(exchange)
+
+    async def _live(self, ready: asyncio.Future[None]) -> None:
+        asked = False
+
+        async def receive() -> Message:
+            nonlocal asked
+            if not asked:
+                asked = True
+                return {"type": "lifespan.startup"}
+            await self._stop.wait()
+            return {"type": "lifespan.shutdown"}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                ready.set_result(None)
+            elif message["type"].endswith(".failed"):
+                raise RuntimeError(message.get("message", message["type"]))
+
+        scope: Message = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}
+        try:
+            await self.app(scope, receive, send)
+        except BaseException as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)

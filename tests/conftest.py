@@ -1,0 +1,34 @@
+"""What holds for every test."""
+
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from hypothesis import HealthCheck, settings
+
+# What compares on behalf of tests tells what differed, as tests do.
+pytest.register_assert_rewrite(
+    "tests.conversations",
+    "tests.engine.checker",
+    "tests.protocols.aap.client",
+    "tests.protocols.aap.stream",
+    "tests.stores.contract",
+)
+
+# A busy machine is no fault of the code, so that nothing here is judged by how long an example took; what fails is
+# printed in a form that can be pasted into `@reproduce_failure`.
+settings.register_profile("dragoman", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("dragoman")
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """A test that sets the log up leaves nothing of it to the next one."""
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Asynchronous tests run on asyncio, as the server does."""
+    return "asyncio"

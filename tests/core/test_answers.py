@@ -1,0 +1,179 @@
+"""Answers in words, results of tools, and ids: whatever comes in, something that can be stored comes out."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core.answers import answer_text, choice_from, questions_of, result_content, settle_choice
+from dragoman.core.content import Call, Data, InputBlock, Json, Text
+from dragoman.core.events import CallSettled, encode
+from dragoman.core.ids import CallId, MessageId, parse_session_id, uuid7
+from dragoman.core.inputs import Choice
+from dragoman.core.refusals import InvalidAnswer
+from dragoman.core.session import OpenCall
+from dragoman.core.tools import ASK
+from tests.core.values import input_blocks, json_values
+
+
+def question(*options: str, multi: bool = False) -> Json:
+    return {"question": "Which?", "options": [{"label": option} for option in options], "multiSelect": multi}
+
+
+def asked(*questions: Json) -> OpenCall:
+    call = Call(call_id=CallId("c"), name=ASK, input={"questions": list(questions)})
+    return OpenCall(call=call, kind="question", message_id=MessageId("m"))
+
+
+def settle(call: OpenCall, words: str) -> CallSettled:
+    return settle_choice(call, choice_from(call, words), lambda: "id", content=words)
+
+
+TWO = asked(question("red", "blue"), question("s", "m", "l", multi=True))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("anything", "anything, anything"),
+        ('{"selections": {"0": [1], "1": [0, 2]}}', "blue, s, l"),
+        ('{"selections": {"0": ["red"], "1": ["m"]}}', "red, m"),
+        ('{"selections": {"0": [0]}, "custom": {"1": "none"}}', "red, none"),
+        ('{"selections": {"0": [0]}, "custom": "none"}', "red, none"),
+        ('{"custom": "both"}', "both, both"),
+        (' {"custom": "both"}', "both, both"),
+        ('{"other": 1}', '{"other": 1}, {"other": 1}'),
+        ('{"custom": "\\ud800"}', '{"custom": "\\ud800"}, {"custom": "\\ud800"}'),
+        ("{not json", "{not json, {not json"),
+        ("[1]", "[1], [1]"),
+    ],
+)
+def test_an_answer_in_words_is_read(words: str, said: str) -> None:
+    assert answer_text(settle(TWO, words).result) == said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        '{"selections": {"0": [0]}}',
+        '{"selections": {"0": [0, 1], "1": [0]}}',
+        '{"selections": {"0": [2], "1": [0]}}',
+        '{"selections": {"0": [-1], "1": [0]}}',
+        '{"selections": {"0": ["green"], "1": [0]}}',
+        '{"selections": {"0": [true], "1": [0]}}',
+        '{"selections": {"0": [0.0], "1": [0]}}',
+        '{"selections": {"0": 0, "1": [0]}}',
+        '{"selections": {"0": [[0]], "1": [0]}}',
+        '{"selections": {"²": [0], "1": [0]}}',
+        '{"selections": {"00": [0], "1": [0]}}',
+        '{"selections": {"' + "9" * 5000 + '": [0], "1": [0]}}',
+        '{"selections": 7, "custom": "x"}',
+        '{"selections": {"0": [0]}, "custom": {"1": 5}}',
+    ],
+    ids=range(15),
+)
+def test_an_answer_that_answers_nothing_is_refused(words: str) -> None:
+    with pytest.raises(InvalidAnswer) as refused:
+        settle(TWO, words)
+    assert len(str(refused.value)) < 300
+
+
+@given(
+    st.text() | json_values.map(json.dumps) | st.builds(lambda value: json.dumps({"selections": value}), json_values)
+)
+def test_whatever_is_answered_is_stored_or_refused(words: str) -> None:
+    try:
+        words.encode()
+    except UnicodeEncodeError:
+        return  # no door lets that in
+    for call in (TWO, asked(question()), asked()):
+        try:
+            event = settle(call, words)
+        except InvalidAnswer:
+            continue
+        encode(event)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"questions": 5}, {"questions": [{}]}, {"questions": [{"question": 1}]}])
+def test_a_question_that_cannot_be_read_takes_an_answer_in_words(arguments: Json) -> None:
+    call = OpenCall(call=Call(CallId("c"), ASK, arguments), kind="question", message_id=MessageId("m"))
+    assert answer_text(settle(call, "so be it").result) == "so be it"
+    assert len(questions_of(arguments).questions) == 1
+
+
+def test_a_choice_is_kept_with_its_question_and_labels() -> None:
+    event = settle_choice(TWO, Choice(call_id=CallId("c"), selections={"0": [1], "1": [0, 2]}), lambda: "id")
+    assert event.result.raw == {
+        "answers": [
+            {"question": "Which?", "labels": ["blue"], "custom": None},
+            {"question": "Which?", "labels": ["s", "l"], "custom": None},
+        ]
+    }
+    assert json.loads(str(event.result.content)) == event.result.raw
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+@given(json_values)
+def test_a_tools_value_is_a_text_that_can_be_stored(value: Json) -> None:
+    content = result_content(value)
+    if isinstance(value, str):
+        assert content == value
+    elif isinstance(value, dict):
+        assert json.loads(str(content)) == {key: each for key, each in value.items() if key != "_meta"}
+    else:
+        assert json.loads(str(content)) == value
+
+
+@given(st.lists(input_blocks, min_size=1, max_size=4))
+def test_blocks_of_a_tool_stay_blocks(blocks: list[InputBlock]) -> None:
+    assert result_content(blocks) == tuple(blocks)
+
+
+def test_a_list_that_is_not_all_blocks_is_no_json() -> None:
+    with pytest.raises(TypeError):
+        result_content([object(), Text("a")])
+    assert result_content([]) == "[]"
+    assert result_content((Data({"a": 1}),)) == (Data({"a": 1}),)
+
+
+# --- ids --------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**48 - 1), st.integers(0, 2**74 - 1))
+def test_an_id_is_a_uuid_of_version_7_that_holds_its_time(unix_ms: int, random: int) -> None:
+    made = uuid7(unix_ms, random)
+    assert parse_session_id(made) == made
+    assert (made[14], made[19] in "89ab") == ("7", True)
+    assert int(made[:8] + made[9:13], 16) == unix_ms
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**48 - 1), st.integers(0, 2**74 - 1)), max_size=5))
+def test_ids_sort_by_their_time_and_then_by_their_number(moments: list[tuple[int, int]]) -> None:
+    assert sorted(uuid7(*moment) for moment in moments) == [uuid7(*moment) for moment in sorted(moments)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        "00000000-0000-0000-0000-000000000000",
+        "{0191b6c8-0000-7000-8000-000000000001}",
+        "urn:uuid:0191b6c8-0000-7000-8000-000000000001",
+        "0191b6c8000070008000000000000001",
+        "0191b6c8-0000-7000-8000-000000000001\n",
+        " 0191b6c8-0000-7000-8000-000000000001",
+        "0191b6c8-0000-7000-8000-00000000000g",
+        "٠191b6c8-0000-7000-8000-000000000001",
+    ],
+)
+def test_what_is_no_session_id(text: str) -> None:
+    assert parse_session_id(text) is None
+
+
+def test_a_session_id_may_be_written_in_any_case() -> None:
+    assert parse_session_id("0191B6C8-0000-7000-8000-00000000ABCD") == "0191b6c8-0000-7000-8000-00000000abcd"

@@ -1,0 +1,141 @@
+"""`state = fold(events)`: however the fold is cut, wherever the state was written down, whatever happened."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core.events import (
+    CallSettled,
+    CallStarted,
+    Event,
+    Logged,
+    MessageOpened,
+    RunStarted,
+    SessionCreated,
+    SessionSettings,
+    decode,
+    encode,
+    type_of,
+)
+from dragoman.core.history import Assembler, is_empty, messages_of
+from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
+from dragoman.core.session import apply, begin, fold, freeze, thaw
+from tests.core.scribe import ANN, Scribe, conversations
+from tests.core.values import NOON, events, times
+from tests.engine.checker import check_log, folded
+
+
+@given(events)
+def test_an_event_that_is_written_is_read_back(event: Event) -> None:
+    assert decode(encode(event)) == event
+    assert decode(encode(event).decode()) == event
+    assert encode(decode(encode(event))) == encode(event), "and written again it is the same"
+    assert type_of(event).replace("_", "") == type(event).__name__.lower()
+
+
+def test_a_kind_of_event_that_is_not_known_is_refused() -> None:
+    """A log of a newer release must not be read as if it were one's own."""
+    with pytest.raises(ValueError, match="invented"):
+        decode(b'{"type": "invented"}')
+
+
+@pytest.mark.parametrize("event", [CallStarted(call_id=CallId("\ud800"))])
+def test_half_a_character_is_never_written(event: Event) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        encode(event)
+
+
+@given(conversations, st.data())
+def test_a_fold_may_be_cut_anywhere(scribe: Scribe, data: st.DataObject) -> None:
+    """Over the bytes in which a state is stored."""
+    whole = folded(SessionId("session"), ANN, scribe.log)
+    assert whole == scribe.state
+    place = data.draw(st.integers(1, len(scribe.log)))
+    head = folded(SessionId("session"), ANN, scribe.log[:place])
+    stored = freeze(head, with_settings=True)
+    assert stored.settings is not None
+    again = thaw(stored.state, stored.settings)
+    assert again == head
+    assert fold(again, scribe.log[place:]) == whole
+    assert head.seq == place, "what was written down stays as it was"
+
+
+@given(conversations, times)
+def test_a_state_that_is_written_down_is_read_back(scribe: Scribe, at: object) -> None:
+    scribe.state.updated_at = at  # type: ignore[assignment]  # an aware time
+    head = freeze(scribe.state, with_settings=True)
+    assert head.settings is not None
+    assert thaw(head.state, head.settings) == scribe.state
+    assert (head.seq, head.created_at, head.updated_at) == (scribe.state.seq, scribe.state.created_at, at)
+    assert freeze(scribe.state, with_settings=False).settings is None
+    assert freeze(scribe.state, with_settings=False).state == head.state, "the settings stand apart"
+
+
+@given(conversations)
+def test_whatever_happens_the_log_keeps_its_rules(scribe: Scribe) -> None:
+    check_log(scribe.log, {}, set(scribe.settled_ids()) | set(scribe.state.calls))
+
+
+@given(conversations, st.data())
+def test_a_session_is_folded_in_its_order_or_not_at_all(scribe: Scribe, data: st.DataObject) -> None:
+    """An event twice, or one left out, is another session's or none."""
+    before = freeze(scribe.state, with_settings=True)
+    place = data.draw(st.integers(0, len(scribe.log) - 1))
+    with pytest.raises(ValueError, match=f"event {scribe.state.seq + 1} expected"):
+        apply(scribe.state, scribe.log[place])
+    with pytest.raises(ValueError, match="expected"):
+        apply(scribe.state, Logged(scribe.state.seq + 2, NOON, None, scribe.log[0].event))
+    assert freeze(scribe.state, with_settings=True) == before
+
+
+def test_an_event_that_does_not_fit_leaves_the_state_where_it_was() -> None:
+    state = begin(SessionId("session"), ANN, Logged(1, NOON, None, a_creation()))
+    before = freeze(state, with_settings=True)
+    with pytest.raises(KeyError):
+        apply(state, Logged(2, NOON, None, CallStarted(call_id=CallId("nobody's"))))
+    assert freeze(state, with_settings=True) == before
+
+
+def test_a_session_begins_with_its_creation() -> None:
+    with pytest.raises(ValueError, match="the first event of a session is its creation"):
+        begin(SessionId("session"), ANN, Logged(1, NOON, None, RunStarted(run_id=RunId("run"), door="test")))
+
+
+def a_creation() -> SessionCreated:
+    return SessionCreated(agent="agent", settings=SessionSettings(), door="test")
+
+
+def test_a_state_knows_when_it_was_made_and_last_changed() -> None:
+    state = begin(SessionId("session"), ANN, Logged(1, NOON, None, a_creation()))
+    later = NOON + timedelta(hours=1)
+    apply(state, Logged(2, later, None, MessageOpened(message_id=MessageId("m"))))
+    assert (state.created_at, state.updated_at, state.seq) == (NOON, later, 2)
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+@given(conversations, st.data())
+def test_messages_can_be_put_together_in_parts(scribe: Scribe, data: st.DataObject) -> None:
+    """A message is there at its end, and what came before an assembler began is left out."""
+    place = data.draw(st.integers(0, len(scribe.log)))
+    assembler = Assembler()
+    fed = [message for logged in scribe.log if (message := assembler.feed(logged)) is not None]
+    assert [each for each in fed if not is_empty(each)] == messages_of(scribe.log, None)
+    assert [each for each in fed if each.loop == ROOT and not is_empty(each)] == messages_of(scribe.log)
+    late = messages_of(scribe.log[place:], None)
+    assert late == messages_of(scribe.log, None)[len(messages_of(scribe.log, None)) - len(late) :]
+
+
+@given(conversations)
+def test_every_result_in_a_history_has_its_call_before_it(scribe: Scribe) -> None:
+    opened: set[CallId] = set()
+    for logged in scribe.log:
+        if logged.event.__struct_config__.tag == "call_opened":
+            opened.add(logged.event.call.call_id)  # type: ignore[union-attr]  # the tag says which of the union it is
+        if isinstance(logged.event, CallSettled):
+            assert logged.event.result.call_id in opened
+            opened.remove(logged.event.result.call_id)
+    assert opened == set(scribe.state.calls), "what has no result is open"

@@ -1,0 +1,115 @@
+"""A stream's records have one order, whether they are seen live or made again from the log."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core.content import Text
+from dragoman.core.events import BlockClosed
+from dragoman.core.ids import ROOT, MessageId
+from dragoman.core.refusals import InvalidCursor
+from dragoman.core.stream import (
+    PIECE_LIMIT,
+    START,
+    Cursor,
+    Piece,
+    cursor_of,
+    cut,
+    expand,
+    gather_cuts,
+    parse_cursor,
+    pieces_of,
+)
+from tests.core.scribe import Scribe, conversations
+from tests.core.values import words
+from tests.engine.checker import check_pieces
+
+
+@given(conversations)
+def test_a_log_is_expanded_into_the_records_that_were_seen_live(scribe: Scribe) -> None:
+    assert expand(scribe.log, scribe.open_pieces) == scribe.stream
+    check_pieces(scribe.log)
+
+
+@given(conversations, st.data())
+def test_from_any_position_on_a_stream_is_the_tail_of_itself(scribe: Scribe, data: st.DataObject) -> None:
+    whole = expand(scribe.log, scribe.open_pieces)
+    place = data.draw(st.integers(0, len(whole)))
+    after = START if place == 0 else cursor_of(whole[place - 1])
+    assert expand(scribe.log, scribe.open_pieces, after) == whole[place:]
+    assert expand(scribe.log[after.seq :], scribe.open_pieces, after) == whole[place:], "and so of the log behind it"
+
+
+@given(conversations, st.data())
+def test_from_a_position_that_nobody_gave_out_nothing_is_doubled(scribe: Scribe, data: st.DataObject) -> None:
+    after = Cursor(data.draw(st.integers(0, len(scribe.log) + 2)), data.draw(st.integers(0, 5)))
+    whole = expand(scribe.log, scribe.open_pieces)
+    assert expand(scribe.log, scribe.open_pieces, after) == [each for each in whole if cursor_of(each) > after]
+
+
+@given(conversations)
+def test_what_is_seen_is_never_taken_back(scribe: Scribe) -> None:
+    """The stream as it was at each rest is the beginning of the stream as it is now."""
+    for stop in scribe.stops:
+        earlier = expand(scribe.log[:stop])
+        assert scribe.stream[: len(earlier)] == earlier
+
+
+@given(conversations)
+def test_the_pieces_of_a_block_are_its_text(scribe: Scribe) -> None:
+    places = [cursor_of(record) for record in scribe.stream]
+    assert places == sorted(set(places)), "each has a place of its own"
+    for record in scribe.stream:
+        if isinstance(record, Piece):
+            assert 0 < len(record.text) <= PIECE_LIMIT
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), words.filter(bool)), max_size=30))
+def test_the_pieces_of_a_block_are_kept_in_few_numbers(steps: list[tuple[int, str]]) -> None:
+    """Each step lets so many events pass, then adds a piece."""
+    after, place = 1, 0
+    pieces: list[Piece] = []
+    for passed, text in steps:
+        place = 1 if passed else place + 1
+        after += passed
+        pieces.append(Piece(after, place, MessageId("m"), 0, "text", text, ROOT))
+    cuts = gather_cuts(pieces)
+    text = "".join(piece.text for piece in pieces)
+    closed = BlockClosed(message_id=MessageId("m"), index=0, block=Text(text), cuts=cuts)
+    assert pieces_of(closed) == pieces
+    assert len(cuts) <= 1 + sum(passed > 0 for passed, _ in steps)
+
+
+@given(st.text(max_size=10) | st.integers(0, 3 * PIECE_LIMIT).map("x".__mul__))
+def test_text_is_cut_into_pieces_that_join_to_it(text: str) -> None:
+    parts = cut(text)
+    assert "".join(parts) == text
+    assert all(len(part) <= PIECE_LIMIT for part in parts)
+    assert len(parts) == max(1, -(-len(text) // PIECE_LIMIT))
+
+
+# --- positions --------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**15 - 1), st.integers(0, 10**15 - 1))
+def test_a_position_that_is_written_is_read_back(seq: int, pieces: int) -> None:
+    assert parse_cursor(str(Cursor(seq, pieces))) == Cursor(seq, pieces)
+    assert parse_cursor(f"{seq}") == Cursor(seq, 0)
+
+
+@given(st.text())
+def test_whatever_comes_as_a_position_is_one_or_is_refused(text: str) -> None:
+    try:
+        cursor = parse_cursor(text)
+    except InvalidCursor:
+        return
+    assert cursor >= START
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "-1", "1:", ":1", "1:2:3", "1.5", " 1", "1 ", "1\n", "٣", "²", "1e3", "9" * 16, "1:" + "9" * 16, "null"],
+)
+def test_what_is_no_position_is_refused(text: str) -> None:
+    with pytest.raises(InvalidCursor):
+        parse_cursor(text)

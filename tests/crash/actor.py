@@ -1,0 +1,354 @@
+"""A client with one session at a time, which goes on whatever happens to the server.
+
+It does what a careful application does: it keeps its cursor, reads on after a break, and asks before it repeats what
+it does not know the outcome of. All that it learns goes into its records; what breaks a promise at once is raised.
+"""
+
+import random
+from contextlib import nullcontext
+from typing import Any
+
+from tests.crash import plans
+from tests.crash.client import Answer, Exchange, Gone, ask, opened
+from tests.crash.gate import Gate
+from tests.crash.plans import CLIENT_TOOL, Plan, PlannedCall
+from tests.crash.records import Message, RunRecord, SessionRecord, TurnRecord, Violation
+from tests.crash.watcher import watched
+from tests.protocols.aap.folding import OfficialClient
+from tests.protocols.aap.stream import STREAMS, Call, Frame, Mode
+
+Json = Any
+MODES: tuple[Mode, ...] = ("delta", "delta", "message", "none")
+TRUSTED = ("add", "lookup", "boom")
+TURNS = (2, 6)
+"""How many turns a session has."""
+
+
+class Actor:
+    """One client, and the sessions that it had."""
+
+    def __init__(self, name: str, rng: random.Random, gate: Gate) -> None:
+        self.name = name
+        self.sessions: list[SessionRecord] = []
+        self._rng = rng
+        self._gate = gate
+        self._count = 0
+
+    async def run(self) -> None:
+        """Talk until the gate closes, and then to the end of the turn."""
+        while not self._gate.is_closing():
+            session = await self._create()
+            async with watched(session, self._rng, self._gate) if self._rng.random() < 0.4 else nullcontext():
+                for _ in range(self._rng.randint(*TURNS)):
+                    if self._gate.is_closing():
+                        break
+                    await self._turn(session)
+                if self._rng.random() < 0.25:
+                    await self.delete(session)
+
+    # --- sessions -------------------------------------------------------------------------------------------------
+
+    async def _create(self) -> SessionRecord:
+        tag = self._mark("s")
+        options = {"greeting": tag}
+        if self._rng.random() < 0.5:
+            options["token"] = f"secret of {tag}"
+        tools = [{"name": name, "trust": True} for name in TRUSTED]
+        tools += [{"name": "slow", "trust": self._rng.random() < 0.7}, {"name": "stamp", "trust": False}]
+        config: Json = {
+            "agent": {"name": "rehearsal", "tools": tools, "options": options},
+            "tools": [{"name": CLIENT_TOOL, "description": "", "parameters": {"type": "object"}}],
+        }
+        if self._rng.random() < 0.3:
+            config["messages"] = [{"role": "system", "content": f"seed of {tag}"}]
+        session = SessionRecord(tag, config, options=dict(options), client=OfficialClient(config.get("messages", ())))
+        key = f"make {tag}" if self._rng.random() < 0.5 else None
+        is_asked = False
+        while not session.session_id:
+            try:
+                async with self._gate.open() as port:
+                    if is_asked and key is None:
+                        session.session_id = await self._find(port, tag) or ""
+                    if not session.session_id:
+                        is_asked = True
+                        headers = {} if key is None else {"idempotency-key": key}
+                        answer = self._served(await ask(port, "POST", "/sessions", config, headers))
+                        session.session_id = expect(answer, 201).json["sessionId"]
+            except Gone:
+                continue
+        self.sessions.append(session)
+        return session
+
+    async def _find(self, port: int, tag: str) -> str | None:
+        """The session of that tag, among the newest."""
+        page = expect(self._served(await ask(port, "GET", "/sessions?limit=200")), 200).json
+        found = [each["sessionId"] for each in page["sessions"] if each["agent"]["options"].get("greeting") == tag]
+        if len(found) > 1:
+            raise Violation(f"one request made {len(found)} sessions: {found}")
+        return found[0] if found else None
+
+    async def delete(self, session: SessionRecord) -> None:
+        """Delete a session, at times in the middle of a turn."""
+        if self._rng.random() < 0.5:
+            text = plans.talk(self._rng, self._mark("d"), frozenset()).text
+            body = {"messages": [user(text)], "stream": "delta"}
+            try:
+                async with self._gate.open() as port, opened(port, "POST", turns_of(session), body) as exchange:
+                    async for _ in exchange.chunks():
+                        break
+            except Gone:
+                pass  # whether it took the turn does not matter to what is deleted
+        session.is_deleting = True
+        while not session.is_deleted:
+            try:
+                async with self._gate.open() as port:
+                    answer = self._served(await ask(port, "DELETE", path_of(session)))
+                    expect(answer, 204, 404)
+                    session.is_deleted = True
+            except Gone:
+                continue
+
+    # --- turns ----------------------------------------------------------------------------------------------------
+
+    async def _turn(self, session: SessionRecord) -> None:
+        if self._rng.random() < 0.1:
+            await self._be_refused(session)
+        untrusted = frozenset(tool["name"] for tool in session.config["agent"]["tools"] if not tool["trust"])
+        plan = plans.any_plan(self._rng, self._mark("t"), untrusted)
+        await self.play(session, plan)
+
+    async def play(self, session: SessionRecord, plan: Plan) -> None:
+        """One turn to its end, its pauses included."""
+        waiting = [each.id for each in session.client.pending()]
+        if waiting:  # their turn was given up, or is superseded now
+            session.turns[-1].is_superseded = True
+            session.client.send(*(result(call_id, plans.CANCELLED) for call_id in waiting))
+        turn = TurnRecord(plan)
+        session.turns.append(turn)
+        fields: Json = {}
+        if self._rng.random() < 0.2:
+            fields["agent"] = {"options": {"style": self._rng.choice(["plain", "loud"]), "language": plan.text[-40:]}}
+        run = await self._run(session, turn, [user(plan.text)], fields)
+        await self._check_pending(session)
+        while run.stop == "tool_use":
+            if not self._gate.is_closing() and self._rng.random() < 0.1:
+                await self._turn(session)
+                return
+            run = await self._run(session, turn, self._answers(session, turn), {})
+            await self._check_pending(session)
+
+    async def _run(self, session: SessionRecord, turn: TurnRecord, sent: list[Message], fields: Json) -> RunRecord:
+        """One request for a turn, until it is known how it ended."""
+        key = self._mark("k") if self._rng.random() < 0.5 else None
+        run = RunRecord(sent, self._rng.choice(MODES), key)
+        known = session.run_ids
+        turn.runs.append(run)
+        asked = 0
+        while not run.is_over:
+            try:
+                async with self._gate.open() as port:
+                    looks = asked and (run.key is None or self._rng.random() < 0.3)
+                    if run.run_id is not None or (looks and await self._is_there(port, session, run, known)):
+                        await self._read_on(port, session, run)
+                    else:
+                        asked += 1
+                        await self._ask(port, session, run, fields)
+            except Gone:
+                run.deaths += 1
+        for name, value in fields.get("agent", {}).get("options", {}).items():
+            session.options[name] = value
+        session.client.send(*sent)
+        if run.answer is not None:
+            session.client.receive_whole(run.answer["messages"])
+        else:
+            session.client.receive(run.frames)
+        if any(message["role"] != "user" for message in sent) and self._rng.random() < 0.3:
+            await self._answer_again(session, run)
+        return run
+
+    async def _ask(self, port: int, session: SessionRecord, run: RunRecord, fields: Json) -> None:
+        body = {"messages": run.sent, "stream": run.mode, **fields}
+        headers = {} if run.key is None else {"idempotency-key": run.key}
+        async with opened(port, "POST", turns_of(session), body, headers) as exchange:
+            if run.mode != "none" and exchange.status == 200:
+                await self._read(exchange, run, run.mode)
+                return
+            answer = expect(self._served(await exchange.whole()), 200)
+            run.answer = answer.json
+            run.run_id = run.answer["_meta"]["turnId"]
+
+    async def _is_there(self, port: int, session: SessionRecord, run: RunRecord, known: set[str]) -> bool:
+        """Whether a request whose answer was lost was taken: its turn is then the session's newest."""
+        async with opened(port, "GET", events_of(session), headers={"last-event-id": "0"}) as exchange:
+            if exchange.status != 200:
+                answer = self._served(await exchange.whole())
+                if answer.code == "invalid_cursor" and not known:
+                    return False
+                raise Violation(f"turns {known} are known, and the session has none: {answer}")
+            async for frame in exchange.frames():
+                newest = str(frame.data["_meta"]["turnId"])
+                if newest in known:
+                    return False
+                run.run_id = newest
+                return True
+        raise Violation("the newest turn has no first event")
+
+    async def _read_on(self, port: int, session: SessionRecord, run: RunRecord) -> None:
+        """Go on behind the last event that came, in one of the ways that there are."""
+        mode = run.shown or run.mode
+        if mode == "none":
+            mode = self._rng.choice(STREAMS)
+        query = [f"stream={mode}"] if run.mode != mode or self._rng.random() < 0.5 else []
+        query += [f"turn={run.run_id}"] if self._rng.random() < 0.5 else []
+        headers = {"last-event-id": str(len(run.frames))}
+        path = events_of(session) + ("?" + "&".join(query) if query else "")
+        async with opened(port, "GET", path, headers=headers) as exchange:
+            if exchange.status != 200:
+                answer = self._served(await exchange.whole())
+                raise Violation(f"{len(run.frames)} events of turn {run.run_id} were seen: {answer}")
+            await self._read(exchange, run, mode)
+
+    async def _read(self, exchange: Exchange, run: RunRecord, mode: Mode) -> None:
+        """Read a stream to its end, or leave it at some point."""
+        run.shown = mode
+        leave_after = self._rng.randint(0, 20) if self._rng.random() < 0.2 else None
+        read = 0
+        async for frame in exchange.frames():
+            note(run, frame)
+            read += 1
+            if read == leave_after:
+                return
+        if not run.is_over:
+            self._gate.check_draining(f"the stream of turn {run.run_id} ended without its end")
+            raise Gone("the server stops")
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def _answers(self, session: SessionRecord, turn: TurnRecord) -> list[Message]:
+        """Decide about every call that waits."""
+        answers = []
+        for call in session.client.pending():
+            planned = self.planned(turn.plan, call)
+            answers.append(self._answer(turn, call, planned))
+        return answers
+
+    def planned(self, plan: Plan, call: Call) -> PlannedCall:
+        """The call as it was planned. A step never makes two that look the same."""
+        found = [
+            each
+            for step in plan.steps
+            for each in step.calls
+            if each.name == call.name and (each.arguments == call.input or each.who == "fork" or call.name == "Agent")
+        ]
+        if len(found) != 1:
+            raise Violation(f"a call that nobody planned: {call}")
+        return found[0]
+
+    def _answer(self, turn: TurnRecord, call: Call, planned: PlannedCall) -> Message:
+        way = self._rng.random() * (0.85 if call.name == "Agent" else 1)  # a sub-agent's result is never the client's
+        words = f"answer to {call.id[-6:]}"
+        if planned.who == "permission" and way < 0.7:
+            return {"role": "tool_permission", "toolCallId": call.id, "granted": True}
+        if planned.who != "question" and way < 0.85:
+            turn.decided[call.id] = f"Tool call denied: {words}"
+            return {"role": "tool_permission", "toolCallId": call.id, "granted": False, "reason": words}
+        if planned.who in ("server", "fork"):
+            raise Violation(f"the server waits for an answer to a call of its own: {call}")
+        turn.decided[call.id] = words
+        return result(call.id, words)
+
+    async def _check_pending(self, session: SessionRecord) -> None:
+        """The server waits for exactly the calls that have no result in what the client was sent (AAP, 7.5)."""
+        if self._rng.random() < 0.5:
+            return
+        try:
+            async with self._gate.open() as port:
+                info = expect(self._served(await ask(port, "GET", path_of(session))), 200).json
+        except Gone:
+            return
+        expected = [call.id for call in session.client.pending()]
+        pending = [call["toolCallId"] for call in info["_meta"].get("pending", [])]
+        status = "waiting" if expected else "idle"
+        if (pending, info["_meta"]["status"]) != (expected, status):
+            raise Violation(f"{status} for {expected} was expected, got {info}")
+
+    async def _answer_again(self, session: SessionRecord, run: RunRecord) -> None:
+        """Answers that were taken are not taken a second time."""
+        body = {"messages": [each for each in run.sent if each["role"] != "user"]}
+        try:
+            async with self._gate.open() as port:
+                answer = self._served(await ask(port, "POST", turns_of(session), body))
+        except Gone:
+            return
+        if answer.code != "tool_call_resolved":
+            raise Violation(f"answers were taken twice: {answer} (session {session.session_id})")
+
+    async def _be_refused(self, session: SessionRecord) -> None:
+        """A request that is refused, and leaves nothing behind."""
+        mark = self._mark("r")
+        body = {"messages": [result(mark, mark)], "agent": {"options": {"language": mark}}}
+        try:
+            async with self._gate.open() as port:
+                answer = self._served(await ask(port, "POST", turns_of(session), body))
+        except Gone:
+            return
+        if answer.code != "unknown_tool_call":
+            raise Violation(f"an answer to nothing got {answer}")
+        session.refused.append(mark)
+
+    # --- small things ---------------------------------------------------------------------------------------------
+
+    def _mark(self, kind: str) -> str:
+        """A word that nobody else uses."""
+        self._count += 1
+        return f"{kind}-{self.name}-{self._count}"
+
+    def _served(self, answer: Answer) -> Answer:
+        """The answer, unless the server refuses all work because it stops."""
+        if answer.status == 503:
+            self._gate.check_draining(f"the server refuses work: {answer}")
+            raise Gone("the server stops")
+        return answer
+
+
+def note(run: RunRecord, frame: Frame) -> None:
+    """Add an event to what was seen of a run; it has to be the next one."""
+    if frame.id != str(len(run.frames) + 1):
+        raise Violation(f"event {len(run.frames) + 1} of turn {run.run_id} was expected, got {frame.id}")
+    if not run.frames:
+        if frame.event != "turn_start":
+            raise Violation(f"a turn begins with {frame}")
+        started = str(frame.data["_meta"]["turnId"])
+        if run.run_id not in (None, started):
+            raise Violation(f"events of turn {run.run_id} were asked for, got those of {started}")
+        run.run_id = started
+    if run.frames and run.frames[-1].event == "turn_stop":
+        raise Violation(f"turn {run.run_id} goes on after its end: {frame}")
+    run.frames.append(frame)
+
+
+def expect(answer: Answer, *statuses: int) -> Answer:
+    """The answer, if it has one of these statuses."""
+    if answer.status not in statuses:
+        raise Violation(f"status {' or '.join(map(str, statuses))} was expected, got {answer}")
+    return answer
+
+
+def path_of(session: SessionRecord) -> str:
+    return f"/sessions/{session.session_id}"
+
+
+def turns_of(session: SessionRecord) -> str:
+    return f"{path_of(session)}/turns"
+
+
+def events_of(session: SessionRecord) -> str:
+    return f"{path_of(session)}/events"
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def result(call_id: str, text: str) -> Message:
+    return {"role": "tool", "toolCallId": call_id, "content": text}

@@ -1,0 +1,104 @@
+"""Fail points: at a chosen step of its own a server kills itself, as if somebody had pulled the plug at that moment.
+
+Runs inside the server's process, around the store, and nowhere in the product. A step is one of these:
+
+    statement   before a statement of a transaction (or of a connection's set-up) is run
+    commit      all statements are run, the transaction is not committed
+    committed   the transaction is durable, and nobody has been told
+    published   what a session wrote is given to its readers, and no byte of it has left
+
+Migrations, claims, appends, deletions, keys and the rehearsal agent's tally all pass through them.
+"""
+
+import os
+import signal
+import sqlite3
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, get_args
+
+Where = Literal["statement", "commit", "committed", "published"]
+WHERES: tuple[Where, ...] = get_args(Where)
+
+
+class FailPoint(NamedTuple):
+    """The `time`-th time, from 1, that a process comes to a step of that kind."""
+
+    where: Where
+    time: int
+
+    def __str__(self) -> str:
+        return f"{self.where}:{self.time}"
+
+
+def parse_fail_point(text: str) -> FailPoint:
+    """Read what `str` writes."""
+    where, _, time = text.partition(":")
+    return FailPoint(next(each for each in WHERES if each == where), int(time))
+
+
+def die() -> None:
+    """End this process at once, as `kill -9` does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Fuse:
+    """Counts the steps, and ends the process at the chosen one."""
+
+    def __init__(self, point: FailPoint | None, end: Callable[[], None] = die) -> None:
+        self._point = point
+        self._end = end
+        self.passed = dict.fromkeys(WHERES, 0)
+
+    def reach(self, where: Where) -> None:
+        self.passed[where] += 1
+        if self._point is not None and self._point == (where, self.passed[where]):
+            self._end()
+
+
+def arm(fuse: Fuse) -> None:
+    """Put the fuse into every connection that writes, and behind every publication."""
+    from dragoman.engine.live import LiveSession
+
+    class Watched(sqlite3.Connection):
+        """A connection that tells its steps. Those of a reading one are not durable and do not count."""
+
+        _reads = False
+
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            if "query_only" in sql:
+                self._reads = True
+            if self._reads or sql == "ROLLBACK":
+                return super().execute(sql, parameters)
+            fuse.reach("commit" if sql == "COMMIT" else "statement")
+            done = super().execute(sql, parameters)
+            if sql == "COMMIT":
+                fuse.reach("committed")
+            return done
+
+        def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
+            fuse.reach("statement")
+            return super().executemany(sql, parameters)
+
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+        ) -> Literal[False]:
+            fuse.reach("commit")
+            super().__exit__(kind, error, traceback)
+            fuse.reach("committed")
+            return False
+
+    connect = sqlite3.connect
+
+    def connect_watched(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **{**kwargs, "factory": Watched})
+        return connection
+
+    sqlite3.connect = connect_watched  # type: ignore[assignment]  # the overloads say the same
+    publish = LiveSession.published
+
+    def published(session: LiveSession) -> None:
+        publish(session)
+        fuse.reach("published")
+
+    LiveSession.published = published  # type: ignore[method-assign, assignment]  # a function is a method here

@@ -1,0 +1,102 @@
+"""The kinds of campaigns, and how they are divided among servers that run at the same time."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+
+from tests.crash.campaign import Campaign, Options, Report
+from tests.crash.endings import After, At, Ending, Stop, any_ending, hammer, sweep
+from tests.crash.failpoints import FailPoint, Where
+
+
+def random_options(seed: int, kills: int) -> Iterator[Options]:
+    """Deaths of all kinds on one folder."""
+    rng = random.Random(f"endings {seed}")
+    yield Options(seed=seed, endings=[any_ending(rng) for _ in range(kills)])
+
+
+def sweep_options(seed: int, kills: int) -> Iterator[Options]:
+    """One step after the other, on one folder. Neighbouring seeds take the odd and the even ones."""
+    yield Options(seed=seed, endings=list(islice(sweep(1 + seed % 2, 2), kills)), actors=3)
+
+
+def hammer_options(seed: int, kills: int) -> Iterator[Options]:
+    """The same early step again and again, on one folder: servers die before their runs can get anywhere."""
+    rng = random.Random(f"hammer {seed}")
+    yield Options(seed=seed, endings=list(islice(hammer(rng), kills)), actors=8)
+
+
+def power_options(seed: int, kills: int) -> Iterator[Options]:
+    """Deaths of the machine: with the process goes what was not synced."""
+    rng = random.Random(f"power {seed}")
+    yield Options(
+        seed=seed,
+        endings=[ending for ending in (any_ending(rng) for _ in range(5 * kills)) if not isinstance(ending, Stop)][
+            :kills
+        ],
+        loses_power=True,
+    )
+
+
+def first_start_options(seed: int, kills: int) -> Iterator[Options]:
+    """Deaths while the data folder is made: each on a folder of its own."""
+    rng = random.Random(f"first {seed}")
+    for number in range(kills):
+        where: Where = rng.choice(("statement", "statement", "commit", "committed"))
+        most = 40 if where == "statement" else 3
+        point = FailPoint(where, rng.randint(1, most))
+        yield Options(seed=seed * 1000 + number, endings=[At(point)], actors=0)
+
+
+def stop_options(seed: int, kills: int) -> Iterator[Options]:
+    """Servers that are told to stop under load; some are killed while they drain."""
+    rng = random.Random(f"stop {seed}")
+    endings: list[Ending] = [
+        Stop(rng.uniform(0.1, 0.6), rng.choice([None, None, rng.uniform(0, 0.4)])) for _ in range(kills)
+    ]
+    yield Options(seed=seed, endings=endings, actors=8)
+
+
+def time_options(seed: int, kills: int) -> Iterator[Options]:
+    """Deaths at random times only."""
+    rng = random.Random(f"time {seed}")
+    yield Options(seed=seed, endings=[After(rng.uniform(0.05, 0.5)) for _ in range(kills)])
+
+
+KINDS: Mapping[str, Callable[[int, int], Iterator[Options]]] = MappingProxyType(
+    {
+        "random": random_options,
+        "sweep": sweep_options,
+        "hammer": hammer_options,
+        "power": power_options,
+        "first-start": first_start_options,
+        "stop": stop_options,
+        "time": time_options,
+    }
+)
+
+
+async def run(kind: str, folder: Path, *, seed: int, kills: int, shards: int) -> Report:
+    """Play campaigns of a kind side by side. The kills are divided among them; shard n has seed `seed + n`."""
+    total = Report()
+    share = -(-kills // shards)
+    for report in await asyncio.gather(
+        *(_shard(kind, folder / f"{kind}-{seed + shard}", seed + shard, share) for shard in range(shards))
+    ):
+        total.add(report)
+    return total
+
+
+async def _shard(kind: str, folder: Path, seed: int, kills: int) -> Report:
+    total = Report()
+    for options in KINDS[kind](seed, kills):
+        report = await Campaign(folder / str(options.seed), options).play()
+        total.add(report)
+        if report.faults:
+            again = f"python -m tests.crash --kind {kind} --seed {seed} --kills {kills} --shards 1"
+            total.faults.append(f"to see it again: {again}")
+            break
+    return total

@@ -1,0 +1,274 @@
+"""Turns to be played, with what must come of them: scripts for the rehearsal agent, and the steps that they make.
+
+Pure. A plan knows nothing of crashes: what a crash may add to it (a step that was cut and played again, a tool that
+was interrupted) is the checker's knowledge.
+"""
+
+import json
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Json = Any
+
+INTERRUPTED = "Tool call interrupted: the server restarted"
+CANCELLED = "Tool call cancelled: a new user message arrived"
+CLIENT_TOOL = "paint"
+RESULT, RESULTS = "{result}", "{results}"
+
+Who = Literal["server", "permission", "client", "question", "fork"]
+"""Who settles a call: the server at once, the server when it is allowed to, the application, the user, a sub-agent.
+
+A sub-agent whose own call waits is answered like that call."""
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """A call that the agent makes. `results` are the texts that it may end with when the server settles it."""
+
+    name: str
+    arguments: Json
+    who: Who
+    results: frozenset[str] = frozenset()
+    tag: str | None = None
+    """Of a tool that must not be repeated: what its starts are counted under."""
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A model step: its blocks as they must come out, neighbours of a kind joined, and its calls.
+
+    A text may hold `RESULT` or `RESULTS`, which stand for the results of the calls before.
+    """
+
+    blocks: tuple[tuple[str, str], ...]
+    calls: tuple[PlannedCall, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A turn: what the user sends, the steps that it makes, and how it ends."""
+
+    name: str
+    text: str
+    steps: tuple[PlannedStep, ...]
+    stop: str = "end_turn"
+    code: str | None = None
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags of its tools that must not be repeated."""
+        return [call.tag for step in self.steps for call in step.calls if call.tag is not None]
+
+
+@dataclass
+class Script:
+    """A script that is being written, step by step."""
+
+    name: str
+    played: list[Json] = field(default_factory=list)
+    steps: list[PlannedStep] = field(default_factory=list)
+    blocks: list[tuple[str, str]] = field(default_factory=list)
+
+    def say(self, text: str, kind: str = "text", **how: Json) -> None:
+        """Some words of the open step."""
+        self.played.append({"say" if kind == "text" else "think": text, **how})
+        self._add(kind, text)
+
+    def emit(self, text: str, count: int, every_ms: int) -> None:
+        """Many deltas; `{i}` in the text is the number of each."""
+        self.played.append({"emit": {"count": count, "text": text, "every_ms": every_ms}})
+        self._add("text", "".join(text.replace("{i}", str(place)) for place in range(count)))
+
+    def step(self) -> None:
+        """End the step."""
+        self.played.append({"step": True})
+        self._close(())
+
+    def call(self, *calls: PlannedCall, played: Json = None) -> str:
+        """End the step with calls. Gives what stands for their results in a text."""
+        asked = [{"name": call.name, "input": call.arguments} for call in calls]
+        self.played.append(played or ({"calls": asked} if len(asked) > 1 else {"call": asked[0]}))
+        self._close(calls)
+        return RESULTS if len(asked) > 1 else RESULT
+
+    def end(self, *last: Json, stop: str = "end_turn", code: str | None = None) -> Plan:
+        """The whole turn. Words after the last step make a step of their own."""
+        self.played += last
+        if self.blocks:
+            self._close(())
+        return Plan(self.name, json.dumps({"script": self.played}), tuple(self.steps), stop, code)
+
+    def _add(self, kind: str, text: str) -> None:
+        if self.blocks and self.blocks[-1][0] == kind:
+            self.blocks[-1] = (kind, self.blocks[-1][1] + text)
+        else:
+            self.blocks.append((kind, text))
+
+    def _close(self, calls: tuple[PlannedCall, ...]) -> None:
+        self.steps.append(PlannedStep(tuple(self.blocks), calls))
+        self.blocks = []
+
+
+Maker = Callable[[random.Random, str, frozenset[str]], Plan]
+
+
+def talk(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> Plan:
+    """Words and thoughts over several steps, slowly and at once."""
+    script = Script("talk")
+    for number in range(rng.randint(1, 3)):
+        if rng.random() < 0.4:
+            script.say(f"thinking about {mark} …", "thinking", size=4, every_ms=rng.choice([0, 2]))
+        script.say(f"[{mark} {number}] ")
+        match rng.randrange(4):
+            case 0:
+                script.emit("{i}, ", rng.randint(1, 60), rng.choice([0, 0, 1, 3]))
+            case 1:
+                script.say("ünï¢ødé 🐪 " * rng.randint(1, 12), size=rng.randint(1, 9), every_ms=rng.choice([0, 2]))
+            case 2:
+                script.emit("x" * rng.randint(200, 2000), rng.randint(1, 30), 0)
+            case _:
+                script.say("a", "thinking")
+                script.say("b")
+                script.say("c", "thinking")
+                script.say("d", size=1, every_ms=5)
+        script.step()
+    script.say("done")
+    return script.end()
+
+
+def server_tools(rng: random.Random, mark: str, untrusted: frozenset[str]) -> Plan:
+    """Calls that the server runs at once, alone and in parallel, some of which take their time."""
+    script = Script("server_tools")
+    script.say(f"[{mark}] ")
+    calls = [_add(rng), _lookup(mark), _slow(rng, f"{mark}-a", untrusted), _slow(rng, f"{mark}-b", untrusted), _boom()]
+    results = script.call(*rng.sample(calls, rng.randint(1, len(calls))))
+    script.say(f"got {results}. ", size=3, every_ms=rng.choice([0, 1]))
+    if rng.random() < 0.5:
+        script.say(f"and {script.call(_slow(rng, f'{mark}-c', untrusted))}")
+    return script.end()
+
+
+def hidden_tool(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> Plan:
+    """A call of a tool that no client knows and that comes with its call."""
+    script = Script("hidden_tool")
+    output = f"secret {mark}"
+    played = {"tool": {"name": "peek", "input": {"at": mark}, "output": output}}
+    script.call(
+        PlannedCall("peek", {"at": mark}, "server", frozenset({output, INTERRUPTED})),
+        played=played,
+    )
+    script.say(f"it was {RESULT}")
+    return script.end()
+
+
+def approvals(rng: random.Random, mark: str, untrusted: frozenset[str]) -> Plan:
+    """Calls for all kinds of deciders in one step."""
+    script = Script("approvals")
+    script.say(f"[{mark}] ")
+    stamp = PlannedCall("stamp", {"text": mark}, "permission", frozenset({f"stamped {mark}"}))
+    paint = PlannedCall(CLIENT_TOOL, {"wall": mark}, "client")
+    calls = [stamp, paint, _add(rng), _slow(rng, f"{mark}-d", untrusted)]
+    chosen = rng.sample(calls, rng.randint(1, len(calls)))
+    if stamp not in chosen and paint not in chosen:
+        chosen.append(stamp)
+    script.say(f"so {script.call(*chosen)}")
+    return script.end()
+
+
+def question(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> Plan:
+    """A question to the user."""
+    script = Script("question")
+    asked = {"questions": [{"question": f"{mark}?", "header": "Q", "options": [{"label": "yes"}, {"label": "no"}]}]}
+    script.call(PlannedCall("AskUserQuestion", asked, "question"), played={"ask": asked})
+    script.say("thanks", size=2, every_ms=2)
+    return script.end()
+
+
+def fork(rng: random.Random, mark: str, untrusted: frozenset[str]) -> Plan:
+    """A sub-agent that talks, uses tools, or waits for somebody."""
+    script = Script("fork")
+    inner: list[Json] = [{"say": f"below {mark} ", "size": 4, "every_ms": rng.choice([0, 2])}]
+    last = f"fork of {mark} is done"
+    who: Who = "fork"
+    results = {last}
+    tag = None
+    match rng.randrange(4):
+        case 0:
+            inner.append({"say": last})
+            results = {f"below {mark} {last}"}
+        case 1:
+            inner += [{"call": {"name": "add", "input": {"a": 1, "b": 2}}}, {"say": last}]
+        case 2:
+            tag = f"{mark}-f"
+            slow = {"name": "slow", "input": {"seconds": rng.choice([0.05, 0.2]), "tag": tag}}
+            inner += [{"call": slow}, {"say": "{result}"}]
+            results = {f"done {tag}", INTERRUPTED}
+            who = "permission" if "slow" in untrusted else "fork"
+        case _:
+            inner += [{"call": {"name": "stamp", "input": {"text": mark}}}, {"say": "{result}"}]
+            who, results = "permission", {f"stamped {mark}"}
+    arguments = {"description": f"look into {mark}", "script": inner}
+    calls = [PlannedCall("Agent", arguments, who, frozenset(results), tag)]
+    script.say(f"[{mark}] ")
+    script.call(*calls, played={"fork": arguments})
+    script.say(f"fork said {RESULT}")
+    return script.end()
+
+
+def failure(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> Plan:
+    """A turn that does not end well."""
+    script = Script("failure")
+    script.say(f"[{mark}] about to ", size=3, every_ms=1)
+    if rng.random() < 0.5:
+        return script.end({"fail": {"code": "no_luck", "message": "no luck"}}, stop="error", code="no_luck")
+    return script.end({"stop": "max_tokens"}, stop="max_tokens")
+
+
+KINDS: tuple[tuple[Maker, int], ...] = (
+    (talk, 4),
+    (server_tools, 4),
+    (approvals, 3),
+    (fork, 3),
+    (question, 1),
+    (hidden_tool, 1),
+    (failure, 1),
+)
+
+
+def any_plan(rng: random.Random, mark: str, untrusted: frozenset[str] = frozenset()) -> Plan:
+    """A turn of some kind.
+
+    Args:
+        rng: chooses.
+        mark: a word that occurs in no other turn.
+        untrusted: server tools that the session has to ask the user about.
+    """
+    makers, weights = zip(*KINDS, strict=True)
+    maker: Maker = rng.choices(makers, weights)[0]
+    return maker(rng, mark, untrusted)
+
+
+def _add(rng: random.Random) -> PlannedCall:
+    a, b = rng.randint(0, 99), rng.randint(0, 99)
+    return PlannedCall("add", {"a": a, "b": b}, "server", frozenset({str(a + b)}))
+
+
+def _lookup(mark: str) -> PlannedCall:
+    return PlannedCall("lookup", {"q": mark}, "server", frozenset({f"looked up {mark}"}))
+
+
+def _boom() -> PlannedCall:
+    return PlannedCall("boom", {}, "server", frozenset({"Tool execution failed: boom"}))
+
+
+def _slow(rng: random.Random, tag: str, untrusted: frozenset[str]) -> PlannedCall:
+    arguments = {"seconds": rng.choice([0, 0.02, 0.1, 0.25]), "tag": tag}
+    who: Who = "permission" if "slow" in untrusted else "server"
+    return PlannedCall("slow", arguments, who, frozenset({f"done {tag}", INTERRUPTED}), tag)
+
+
+def counting(tags: Iterable[str]) -> str:
+    """A user's text that is answered by how often each tag's tool was started, with spaces between."""
+    return json.dumps({"script": [step for tag in tags for step in ({"starts": tag}, {"say": " "})]})

@@ -1,0 +1,164 @@
+"""A disk that keeps only what was synced: what would be left of a database if the machine had died.
+
+Runs inside the server's process. SQLite's own layer for files (its "VFS") is told to call us after each `xSync`, and
+we copy the file as it is then: the copies are the platter. Whatever SQLite wrote without syncing it is not on it.
+The copy is made before the sync returns, so nothing that waited for the sync can have been told to anybody earlier.
+
+What it does not show: other files than the database's, directories, and disks that lie about syncing.
+Source: sqlite.org/c3ref/vfs.html, sqlite.org/c3ref/io_methods.html.
+"""
+
+import ctypes
+import os
+import random
+import re
+import shutil
+import sys
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_void_p
+from pathlib import Path
+from typing import Any, ClassVar
+
+SYNCED = ("dragoman.db", "dragoman.db-wal")
+SECTOR_BYTES = 4096
+
+_Sync = CFUNCTYPE(c_int, c_void_p, c_int)
+
+
+class _Methods(Structure):
+    """`sqlite3_io_methods`, version 3."""
+
+    _fields_: ClassVar = [
+        ("version", c_int),
+        *((name, c_void_p) for name in ("close", "read", "write", "truncate")),
+        ("sync", _Sync),
+        *((name, c_void_p) for name in ("file_size", "lock", "unlock", "check_lock", "file_control", "sector_size")),
+        *((name, c_void_p) for name in ("characteristics", "shm_map", "shm_lock", "shm_barrier", "shm_unmap")),
+        *((name, c_void_p) for name in ("fetch", "unfetch")),
+    ]
+
+
+class _File(Structure):
+    """`sqlite3_file`."""
+
+    _fields_: ClassVar = [("methods", POINTER(_Methods))]
+
+
+_Open = CFUNCTYPE(
+    c_int, c_void_p, c_void_p, POINTER(_File), c_int, c_void_p
+)  # the name is kept by SQLite: no copy of it
+
+
+class _Vfs(Structure):
+    """The beginning of `sqlite3_vfs`."""
+
+    _fields_: ClassVar = [
+        ("version", c_int),
+        ("file_bytes", c_int),
+        ("longest_path", c_int),
+        ("next", c_void_p),
+        ("name", c_char_p),
+        ("app_data", c_void_p),
+        ("open", _Open),
+    ]
+
+
+class NoPlatter(Exception):
+    """This Python's SQLite cannot be reached from outside."""
+
+
+_kept: list[Any] = []  # what C holds a pointer to must not be collected
+
+
+def library() -> ctypes.CDLL:
+    """The SQLite that this process uses.
+
+    Raises:
+        NoPlatter: it is built into Python, or this is no Linux.
+    """
+    import _sqlite3
+
+    if not sys.platform.startswith("linux"):
+        raise NoPlatter("the shared library is looked up in /proc")
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    found = re.search(r"(/\S*libsqlite3\S*\.so\S*)", maps)
+    if found is None:
+        raise NoPlatter(f"{_sqlite3.__file__ or 'Python'} holds an SQLite of its own")
+    return ctypes.CDLL(found[1])
+
+
+def copy_what_is_synced(to: Path) -> None:
+    """From now on keep a copy of every database file of this process as it was when it was last synced.
+
+    Raises:
+        NoPlatter: see `library`.
+    """
+    find = library().sqlite3_vfs_find
+    find.restype, find.argtypes = POINTER(_Vfs), [c_char_p]
+    vfs = find(None).contents
+    open_file = _Open(ctypes.cast(vfs.open, c_void_p).value or 0)
+    names: dict[int, Path] = {}
+    ours: dict[int, Any] = {}
+
+    def with_copying(methods: Any) -> Any:
+        """The file's methods, with our sync in place of its own. One set for all files of a kind."""
+        address = ctypes.addressof(methods.contents)
+        if address not in ours:
+            copied = _Methods.from_buffer_copy(methods.contents)
+            sync_file = _Sync(ctypes.cast(methods.contents.sync, c_void_p).value or 0)
+
+            def sync(file: int, flags: int) -> int:
+                done = int(sync_file(file, flags))
+                if done == 0 and file in names:
+                    _copy(names[file], to)
+                return done
+
+            copied.sync = _Sync(sync)
+            ours[address] = ctypes.pointer(copied)
+            _kept.append((copied, sync_file))
+        return ours[address]
+
+    def opened(vfs: int, name: int | None, file: Any, flags: int, out: int) -> int:
+        done = int(open_file(vfs, name, file, flags, out))
+        path = None if name is None else Path(os.fsdecode(ctypes.string_at(name)))
+        if done == 0 and path is not None and path.name in SYNCED:
+            names[ctypes.addressof(file.contents)] = path
+            file.contents.methods = with_copying(file.contents.methods)
+        return done
+
+    vfs.open = _Open(opened)
+    _kept.append((vfs, open_file, ours))
+
+
+def _copy(file: Path, to: Path) -> None:
+    beside = to / f".{file.name}"
+    shutil.copyfile(file, beside)
+    beside.replace(to / file.name)  # whole or not at all: the process may be killed here too
+
+
+def lose_power(folder: Path, platter: Path, rng: random.Random) -> int:
+    """Make a data folder at rest what a power cut would have left of it.
+
+    Each sector that was written and not synced is there or not, by chance, as a disk is free to do.
+
+    Returns:
+        How many sectors were in doubt.
+    """
+    doubtful = 0
+    for name in SYNCED:
+        synced, live = _bytes(platter / name), _bytes(folder / name)
+        mixed = bytearray(synced)
+        for start in range(0, len(live), SECTOR_BYTES):
+            written = live[start : start + SECTOR_BYTES]
+            if written != synced[start : start + SECTOR_BYTES]:
+                doubtful += 1
+                if rng.random() < 0.5:
+                    mixed.extend(bytes(max(0, start - len(mixed))))
+                    mixed[start : start + len(written)] = written
+        if synced or live:
+            (folder / name).write_bytes(mixed)
+    (folder / "dragoman.db-shm").unlink(missing_ok=True)  # memory, not disk
+    return doubtful
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""

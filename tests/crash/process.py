@@ -1,0 +1,97 @@
+"""Server processes: started, waited for, signalled and ended, each by its own handle."""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.crash.failpoints import FailPoint
+
+HOUSE = Path(__file__).parent.parent.parent
+START_DEADLINE_S = 30.0
+READY = b"ready http://"
+
+
+class NotReady(Exception):
+    """A server neither became ready nor died."""
+
+
+class Server:
+    """One life of a server."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.started_at = time.time()
+        self.ready_at: float | None = None
+        self.port = 0
+
+    @classmethod
+    async def start(
+        cls,
+        folder: Path,
+        *,
+        fail: FailPoint | None = None,
+        platter: Path | None = None,
+        sabotage: str | None = None,
+        arguments: Sequence[str] = (),
+    ) -> "Server":
+        """Start a server on a data folder. It is not ready yet; what it logs goes to `server.log` beside the folder."""
+        ours: list[str] = []
+        for name, value in (("--fail", fail), ("--platter", platter), ("--sabotage", sabotage)):
+            if value is not None:
+                ours += [name, str(value)]
+        command = [sys.executable, "-m", "tests.crash.launcher", *ours]
+        command += ["serve", "--rehearsal", "--no-auth", "--data", str(folder), "--port", "0"]
+        with (folder.parent / "server.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                *arguments,
+                cwd=HOUSE,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+            )
+        return cls(process)
+
+    async def ready(self) -> bool:
+        """Wait until it accepts requests. False: it died before.
+
+        Raises:
+            NotReady: it did neither in time.
+        """
+        assert self._process.stdout is not None, "it was started with a pipe"
+        try:
+            async with asyncio.timeout(START_DEADLINE_S):
+                while line := await self._process.stdout.readline():
+                    if line.startswith(READY):
+                        self.ready_at = time.time()
+                        self.port = int(line.strip().rpartition(b":")[2])
+                        return True
+        except TimeoutError:
+            raise NotReady(f"no ready line within {START_DEADLINE_S:g} s") from None
+        await self._process.wait()
+        return False
+
+    async def lives_for(self, seconds: float) -> bool:
+        """Let it be for a while. False: it ended meanwhile."""
+        try:
+            await asyncio.wait_for(self._process.wait(), seconds)
+        except TimeoutError:
+            return True
+        return False
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if there is still somebody to get it."""
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def ended(self, within_s: float) -> int:
+        """Wait for the end and give the exit status. One that is late is killed. Raises TimeoutError."""
+        try:
+            return await asyncio.wait_for(self._process.wait(), within_s)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+            raise

@@ -1,0 +1,60 @@
+"""Servers that break the promises on purpose: what the suite has to find, or it would prove nothing.
+
+Runs inside the server's process.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+LATE_S = 0.1
+
+
+def acknowledge_first() -> None:
+    """Tell everybody that a commit is done, and write it a while later."""
+    from dragoman.ports import Append
+    from dragoman.stores.sqlite.log import SqliteLog
+
+    commit = SqliteLog.commit
+    writing: set[asyncio.Task[None]] = set()
+    order = asyncio.Lock()
+
+    async def late(log: SqliteLog, batch: Sequence[Append]) -> None:
+        async with order:
+            await asyncio.sleep(LATE_S)
+            await commit(log, batch)
+
+    async def commit_later(log: SqliteLog, batch: Sequence[Append]) -> Sequence[bool]:
+        task = asyncio.create_task(late(log, batch))
+        writing.add(task)
+        task.add_done_callback(writing.discard)
+        return [True] * len(batch)
+
+    SqliteLog.commit = commit_later  # type: ignore[method-assign, assignment]  # a function is a method here
+
+
+def repeat_started_tools() -> None:
+    """After a crash run every tool again, whatever its policy says."""
+    from dragoman.core.session import OpenCall
+    from dragoman.engine.calls import CallRunner, Playing
+
+    def forget(runner: CallRunner, run: Playing, call: OpenCall) -> None:
+        pass
+
+    CallRunner._after_crash = forget  # type: ignore[method-assign, assignment]  # a function is a method here
+
+
+def leave_runs() -> None:
+    """Take up no run that died with the server before."""
+    from dragoman.engine.live import LiveSession
+    from dragoman.engine.runs import Runs
+
+    def leave(runs: Runs, live: LiveSession) -> None:
+        pass
+
+    Runs.take_over = leave  # type: ignore[method-assign, assignment]  # a function is a method here
+
+
+WAYS: Mapping[str, Callable[[], None]] = MappingProxyType(
+    {"acknowledge-first": acknowledge_first, "repeat-tools": repeat_started_tools, "leave-runs": leave_runs}
+)

@@ -1,0 +1,428 @@
+"""A small world for an engine: time that stands still, ids in order, an agent that plays scripts, tools behind gates.
+
+A script is a list of model steps, a step is a list of actions. The agent keeps nothing: it finds its place by counting
+the steps that its turn holds, as an agent must that goes on after a pause or a crash.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from dragoman.buses.local import LocalBus
+from dragoman.core.admission import InputLimits
+from dragoman.core.agent import Agent, Run, RunnableTool, ToolContext
+from dragoman.core.content import AssistantMessage, Call, JsonObject, Message, UserMessage, text_of
+from dragoman.core.events import Logged, RunStopped, StopReason
+from dragoman.core.history import messages_of
+from dragoman.core.ids import RunId, SessionId, UserId, uuid7
+from dragoman.core.inputs import Answer, Create, Submit, UserInput
+from dragoman.core.session import SessionState
+from dragoman.core.stream import START, Cursor, Record
+from dragoman.core.tools import ASK, FORK, AgentSpec, Capabilities, ServerTool, ToolPolicy, ToolSpec
+from dragoman.engine.engine import BusyPolicy, Engine, EngineOptions, Submitted
+from dragoman.engine.live import LiveSession
+from tests.engine.checker import check_session
+from tests.stores.simulated import SimulatedBlobs, Store
+
+DEADLINE_S = 20.0
+"""Nothing here takes long; what takes longer than this hangs."""
+
+ANN = UserId("ann")
+
+
+class HeldClock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.at = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.at
+
+    def move(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+class CountingIds:
+    """Ids in order: the first is number 1."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def new(self) -> str:
+        self.count += 1
+        return uuid7(self.count, 0)
+
+
+class ReversingCipher:
+    """`Cipher` for people who read backwards."""
+
+    def seal(self, plain: str) -> str:
+        return plain[::-1]
+
+    def open(self, sealed: str) -> str:
+        return sealed[::-1]
+
+
+# --- what is played ---------------------------------------------------------------------------------------------------
+
+
+class Use(NamedTuple):
+    """Ask for a tool in this step."""
+
+    tool: str
+    arguments: JsonObject = {}  # noqa: RUF012  # never changed
+
+
+class Think(NamedTuple):
+    """Think aloud."""
+
+    text: str
+
+
+class End(NamedTuple):
+    """Return at once, with this reason."""
+
+    reason: StopReason | None = None
+
+
+Action = str | Use | Think | End | Callable[[Run], Awaitable[object]]
+Script = Sequence[Sequence[Action]]
+
+
+def fork(script: str) -> Use:
+    """Ask for a sub-agent that plays a script."""
+    return Use(FORK, {"script": script})
+
+
+def ask(*options: str) -> Use:
+    """Ask the user one question."""
+    choices = [{"label": option} for option in options]
+    return Use(ASK, {"questions": [{"question": "Which?", "options": choices}]})
+
+
+class Gate:
+    """Where the one who plays waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.opened = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def __call__(self, run: object = None) -> None:
+        self.entered.set()
+        try:
+            await self.opened.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+class ScriptedTool:
+    """A server tool that is a function; counts how often it was begun for which arguments."""
+
+    def __init__(self, name: str, do: Callable[[JsonObject], Awaitable[Any]], **policy: Any) -> None:
+        self.declaration = ServerTool(
+            spec=ToolSpec(name=name, description="", parameters={"type": "object"}), policy=ToolPolicy(**policy)
+        )
+        self._do = do
+        self.begun: list[str] = []
+        self.contexts: list[ToolContext] = []
+
+    async def run(self, arguments: JsonObject, context: ToolContext) -> Any:
+        self.begun.append(context.call_id)
+        self.contexts.append(context)
+        return await self._do(arguments)
+
+    @property
+    def most_begun(self) -> int:
+        """How often the call was begun that was begun most often."""
+        return max(Counter(self.begun).values(), default=0)
+
+
+class Player:
+    """An agent that plays scripts: the one that the user's message names, or as a sub-agent the one in its call."""
+
+    def __init__(
+        self, scripts: Mapping[str, Script], tools: Mapping[str, ScriptedTool], script: str | None = None, **spec: Any
+    ) -> None:
+        self._scripts = scripts
+        self._tools = tools
+        self._script = script
+        self._face = spec
+        self.context_messages = 1000
+        self.contexts: list[Sequence[Message]] = []
+        """What a model would have read at each step."""
+
+    @property
+    def spec(self) -> AgentSpec:
+        fields = {
+            "name": "player",
+            "tools": tuple(tool.declaration for tool in self._tools.values()),
+            "capabilities": Capabilities(client_tools=True),
+            "builtins": frozenset({ASK, FORK}),
+        }
+        return AgentSpec(**{**fields, **self._face})
+
+    def tool(self, name: str) -> RunnableTool | None:
+        return self._tools.get(name)
+
+    def child(self, call: Call) -> "Player | None":
+        script = call.input.get("script")
+        return Player(self._scripts, self._tools, script, **self._face) if script in self._scripts else None
+
+    async def play(self, run: Run) -> StopReason | None:
+        turn = await run.turn()
+        name = self._script
+        if name is None:
+            assert isinstance(turn[0], UserMessage), turn
+            name = text_of(turn[0].content)
+        done = sum(isinstance(message, AssistantMessage) for message in turn)
+        for step in self._scripts.get(name, [[f"You said: {name}"]])[done:]:
+            self.contexts.append(await run.context(self.context_messages))
+            for action in step:
+                match action:
+                    case str():
+                        if run.emit(action):
+                            await run.drain()
+                    case Think(text):
+                        run.think(text)
+                    case Use(tool, arguments):
+                        run.call(tool, arguments)
+                    case End(reason):
+                        return reason
+                    case _:
+                        await action(run)
+            await run.end_step()
+        return None
+
+
+async def settled_down(run: Run) -> None:
+    """Wait until what was said so far is durable."""
+    live: LiveSession = run.live  # type: ignore[attr-defined]  # the engine's own run has its session
+    while live.is_dirty or any(block.fresh for block in live.blocks.values()):
+        await live.next_commit()
+    await live.until_durable(live.state.seq)
+
+
+# --- the world --------------------------------------------------------------------------------------------------------
+
+
+class World:
+    """Engines one after the other over one store, with the same agents, tools, clock and ids."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.owner = ANN
+        self.blobs = SimulatedBlobs()
+        self.clock = HeldClock()
+        self.ids = CountingIds()
+        self.scripts: dict[str, Script] = {}
+        self.tools: dict[str, ScriptedTool] = {}
+        self.player = Player(self.scripts, self.tools)
+        self.agents: dict[str, Agent] = {"player": self.player}
+        self.engines: list[Engine] = []
+        self.repeats: set[str] = set()
+        """Ids of calls that may be begun more than once."""
+
+    def tool(self, name: str, do: Callable[[JsonObject], Awaitable[Any]], **policy: Any) -> ScriptedTool:
+        """Give the agents a tool."""
+        self.tools[name] = ScriptedTool(name, do, **policy)
+        return self.tools[name]
+
+    def gate(self, name: str, result: object = "through", **policy: Any) -> Gate:
+        """Give the agents a tool that waits before a gate."""
+        gate = Gate()
+
+        async def pass_through(arguments: JsonObject) -> object:
+            await gate()
+            return result
+
+        self.tool(name, pass_through, **policy)
+        return gate
+
+    def echo(self, name: str = "echo", **policy: Any) -> ScriptedTool:
+        """Give the agents a tool that returns its argument `value`."""
+
+        async def say_again(arguments: JsonObject) -> Any:
+            return arguments["value"]
+
+        return self.tool(name, say_again, **policy)
+
+    async def start(self, store: Store | None = None, **options: Any) -> Engine:
+        """Start an engine on the store."""
+        store = store or self.store
+        engine = Engine(
+            log=store,
+            index=store,
+            blobs=self.blobs,
+            bus=LocalBus(),
+            cipher=ReversingCipher(),
+            clock=self.clock,
+            ids=self.ids,
+            agents=self.agents,
+            default_agent="player",
+            limits=InputLimits(),
+            options=EngineOptions(**{"window_s": 0.0, **options}),
+        )
+        self.engines.append(engine)
+        async with asyncio.timeout(DEADLINE_S):
+            await engine.start()
+        return engine
+
+    async def kill(self, engine: Engine) -> None:
+        """End an engine as SIGKILL would: nothing that it does from now on is written.
+
+        Its store is expected to be dead to it; its tasks only must not linger.
+        """
+        engine._runs._is_parking = True  # the dead write no ends
+        tasks = set(engine._runs._tasks)
+        for task in tasks:
+            engine._runs._cancel(task)
+        if engine._committer._task is not None:
+            engine._committer._task.cancel()
+            tasks.add(engine._committer._task)
+        if tasks:
+            await asyncio.wait(tasks, timeout=DEADLINE_S)
+        self.engines.remove(engine)
+
+    async def stop(self, engine: Engine, grace_s: float = 0.0) -> None:
+        """End an engine as SIGTERM would."""
+        async with asyncio.timeout(DEADLINE_S):
+            await engine.drain(grace_s)
+            await engine.close()
+        self.engines.remove(engine)
+
+    async def restart(self, engine: Engine, **options: Any) -> Engine:
+        """Stop an engine and start the next one."""
+        await self.stop(engine)
+        return await self.start(**options)
+
+    async def events(self, session_id: SessionId) -> list[Logged]:
+        """The whole log of a session."""
+        return list(await self.store.events(session_id, 0, 1_000_000))
+
+    async def history(self, session_id: SessionId) -> list[Message]:
+        """The root messages of a session."""
+        return messages_of(await self.events(session_id))
+
+    async def check(self) -> None:
+        """Hold the rules of the log against every session in the store."""
+        for state in await self.store.page(ANN, None, 1000):
+            await check_session(self.store, state.session_id, self.tools, self.repeats)
+
+
+@asynccontextmanager
+async def world_over(store: Store) -> AsyncIterator[World]:
+    """A world; at its end every log in it has to keep the rules."""
+    world = World(store)
+    yield world
+    for engine in tuple(world.engines):
+        await world.stop(engine)
+    await world.check()
+
+
+# --- talking ----------------------------------------------------------------------------------------------------------
+
+
+async def open_session(engine: Engine, **fields: Any) -> LiveSession:
+    """A new session of Ann's with the scripted agent, all tools on."""
+    async with asyncio.timeout(DEADLINE_S):
+        return await engine.create(ANN, Create(**{"door": "test", "agent": "player", "tools": "all", **fields}))
+
+
+def says(*texts: str, **fields: Any) -> Submit:
+    """User messages, in one request."""
+    return Submit(door="test", messages=tuple(UserInput(content=text) for text in texts), **fields)
+
+
+def answers(*given: Answer, **fields: Any) -> Submit:
+    """Answers, in one request."""
+    return Submit(door="test", answers=given, **fields)
+
+
+async def send(engine: Engine, live: LiveSession, request: Submit | str, busy: BusyPolicy = "refuse") -> Submitted:
+    """Send a request, and wait until it is acknowledged."""
+    async with asyncio.timeout(DEADLINE_S):
+        request = says(request) if isinstance(request, str) else request
+        submitted = await engine.submit(live, request, by=ANN, busy=busy)
+        await live.until_durable(live.state.seq)
+        return submitted
+
+
+async def ended(live: LiveSession, run_id: RunId | None = None) -> None:
+    """Wait until a run's end is durable; by default until the session is at rest."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            state = live.state
+            waits = any(queued.run_id == run_id for queued in state.queue)
+            active = state.run is not None and run_id in (None, state.run.run_id)
+            if not active and not waits and (run_id is not None or not state.queue):
+                await live.until_durable(state.seq)
+                return
+            if live.failure is not None:
+                raise live.failure
+            await live.next_commit()
+
+
+async def play(engine: Engine, live: LiveSession, request: Submit | str) -> Submitted:
+    """Send a request, and wait for the end of its run."""
+    submitted = await send(engine, live, request)
+    await ended(live)
+    return submitted
+
+
+async def reload(engine: Engine, live: LiveSession) -> LiveSession:
+    """The session as an engine has it now."""
+    async with asyncio.timeout(DEADLINE_S):
+        return await engine.found(ANN, live.state.session_id)
+
+
+async def read(engine: Engine, live: LiveSession, after: Cursor = START, *, ends: int = 1) -> list[Record]:
+    """What a reader sees from a position on, until it has seen so many runs end."""
+    seen: list[Record] = []
+    async with asyncio.timeout(DEADLINE_S):
+        with engine.follow(live, after) as reader:
+            while ends > 0:
+                records = await reader.next()
+                seen += records
+                ends -= sum(is_stop(record) for record in records)
+    return seen
+
+
+async def read_all(engine: Engine, live: LiveSession, after: Cursor = START) -> list[Record]:
+    """What a reader sees from a position up to the end of what is durable now."""
+    seen: list[Record] = []
+    end = live.durable
+    async with asyncio.timeout(DEADLINE_S):
+        with engine.follow(live, after) as reader:
+            while reader.cursor < end:
+                seen += await reader.next()
+    return seen
+
+
+def is_stop(record: Record) -> bool:
+    """Whether a record is the end of a run."""
+    return isinstance(record, Logged) and isinstance(record.event, RunStopped)
+
+
+def reasons(events: Sequence[Record]) -> list[StopReason]:
+    """Why the runs ended, in order."""
+    return [each.event.reason for each in events if isinstance(each, Logged) and isinstance(each.event, RunStopped)]
+
+
+def texts(messages: Sequence[Message]) -> list[str]:
+    """The messages in short: text, calls as `name(...)`, results as they are."""
+    found = []
+    for message in messages:
+        calls = [f"{call.name}()" for call in message.calls()] if isinstance(message, AssistantMessage) else []
+        found.append(" ".join(filter(None, [text_of(message.content), *calls])))
+    return found
+
+
+def waiting(state: SessionState) -> list[str]:
+    """The names of the tools whose calls wait for the application."""
+    return [call.call.name for call in state.waiting()]

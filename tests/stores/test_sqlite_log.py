@@ -1,0 +1,142 @@
+"""The SQLite store: the contract, and what only a database on a disk can get wrong."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from dragoman.core.session import fold
+from dragoman.core.stream import cursor_of
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.log import SqliteLog
+from tests.core.scribe import played
+from tests.stores.contract import ANN, StoreContract, Writing, begun, commits_of, once, started, stopped, taken
+
+
+def opened(folder: Path) -> Database:
+    database = Database(folder)
+    database.start()
+    return database
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = opened(tmp_path)
+    yield database
+    database.close()
+
+
+class TestSqliteLog(StoreContract):
+    @pytest.fixture
+    def store(self, database: Database) -> SqliteLog:
+        return SqliteLog(database)
+
+
+def rows(folder: Path) -> dict[str, list[str]]:
+    """Every row of every table of the database, as text."""
+    connection = sqlite3.connect(folder / "dragoman.db")
+    try:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        return {table: [repr(row) for row in connection.execute(f"SELECT * FROM {table}")] for table in tables}
+    finally:
+        connection.close()
+
+
+async def test_a_deleted_session_is_in_no_table_any_more(database: Database, tmp_path: Path) -> None:
+    store = SqliteLog(database)
+    empty = rows(tmp_path)
+    scribe = played(3, 100)
+    batch: list[str] = []
+    for append, _, _ in commits_of(scribe, Random(3), await store.claim()):
+        append.once = [msgspec.structs.replace(once(f"key-{append.after}"), session_id=append.session_id)]
+        append.name = "mine" if append.is_new else None
+        assert await taken(store, append) == [True]
+        batch.append(append.session_id)
+    full = rows(tmp_path)
+    filled = {table for table in full if len(full[table]) > len(empty[table])}
+    assert filled >= {"sessions", "events", "runs", "calls", "names", "once"}, "the test is worth its name"
+    await store.delete(append.session_id)
+    left = rows(tmp_path)
+    assert {table: len(left[table]) for table in left} == {table: len(empty[table]) for table in empty}
+    assert not [row for table in left.values() for row in table if append.session_id in row]
+
+
+async def test_everything_outlives_the_process(tmp_path: Path) -> None:
+    """After each commit the folder is closed and opened again."""
+    scribe = played(5, 60)
+    chance = Random(5)
+    database = opened(tmp_path)
+    try:
+        store = SqliteLog(database)
+        for append, state, pieces in commits_of(scribe, chance, await store.claim()):
+            assert await taken(store, append) == [True]
+            if chance.random() < 0.2:
+                database.close()
+                database = opened(tmp_path)
+                store = SqliteLog(database)
+                append.epoch = await store.claim()
+                snapshot = await store.load(append.session_id)
+                assert snapshot is not None
+                assert fold(snapshot.head, snapshot.events) == state
+                assert sorted(snapshot.pieces, key=cursor_of) == pieces
+        assert [*await store.events(append.session_id, 0, 100_000)] == scribe.log
+    finally:
+        database.close()
+
+
+async def test_what_was_rolled_back_is_not_remembered_as_written(database: Database) -> None:
+    """The store remembers where running sessions stand; after a failure it must look again."""
+    store = SqliteLog(database)
+    writing = await begun(store)
+    assert await taken(store, writing.append(started(1))) == [True]
+    broken = writing.append(started(2))
+    broken.payloads = []  # fewer than events: fails in the middle of the transaction
+    with pytest.raises(ValueError, match="zip"):
+        await store.commit([broken])
+    pieces = Writing(1, epoch=writing.epoch)
+    append = writing.append()
+    append.after, append.pieces = 3, []
+    assert await taken(store, append) == [False], "event 3 was never written"
+    append.after = 2
+    assert await taken(store, append) == [True]
+    assert pieces.log == []
+
+
+async def test_commits_are_shared_by_who_writes_at_the_same_time(database: Database) -> None:
+    store = SqliteLog(database)
+    writing = await begun(store)
+    appends = [Writing(number, epoch=writing.epoch).new() for number in range(2, 202)]
+    before = database.writer.commits
+    await asyncio.gather(*(taken(store, append) for append in appends))
+    assert database.writer.commits - before < 50
+
+
+async def test_reads_do_not_wait_for_writes(database: Database) -> None:
+    """A reader sees the state before a transaction that is still open, at once."""
+    store = SqliteLog(database)
+    writing = await begun(store)
+    connection = sqlite3.connect(database.folder / "dragoman.db", isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("DELETE FROM sessions")
+        async with asyncio.timeout(2):
+            assert [state.session_id for state in await store.page(ANN, None, 10)] == [writing.session_id]
+        connection.execute("ROLLBACK")
+    finally:
+        connection.close()
+    assert await taken(store, writing.append(started(1), stopped(1))) == [True]
+
+
+async def test_a_folder_that_is_closed_has_written_what_was_given(tmp_path: Path) -> None:
+    database = opened(tmp_path)
+    store = SqliteLog(database)
+    epoch = await store.claim()
+    tasks = [asyncio.create_task(taken(store, Writing(number, epoch=epoch).new())) for number in range(1, 30)]
+    await asyncio.sleep(0)
+    await asyncio.to_thread(database.close)
+    assert await asyncio.gather(*tasks) == [[True]] * 29
+    assert len(rows(tmp_path)["sessions"]) == 29

@@ -1,0 +1,187 @@
+"""What keeps the house in order: the architecture's contracts, and the rules that no other tool checks."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+HOUSE = Path(__file__).parent.parent
+PROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LONGEST_FILE = 700
+
+NO_NAMES = {"common", "helper", "helpers", "misc", "shared", "util", "utils"}
+"""Modules of these names hold whatever nobody placed, and every layer imports them."""
+
+SPEAKING_INITS = {"src/dragoman/__init__.py", "tests/requirements/__init__.py"}
+"""The first is the public face, the second is a mechanism of the tests. All others hold no code."""
+
+# Written so that no pattern matches its own line.
+NEVER = {
+    "a path of somebody's machine": r"(?<![\w.:])/(work|root|tmp|home/\w+|Users/\w+)/",
+    "a package registry's host": r"\b(pypi\.org|pythonhosted\.org|npmjs\.org|npmjs\.com|debian\.org)\b",
+    "a key": r"\b(sk-[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}|ghp_[A-Za-z0-9]{30,})\b|-----BEGIN [A-Z ]*PRIVATE KEY",
+    "something put off": r"\b(T[O]DO|F[I]XME|X[X]X|H[A]CK)\b",
+    "how the project is worked on": r"\b(issue \d|iss[u]es show|C[E]O|the br[i]ef|sh[a]red/\w+\.md)\b",
+}
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Everything that is or would be committed."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=HOUSE, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return tuple(path for name in sorted(listed.split("\0")) if name and (path := HOUSE / name).is_file())
+
+
+def python_files() -> tuple[Path, ...]:
+    return tuple(path for path in files() if path.suffix == ".py")
+
+
+def place(path: Path) -> str:
+    return path.relative_to(HOUSE).as_posix()
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def lines_with(pattern: str) -> Iterator[str]:
+    for path in files():
+        text = path.read_text(encoding="utf-8", errors="replace")  # pictures too
+        for number, line in enumerate(text.splitlines(), start=1):
+            if re.search(pattern, line):
+                yield f"{place(path)}:{number} {line.strip()}"
+
+
+def test_the_import_contracts_hold() -> None:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_file_hides_two_ideas() -> None:
+    lengths = {place(path): len(text_of(path).splitlines()) for path in python_files()}
+    assert {where: lines for where, lines in lengths.items() if lines > LONGEST_FILE} == {}
+
+
+def test_every_module_is_named_after_what_it_holds() -> None:
+    assert [
+        place(path) for path in python_files() if NO_NAMES & set(path.relative_to(HOUSE).with_suffix("").parts)
+    ] == []
+
+
+def has_code(module: ast.Module) -> bool:
+    return len(module.body) > (ast.get_docstring(module) is not None)
+
+
+def test_packages_reexport_nothing() -> None:
+    inits = [path for path in python_files() if path.name == "__init__.py" and place(path) not in SPEAKING_INITS]
+    assert [place(path) for path in inits if has_code(ast.parse(text_of(path)))] == []
+
+
+@pytest.mark.parametrize("what", NEVER)
+def test_no_file_holds(what: str) -> None:
+    assert list(lines_with(NEVER[what])) == []
+
+
+def nodes_of_tests() -> Iterator[tuple[str, ast.AST]]:
+    for path in python_files():
+        if place(path).startswith("tests/"):
+            for node in ast.walk(ast.parse(text_of(path))):
+                yield f"{place(path)}:{getattr(node, 'lineno', 0)}", node
+
+
+def is_sleep(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "time" and any(name.name == "sleep" for name in node.names)
+    return isinstance(node, ast.Attribute) and ast.unparse(node) == "time.sleep"
+
+
+def test_no_test_sleeps() -> None:
+    """Tests wait for what they wait for, under a deadline."""
+    assert [where for where, node in nodes_of_tests() if is_sleep(node)] == []
+
+
+def test_a_test_that_is_left_out_says_why() -> None:
+    marks = {"pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail"}
+    used, explained = [], set()
+    for where, node in nodes_of_tests():
+        if isinstance(node, ast.Call) and any(keyword.arg == "reason" for keyword in node.keywords):
+            explained.add((where, ast.unparse(node.func)))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in marks:
+            used.append((where, ast.unparse(node)))
+    assert [mark for mark in used if mark not in explained] == []
+
+
+# --- commands and lists -----------------------------------------------------------------------------------------------
+
+
+def make_targets() -> set[str]:
+    phony = re.search(r"^\.PHONY: (.*)$", text_of(HOUSE / "Makefile"), re.MULTILINE)
+    assert phony is not None
+    return set(phony[1].split())
+
+
+def commands_in_prose() -> set[tuple[str, str]]:
+    """Every `make TARGET` that a page shows as code, with the page."""
+    code = r"(?:^|`|\$ )make ([a-z][a-z-]*)"
+    pages = [path for path in files() if path.suffix == ".md"]
+    return {(place(page), each) for page in pages for each in re.findall(code, text_of(page), re.MULTILINE)}
+
+
+def test_every_make_command_that_a_page_shows_exists() -> None:
+    shown = commands_in_prose()
+    assert {command for _, command in shown} >= {"run", "test", "check"}
+    assert [(page, command) for page, command in sorted(shown) if command not in make_targets()] == []
+
+
+def test_ci_runs_the_command_that_the_readme_gives() -> None:
+    assert ("README.md", "test") in commands_in_prose()
+    assert re.search(r"^make test\b", text_of(HOUSE / ".ci" / "run"), re.MULTILINE)
+
+
+def test_every_example_is_run_by_a_test() -> None:
+    tests = "".join(text_of(path) for path in python_files() if place(path).startswith("tests/"))
+    examples = [path for path in python_files() if place(path).startswith("examples/")]
+    assert [place(path) for path in examples if path.name not in tests] == []
+
+
+def locked(name: str) -> dict[str, str]:
+    """The versions in one of the lists."""
+    text = text_of(HOUSE / "requirements" / f"{name}.txt")
+    return dict(re.findall(r"^([a-z0-9.-]+)==([^ ]+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("name", "extras"),
+    [
+        ("run", ["embedded"]),
+        ("test", list(PROJECT["optional-dependencies"])),
+        *((extra, [extra]) for extra in PROJECT["optional-dependencies"] if extra not in {"embedded", "dev"}),
+    ],
+)
+def test_a_list_holds_what_the_project_asks_for(name: str, extras: list[str]) -> None:
+    wanted = [*PROJECT["dependencies"], *(each for extra in extras for each in PROJECT["optional-dependencies"][extra])]
+    pins = locked(name)
+    missing = [
+        each
+        for each in map(Requirement, wanted)
+        if not each.specifier.contains(pins.get(each.name, "0"), prereleases=True)
+    ]
+    assert missing == [], "run `make lock`"
+
+
+def test_lists_hold_hashes_and_agree_and_name_no_place() -> None:
+    everything = locked("test")
+    for path in sorted((HOUSE / "requirements").glob("*.txt")):
+        entries = re.split(r"\n(?=[a-z0-9])", text_of(path).split("\n", 1)[1])
+        assert [entry for entry in entries if " --hash=sha256:" not in entry] == []
+        assert locked(path.stem).items() <= everything.items()
+        assert re.findall(r"://|--(?:extra-)?index|--find-links|--trusted", text_of(path)) == []

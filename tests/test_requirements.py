@@ -1,0 +1,79 @@
+"""The two directions between requirements and tests: each has the other."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.requirements import KNOWN, Requirement, requirement, requirements_of, table
+
+TESTS = Path(__file__).parent
+PROTOCOLS = TESTS.parent / "src" / "dragoman" / "protocols"
+
+
+class Written(NamedTuple):
+    """A test function as it stands in its file."""
+
+    place: str
+    requirements: tuple[str, ...]
+    is_protocol: bool
+
+
+def written_tests() -> Iterator[Written]:
+    """Read every test file; what runs depends on the command line, what is written does not."""
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                where = path.relative_to(TESTS)
+                yield Written(f"{where}:{node.lineno} {node.name}", marked(node), where.parts[0] == "protocols")
+
+
+def marked(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
+    """The ids in `@requirement(…)` over a function, which have to be written out."""
+    return tuple(
+        ast.literal_eval(argument)
+        for mark in function.decorator_list
+        if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == requirement.__name__
+        for argument in mark.args
+    )
+
+
+def test_every_requirement_without_a_gap_has_a_test() -> None:
+    tested = {each for test in written_tests() for each in test.requirements}
+    assert [each.id for each in KNOWN.values() if each.gap is None and each.id not in tested] == []
+
+
+def test_every_test_of_a_protocol_has_a_requirement() -> None:
+    assert [test.place for test in written_tests() if test.is_protocol and not test.requirements] == []
+
+
+def test_every_protocol_has_requirements() -> None:
+    folders = {path.name for path in PROTOCOLS.iterdir() if path.is_dir() and not path.name.startswith("_")}
+    assert folders == {path.stem for path in (TESTS / "requirements").glob("*.py")} - {"__init__"}
+
+
+def test_every_gap_and_every_source_says_something() -> None:
+    assert [each.id for each in KNOWN.values() if each.gap == "" or not each.source or not each.text] == []
+
+
+def test_an_unknown_requirement_fails_where_it_is_named() -> None:
+    with pytest.raises(LookupError, match="there is no requirement 'nowhere:at:all'"):
+        requirement("nowhere:at:all")
+
+
+def test_marks_add_up() -> None:
+    first, second = list(KNOWN)[:2]
+
+    @requirement(first)
+    @requirement(second)
+    def function() -> None: ...
+
+    assert requirements_of(function) == (second, first)
+
+
+def test_an_id_stands_once() -> None:
+    twice = Requirement("a:b:c", "something", "somewhere")
+    with pytest.raises(ValueError, match="'a:b:c' stands twice"):
+        table(twice, twice)

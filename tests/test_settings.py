@@ -1,0 +1,238 @@
+"""Settings: which of four places wins, what is refused and how, what is shown, and that every one is documented."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dragoman.settings import Settings, SettingsError, as_toml, expected, is_loopback, known, load, show
+
+DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
+CANARY = "canary-2f6a"
+
+
+def write(folder: Path, text: str, name: str = "dragoman.toml") -> Path:
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+# --- where a value comes from -----------------------------------------------------------------------------------------
+
+
+def test_without_any_choice_the_defaults_hold(tmp_path: Path) -> None:
+    settings, places = load({}, {}, here=tmp_path)
+    assert settings == Settings()
+    assert set(places.values()) == {"default"}
+    assert set(places) == set(Settings.__struct_fields__)
+
+
+def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
+    file = write(tmp_path, 'host = "127.0.0.2"\nport = 1\nseeds = 1\n')
+    loaded = load({"port": "3", "host": None}, {"DRAGOMAN_PORT": "2", "DRAGOMAN_SEEDS": "2"}, here=tmp_path)
+    settings, places = loaded
+    assert (settings.port, settings.seeds, settings.host, settings.auth) == (3, 2, "127.0.0.2", True)
+    assert {name: places[name] for name in ("port", "seeds", "host", "auth")} == {
+        "port": "flag --port",
+        "seeds": "environment DRAGOMAN_SEEDS",
+        "host": f"file {file}",
+        "auth": "default",
+    }
+
+
+def test_another_file_can_be_named_by_flag_or_environment(tmp_path: Path) -> None:
+    write(tmp_path, "port = 1")
+    one, two = write(tmp_path, "port = 2", "one.toml"), write(tmp_path, "port = 3", "two.toml")
+    assert load({"config": str(one)}, {"DRAGOMAN_CONFIG": str(two)}, here=tmp_path).settings.port == 2
+    assert load({}, {"DRAGOMAN_CONFIG": str(two)}, here=tmp_path).settings.port == 3
+
+
+def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
+    assert load({}, {"PATH": "x", "DRAGON": "y", "dragoman_port": "1"}, here=tmp_path).settings == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("port", "0", 0),
+        ("drain_s", "1.5", 1.5),
+        ("drain_s", "2", 2.0),
+        ("auth", "false", False),
+        ("auth", "Off", False),
+        ("rehearsal", "YES", True),
+        ("rehearsal", "1", True),
+        ("public_metrics", "no", False),
+        ("public_metrics", "", None),
+        ("cors_origins", "https://a.example, http://b.example:1,", ("https://a.example", "http://b.example:1")),
+        ("cors_origins", "", ()),
+        ("cors_origins", "*", ("*",)),
+        ("default_model", "", None),
+        ("log_format", "json", "json"),
+    ],
+)
+def test_texts_of_the_environment_stand_for_every_type(tmp_path: Path, name: str, text: str, value: Any) -> None:
+    assert getattr(load({}, {f"DRAGOMAN_{name.upper()}": text}, here=tmp_path).settings, name) == value
+
+
+def test_every_setting_can_be_chosen_in_every_place(tmp_path: Path) -> None:
+    """What the defaults print is what the file and the environment take."""
+    for setting in known():
+        examples: dict[str, Any] = {"agents": ("app.py",), "cors_origins": ("https://a.example",)}
+        value = examples.get(setting.name, setting.default)
+        if value is None or value == ():
+            continue
+        file = write(tmp_path, f"{setting.name} = {as_toml(value)}", "one.toml")
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        for loaded in (
+            load({"config": str(file)}, {}, here=tmp_path),
+            load({}, {setting.variable: text}, here=tmp_path),
+            load({setting.name: text}, {}, here=tmp_path),
+        ):
+            assert getattr(loaded.settings, setting.name) == value
+            assert loaded.places[setting.name] != "default"
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def refusal(flags: dict[str, object], environ: dict[str, str], here: Path) -> str:
+    with pytest.raises(SettingsError) as refused:
+        load(flags, environ, here=here)
+    return str(refused.value)
+
+
+def test_an_unknown_name_is_refused_with_its_place_and_the_nearest_one(tmp_path: Path) -> None:
+    message = refusal({}, {"DRAGOMAN_PROT": "1"}, tmp_path)
+    assert message == "unknown setting DRAGOMAN_PROT (environment): did you mean DRAGOMAN_PORT?"
+    file = write(tmp_path, "[server]\nport = 1")
+    assert refusal({}, {}, tmp_path).startswith(f"unknown setting server (file {file}): ")
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        (
+            {"PORT": "abc"},
+            "setting port (environment DRAGOMAN_PORT): expected a whole number from 0 to 65535, got 'abc'",
+        ),
+        (
+            {"PORT": "65536"},
+            "setting port (environment DRAGOMAN_PORT): expected a whole number from 0 to 65535, got '65536'",
+        ),
+        ({"DRAIN_S": "-1"}, "setting drain_s (environment DRAGOMAN_DRAIN_S): expected a number, at least 0, got '-1'"),
+        (
+            {"DRAIN_S": "nan"},
+            "setting drain_s (environment DRAGOMAN_DRAIN_S): expected a number, at least 0, got 'nan'",
+        ),
+        ({"AUTH": "maybe"}, "setting auth (environment DRAGOMAN_AUTH): expected true or false, got 'maybe'"),
+        ({"AUTH": ""}, "setting auth (environment DRAGOMAN_AUTH): expected true or false, got ''"),
+        (
+            {"LOG_FORMAT": "xml"},
+            "setting log_format (environment DRAGOMAN_LOG_FORMAT): expected one of auto, console, json, got 'xml'",
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_was_expected(tmp_path: Path, environ: dict[str, str], message: str) -> None:
+    assert refusal({}, {f"DRAGOMAN_{name}": text for name, text in environ.items()}, tmp_path) == message
+
+
+@pytest.mark.parametrize("text", ["auth = 1", "port = true", "port = 1.5", "cors_origins = [1]", "port", "\xff"])
+def test_what_is_wrong_in_the_file_is_refused_with_the_files_name(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "dragoman.toml"
+    file.write_bytes(text.encode("latin-1"))
+    assert str(file) in refusal({}, {}, tmp_path)
+
+
+def test_a_named_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert "cannot read the configuration file" in refusal({"config": str(tmp_path / "no.toml")}, {}, tmp_path)
+    assert "cannot read the configuration file" in refusal({"config": str(tmp_path)}, {}, tmp_path)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", ""])
+def test_keys_cannot_be_off_where_others_reach_the_server(tmp_path: Path, host: str) -> None:
+    message = refusal({"auth": False, "host": host}, {}, tmp_path)
+    assert message.startswith(f"keys are off (flag --auth) and the server would listen on {host} (flag --host)")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "LOCALHOST", "::1"])
+def test_keys_can_be_off_on_loopback(tmp_path: Path, host: str) -> None:
+    assert load({"auth": False, "host": host}, {}, here=tmp_path).settings.is_loopback
+
+
+@pytest.mark.parametrize(
+    "name", ["", "localhost.evil.example", "127.0.0.1.evil.example", "0177.0.0.1", "2130706433", "::ffff:192.0.2.1"]
+)
+def test_what_only_looks_like_loopback_is_none(name: str) -> None:
+    assert not is_loopback(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cors_origins", "app.example"),
+        ("cors_origins", "https://app.example/"),
+        ("cors_origins", "ftp://app.example"),
+        ("aap_path", "aap"),
+        ("aap_path", "/aap/"),
+        ("otel_endpoint", "collector:4318"),
+    ],
+)
+def test_a_value_that_could_never_work_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    message = refusal({name: text}, {}, tmp_path)
+    assert message.startswith(f"setting {name} (flag --{name.replace('_', '-')}): expected ")
+    assert message.endswith(f"got {text!r}")
+
+
+def test_without_keys_not_every_origin_can_be_let_in(tmp_path: Path) -> None:
+    assert "cors_origins" in refusal({"auth": False, "cors_origins": "*"}, {}, tmp_path)
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def test_config_show_is_a_file_that_gives_the_same_settings(tmp_path: Path) -> None:
+    chosen = {"port": "1234", "cors_origins": "https://a.example", "default_model": "openai:x", "drain_s": "0.5"}
+    loaded = load(chosen, {}, here=tmp_path)
+    shown = show(loaded)
+    again = load({"config": str(write(tmp_path, shown))}, {}, here=tmp_path)
+    assert again.settings == loaded.settings
+    assert re.search(r"^port = 1234 +# flag --port$", shown, re.MULTILINE)
+    assert set(tomllib.loads(shown)) | set(re.findall(r"^# (\w+) is not set", shown, re.MULTILINE)) == {
+        setting.name for setting in known()
+    }
+
+
+def test_secrets_are_shown_to_nobody(tmp_path: Path) -> None:
+    loaded = load({}, {"DRAGOMAN_OTEL_HEADERS": f"authorization={CANARY}"}, here=tmp_path)
+    assert 'otel_headers = "***"' in show(loaded)
+    assert CANARY not in show(loaded)
+    write(tmp_path, f"otel_headers = ['{CANARY}']")
+    assert CANARY not in refusal({}, {}, tmp_path)
+
+
+def test_settings_never_change() -> None:
+    with pytest.raises(AttributeError):
+        Settings().port = 1  # type: ignore[misc]  # wrong on purpose
+    assert msgspec.structs.replace(Settings(), port=1).port == 1
+
+
+# --- what is documented -----------------------------------------------------------------------------------------------
+
+
+def test_every_setting_has_its_line_in_the_docs_and_no_other_has() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    documented = {name: (default, text) for name, default, text in rows}
+    wanted = {}
+    for setting in known():
+        default = "—" if setting.default in (None, ()) else f"`{as_toml(setting.default)}`"
+        wanted[setting.name] = (default, f"{setting.description} ({expected(setting)})")
+    missing = [
+        f"| `{name}` | {default} | {text} |"
+        for name, (default, text) in wanted.items()
+        if documented.get(name) != (default, text)
+    ]
+    assert "\n".join(missing) == ""
+    assert sorted(documented) == sorted(wanted)
