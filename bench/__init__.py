@@ -1,0 +1,1 @@
+"""Measures Dragoman against limit rows of its own: `python -m bench`."""

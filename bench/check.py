@@ -1,0 +1,126 @@
+"""Compares what was streamed with what is stored: through the history endpoint, and in the database file itself.
+
+The database is read as plain rows and JSON, not through Dragoman's own code, so that a fault there cannot hide itself.
+"""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from bench import wire
+from bench.load import Client, Session, close, together
+
+Turns = list[tuple[str, str]]
+
+
+class Differs(Exception):
+    """What was streamed and what is stored are not the same. The row does not count."""
+
+
+class _Block(msgspec.Struct):
+    type: str
+    text: str = ""
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str | list[_Block]
+
+
+class _History(msgspec.Struct):
+    history: dict[str, list[_Message]]
+
+
+class _StoredMessage(msgspec.Struct):
+    type: str
+    content: str | list[_Block]
+
+
+class _Payload(msgspec.Struct):
+    """As much of an event as the comparison needs."""
+
+    message: _StoredMessage | None = None
+    block: _Block | None = None
+
+
+_HISTORY = msgspec.json.Decoder(_History)
+_PAYLOAD = msgspec.json.Decoder(_Payload)
+
+
+async def history(client: Client, sessions: Sequence[Session], *, seeds: int = 0) -> None:
+    """Read each session's full history back and compare it with what was streamed.
+
+    Raises:
+        Differs: a user's text or an answer is missing, altered, doubled or in another place.
+    """
+    connections = await client.connect(min(8, len(sessions)))
+
+    async def read(first: int) -> None:
+        for session in sessions[first :: len(connections)]:
+            answer = await connections[first].exchange(
+                client.request("GET", f"/sessions/{session.id}/history?type=full")
+            )
+            messages = _HISTORY.decode(wire.body(answer)).history["full"]
+            _compare("history", session, _turns(messages[seeds:]))
+
+    await together(read(first) for first in range(len(connections)))
+    close(connections)
+
+
+def database(file: Path, sessions: Sequence[Session], *, seeds: int = 0) -> None:
+    """Read each session's log out of the database file and compare it with what was streamed.
+
+    Raises:
+        Differs: as `history`; or the log has a gap.
+    """
+    connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
+    try:
+        for session in sessions:
+            rows = connection.execute(
+                "SELECT seq, type, payload FROM events WHERE session_id = ? ORDER BY seq", (session.id,)
+            ).fetchall()
+            if [seq for seq, _, _ in rows] != list(range(1, len(rows) + 1)):
+                raise Differs(f"database: the log of session {session.id} has a gap")
+            messages: list[_Message] = []
+            for _, kind, payload in rows:
+                if kind == "message_added":
+                    message = _PAYLOAD.decode(payload).message
+                    assert message is not None
+                    messages.append(_Message(message.type, message.content))
+                elif kind == "block_closed":
+                    block = _PAYLOAD.decode(payload).block
+                    assert block is not None
+                    messages.append(_Message("assistant", [block]))
+            _compare("database", session, _turns(messages[seeds:]))
+    finally:
+        connection.close()
+
+
+def _turns(messages: Sequence[_Message]) -> Turns:
+    """Each user message with all that was answered before the next one."""
+    turns: Turns = []
+    for message in messages:
+        content = message.content
+        text = content if isinstance(content, str) else "".join(block.text for block in content)
+        if message.role == "user":
+            turns.append((text, ""))
+        elif message.role == "assistant" and turns:
+            turns[-1] = (turns[-1][0], turns[-1][1] + text)
+    return turns
+
+
+def _compare(where: str, session: Session, stored: Turns) -> None:
+    if stored == session.turns:
+        return
+    if len(stored) != len(session.turns):
+        raise Differs(f"{where}: {len(session.turns)} turns were streamed, {len(stored)} are stored ({session.id})")
+    for index, (streamed, kept) in enumerate(zip(session.turns, stored, strict=True)):
+        if streamed != kept:
+            raise Differs(f"{where}: turn {index} of {session.id}: streamed {_short(streamed)}, stored {_short(kept)}")
+
+
+def _short(turn: tuple[str, str]) -> Mapping[str, object]:
+    question, answer = turn
+    return {"question": question[:60], "characters": len(answer), "end": answer[-40:]}

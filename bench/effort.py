@@ -1,0 +1,44 @@
+"""How much is measured: quickly for a look, fully for the figures in the docs."""
+
+import msgspec
+
+
+class Effort(msgspec.Struct, frozen=True, kw_only=True):
+    """Rounds and lengths. Times in seconds."""
+
+    rounds: int
+    burst_s: float
+    paced_deltas: int
+    hold_s: float
+    hold_search: bool
+    idle: tuple[int, ...]
+    old_messages: int
+    history_turns: int
+    starts: int
+    commits: int
+
+
+FULL = Effort(
+    rounds=7,
+    burst_s=2,
+    paced_deltas=300,
+    hold_s=6,
+    hold_search=True,
+    idle=(1000, 5000),
+    old_messages=10_000,
+    history_turns=100,
+    starts=7,
+    commits=200,
+)
+QUICK = Effort(
+    rounds=3,
+    burst_s=0.5,
+    paced_deltas=75,
+    hold_s=3,
+    hold_search=False,
+    idle=(1000,),
+    old_messages=2000,
+    history_turns=30,
+    starts=3,
+    commits=50,
+)

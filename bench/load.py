@@ -1,0 +1,272 @@
+"""The load: many connections in one uvloop process, on another core than the server that is measured.
+
+While a measurement runs it only keeps the bytes that arrive and when; everything is parsed and compared afterwards.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import cast
+
+import msgspec
+
+from bench import wire
+from bench.process import Server
+from bench.wire import Exchange
+
+clock = time.perf_counter
+
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+class Connection(asyncio.Protocol):
+    """One keep-alive connection with at most one request at a time."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._forget()
+
+    def _forget(self) -> None:
+        self.times: list[float] = []
+        self.parts: list[bytes] = []
+        self.sent = 0.0
+        self._chunked: bool | None = None
+        self._missing = 0
+        self.begun: asyncio.Future[None] = self._loop.create_future()
+        self.done: asyncio.Future[None] = self._loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's own class only behaves like one
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for waiter in (self.begun, self.done):
+            if not waiter.done():
+                waiter.set_exception(wire.Broken(f"the connection was lost: {exc}"))
+                waiter.exception()  # nobody may be waiting
+
+    def data_received(self, data: bytes) -> None:
+        self.times.append(clock())
+        self.parts.append(data)
+        if self.done.done():
+            return  # dropped meanwhile
+        if self._chunked is None:
+            if not self._read_head():
+                return
+            self.begun.set_result(None)
+        elif not self._chunked:
+            self._missing -= len(data)
+        if self._ended(data):
+            self.done.set_result(None)
+
+    def _read_head(self) -> bool:
+        head, mark, rest = b"".join(self.parts).partition(b"\r\n\r\n")
+        if not mark:
+            return False
+        fields = head.lower()
+        self._chunked = b"\r\ntransfer-encoding: chunked" in fields
+        if not self._chunked:
+            self._missing = wire.declared_length(fields) - len(rest)
+        return True
+
+    def _ended(self, data: bytes) -> bool:
+        """An event stream and JSON never end a chunk's data with a carriage return, so five bytes tell."""
+        if not self._chunked:
+            return self._missing <= 0
+        if len(data) < len(_LAST_CHUNK):
+            data = b"".join(self.parts[-5:])
+        return data.endswith(_LAST_CHUNK)
+
+    def begin(self, request: bytes) -> None:
+        """Send a request; `begun` and `done` tell of its answer."""
+        self._forget()
+        self._transport.write(request)
+        self.sent = clock()
+
+    async def exchange(self, request: bytes) -> Exchange:
+        """Send a request and wait for its whole answer."""
+        self.begin(request)
+        await self.done
+        return self.received()
+
+    def received(self) -> Exchange:
+        """What has arrived of the present answer."""
+        return Exchange(self.sent, self.times, self.parts)
+
+    def close(self) -> None:
+        """Drop the connection, whatever it was doing."""
+        self._transport.abort()
+
+
+class Session(msgspec.Struct):
+    """A session and what was streamed of it: each user text with the answer folded from its stream."""
+
+    id: str
+    turns: list[tuple[str, str]] = msgspec.field(default_factory=list)
+
+
+class Client:
+    """One server, as the load sees it."""
+
+    def __init__(self, server: Server, base: str, key: str) -> None:
+        self.server = server
+        self.base = base
+        self.key = key
+        self._texts: dict[str, str] = {}
+
+    async def connect(self, count: int) -> list[Connection]:
+        """Open `count` connections."""
+        loop = asyncio.get_running_loop()
+        opened: list[Connection] = []
+        for _ in range(count):
+            _, connection = await loop.create_connection(Connection, self.server.host, self.server.port)
+            opened.append(connection)
+        return opened
+
+    def request(self, method: str, path: str, content: object = None) -> bytes:
+        """A request below the protocol's base path, with a JSON body where `content` is given."""
+        encoded = b"" if content is None else msgspec.json.encode(content)
+        return wire.request(method, self.base + path, key=self.key, body=encoded)
+
+    def turn(self, session: Session, text: str) -> bytes:
+        """The request that runs a turn in delta mode."""
+        content = {"messages": [{"role": "user", "content": text}], "stream": "delta"}
+        return self.request("POST", f"/sessions/{session.id}/turns", content)
+
+    async def create(self, agent: str, count: int, messages: Sequence[object] = ()) -> list[Session]:
+        """Make `count` sessions, a few at a time."""
+        content: dict[str, object] = {"agent": {"name": agent}}
+        if messages:
+            content["messages"] = messages
+        request = self.request("POST", "/sessions", content)
+        connections = await self.connect(min(count, 16))
+        made: list[Session] = []
+
+        async def make(connection: Connection, share: int) -> None:
+            for _ in range(share):
+                answer = wire.body(await connection.exchange(request), expected=201)
+                made.append(Session(msgspec.json.decode(answer)["sessionId"]))
+
+        shares = [len(range(first, count, len(connections))) for first in range(len(connections))]
+        await together(make(connection, share) for connection, share in zip(connections, shares, strict=True))
+        close(connections)
+        return made
+
+    def note(self, session: Session, text: str, exchange: Exchange) -> list[wire.Event]:
+        """Parse a finished turn, keep its folded text for the comparison, and give its events.
+
+        Raises:
+            Broken: the turn did not come to its proper end.
+        """
+        stream = wire.events(exchange)
+        folded = wire.text(stream)
+        session.turns.append((text, self._texts.setdefault(folded, folded)))
+        return stream
+
+
+class Burst(msgspec.Struct, frozen=True):
+    """What a round of turns one after the other cost."""
+
+    turns: int
+    seconds: float
+    cpu_s: float
+    load_cpu_s: float
+
+
+async def saturate(
+    client: Client, connections: Sequence[Connection], sessions: Sequence[Session], text: str, seconds: float
+) -> Burst:
+    """Let each connection do turns one after the other on its own session until `seconds` are over.
+
+    Nothing is in flight when the server's CPU time is read, so it belongs to exactly the turns counted.
+    """
+    seen: list[tuple[Session, Exchange]] = []
+    known: dict[bytes, list[Session]] = {}
+
+    async def turns(connection: Connection, session: Session) -> None:
+        request = client.turn(session, text)
+        while clock() < end:
+            exchange = await connection.exchange(request)
+            seen.append((session, exchange))
+            if len(seen) >= 4096:  # a limit server sends a hundred megabytes a second, always the same ones
+                _fold(seen, known)
+
+    cpu, mine, begin = client.server.cpu_s(), time.process_time(), clock()
+    end = begin + seconds
+    await together(turns(connection, session) for connection, session in zip(connections, sessions, strict=True))
+    elapsed = clock() - begin
+    await asyncio.sleep(0.05)  # what the server does behind its answers belongs to them
+    cpu, mine = client.server.cpu_s() - cpu, time.process_time() - mine
+    _fold(seen, known)
+    count = 0
+    for raw, of in known.items():
+        count += len(of)
+        first, *others = of
+        client.note(first, text, Exchange(0, [0], [raw]))
+        for session in others:
+            session.turns.append(first.turns[-1])
+    return Burst(count, elapsed, cpu, mine)
+
+
+def _fold(seen: list[tuple[Session, Exchange]], known: dict[bytes, list[Session]]) -> None:
+    """Keep equal answers once."""
+    for session, exchange in seen:
+        known.setdefault(b"".join(exchange.parts), []).append(session)
+    seen.clear()
+
+
+class Paced(msgspec.Struct, frozen=True):
+    """What paced streams showed; times in seconds. `arrivals` are by stream and delta, `sent` by stream."""
+
+    sent: list[float]
+    arrivals: list[list[float]]
+    seconds: float
+    cpu_s: float
+    load_cpu_s: float
+
+
+async def pace(
+    client: Client, connections: Sequence[Connection], sessions: Sequence[Session], text: str, *, spread_s: float
+) -> Paced:
+    """Run one turn on each session, begun evenly over `spread_s`; `text` emits deltas that each end with a space."""
+    count = len(sessions)
+    requests = [client.turn(session, text) for session in sessions]
+    cpu, mine, begin = client.server.cpu_s(), time.process_time(), clock()
+    for index, (connection, request) in enumerate(zip(connections, requests, strict=True)):
+        if (wait := begin + index * spread_s / count - clock()) > 0:
+            await asyncio.sleep(wait)
+        connection.begin(request)
+    for connection in connections:
+        await connection.done
+    elapsed = clock() - begin
+    cpu, mine = client.server.cpu_s() - cpu, time.process_time() - mine
+    arrivals = []
+    for connection, session in zip(connections, sessions, strict=True):
+        stream = client.note(session, text, connection.received())
+        arrivals.append([at for delta, at in wire.deltas(stream) for _ in range(delta.count(" "))])
+    return Paced([connection.sent for connection in connections], arrivals, elapsed, cpu, mine)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], deadline_s: float, every_s: float = 0.02) -> bool:
+    """Ask until `condition` holds or the time is over; whether it held."""
+    end = clock() + deadline_s
+    while not await condition():
+        if clock() > end:
+            return False
+        await asyncio.sleep(every_s)
+    return True
+
+
+async def together(jobs: Iterable[Coroutine[object, object, None]]) -> None:
+    """Run jobs side by side. The first that fails ends the others, and its error is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(job)
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+
+
+def close(connections: Sequence[Connection]) -> None:
+    """Drop connections."""
+    for connection in connections:
+        connection.close()

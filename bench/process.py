@@ -1,0 +1,106 @@
+"""Server processes: started on a core of their own, weighed from outside, stopped. Needs Linux (`/proc`, affinity)."""
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+CPUCLOCK_SCHED = 2
+"""Linux: the clock of a process, in nanoseconds of user and system time over all its threads, ended ones included."""
+
+
+class StartFailed(Exception):
+    """A server did not get ready."""
+
+
+class Server:
+    """A running server. `host` and `port` are where it answers; `core` is where it runs."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", host: str, port: int, log: Path, started: float) -> None:
+        self.process = process
+        self.host = host
+        self.port = port
+        self.log = log
+        self.started = started
+
+    def cpu_s(self) -> float:
+        """User and system time of the server and its children so far, in seconds."""
+        return sum(time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED) for pid in _tree(self.process.pid))
+
+    def rss_kib(self) -> int:
+        """Resident memory of the server and its children."""
+        return sum(_status_kib(pid, "VmRSS") for pid in _tree(self.process.pid))
+
+    def stop(self, signal_number: int = signal.SIGTERM, deadline_s: float = 15) -> None:
+        """End the server and wait for it; one that does not end within `deadline_s` is killed."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal_number)
+        try:
+            self.process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def start(command: Sequence[str], *, core: int, log: Path, deadline_s: float = 30) -> Server:
+    """Start a server that prints `ready http://HOST:PORT` on stdout, and wait until it does.
+
+    Raises:
+        StartFailed: it ended, or was not ready within `deadline_s`.
+    """
+    mine = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})  # inherited, so that no thread of the server is ever anywhere else
+    started = time.perf_counter()
+    try:
+        with log.open("ab") as errors:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
+    finally:
+        os.sched_setaffinity(0, mine)
+    for line in _lines(process, started + deadline_s):
+        if line.startswith(b"ready http://"):
+            host, _, port = line[len(b"ready http://") :].decode().strip().rpartition(":")
+            return Server(process, host, int(port), log, started)
+    process.kill()
+    process.wait()
+    raise StartFailed(f"not ready after {deadline_s:.0f} s: {log.read_bytes()[-2000:].decode(errors='replace')}")
+
+
+def _lines(process: "subprocess.Popen[bytes]", until: float) -> Iterator[bytes]:
+    """Whole lines of stdout until it closes or the time is over."""
+    assert process.stdout is not None
+    poll = select.poll()  # `select` takes no descriptor above 1023
+    poll.register(process.stdout, select.POLLIN)
+    pending = b""
+    while (left := until - time.perf_counter()) > 0:
+        if not poll.poll(left * 1000) or not (more := os.read(process.stdout.fileno(), 65536)):
+            return
+        pending += more
+        *whole, pending = pending.split(b"\n")
+        yield from whole
+
+
+def _tree(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    found = [pid]
+    for parent in found:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            found.extend(int(child) for child in task.read_text().split())
+    return found
+
+
+def _status_kib(pid: int, field: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1])
+    return 0
+
+
+def busy_s() -> float:
+    """Seconds that all cores have been busy since the machine started, whoever used them."""
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    return sum(map(int, (user, nice, system, irq, softirq))) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,24 @@
+"""All rows by name, in the order in which they run."""
+
+from collections.abc import Callable, Coroutine, Mapping
+
+from bench import sessions, streams
+from bench.effort import Effort
+from bench.figures import Figure
+from bench.subjects import Place
+
+Row = Callable[[Place, Effort], Coroutine[None, None, list[Figure]]]
+
+ROWS: Mapping[str, Row] = {
+    "sat": streams.sat,
+    "tick": streams.tick,
+    "paced": streams.paced,
+    "hold": streams.hold,
+    "greedy": streams.greedy,
+    "idle": sessions.idle,
+    "history": sessions.history,
+    "stalled": sessions.stalled,
+    "cold": sessions.cold,
+    "first": sessions.first,
+    "commits": sessions.commits,
+}

@@ -1,0 +1,110 @@
+"""What is measured: the limit servers and Dragoman itself, each as a process on the server's core."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench import check, process
+from bench.limits import Mode
+from bench.load import Client, Session
+
+HERE = Path(__file__).parent
+DATABASE = "dragoman.db"
+_PROGRAM = [sys.executable, "-m", "dragoman"]
+
+
+class Place:
+    """Where a run of the benchmark happens: a scratch folder on the disk of the checkout, and the server's core."""
+
+    def __init__(self, scratch: Path, server_core: int) -> None:
+        self.scratch = scratch
+        self.server_core = server_core
+        self._made: tuple[Path, str] | None = None
+
+    def folder(self, name: str) -> Path:
+        """A new, empty folder."""
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=name + "-", dir=self.scratch))
+
+    def data(self) -> tuple[Path, str]:
+        """A new data folder of Dragoman, and the key that it knows. The key is made once and copied."""
+        if self._made is None:
+            folder = self.folder("key")
+            command = [*_PROGRAM, "keys", "create", "--name", "bench", "--data", str(folder)]
+            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            self._made = folder, said.splitlines()[-1]
+        original, key = self._made
+        return shutil.copytree(original, self.folder("data"), dirs_exist_ok=True), key
+
+
+class Limit:
+    """A limit server; a context manager that ends it."""
+
+    def __init__(self, place: Place, mode: Mode) -> None:
+        self.name = f"limit {mode}"
+        command = [sys.executable, "-m", "bench.limits", mode]
+        log = place.folder("limit") / "log"
+        self.server = process.start(command, core=place.server_core, log=log)
+        self.client = Client(self.server, "", "none")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.server.stop(signal.SIGKILL)
+        shutil.rmtree(self.server.log.parent)
+
+
+class Dragoman:
+    """Our server on a data folder of its own, with keys, the rehearsal agent and the benchmark's agents.
+
+    Every setting is as a user gets it, `synchronous=FULL` among them, but for the share of one user.
+    """
+
+    name = "dragoman"
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.folder, self.key = place.data()
+        self.start()
+
+    def start(self) -> None:
+        """Start the server on the data folder; also again, after `stop`."""
+        command = [*_PROGRAM, "serve", str(HERE / "agents.py"), "--rehearsal", "--data", str(self.folder)]
+        command += ["--port", "0", "--max-runs-per-user", "0", "--max-streams-per-user", "0"]
+        self.server = process.start(command, core=self._place.server_core, log=self.folder / "server.log")
+        self.client = Client(self.server, "/aap/v3", self.key)
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> None:
+        """End the server."""
+        self.server.stop(signal_number)
+
+    async def verify(self, sessions: Sequence[Session], *, seeds: int = 0) -> str:
+        """Compare what was streamed with the history, stop the server, compare with the database.
+
+        Returns:
+            Why the row does not count; empty when everything is equal.
+        """
+        try:
+            await check.history(self.client, sessions, seeds=seeds)
+            self.stop()
+            check.database(self.folder / DATABASE, sessions, seeds=seeds)
+        except check.Differs as difference:
+            return str(difference)
+        return ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop(signal.SIGKILL)
+        shutil.rmtree(self.folder)
+
+
+Subject = Limit | Dragoman

@@ -1,0 +1,54 @@
+"""A model with two tools. Serve it: `dragoman serve examples/assistant.py`.
+
+The tools are plain typed functions. Their names, descriptions and parameters are what the model is told; a docstring in
+Google's style describes each parameter.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec import Meta
+
+from dragoman import Agent, ToolContext, ToolFailed, tool
+
+RATES = {"EUR": 1.0, "USD": 1.09, "JPY": 163.0, "CHF": 0.94}
+
+
+@tool(idempotent=True)
+def convert(
+    amount: Annotated[float, Meta(gt=0)],
+    source: Literal["EUR", "USD", "JPY", "CHF"],
+    target: Literal["EUR", "USD", "JPY", "CHF"],
+) -> dict[str, object]:
+    """Convert an amount of money from one currency to another.
+
+    Args:
+        amount: how much, in the source currency.
+        source: the currency that there is.
+        target: the currency that is wanted.
+    """
+    return {"amount": round(amount / RATES[source] * RATES[target], 2), "currency": target}
+
+
+@tool(idempotent=True)
+def time_in(context: ToolContext, zone: str | None = None) -> str:
+    """Tell the time.
+
+    Args:
+        zone: an IANA time zone such as Europe/Rome; the user's own, if there is none.
+    """
+    try:
+        return datetime.now(UTC).astimezone(ZoneInfo(zone or context.time_zone)).strftime("%A, %H:%M")
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise ToolFailed(f"there is no time zone {zone!r}; an IANA name such as Europe/Rome is expected") from error
+
+
+assistant = Agent(
+    "assistant",
+    title="Travel assistant",
+    description="Knows money and clocks.",
+    tools=[convert, time_in],
+    history=True,
+    instructions="You help travellers. Use your tools for rates and times, never guess them. Be brief.",
+)
