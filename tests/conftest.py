@@ -23,7 +23,8 @@ settings.load_profile("dragoman")
 
 @pytest.fixture(autouse=True)
 def _own_log() -> Iterator[None]:
-    """A test that sets the log up leaves nothing of it to the next one."""
+    """A test that sets the log up, or plays a run in its own context, leaves nothing of it to the next one."""
+    structlog.contextvars.clear_contextvars()
     yield
     structlog.reset_defaults()
 

@@ -148,7 +148,7 @@ def test_a_second_server_on_the_folder_says_what_to_do(tmp_path: Path) -> None:
         (("no_such_file.py",), "no_such_file.py"),
         (("--default-agent", "nobody"), "no agent 'nobody' is served"),
         (("--data", "{file}"), "cannot use the data folder"),
-        (("--data", "{damaged}"), "cannot use the data folder"),
+        (("--data", "{damaged}"), "is no database of this program"),
     ],
 )
 def test_what_keeps_the_server_from_starting_is_told_in_a_sentence(
