@@ -1,0 +1,250 @@
+"""Messages of the core → messages of AG-UI, and back where a client's are taken up. Pure.
+
+Source: specification of the face, B.3, B.5, B.9; rulings, 12 to 16.
+"""
+
+from collections.abc import Iterable
+
+from dragoman.core import content as core
+from dragoman.core.answers import compact
+from dragoman.core.events import (
+    BlockClosed,
+    CallOpened,
+    CallSettled,
+    Logged,
+    MessageAdded,
+    MessageClosed,
+    MessageOpened,
+    PlanShown,
+)
+from dragoman.core.ids import ROOT, LoopId, MessageId
+from dragoman.protocols.agui import content as wire
+
+OURS = "dragoman"
+"""The key of our own remarks in `metadata`."""
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def reasoning_id(message_id: MessageId, index: int) -> str:
+    """The id of a thinking block, which AG-UI has as a message of its own."""
+    return f"{message_id}:thinking:{index}"
+
+
+def activity_id(run_id: str, loop: LoopId) -> str:
+    """The id of a run's plan: a changed plan replaces the one before."""
+    return f"{run_id}:plan" if loop == ROOT else f"{run_id}:plan:{subagent_of(loop)}"
+
+
+def subagent_of(loop: LoopId) -> str:
+    """The `subagentRunId` of a sub-agent's loop: the id of the call that started it."""
+    return loop.removeprefix("fork:")
+
+
+def metadata_of(**remarks: core.Json) -> core.JsonObject:
+    """Our remarks as an object for `metadata`, in camelCase."""
+    return {OURS: {_camel(name): value for name, value in remarks.items()}}
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(map(str.capitalize, rest))
+
+
+# --- content ----------------------------------------------------------------------------------------------------------
+
+
+def tool_content(content: str | tuple[core.InputBlock, ...]) -> wire.Content:
+    """A result as it is shown: text as text, media as parts."""
+    return content if isinstance(content, str) else tuple(map(part_of, content))
+
+
+def part_of(block: core.InputBlock) -> wire.Part:
+    """A block as a part."""
+    match block:
+        case core.Text(text=text):
+            return wire.TextPart(text=text)
+        case core.Data(data=data):
+            return wire.TextPart(text=compact(data))
+        case core.Image(url=url):
+            return wire.ImagePart(source=source_of(url, None))
+        case core.File(url=url, media="audio", media_type=media_type):
+            return wire.AudioPart(source=source_of(url, media_type))
+        case core.File(url=url, media="video", media_type=media_type):
+            return wire.VideoPart(source=source_of(url, media_type))
+        case core.File(url=url, media_type=media_type):
+            return wire.DocumentPart(source=source_of(url, media_type))
+
+
+def source_of(url: str, media_type: str | None) -> wire.Source:
+    """Where a file's bytes are: in a `data:` URI's case, here."""
+    head, comma, value = url.partition(",")
+    if not url.startswith("data:") or not comma or not head.endswith(";base64"):
+        return wire.UrlSource(value=url, mime_type=media_type)
+    declared = head.removeprefix("data:").partition(";")[0]
+    return wire.DataSource(value=value, mime_type=declared or media_type or "application/octet-stream")
+
+
+def user_text(content: str | tuple[core.InputBlock, ...]) -> str:
+    """The words of a user's message."""
+    return core.text_of(content)
+
+
+def block_value(closed: BlockClosed) -> core.JsonObject:
+    """An image or data block of an answer, as the value of CUSTOM `dragoman.block` (rulings, 16)."""
+    block = closed.block
+    value: core.JsonObject = {"messageId": closed.message_id, "index": closed.index}
+    match block:
+        case core.Image(url=url):
+            return {**value, "type": "image", "url": url}
+        case core.File(url=url, media=media, media_type=media_type, name=name):
+            about = {"mimeType": media_type, "name": name}
+            return {**value, "type": media, "url": url, **{key: each for key, each in about.items() if each}}
+        case core.Data(data=data):
+            return {**value, "type": "data", "data": data}
+        case _:
+            raise AssertionError(f"text, thinking and calls have events of their own, got {block!r}")
+
+
+def plan_content(plan: PlanShown) -> core.JsonObject:
+    """A plan as the content of an activity."""
+    return {"status": plan.status, "steps": [{"title": each.title, "status": each.status} for each in plan.steps]}
+
+
+# --- the whole thread -------------------------------------------------------------------------------------------------
+
+
+class _Open:
+    """A model step that is not closed yet."""
+
+    def __init__(self, loop: LoopId) -> None:
+        self.loop = loop
+        self.parts: list[wire.Message] = []
+        self.texts: list[str] = []
+        self.calls: list[wire.ToolCall] = []
+        self.place: int | None = None
+        """Where among `parts` the assistant's own message stands: where its first words or its first call came."""
+
+
+class Transcript:
+    """The messages of a thread, event by event: what the client that saw all of its streams holds."""
+
+    def __init__(self) -> None:
+        self._messages: list[wire.Message] = []
+        self._open: dict[LoopId, _Open] = {}
+        self._ids: set[str] = set()
+        self._plans: dict[str, int] = {}
+
+    def feed(self, logged: Logged) -> None:
+        """Take the next event."""
+        match logged.event:
+            case MessageAdded(message=message):
+                self._added(message)
+            case MessageOpened(loop=loop):
+                self._open[loop] = _Open(loop)
+            case BlockClosed(loop=loop) as closed if loop in self._open:
+                self._block(self._open[loop], closed)
+            case CallOpened(loop=loop, call=call) if loop in self._open:
+                step = self._open[loop]
+                step.place = len(step.parts) if step.place is None else step.place
+                step.calls.append(tool_call(call))
+            case MessageClosed(loop=loop) as closed if loop in self._open:
+                self._messages += _step(self._open.pop(loop), closed)
+            case CallSettled() as settled:
+                self._messages.append(_result(settled))
+            case PlanShown(loop=loop) as plan:
+                self._planned(activity_id(logged.run_id or "", loop), plan)
+            case _:
+                pass
+
+    def messages(self) -> tuple[wire.Message, ...]:
+        """All messages that are complete."""
+        return tuple(self._messages)
+
+    def _added(self, message: core.Message) -> None:
+        match message:
+            case core.UserMessage(client_id=client_id, name=name):
+                own = client_id if client_id is not None and client_id not in self._ids else message.id
+                self._ids.add(own)
+                self._messages.append(wire.UserMessage(id=own, content=tool_content(message.content), name=name))
+            case core.SystemMessage(origin="seed"):
+                self._messages.append(wire.SystemMessage(id=message.id, content=message.content))
+            case core.AssistantMessage():
+                blocks = (core.Text(message.content),) if isinstance(message.content, str) else message.content
+                step = _Open(message.loop)
+                for index, block in enumerate(blocks):
+                    if isinstance(block, core.Call):
+                        step.place = len(step.parts) if step.place is None else step.place
+                        step.calls.append(tool_call(block))
+                    else:
+                        self._block(step, BlockClosed(message_id=message.id, index=index, block=block))
+                self._messages += _step(step, MessageClosed(message_id=message.id, loop=message.loop))
+            case core.ToolMessage():
+                self._messages.append(_result(CallSettled(outcome="done", result=message)))
+            case _:
+                pass  # other doors' notes (rulings, 14)
+
+    def _block(self, step: _Open, closed: BlockClosed) -> None:
+        match closed.block:
+            case core.Text(text=text) if text:
+                step.place = len(step.parts) if step.place is None else step.place
+                step.texts.append(text)
+            case core.Thinking(text=text) if text:
+                own = reasoning_id(closed.message_id, closed.index)
+                step.parts.append(wire.ReasoningMessage(id=own, content=text, subagent_run_id=_tag(step.loop)))
+            case _:
+                pass  # what has no form in a message
+
+    def _planned(self, own: str, plan: PlanShown) -> None:
+        message = wire.ActivityMessage(
+            id=own, activity_type="PLAN", content=plan_content(plan), subagent_run_id=_tag(plan.loop)
+        )
+        if own in self._plans:
+            self._messages[self._plans[own]] = message
+        else:
+            self._plans[own] = len(self._messages)
+            self._messages.append(message)
+
+
+def transcript_of(events: Iterable[Logged]) -> tuple[wire.Message, ...]:
+    """The messages of a whole log."""
+    transcript = Transcript()
+    for logged in events:
+        transcript.feed(logged)
+    return transcript.messages()
+
+
+def tool_call(call: core.Call) -> wire.ToolCall:
+    """A call as a part of an assistant message."""
+    return wire.ToolCall(
+        id=call.call_id, type="function", function=wire.FunctionCall(name=call.name, arguments=compact(call.input))
+    )
+
+
+def _step(step: _Open, closed: MessageClosed) -> list[wire.Message]:
+    """The messages of one model step: its thinkings, and what it said and called, in the order of their beginnings."""
+    if step.place is None:
+        return step.parts
+    own = wire.AssistantMessage(
+        id=closed.message_id,
+        content="".join(step.texts) or None,
+        tool_calls=tuple(step.calls) or None,
+        subagent_run_id=_tag(step.loop),
+        metadata=metadata_of(interrupted=True) if closed.status in ("cut", "interrupted") else None,
+    )
+    return [*step.parts[: step.place], own, *step.parts[step.place :]]
+
+
+def _result(settled: CallSettled) -> wire.ToolMessage:
+    result = settled.result
+    return wire.ToolMessage(
+        id=result.id,
+        content=tool_content(result.content),
+        tool_call_id=result.call_id,
+        error=core.text_of(result.content) if result.is_error else None,
+        subagent_run_id=_tag(result.loop),
+    )
+
+
+def _tag(loop: LoopId) -> str | None:
+    return None if loop == ROOT else subagent_of(loop)
