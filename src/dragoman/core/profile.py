@@ -1,0 +1,30 @@
+"""What a user has set for all agents and all protocols: time zone and locale (rulings, 6). Pure."""
+
+import re
+
+import msgspec
+
+from dragoman.core.ids import UserId
+from dragoman.core.refusals import Invalid
+from dragoman.core.time_zones import is_zone
+
+_LOCALE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """A user's settings; None where nothing is set."""
+
+    user: UserId
+    time_zone: str | None = None
+    """An IANA name: the zone of events, where neither the tool's caller nor the device says one."""
+    locale: str | None = None
+    """A language tag such as `de` or `zh-CN`."""
+
+
+def checked(profile: Profile) -> Profile:
+    """The profile, if its values can be what they are. Raises Invalid."""
+    if profile.time_zone is not None and not is_zone(profile.time_zone):
+        raise Invalid(f"{profile.time_zone[:80]!r} is no IANA time zone such as Europe/Berlin", path="timezone")
+    if profile.locale is not None and _LOCALE.fullmatch(profile.locale) is None:
+        raise Invalid(f"{profile.locale[:80]!r} is no language tag such as de or zh-CN", path="locale")
+    return profile

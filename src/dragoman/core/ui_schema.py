@@ -1,0 +1,266 @@
+"""UI schema 2.0: what an agent writes as the user interface of its answer becomes a tree that every renderer can walk.
+
+One compiler for live events and for histories. What comes out holds to the schema, or is None: a bad hint never fails
+a run. Pure.
+
+Source: seed 002, "UiSchemaRenderer"; the run service's specification, A.8.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from dragoman.core.content import Json, JsonObject
+
+LEVELS = 8
+"""Nodes within one another, the root included."""
+NODES = 200
+CUT = "There is more that is not shown here."
+"""What stands where nodes were left out."""
+
+Status = Literal["info", "success", "warning", "error", "pending"]
+Theme = Literal["default", "light", "dark"]
+Gap = Literal["none", "sm", "md", "lg"]
+Appearance = Literal["plain", "card"]
+Link = Annotated[str, Meta(pattern=r"^https://[^\s]+$")]
+Picture = Annotated[str, Meta(pattern=r"^(https?://[^\s]+|data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/=]+)$")]
+Pixels = Annotated[int, Meta(ge=1)]
+
+
+class _Out(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of the tree. Unknown members are left out; those that are absent stay absent."""
+
+
+class Navigation(_Out, frozen=True, kw_only=True, tag="navigation", tag_field="type"):
+    """Moves inside the application."""
+
+    path: str
+    params: JsonObject | UnsetType = UNSET
+
+
+class OpenUrl(_Out, frozen=True, kw_only=True, tag="url", tag_field="type"):
+    """Opens a link."""
+
+    url: Link
+
+
+class Raise(_Out, frozen=True, kw_only=True, tag="event", tag_field="type"):
+    """Raises an event of the application's."""
+
+    name: str
+    payload: Json | UnsetType = UNSET
+
+
+class UseTool(_Out, frozen=True, kw_only=True, tag="tool", tag_field="type"):
+    """Asks the user, then sends a new run whose text names the call. Never executes by itself."""
+
+    tool: str
+    args: JsonObject
+
+
+class Copy(_Out, frozen=True, kw_only=True, tag="copy", tag_field="type"):
+    """Copies a text."""
+
+    text: str
+
+
+class Payload(_Out, frozen=True, kw_only=True, tag="payload", tag_field="type"):
+    """Goes back with the next user message."""
+
+    payload: Json
+
+
+Action = Navigation | OpenUrl | Raise | UseTool | Copy | Payload
+
+
+class _Node(_Out, frozen=True, kw_only=True):
+    id: str | UnsetType = UNSET
+    status: Status | UnsetType = UNSET
+
+
+class Stack(_Node, frozen=True, kw_only=True, tag="stack", tag_field="type"):
+    """Nodes below or beside one another."""
+
+    direction: Literal["vertical", "horizontal"] | UnsetType = UNSET
+    gap: Gap | UnsetType = UNSET
+    align: Literal["start", "center", "end", "stretch"] | UnsetType = UNSET
+    appearance: Appearance | UnsetType = UNSET
+    children: list["Node"]
+
+
+class Grid(_Node, frozen=True, kw_only=True, tag="grid", tag_field="type"):
+    """Nodes in columns."""
+
+    columns: Annotated[int, Meta(ge=1, le=12)] | UnsetType = UNSET
+    gap: Gap | UnsetType = UNSET
+    appearance: Appearance | UnsetType = UNSET
+    children: list["Node"]
+
+
+class TextNode(_Node, frozen=True, kw_only=True, tag="text", tag_field="type"):
+    """Words."""
+
+    content: str
+    format: Literal["plain", "markdown"] | UnsetType = UNSET
+    role: Literal["title", "subtitle", "body", "caption", "code"] | UnsetType = UNSET
+
+
+class Icon(_Node, frozen=True, kw_only=True, tag="icon", tag_field="type"):
+    """A sign. `label` is for screen readers."""
+
+    source: Literal["icon", "emoji", "url"]
+    value: str
+    label: str | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if self.source == "url" and not self.value.startswith("https://"):
+            raise ValueError("an icon's link begins with https://")
+
+
+class Badge(_Node, frozen=True, kw_only=True, tag="badge", tag_field="type"):
+    """A short label with a status."""
+
+    label: str
+
+
+class Button(_Node, frozen=True, kw_only=True, tag="button", tag_field="type"):
+    """Does something when it is pressed."""
+
+    label: str
+    style: Literal["primary", "secondary", "ghost", "danger"] | UnsetType = UNSET
+    action: Action
+    disabled: bool | UnsetType = UNSET
+
+
+class Image(_Node, frozen=True, kw_only=True, tag="image", tag_field="type"):
+    """A picture. `alt` may be empty, but is there."""
+
+    url: Picture
+    alt: str
+    width: Pixels | UnsetType = UNSET
+    height: Pixels | UnsetType = UNSET
+
+
+class Pair(_Out, frozen=True, kw_only=True):
+    """A labelled value."""
+
+    label: str
+    value: str
+    copyable: bool | UnsetType = UNSET
+
+
+class Pairs(_Node, frozen=True, kw_only=True, tag="kv", tag_field="type"):
+    """Labelled values."""
+
+    items: list[Pair]
+
+
+class Divider(_Node, frozen=True, kw_only=True, tag="divider", tag_field="type"):
+    """A line."""
+
+
+Node = Stack | Grid | TextNode | Icon | Badge | Button | Image | Pairs | Divider
+CONTAINERS = frozenset({"stack", "grid"})
+LEAVES = frozenset({"text", "icon", "badge", "button", "image", "kv", "divider"})
+
+
+class Origin(_Out, frozen=True, kw_only=True):
+    """Where the answer came from, as far as the agent says."""
+
+    request_id: str | UnsetType = UNSET
+    tool_id: str | UnsetType = UNSET
+    trace_id: str | UnsetType = UNSET
+    user_id: str | UnsetType = UNSET
+
+
+class Renderer(_Out, frozen=True, kw_only=True):
+    """The whole tree."""
+
+    version: Literal["2.0"] = "2.0"
+    locale: str
+    status: Status = "info"
+    theme: Theme = "default"
+    meta: Origin | UnsetType = UNSET
+    root: Node
+
+
+def compile_card(card: Json, locale: str = "en") -> JsonObject | None:
+    """The renderer tree of what an agent wrote; None when it cannot be one.
+
+    Args:
+        card: the tree with its root, or the root node alone.
+        locale: stands where the agent names none.
+
+    A node of an unknown type becomes its `content` or `label` as text, or nothing. More than `LEVELS` levels or `NODES`
+    nodes are cut, and a caption says so.
+    """
+    if not isinstance(card, dict):
+        return None
+    whole = card if "root" in card else {"root": card}
+    root = _pruned(whole["root"], 1)
+    if not isinstance(root, dict):
+        return None
+    if _count(root) > NODES:
+        root = _Cutter().cut(root)
+    try:
+        made = msgspec.convert({"locale": locale, **whole, "root": root}, Renderer)
+        built = msgspec.to_builtins(made)
+    except (msgspec.ValidationError, TypeError, ValueError):
+        return None
+    assert isinstance(built, dict), "a struct becomes an object"
+    return built
+
+
+def _pruned(node: Json, level: int) -> Json:
+    """The node without unknown types and without what lies too deep; None when nothing of it is left."""
+    if not isinstance(node, dict):
+        return node
+    kind = node.get("type")
+    if not isinstance(kind, str) or kind in LEAVES:
+        return node
+    if kind not in CONTAINERS:
+        words = next((node[name] for name in ("content", "label") if isinstance(node.get(name), str)), None)
+        return None if words is None else {"type": "text", "content": words}
+    children = node.get("children")
+    if not isinstance(children, list | tuple):
+        return node
+    if level == LEVELS and children:
+        return _caption()
+    kept = [_pruned(child, level + 1) for child in children]
+    return {**node, "children": [child for child in kept if child is not None]}
+
+
+def _count(node: Json) -> int:
+    return 1 + sum(map(_count, _children(node)))
+
+
+def _children(node: Json) -> list[Json]:
+    children = node.get("children") if isinstance(node, dict) and node.get("type") in ("stack", "grid") else None
+    return children if isinstance(children, list) else []
+
+
+def _caption() -> JsonObject:
+    return {"type": "text", "content": CUT, "role": "caption"}
+
+
+class _Cutter:
+    """Keeps the first nodes, from the top down, and one caption where the first is missing."""
+
+    def __init__(self) -> None:
+        self._left = NODES - 1
+        self._has_said = False
+
+    def cut(self, node: JsonObject) -> JsonObject:
+        self._left -= 1
+        children = _children(node)
+        if not children:
+            return node
+        kept: list[Json] = []
+        for child in children:
+            if self._left:
+                kept.append(self.cut(child) if isinstance(child, dict) else child)
+            elif not self._has_said:
+                self._has_said = True
+                kept.append(_caption())
+        return {**node, "children": kept}

@@ -1,0 +1,62 @@
+"""Uploaded objects: what their paths say, and which bytes are what they are declared to be. Pure.
+
+    agent-inputs/OWNER/THREAD/RUN/NAME.EXTENSION
+
+A user, a thread or a run whose name is no plain word stands there as its digest, so that every path can be a file's.
+"""
+
+import hashlib
+import re
+
+from dragoman.core.ids import UserId
+
+BUCKET = "dragoman"
+ROOT = "agent-inputs"
+NOWHERE = "-"
+"""The folder of what belongs to no thread, or to no run."""
+
+_WORD = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+PATH = rf"{ROOT}/[a-z0-9_-]{{1,65}}/[a-z0-9_-]{{1,65}}/[a-z0-9_-]{{1,65}}/[a-z0-9-]{{1,64}}\.(?:png|jpg|webp|gif)"
+_PATH = re.compile(PATH)
+
+EXTENSIONS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif"}
+MIME_TYPES = {extension: mime_type for mime_type, extension in EXTENSIONS.items()}
+
+
+def folder_of(name: str) -> str:
+    """The folder's name that stands for a user, a thread or a run. Different names have different folders."""
+    return name if _WORD.fullmatch(name) else f"_{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def owner_folder(owner: UserId) -> str:
+    """Where all objects of a user lie."""
+    return f"{ROOT}/{folder_of(owner)}"
+
+
+def path_for(owner: UserId, thread: str | None, run: str | None, name: str, mime_type: str) -> str:
+    """The path of a new object."""
+    folders = [NOWHERE if each is None else folder_of(each) for each in (thread, run)]
+    return "/".join((owner_folder(owner), *folders, f"{name}.{EXTENSIONS[mime_type]}"))
+
+
+def is_path_of(owner: UserId, path: str) -> bool:
+    """Whether that is a path as we make them, of an object of that user's."""
+    return _PATH.fullmatch(path) is not None and path.startswith(f"{owner_folder(owner)}/")
+
+
+def mime_type_of(path: str) -> str:
+    """What an object is, by its path."""
+    return MIME_TYPES[path.rpartition(".")[2]]
+
+
+def sniffed(content: bytes) -> str | None:
+    """What the first bytes say that a picture is; None when it is none that we take."""
+    if content.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if content.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if content.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    return None
