@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 
 from dragoman import admin
-from dragoman.admin import AdminSocket, CreateKey, ListKeys, NobodyListens, Reply, Request, RevokeKey, ask
+from dragoman.admin import AdminSocket, CreateKey, ListKeys, NobodyListens, Reply, Request, RevokeKey, SetUser, ask
 from dragoman.buses.local import LocalBus
+from dragoman.core.ids import UserId
+from dragoman.core.profile import Profile
 from dragoman.engine.keys import KeyRing
+from dragoman.engine.profiles import ProfileBook
 from dragoman.keeping import CannotKeep, keep
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.keys import SqliteKeys
+from dragoman.stores.sqlite.profiles import SqliteProfiles
 from dragoman.system import RandomIds, SystemClock
 
 ANN = CreateKey(name="laptop", user="ann", scopes=["use"])
@@ -31,7 +35,9 @@ async def folder(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
     database.start()
     ring = KeyRing(SqliteKeys(database), LocalBus(), SystemClock(), RandomIds())
     await ring.start()
-    server = AdminSocket(folder, ring)
+    profiles = ProfileBook(SqliteProfiles(database))
+    await profiles.start()
+    server = AdminSocket(folder, ring, profiles)
     await server.start()
     yield folder
     await server.close()
@@ -101,7 +107,8 @@ async def test_a_socket_that_a_killed_server_left_is_replaced(tmp_path: Path) ->
         await asked(tmp_path, ListKeys())
     database = Database(tmp_path)
     database.start()
-    server = AdminSocket(tmp_path, KeyRing(SqliteKeys(database), LocalBus(), SystemClock(), RandomIds()))
+    ring = KeyRing(SqliteKeys(database), LocalBus(), SystemClock(), RandomIds())
+    server = AdminSocket(tmp_path, ring, ProfileBook(SqliteProfiles(database)))
     await server.start()
     assert await asked(tmp_path, ListKeys()) == Reply()
     await server.close()
@@ -118,6 +125,19 @@ async def test_keys_are_kept_alike_whether_a_server_runs_or_not(folder: Path, tm
     assert [key.name for key in running.keys] == [key.name for key in at_rest.keys] == ["laptop"]
     assert (await asyncio.to_thread(keep, tmp_path / "rest", ListKeys())).keys == at_rest.keys
     assert (await asyncio.to_thread(keep, folder, RevokeKey(which="laptop"))).keys == running.keys
+
+
+async def test_a_profile_is_kept_alike_whether_a_server_runs_or_not(folder: Path, tmp_path: Path) -> None:
+    await asyncio.to_thread(keep, tmp_path / "rest", ANN)
+    for where in (folder, tmp_path / "rest"):
+        both = SetUser(user="ann", time_zone="Europe/Berlin", locale="de")
+        assert (await asyncio.to_thread(keep, where, both)).profile == Profile(
+            user=UserId("ann"), time_zone="Europe/Berlin", locale="de"
+        )
+        back = SetUser(user="ann", time_zone=None)
+        assert (await asyncio.to_thread(keep, where, back)).profile == Profile(user=UserId("ann"), locale="de")
+        wrong = SetUser(user="ann", time_zone="Mars/Olympus")
+        assert "is no IANA time zone" in str((await asyncio.to_thread(keep, where, wrong)).error)
 
 
 def test_a_folder_that_is_not_there_has_no_keys_and_is_not_made(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from dragoman.core.ids import KeyId, UserId
+from dragoman.core.profile import Profile
 from dragoman.core.refusals import Refused
 from dragoman.ports import Key
 
@@ -52,7 +53,15 @@ class RevokeKey(
     which: str
 
 
-Request = CreateKey | ListKeys | RevokeKey
+class SetUser(msgspec.Struct, frozen=True, kw_only=True, tag="users.set", tag_field="do", forbid_unknown_fields=True):
+    """Change a user's profile. What is unset stays as it is; null takes a setting back."""
+
+    user: str
+    time_zone: str | msgspec.UnsetType | None = msgspec.UNSET
+    locale: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+Request = CreateKey | ListKeys | RevokeKey | SetUser
 
 
 class ShownKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,11 +78,12 @@ class ShownKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a request: `error`, or the keys concerned. `secret` is a new key itself."""
+    """What came of a request: `error`, or the keys or the profile concerned. `secret` is a new key itself."""
 
     error: str | None = None
     keys: list[ShownKey] = []
     secret: str | None = None
+    profile: Profile | None = None
 
 
 class KeyDesk(Protocol):
@@ -91,11 +101,18 @@ class KeyDesk(Protocol):
         """Remove a key."""
 
 
+class ProfileDesk(Protocol):
+    """Who keeps the users' profiles."""
+
+    async def change(self, user: UserId, **settings: str | None) -> Profile:
+        """Change a profile."""
+
+
 class NobodyListens(Exception):
     """No server listens on the folder's socket."""
 
 
-async def handle(request: Request, desk: KeyDesk) -> Reply:
+async def handle(request: Request, desk: KeyDesk, profiles: ProfileDesk) -> Reply:
     """Do what is asked. The same for a server that runs and for a folder at rest."""
     try:
         match request:
@@ -111,6 +128,10 @@ async def handle(request: Request, desk: KeyDesk) -> Reply:
                 return Reply(keys=[shown(key) for key in desk.all()])
             case RevokeKey():
                 return Reply(keys=[shown(await desk.revoke(request.which))])
+            case SetUser(time_zone=time_zone, locale=locale):
+                given = {"time_zone": time_zone, "locale": locale}
+                settings = {name: value for name, value in given.items() if value is not msgspec.UNSET}
+                return Reply(profile=await profiles.change(UserId(request.user), **settings))
             case _:
                 assert_never(request)
     except Refused as refused:
@@ -120,9 +141,10 @@ async def handle(request: Request, desk: KeyDesk) -> Reply:
 class AdminSocket:
     """The server's side."""
 
-    def __init__(self, folder: Path, desk: KeyDesk) -> None:
+    def __init__(self, folder: Path, desk: KeyDesk, profiles: ProfileDesk) -> None:
         self._folder = folder
         self._desk = desk
+        self._profiles = profiles
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -154,7 +176,7 @@ class AdminSocket:
             request = msgspec.json.decode(line, type=Request)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Reply(error=f"this server does not understand the request: {error}")
-        return await handle(request, self._desk)
+        return await handle(request, self._desk, self._profiles)
 
 
 def ask(folder: Path, request: Request) -> Reply:

@@ -151,6 +151,31 @@ def keys_revoke(which: str, **flags: Flag) -> None:
     click.echo(f"revoked {key.key_id} ({key.name}, {key.masked})")
 
 
+# --- users ------------------------------------------------------------------------------------------------------------
+
+
+@commands.group()
+def users() -> None:
+    """Say what holds for a user on all protocols, whether the server runs or not."""
+
+
+@users.command("set")
+@click.argument("user")
+@click.option("--timezone", metavar="ZONE", help="IANA time zone of the user's events, such as Europe/Berlin")
+@click.option("--locale", metavar="TAG", help="language tag, such as de or zh-CN")
+@settings_flags("data")
+def users_set(user: str, timezone: str | None, locale: str | None, **flags: Flag) -> None:
+    """Set a user's time zone, locale or both; an empty value takes a setting back."""
+    from dragoman.admin import SetUser
+
+    if timezone is None and locale is None:
+        raise Wrong("--timezone ZONE, --locale TAG or both were expected")
+    given = {"time_zone": timezone, "locale": locale}
+    request = SetUser(user=user, **{name: value or None for name, value in given.items() if value is not None})
+    profile = _keep(flags, request).profile
+    click.echo(f"{profile.user}: time zone {profile.time_zone or '-'}, locale {profile.locale or '-'}")
+
+
 def _keep(flags: Mapping[str, object], request: Any) -> Any:  # noqa: ANN401  # the types come with an import that serve saves
     folder = _load(flags).settings.folder
     from dragoman.keeping import CannotKeep, keep

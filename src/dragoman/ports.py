@@ -9,6 +9,7 @@ import msgspec
 from dragoman.core.content import JsonObject, Message, Usage
 from dragoman.core.events import Logged
 from dragoman.core.ids import CallId, KeyId, MessageId, RunId, SessionId, UserId
+from dragoman.core.profile import Profile
 from dragoman.core.session import Head, SessionState
 from dragoman.core.stream import Piece
 from dragoman.core.tools import ToolSpec
@@ -32,9 +33,10 @@ class Ids(Protocol):
 
 
 class Once(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request with an idempotency key did: kept in the transaction that did it, for 24 hours.
+    """What a request with a client's own key did: kept in the transaction that did it.
 
-    `fingerprint` is a digest of the request; the answer is told again from the session and the run.
+    It is kept for 24 hours, or if it `lasts`, as long as the session. `fingerprint` is a digest of the request; the
+    answer is told again from the session and the run.
     """
 
     owner: UserId
@@ -43,6 +45,7 @@ class Once(msgspec.Struct, frozen=True, kw_only=True):
     session_id: SessionId
     run_id: RunId | None
     at: datetime
+    lasts: bool = False
 
 
 class Append(msgspec.Struct, kw_only=True):
@@ -140,7 +143,13 @@ class SessionIndex(Protocol):
         """The session that its owner's client calls so."""
 
     async def once(self, owner: UserId, key: str) -> Once | None:
-        """What the request with that idempotency key did."""
+        """What the request with that key did."""
+
+    async def messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
+        """Of these ids, those of messages in the session's log, with the event that completed each.
+
+        A user message is found by its own id and by the client's for it; of several with one id, the newest is.
+        """
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +180,34 @@ class Keys(Protocol):
 
     async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
         """Note when keys were last used."""
+
+
+class Profiles(Protocol):
+    """The users' stored profiles."""
+
+    async def all(self) -> Sequence[Profile]:
+        """All of them."""
+
+    async def put(self, profile: Profile) -> None:
+        """Store a user's, replacing what was there."""
+
+
+class Transcriber(Protocol):
+    """Makes text of speech."""
+
+    async def transcribe(self, audio: bytes) -> str:
+        """What is said in a WAV recording.
+
+        Raises:
+            TranscriptionFailed: there is no answer; the message is for the log.
+        """
+
+    async def aclose(self) -> None:
+        """Give up everything."""
+
+
+class TranscriptionFailed(Exception):
+    """A recording could not be made into text."""
 
 
 class Blobs(Protocol):

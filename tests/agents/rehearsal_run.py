@@ -214,6 +214,7 @@ class MemoryRun:
         self.loop = loop
         self.user = UserId("alice")
         self.options = session.options
+        self.parameters: JsonObject = {}
         self.props = session.props
         self._blocks: list[Block] = []
         self._asked: list[Open] = []

@@ -188,10 +188,17 @@ class Scribe:
     def admit(self, request: Submit) -> Admitted:
         change = admission.check_change(SPEC, self.state.settings, request.change, seal, LIMITS)
         if admission.is_busy(self.state) and request.messages:
-            return admission.queue(self.state, request, self.new_id)
+            return admission.queue(self.state, SPEC, request, change, self.new_id, LIMITS)
         known = {each.event.call.call_id for each in self.log if isinstance(each.event, CallOpened)}
         return admission.admit(
-            self.state, SPEC, request, change, by="ann", resolved=known - self.state.calls.keys(), new_id=self.new_id
+            self.state,
+            SPEC,
+            request,
+            change,
+            by="ann",
+            resolved=known - self.state.calls.keys(),
+            new_id=self.new_id,
+            limits=LIMITS,
         )
 
     def play(self, chance: Random) -> None:

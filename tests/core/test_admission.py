@@ -76,7 +76,16 @@ def admitted(
 ) -> Admitted:
     numbers = map("new-{}".format, count())
     change = check_change(spec, state.settings, request.change, seal, LIMITS)
-    return admission.admit(state, spec, request, change, by="ann", resolved=set(resolved), new_id=lambda: next(numbers))
+    return admission.admit(
+        state,
+        spec,
+        request,
+        change,
+        by="ann",
+        resolved=set(resolved),
+        new_id=lambda: next(numbers),
+        limits=LIMITS,
+    )
 
 
 def waiting_for(*names: str, **fields: Json) -> SessionState:

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from dragoman.core.admission import admit
+from dragoman.core.admission import InputLimits, admit
 from dragoman.core.content import Call
 from dragoman.core.events import (
     CallOpened,
@@ -58,6 +58,7 @@ def test_what_the_application_brings_is_stored_before_what_it_declines(turned: b
         SettingsChange(),
         by="me",
         resolved=(),
+        limits=InputLimits(),
         new_id=lambda: next(new_id),
     )
     settled = [event.result.call_id for event in admitted.events if isinstance(event, CallSettled)]

@@ -131,6 +131,11 @@ class FaultyLog:
         await self._come_in()
         return await self.store.named(owner, name)
 
+    async def messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
+        self.reads += 1
+        await self._come_in()
+        return await self.store.messages(session_id, ids)
+
     async def once(self, owner: UserId, key: str) -> Once | None:
         self.reads += 1
         await self._come_in()

@@ -22,6 +22,7 @@ from dragoman.engine import past as past_module
 from dragoman.engine import reader as reader_module
 from dragoman.engine import runs as runs_module
 from dragoman.engine.engine import BusyPolicy, Engine
+from dragoman.engine.onces import Key
 from tests.engine.checker import check_pairs
 from tests.engine.faults import FaultyLog
 from tests.engine.test_crash import PAINT, SCRIPTS, answer_to, prepare
@@ -172,12 +173,12 @@ class Simulation:
 
     async def repeat(self, engine: Engine) -> None:
         key = self.chance.choice("ab")
-        async with engine.session(ANN, self.some_session()) as live, engine.once(ANN, key, "f") as earlier:
+        async with engine.session(ANN, self.some_session()) as live, engine.once(ANN, Key(key, "f")) as earlier:
             if earlier is not None:
                 if earlier.run_id is not None:
                     self.by_key[earlier.session_id, key].add(earlier.run_id)
                 return
-            submitted = await engine.submit(live, says("hello"), by=ANN, once=(key, "f"), busy="queue")
+            submitted = await engine.submit(live, says("hello"), by=ANN, once=Key(key, "f"), busy="queue")
             await live.until_durable(live.state.seq)
             assert submitted.run_id is not None
             self.by_key[live.state.session_id, key].add(submitted.run_id)

@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from dragoman.core.content import AssistantMessage
-from dragoman.core.events import CallOpened, Logged, MessageAdded, RunQueued, RunStarted
+from dragoman.core.content import AssistantMessage, UserMessage
+from dragoman.core.events import CallOpened, CallSettled, Logged, MessageAdded, MessageClosed, RunQueued, RunStarted
 from dragoman.core.events import decode as decode_event
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.session import SessionState, thaw
@@ -84,7 +84,8 @@ class SimulatedLog:
                     run_id=run_id, session_id=append.session_id, owner=append.owner, first_seq=logged.seq
                 )
         for once in append.once:
-            self._onces = {place: each for place, each in self._onces.items() if each.at >= once.at - KEPT_ONCE}
+            oldest = once.at - KEPT_ONCE
+            self._onces = {place: each for place, each in self._onces.items() if each.lasts or each.at >= oldest}
             self._onces[once.owner, once.key] = once
         return True
 
@@ -154,6 +155,21 @@ class SimulatedLog:
 
     async def once(self, owner: UserId, key: str) -> Once | None:
         return self._onces.get((owner, key))
+
+    async def messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for row in self._rows(session_id):
+            event = row.logged().event
+            names: tuple[str | None, ...] = ()
+            if isinstance(event, MessageAdded):
+                client_id = event.message.client_id if isinstance(event.message, UserMessage) else None
+                names = (event.message.id, client_id)
+            elif isinstance(event, MessageClosed):
+                names = (event.message_id,)
+            elif isinstance(event, CallSettled):
+                names = (event.result.id,)
+            found |= {name: row.seq for name in names if name is not None and name in ids}
+        return found
 
     def _rows(self, session_id: SessionId) -> list[_Row]:
         session = self._sessions.get(session_id)

@@ -187,13 +187,14 @@ class ModelLoop:
         said = without_pictures(arranged(messages), agent.spec.capabilities)
         if budget is not None:
             said = fitted(said, budget - tokens_of_all(before))
+        parameters = {**agent.parameters, **self._run.parameters}
         return ModelRequest(
             model=agent.model_name,
             messages=[*before, *said],
             instructions=instructions,
             tools=tools,
-            max_tokens=agent.max_tokens,
-            parameters=agent.parameters,
+            max_tokens=parameters.pop("max_tokens", agent.max_tokens),
+            parameters=parameters,
         )
 
     # --- staying within the window ----------------------------------------------------------------------------------

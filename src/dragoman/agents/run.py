@@ -73,6 +73,8 @@ class Run:
         self.user: UserId = run.user
         self.options: Mapping[str, str] = run.options
         """The options in force, defaults filled in, secrets in clear."""
+        self.parameters: JsonObject = run.parameters
+        """Settings of the model that the application chose for this run, by their OpenAI names."""
         self.props: JsonObject = run.props
         """What the protocol noted about the run."""
         self.message: UserMessage | None = next(

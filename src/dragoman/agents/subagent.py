@@ -50,6 +50,7 @@ class TaskRun:
         self.loop = run.loop
         self.user = run.user
         self.options: Mapping[str, str] = run.options
+        self.parameters: JsonObject = run.parameters
         self.props: JsonObject = run.props
         self._run = run
         self._own = {tool.spec.name for tool in spec.tools}

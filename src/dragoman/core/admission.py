@@ -82,6 +82,8 @@ class InputLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Of the user, in one request."""
     blocks: int = 1000
     """Of one message."""
+    queued: int = 100
+    """Runs that wait in one session."""
     client_tools: int = 128
     schema_bytes: int = 64 * 1024
 
@@ -111,7 +113,7 @@ def kind_of_call(name: str, spec: AgentSpec, settings: SessionSettings, root: Ag
     if not tool.policy.exposed:
         return "inline"
     if settings.tools == "all" or (root is not None and root.tool(name) is None):
-        return "permission" if tool.policy.needs_approval else "inline"
+        return "permission" if tool.policy.needs_approval and name not in settings.trusted else "inline"
     grant = next((grant for grant in settings.tools or () if grant.name == name), None)
     if grant is None:
         return "missing"
@@ -150,9 +152,29 @@ def check_client_tools(spec: AgentSpec, tools: Sequence[ToolSpec], limits: Input
     """Check the application's own tools: allowed at all, few enough, with names that no other tool has."""
     if tools and not spec.capabilities.client_tools:
         raise ClientToolsUnsupported(f"agent {spec.name!r} takes no tools of the application's")
+    _check_client_tools(tools, {tool.spec.name for tool in spec.tools} | spec.builtins, limits)
+
+
+def tools_of_run(
+    spec: AgentSpec, tools: Sequence[ToolSpec], limits: InputLimits
+) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
+    """The tools that an application brings for one run, and the names of those that are left out.
+
+    Left out, and not refused, is what the agent has itself or takes none of: front ends send their list to every agent.
+
+    Raises:
+        Invalid: one of its kinds, for a tool that no agent could take.
+    """
+    _check_client_tools(tools, set(), limits)
+    own = {tool.spec.name for tool in spec.tools} | spec.builtins
+    kept = tuple(tool for tool in tools if spec.capabilities.client_tools and tool.name not in own)
+    return kept, tuple(tool.name for tool in tools if tool not in kept)
+
+
+def _check_client_tools(tools: Sequence[ToolSpec], taken: set[str], limits: InputLimits) -> None:
     if len(tools) > limits.client_tools:
         raise LimitExceeded("the number of tools", limits.client_tools, path="tools")
-    names = {tool.spec.name for tool in spec.tools} | spec.builtins
+    names = set(taken)
     for place, tool in enumerate(tools):
         if _TOOL_NAME.fullmatch(tool.name) is None:
             raise Invalid(
@@ -267,7 +289,9 @@ def create(spec: AgentSpec, request: Create, new_id: NewId, seal: Seal, limits: 
     if request.tools is not None and request.tools != "all":
         check_grants(spec, request.tools)
     options = check_options(spec, request.options, seal)
-    settings = SessionSettings(tools=request.tools, options=options, client_tools=request.client_tools)
+    settings = SessionSettings(
+        tools=request.tools, options=options, client_tools=request.client_tools, labels=request.labels
+    )
     events: list[Event] = [SessionCreated(agent=spec.name, settings=settings, door=request.door)]
     if len(request.seeds) > limits.seeds:
         raise LimitExceeded("the number of messages", limits.seeds, path="messages")
@@ -345,16 +369,28 @@ def is_busy(state: SessionState) -> bool:
     return state.run is not None or bool(state.queue)
 
 
-def queue(state: SessionState, request: Submit, new_id: NewId) -> Admitted:
-    """Let the request's messages wait for the active run's end. Raises SessionBusy: answers cannot wait."""
+def queue(
+    state: SessionState, spec: AgentSpec, request: Submit, change: SettingsChange, new_id: NewId, limits: InputLimits
+) -> Admitted:
+    """Let the request's messages and its change wait for the active run's end.
+
+    Raises:
+        SessionBusy: answers cannot wait, or too many runs wait already.
+    """
     if request.answers or not request.messages:
         raise SessionBusy("a run of this session is active")
+    if len(state.queue) >= limits.queued:
+        raise SessionBusy(f"{limits.queued} runs of this session wait already")
     run_id = RunId(new_id())
+    own_tools, _ = tools_of_run(spec, request.client_tools, limits)
     queued = RunQueued(
         run_id=run_id,
         door=request.door,
         inputs=_user_messages(request, new_id),
+        change=change,
         client_run_id=request.client_run_id,
+        client_tools=own_tools,
+        parameters=request.parameters,
         props=request.props,
     )
     return Admitted([queued], run_id, is_queued=True)
@@ -369,6 +405,7 @@ def admit(
     by: str,
     resolved: Collection[CallId],
     new_id: NewId,
+    limits: InputLimits,
 ) -> Admitted:
     """Let a request into a session that is not running.
 
@@ -380,7 +417,9 @@ def admit(
     Raises:
         SessionBusy: a run is active.
         UnknownCall, CallResolved, ResultsMissing, InvalidAnswer: the answers do not fit the open calls.
+        LimitExceeded, DuplicateToolName, Invalid: a tool of the run's is wrong.
     """
+    own_tools, dropped = tools_of_run(spec, request.client_tools, limits)
     if is_busy(state):
         raise SessionBusy("a run of this session is active")
     if not request.messages and not request.answers:
@@ -392,6 +431,7 @@ def admit(
         raise ResultsMissing(tuple(call.call.call_id for call in left))
 
     events: list[Event] = []
+    change = _with_trust(state.settings, change, targets, request.answers)
     if not change.is_empty():
         events.append(SettingsChanged(change=change))
     settings = changed(state.settings, change)
@@ -421,10 +461,31 @@ def admit(
         door=request.door,
         inputs=messages if to_run else (),
         client_run_id=request.client_run_id,
+        client_tools=own_tools,
+        dropped_tools=dropped,
+        parameters=request.parameters,
         props=request.props,
     )
     added = [] if to_run else [MessageAdded(message=message) for message in messages]
     return Admitted([*events, started, *answered, *added], run_id)
+
+
+def _with_trust(
+    settings: SessionSettings, change: SettingsChange, targets: Sequence[OpenCall], answers: Sequence[Answer]
+) -> SettingsChange:
+    """The change, and with it the tools that the user allows from here on (rulings, 17)."""
+    names = {
+        call.call.name
+        for call, answer in zip(targets, answers, strict=True)
+        if isinstance(answer, Decision) and answer.granted and answer.remember and call.kind == "permission"
+    }
+    if not names:
+        return change
+    tools = settings.tools if change.tools is None else change.tools
+    if tools == "all" or tools is None:
+        return msgspec.structs.replace(change, trusted=tuple(sorted({*settings.trusted, *names})))
+    grants = tuple(ToolGrant(grant.name, grant.trust or grant.name in names) for grant in tools)
+    return msgspec.structs.replace(change, tools=grants)
 
 
 def _user_messages(request: Submit, new_id: NewId) -> tuple[UserMessage, ...]:

@@ -76,7 +76,10 @@ class Run(Protocol):
     user: UserId
     options: Mapping[str, str]
     """Options in force, defaults filled in, secrets in clear."""
+    parameters: JsonObject
+    """Settings of the model that the application chose for this run, by their OpenAI names."""
     props: JsonObject
+    """What the door noted about the run."""
 
     @property
     def time_zone(self) -> str:

@@ -49,10 +49,12 @@ OptionValue = str | Sealed
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a session's owner has set.
 
-    `tools` is `all` (approval as each tool declares) or the tools turned on; as long as it is unset, none is on.
+    `tools` is `all` (approval as each tool declares, but for those that were `trusted` since) or the tools turned on;
+    as long as it is unset, none is on.
     """
 
     tools: Literal["all"] | tuple[ToolGrant, ...] | None = None
+    trusted: tuple[str, ...] = ()
     options: dict[str, OptionValue] = {}
     client_tools: tuple[ToolSpec, ...] = ()
     title: str | None = None
@@ -63,6 +65,7 @@ class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """What of the settings changes. Options are merged by key, everything else replaces."""
 
     tools: Literal["all"] | tuple[ToolGrant, ...] | None = None
+    trusted: tuple[str, ...] | None = None
     options: dict[str, OptionValue] = {}
     client_tools: tuple[ToolSpec, ...] | None = None
     title: str | None = None
@@ -105,18 +108,22 @@ class MessageAdded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class RunQueued(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_queued"):
-    """A run waits for its turn. Its messages enter the history when it starts."""
+    """A run waits for its turn. Its messages enter the history, and its change holds, when it starts."""
 
     run_id: RunId
     door: Door
     inputs: tuple[UserMessage, ...] = ()
+    change: SettingsChange = SettingsChange()
     client_run_id: str | None = None
+    client_tools: tuple[ToolSpec, ...] = ()
+    parameters: JsonObject = {}
     props: JsonObject = {}
 
 
 class RunStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
     """The agent is at work. `inputs` are user messages that enter the history as `MessageAdded` of their own later.
 
+    `client_tools` are the application's for this run alone, and `dropped_tools` those of them that were left out;
     `props` are what the door noted about the run, such as the stream mode that was asked for.
     """
 
@@ -124,6 +131,9 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     door: Door
     inputs: tuple[UserMessage, ...] = ()
     client_run_id: str | None = None
+    client_tools: tuple[ToolSpec, ...] = ()
+    dropped_tools: tuple[str, ...] = ()
+    parameters: JsonObject = {}
     props: JsonObject = {}
 
 
@@ -222,6 +232,25 @@ class CompactionMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     trigger: Literal["auto", "manual", "forced_retry"] = "auto"
 
 
+class Compacted(msgspec.Struct, frozen=True, kw_only=True):
+    """A compaction in force: `summary` stands for all messages up to event `up_to`."""
+
+    seq: int
+    summary: str
+    up_to: int
+
+
+class Branched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="branched"):
+    """The conversation goes on from an earlier point, or in another branch (rulings, 15).
+
+    Nothing is taken out of the log: what happened in the `hidden` ranges of events, first and last included, no longer
+    belongs to the history. `compacted` is the compaction in force on this branch.
+    """
+
+    hidden: tuple[tuple[int, int], ...]
+    compacted: Compacted | None = None
+
+
 class PlanStep(msgspec.Struct, frozen=True):
     """A step of a plan."""
 
@@ -261,6 +290,7 @@ Event = (
     | AnswerGiven
     | CallSettled
     | CompactionMade
+    | Branched
     | PlanShown
     | CardShown
 )

@@ -9,7 +9,7 @@ import msgspec
 
 from dragoman.core.content import InputBlock, JsonObject, Message
 from dragoman.core.events import Door, SettingsChange
-from dragoman.core.ids import CallId
+from dragoman.core.ids import CallId, SessionId
 from dragoman.core.tools import ToolGrant, ToolSpec
 
 
@@ -30,11 +30,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The user allows or forbids a call."""
+    """The user allows or forbids a call. With `remember` the tool is allowed from here on without asking."""
 
     call_id: CallId
     granted: bool
     reason: str | None = None
+    remember: bool = False
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +54,9 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         complete: refuse unless every waiting call is answered or a message comes (the rule of AAP's door).
+        client_tools: the application's own tools for this run alone (rulings, 17). They stand before the session's; one
+            with the name of a tool of the agent's, or that the agent does not take, is left out and noted.
+        parameters: settings of the model for this run, by their OpenAI names.
         props: what the door notes about the run; kept in the log.
     """
 
@@ -62,14 +66,22 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     change: SettingsChange = SettingsChange()
     client_run_id: str | None = None
     complete: bool = False
+    client_tools: tuple[ToolSpec, ...] = ()
+    parameters: JsonObject = {}
     props: JsonObject = {}
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True):
-    """A new session. Seeds carry the client's own call ids; their message ids are ours."""
+    """A new session. Seeds carry the client's own call ids; their message ids are ours.
+
+    `session_id` is the client's choice, where it made one; `name` is what the client calls it, if that is no UUID.
+    """
 
     door: Door
     agent: str
+    session_id: SessionId | None = None
+    name: str | None = None
+    labels: dict[str, str] = {}
     tools: Literal["all"] | tuple[ToolGrant, ...] | None = None
     options: dict[str, str] = {}
     client_tools: tuple[ToolSpec, ...] = ()

@@ -143,6 +143,10 @@ class SessionBusy(Conflict):
     """A run of this session is active or queued."""
 
 
+class IdTaken(Conflict):
+    """A new session was to have an id, or a name, that another one has."""
+
+
 class KeyReused(Conflict):
     """An idempotency key came again with another request."""
 

@@ -19,12 +19,14 @@ from dragoman.core.content import Call, JsonObject, Usage, UserMessage
 from dragoman.core.events import (
     AnswerGiven,
     BlockClosed,
+    Branched,
     CallKind,
     CallOpened,
     CallParked,
     CallSettled,
     CallStarted,
     CardShown,
+    Compacted,
     CompactionMade,
     Door,
     Logged,
@@ -43,6 +45,7 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId
+from dragoman.core.tools import ToolSpec
 
 Status = Literal["idle", "running", "waiting"]
 
@@ -73,16 +76,6 @@ class OpenMessage(msgspec.Struct, kw_only=True):
     blocks: int = 0
 
 
-class QueuedRun(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """A run that waits for the one before it."""
-
-    run_id: RunId
-    door: Door
-    inputs: tuple[UserMessage, ...] = ()
-    client_run_id: str | None = None
-    props: JsonObject = {}
-
-
 class ActiveRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The run that has the session. `held` are messages that enter the history when its open calls are settled."""
 
@@ -92,16 +85,10 @@ class ActiveRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     attempt: int = 1
     held: tuple[UserMessage, ...] = ()
     client_run_id: str | None = None
+    client_tools: tuple[ToolSpec, ...] = ()
+    parameters: JsonObject = {}
     props: JsonObject = {}
     usage: Usage = Usage()
-
-
-class Compacted(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest compaction: `summary` stands for all messages up to event `up_to`."""
-
-    seq: int
-    summary: str
-    up_to: int
 
 
 class SessionState(msgspec.Struct, kw_only=True):
@@ -115,7 +102,7 @@ class SessionState(msgspec.Struct, kw_only=True):
     settings: SessionSettings
     seq: int = 0
     run: ActiveRun | None = None
-    queue: list[QueuedRun] = []
+    queue: list[RunQueued] = []
     calls: dict[CallId, OpenCall] = {}
     open_messages: dict[LoopId, OpenMessage] = {}
     last_run: RunId | None = None
@@ -123,12 +110,29 @@ class SessionState(msgspec.Struct, kw_only=True):
     last_stop: StopReason | None = None
     usage: Usage = Usage()
     compacted: Compacted | None = None
+    messages: int = 0
+    """Messages of the root loop that were completed so far, shown or not; a message's ordinal counts them."""
+    hidden: tuple[tuple[int, int], ...] = ()
+    """The events that belong to no message of the active branch, as ranges in order, first and last included."""
 
     def status(self) -> Status:
         """What a client may do next."""
         if self.run is not None or self.queue:
             return "running"
         return "waiting" if any(call.waits() for call in self.calls.values()) else "idle"
+
+    def shows(self, seq: int) -> bool:
+        """Whether the message that event `seq` completed belongs to the history (rulings, 15)."""
+        return not any(first <= seq <= last for first, last in self.hidden)
+
+    def in_force(self) -> SessionSettings:
+        """The settings as they hold for the active run, with its own tools before the session's (rulings, 17)."""
+        own = () if self.run is None else self.run.client_tools
+        if not own:
+            return self.settings
+        names = {tool.name for tool in own}
+        kept = (tool for tool in self.settings.client_tools if tool.name not in names)
+        return msgspec.structs.replace(self.settings, client_tools=(*own, *kept))
 
     def waiting(self) -> Iterator[OpenCall]:
         """The calls that the application has to act on, in the order in which they were made."""
@@ -204,6 +208,7 @@ def changed(settings: SessionSettings, change: SettingsChange) -> SessionSetting
     """The settings after a change."""
     return SessionSettings(
         tools=settings.tools if change.tools is None else change.tools,
+        trusted=settings.trusted if change.trusted is None else change.trusted,
         options={**settings.options, **change.options} if change.options else settings.options,
         client_tools=settings.client_tools if change.client_tools is None else change.client_tools,
         title=settings.title if change.title is None else change.title,
@@ -247,18 +252,11 @@ def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one cas
         case SettingsChanged(change=change):
             state.settings = changed(state.settings, change)
         case MessageAdded(message=message):
+            state.messages += message.loop == ROOT
             if state.run is not None and state.run.held:
                 state.run.held = tuple(held for held in state.run.held if held.id != message.id)
         case RunQueued() as run:
-            state.queue.append(
-                QueuedRun(
-                    run_id=run.run_id,
-                    door=run.door,
-                    inputs=run.inputs,
-                    client_run_id=run.client_run_id,
-                    props=run.props,
-                )
-            )
+            state.queue.append(run)
         case RunStarted() as run:
             state.queue = [queued for queued in state.queue if queued.run_id != run.run_id]
             state.run = ActiveRun(
@@ -267,6 +265,8 @@ def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one cas
                 started_seq=logged.seq,
                 held=run.inputs,
                 client_run_id=run.client_run_id,
+                client_tools=run.client_tools,
+                parameters=run.parameters,
                 props=run.props,
             )
             state.last_run, state.last_run_seq = run.run_id, logged.seq
@@ -294,6 +294,7 @@ def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one cas
             )
         case MessageClosed(loop=loop, usage=usage):
             state.open_messages.pop(loop, None)
+            state.messages += loop == ROOT
             if usage is not None and state.run is not None:
                 state.run.usage += usage
         case CallStarted(call_id=call_id):
@@ -307,8 +308,11 @@ def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one cas
             call.parked = call.started = False
         case CallSettled(result=result):
             state.calls.pop(result.call_id, None)
+            state.messages += result.loop == ROOT
         case CompactionMade(summary=summary, up_to=up_to):
             state.compacted = Compacted(seq=logged.seq, summary=summary, up_to=up_to)
+        case Branched(hidden=hidden, compacted=compacted):
+            state.hidden, state.compacted = hidden, compacted
         case SessionCreated() | PlanShown() | CardShown():
             pass
         case _ as never:

@@ -6,9 +6,9 @@ and a stream is one of its readers, which may come and go.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from types import TracebackType
 from typing import Literal
 
@@ -18,12 +18,14 @@ import structlog
 from dragoman.core import admission
 from dragoman.core.admission import InputLimits
 from dragoman.core.agent import Agent
-from dragoman.core.events import Logged, RunStopped, Sealed, SettingsChange
+from dragoman.core.content import Message
+from dragoman.core.events import Branched, Compacted, CompactionMade, Logged, RunStopped, Sealed, SettingsChange
+from dragoman.core.history import messages_of
 from dragoman.core.ids import CallId, RunId, SessionId, UserId, parse_session_id
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.refusals import (
     AgentNotFound,
-    KeyReused,
+    IdTaken,
     SessionBusy,
     SessionNotFound,
     ShuttingDown,
@@ -35,6 +37,7 @@ from dragoman.core.tools import AgentSpec
 from dragoman.engine.attachments import Attachments
 from dragoman.engine.committer import Committer
 from dragoman.engine.live import LiveSession
+from dragoman.engine.onces import Key, Onces
 from dragoman.engine.past import Past
 from dragoman.engine.reader import Reader
 from dragoman.engine.runs import Runs
@@ -44,14 +47,13 @@ BusyPolicy = Literal["refuse", "queue", "supersede"]
 """What a second input does while a run is active: it is refused, it waits, or the run is stopped for it."""
 
 PAGE = 2000
+BACK_PAGE = 400
 RUN_PAGE = 200
 """Events read at a time where those of one run are looked for."""
 RELOAD_S = 0.5
 """After which time the store is asked for a session whose commit failed, and then ever more seldom."""
 RELOADS = 1000
 """How often it is asked: for most of a day."""
-ONCE_KEPT = timedelta(hours=24)
-"""How long an idempotency key is remembered."""
 
 log = structlog.get_logger(__name__)
 
@@ -131,6 +133,7 @@ class Engine:
         self._committer = Committer(log, window_s=options.window_s)
         self._past = Past(log)
         self.attachments = Attachments(blobs)
+        self._onces = Onces(index, clock)
         self._runs = Runs(
             find=self._find,
             past=self._past,
@@ -141,10 +144,9 @@ class Engine:
             attempts=options.attempts,
         )
         self._sessions: OrderedDict[SessionId, LiveSession] = OrderedDict()
-        self._loading: dict[SessionId, asyncio.Task[LiveSession | None]] = {}
+        self._loading: dict[SessionId, asyncio.Task[bool]] = {}
         self._readers: set[Reader] = set()
         self._reloads: set[asyncio.Task[None]] = set()
-        self._once_locks: dict[tuple[UserId, str], asyncio.Lock] = {}
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -205,39 +207,51 @@ class Engine:
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
-    async def create(
-        self, owner: UserId, request: Create, *, once: tuple[str, str] | None = None, name: str | None = None
-    ) -> LiveSession:
+    async def create(self, owner: UserId, request: Create, *, once: Key | None = None) -> LiveSession:
         """Make a session; it is durable when this returns.
 
         Args:
             owner: whose it is.
-            request: its agent, settings and seeds.
-            once: idempotency key and fingerprint of the request, to be kept with it.
-            name: the client's own name for it.
+            request: its agent, settings and seeds, and its id or name where the client chose one.
+            once: the client's key for this request, to be kept with it.
 
         Raises:
+            IdTaken: there is a session of that id, or the owner has one of that name.
             AgentNotFound, Invalid, ShuttingDown, StoreUnavailable: nothing was made.
         """
         self._refuse_when_draining()
         agent = self.agent(request.agent)
-        session_id = SessionId(self.ids.new())
+        session_id = request.session_id or SessionId(self.ids.new())
+        name = request.name
+        if request.session_id is not None and await self._get(session_id) is not None:
+            raise IdTaken("there is a session of that id")
+        if name is not None and await self.index.named(owner, name) is not None:
+            raise IdTaken("there is a session of that name")
         created = admission.create(agent.spec, request, self.ids.new, self._seal, self.limits)
         events = await self.attachments.put_seeds(session_id, created)
+        if session_id in self._sessions:  # somebody was quicker meanwhile
+            raise IdTaken("there is a session of that id")
         live = LiveSession.new(
             session_id,
             events,
             owner=owner,
             name=name,
-            once=self._once(owner, once, session_id, None),
+            once=self._onces.record(owner, once, session_id, None),
             epoch=self._epoch,
             committer=self._committer,
             clock=self.clock,
         )
         live.on_lost = self._lost
-        self._sessions[session_id] = live
         self._evict()
-        await live.until_durable(live.state.seq)
+        self._sessions[session_id] = live
+        try:
+            await live.until_durable(live.state.seq)
+        except StoreUnavailable:
+            if self._sessions.get(session_id) is live:
+                del self._sessions[session_id]
+            if name is not None and await self.index.named(owner, name) is not None:
+                raise IdTaken("there is a session of that name") from None
+            raise
         return live
 
     def session(self, owner: UserId, name: str) -> "Held":
@@ -254,18 +268,26 @@ class Engine:
 
     async def found(self, owner: UserId, name: str) -> LiveSession:
         """The session in memory; `session` holds it there."""
-        session_id = parse_session_id(name) or await self.index.named(owner, name)
-        if session_id is None:
+        session_id = parse_session_id(name)
+        live = None if session_id is None else await self._by_id(session_id)
+        if live is not None and live.state.owner == owner:
+            return live
+        named = await self.index.named(owner, name if session_id is None else session_id)
+        live = None if named is None else await self._by_id(named)
+        if live is None:
             raise SessionNotFound("there is no such session")
+        return live
+
+    async def is_foreign(self, owner: UserId, session_id: SessionId) -> bool:
+        """Whether there is a session of that id, of another owner. Only for doors that tell so (rulings, 2)."""
+        live = await self._get(session_id)
+        return live is not None and live.state.owner != owner
+
+    async def _by_id(self, session_id: SessionId) -> LiveSession | None:
         live = self._sessions.get(session_id)
-        if live is not None and isinstance(live.failure, SessionNotFound):
-            raise live.failure
         if live is None or live.failure is not None:
-            live = await self._get(session_id)
-        else:
-            self._sessions.move_to_end(session_id)
-        if live is None or live.state.owner != owner:
-            raise SessionNotFound("there is no such session")
+            return await self._get(session_id)
+        self._sessions.move_to_end(session_id)
         return live
 
     async def page(self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int) -> list[SessionState]:
@@ -283,6 +305,8 @@ class Engine:
     async def delete(self, live: LiveSession) -> None:
         """End a session and remove everything of it. Its run is stopped first, so that its readers see an end."""
         await self._runs.stop(live, None)
+        if live.failure is not None:  # lost, or deleted by another: this object no longer speaks for the session
+            raise live.failure
         live.end(SessionNotFound("the session was deleted"))
         try:
             await self._log.delete(live.state.session_id)  # until then the ended object keeps others from loading it
@@ -299,7 +323,7 @@ class Engine:
         *,
         by: UserId,
         busy: BusyPolicy = "refuse",
-        once: tuple[str, str] | None = None,
+        once: Key | None = None,
     ) -> Submitted:
         """Let input into a session and start the run that it asks for. Durable once event `seq` is.
 
@@ -322,7 +346,8 @@ class Engine:
             request = await self._put_away(live, request)
         while is_patient and admission.is_busy(live.state):
             if busy == "queue":
-                return self._append(live, admission.queue(live.state, request, self.ids.new), once)
+                queued = admission.queue(live.state, spec, request, change, self.ids.new, self.limits)
+                return self._append(live, queued, once)
             await self.stop_run(live)  # and again, when somebody else was quicker
         return self._append(live, await self._admitted(live, spec, request, change, by), once)
 
@@ -352,6 +377,40 @@ class Engine:
             live, self._log, after, readers=self._readers, beat_s=self._options.beat_s, ends_on_drain=ends_on_drain
         )
 
+    async def rewind(self, live: LiveSession, before_seq: int) -> None:
+        """Go on from an earlier point: what happened from event `before_seq` on leaves the history, not the log.
+
+        Durable when this returns.
+
+        Raises:
+            SessionBusy: a run is active or queued.
+            ValueError: the session has no such event.
+        """
+        if not 1 < before_seq <= live.state.seq:
+            raise ValueError(f"event 2 to {live.state.seq} expected, got {before_seq} ({live.state.session_id})")
+        compacted = await self._compacted_before(live, before_seq)
+        if admission.is_busy(live.state):
+            raise SessionBusy("a run of this session is active")
+        live.append(admission.cancelled(live.state, admission.NEW_MESSAGE, self.ids.new), None)
+        hidden = [each for each in live.state.hidden if each[1] < before_seq]
+        live.append((Branched(hidden=(*hidden, (before_seq, live.state.seq)), compacted=compacted),), None)
+        await live.until_durable(live.state.seq)
+
+    async def _compacted_before(self, live: LiveSession, before_seq: int) -> Compacted | None:
+        """The compaction that was in force at an earlier point."""
+        compacted = live.state.compacted
+        while compacted is not None and compacted.seq >= before_seq:
+            compacted = await self._older_compaction(live, compacted.seq)
+        return compacted
+
+    async def _older_compaction(self, live: LiveSession, before: int) -> Compacted | None:
+        async for page in self.newest_events(live, before):
+            for logged in reversed(page):
+                event = logged.event
+                if isinstance(event, CompactionMade) and live.state.shows(logged.seq):
+                    return Compacted(seq=logged.seq, summary=event.summary, up_to=event.up_to)
+        return None
+
     # --- looking back ---------------------------------------------------------------------------------------------
 
     async def run_row(self, owner: UserId, run_id: RunId) -> RunRow | None:
@@ -369,6 +428,29 @@ class Engine:
             if len(page) < limit or (up_to is not None and page[-1].seq >= up_to):
                 return found
             after = page[-1].seq
+
+    async def newest_events(self, live: LiveSession, before: int | None = None) -> AsyncIterator[Sequence[Logged]]:
+        """The durable events before event `before`, page by page backwards; each page oldest first."""
+        end = live.durable.seq + 1 if before is None else before
+        while end > 1:
+            page = await self._log.events_before(live.state.session_id, end, BACK_PAGE)
+            if not page:
+                return
+            yield page
+            end = page[0].seq
+
+    async def messages(self, live: LiveSession, after: int = 0) -> Sequence[Message]:
+        """The durable messages of the root loop in the active branch behind event `after`, as they were sent."""
+        events = await self.events(live, after)
+        shown = [each for each in events if live.state.shows(each.seq)] if live.state.hidden else events
+        return await self.attachments.restored(live.state.session_id, messages_of(shown))
+
+    async def known(self, live: LiveSession, ids: Collection[str]) -> dict[str, int]:
+        """Of the message ids that a client sends, those of the session's log, with the event that completed each.
+
+        Ours are known, and the client's own for messages of the user. What was never durable here is not known.
+        """
+        return await self.index.messages(live.state.session_id, ids)
 
     async def run_records(self, live: LiveSession, run_id: RunId, first_seq: int) -> Sequence[Record]:
         """The durable records of one run so far, from its first event on."""
@@ -388,25 +470,13 @@ class Engine:
 
     # --- doing things once ----------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def once(self, owner: UserId, key: str, fingerprint: str) -> AsyncIterator[Once | None]:
-        """Hold an idempotency key; gives what the earlier request with it did, if there was one.
+    def once(self, owner: UserId, key: Key) -> AbstractAsyncContextManager[Once | None]:
+        """Keep a client's key while its request is answered; see `Onces.hold`. Raises KeyReused."""
+        return self._onces.hold(owner, key)
 
-        Raises:
-            KeyReused: the earlier request was another.
-        """
-        lock = self._once_locks.setdefault((owner, key), asyncio.Lock())
-        try:
-            async with lock:
-                earlier = await self.index.once(owner, key)
-                if earlier is not None and earlier.at < self.clock.now() - ONCE_KEPT:
-                    earlier = None
-                if earlier is not None and earlier.fingerprint != fingerprint:
-                    raise KeyReused("this idempotency key was used with another request")
-                yield earlier
-        finally:
-            if not lock.locked() and not getattr(lock, "_waiters", None):
-                self._once_locks.pop((owner, key), None)
+    async def done_once(self, owner: UserId, name: str) -> Once | None:
+        """What the request with that key of the owner's did."""
+        return await self._onces.find(owner, name)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -420,26 +490,18 @@ class Engine:
         resolved: set[CallId] = set()
         if strange:
             resolved = await self.index.settled(live.state.session_id, strange)
-        return admission.admit(live.state, spec, request, change, by=by, resolved=resolved, new_id=self.ids.new)
+        return admission.admit(
+            live.state, spec, request, change, by=by, resolved=resolved, new_id=self.ids.new, limits=self.limits
+        )
 
-    def _append(self, live: LiveSession, admitted: admission.Admitted, once: tuple[str, str] | None) -> Submitted:
+    def _append(self, live: LiveSession, admitted: admission.Admitted, once: Key | None) -> Submitted:
         state = live.state
-        kept = self._once(state.owner, once, state.session_id, admitted.run_id)
+        kept = self._onces.record(state.owner, once, state.session_id, admitted.run_id)
         live.append(admitted.events, admitted.run_id, once=kept)
         if admitted.run_id is None or admitted.is_queued or state.run is None:
             return Submitted(admitted.run_id, state.seq, admitted.is_queued)
         self._runs.start(live)
         return Submitted(admitted.run_id, state.run.started_seq)
-
-    def _once(
-        self, owner: UserId, once: tuple[str, str] | None, session_id: SessionId, run_id: RunId | None
-    ) -> Once | None:
-        if once is None:
-            return None
-        key, fingerprint = once
-        return Once(
-            owner=owner, key=key, fingerprint=fingerprint, session_id=session_id, run_id=run_id, at=self.clock.now()
-        )
 
     async def _put_away(self, live: LiveSession, request: Submit) -> Submit:
         """The request with names in place of large contents. Nothing is waited for when there are none."""
@@ -462,28 +524,37 @@ class Engine:
         return stored if live is None or live.failure is not None else live.state
 
     async def _get(self, session_id: SessionId) -> LiveSession | None:
-        """Bring a session into memory. Those who ask at the same moment share one loading."""
-        live = self._sessions.get(session_id)
-        if live is not None and live.failure is None:
-            return live
-        task = self._loading.get(session_id)
-        if task is None:
-            task = asyncio.create_task(self._load(session_id), name=f"load {session_id}")
-            self._loading[session_id] = task
-            task.add_done_callback(lambda _: self._loading.pop(session_id, None))
-        return await asyncio.shield(task)
+        """Bring a session into memory. Those who ask at the same moment share one loading.
 
-    async def _load(self, session_id: SessionId) -> LiveSession | None:
+        One that is being deleted is gone already: loaded again, it would be a second writer without a log.
+        """
+        while True:
+            live = self._sessions.get(session_id)
+            if live is not None and live.failure is None:
+                return live
+            if live is not None and isinstance(live.failure, SessionNotFound):
+                return None
+            task = self._loading.get(session_id)
+            if task is None:
+                task = asyncio.create_task(self._load(session_id), name=f"load {session_id}")
+                self._loading[session_id] = task
+                task.add_done_callback(lambda _: self._loading.pop(session_id, None))
+            if not await asyncio.shield(task):
+                return None
+            # And look again: while this waited for its turn, the session may have left the memory already.
+
+    async def _load(self, session_id: SessionId) -> bool:
+        """Bring a session into memory; whether there is one."""
         snapshot = await self._log.load(session_id)
         if snapshot is None:
-            return None
+            return False
+        self._evict()
         live = LiveSession.loaded(snapshot, self._epoch, self._committer, self.clock)
         live.on_lost = self._lost
         self._sessions[session_id] = live
         if live.state.run is not None or live.state.queue:
             self._runs.take_over(live)
-        self._evict()
-        return live
+        return True
 
     def _lost(self, live: LiveSession) -> None:
         """A commit failed. A run that it cut off is taken up as after a crash, as soon as the store works again."""
@@ -504,8 +575,8 @@ class Engine:
             return
 
     def _evict(self) -> None:
-        """Let the longest unused sessions leave the memory, those with a run or a reader excepted."""
-        excess = len(self._sessions) - self._options.sessions_in_memory
+        """Make room for a session: let the longest unused leave the memory, those with a run or a reader excepted."""
+        excess = len(self._sessions) + 1 - self._options.sessions_in_memory
         if excess <= 0:
             return
         for session_id, live in list(self._sessions.items())[: excess + 16]:

@@ -63,6 +63,8 @@ class LiveSession:
         """Why this object may not be used any more; the session itself may live on in the store."""
         self.holds = 0
         """How many need this object; it stays in memory for them."""
+        self.readers = 0
+        """How many streams follow it, through whichever door."""
         self.on_lost: Callable[[LiveSession], None] | None = None
         """Told when a commit failed, so that the session's run can be taken up again."""
         self.run_task: asyncio.Task[None] | None = None

@@ -63,10 +63,12 @@ class Past:
         return found
 
     async def placed_newest_first(self, live: LiveSession) -> AsyncIterator[Placed]:
-        """All messages of all loops with their places, newest first."""
+        """The messages of all loops in the active branch with their places, newest first."""
+        shows = live.state.shows
         tail, before = list(live.tail), live.tail_from + 1
         for placed in reversed(tail):
-            yield placed
+            if shows(placed.seq):
+                yield placed
         limit = PAGE
         while before > 1:
             page = await self._log.events_before(live.state.session_id, before, limit)
@@ -74,7 +76,8 @@ class Past:
             limit = PAGE if begins < before else 2 * limit  # a message can be longer than a page
             before = begins
             for placed in reversed(placed_here):
-                yield placed
+                if shows(placed.seq):
+                    yield placed
 
 
 def place(page: Sequence[Logged]) -> tuple[list[Placed], int]:

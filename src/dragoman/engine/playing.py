@@ -76,6 +76,7 @@ class LoopRun:
             if isinstance(option, SecretOption) and len(value := options.get(option.name, "")) >= SECRET_CHARS
         )
         active = live.state.run
+        self.parameters: JsonObject = active.parameters if active is not None else {}
         self.props: JsonObject = active.props if active is not None else {}
         self.after_crash = after_crash
         self._calls = calls
@@ -209,7 +210,7 @@ class LoopRun:
         return [results[call.call_id] for call, _ in asked]
 
     def _kind(self, name: str) -> CallKind:
-        return kind_of_call(name, self.agent.spec, self.live.state.settings, self._root_spec)
+        return kind_of_call(name, self.agent.spec, self.live.state.in_force(), self._root_spec)
 
     @property
     def _root_spec(self) -> AgentSpec | None:
@@ -217,7 +218,7 @@ class LoopRun:
 
     def offered(self) -> Sequence[ToolSpec]:
         """See `Run.offered`."""
-        return offered_tools(self.agent.spec, self.live.state.settings, self._root_spec)
+        return offered_tools(self.agent.spec, self.live.state.in_force(), self._root_spec)
 
     # --- remembering ----------------------------------------------------------------------------------------------
 

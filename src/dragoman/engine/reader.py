@@ -45,6 +45,7 @@ class Reader:
 
     def __enter__(self) -> "Reader":
         self.live.holds += 1
+        self.live.readers += 1
         self._readers.add(self)
         return self
 
@@ -52,6 +53,7 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.live.holds -= 1
+        self.live.readers -= 1
         self._readers.discard(self)
         if self._timer is not None:
             self._timer.cancel()

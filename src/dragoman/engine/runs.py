@@ -21,6 +21,7 @@ from dragoman.core.events import (
     RunStopped,
     Sealed,
     SessionSettings,
+    SettingsChanged,
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, RunId, fork_loop
@@ -293,10 +294,17 @@ class Runs:
             return
         queued = live.state.queue[0]
         started = RunStarted(
-            run_id=queued.run_id, door=queued.door, client_run_id=queued.client_run_id, props=queued.props
+            run_id=queued.run_id,
+            door=queued.door,
+            client_run_id=queued.client_run_id,
+            client_tools=queued.client_tools,
+            parameters=queued.parameters,
+            props=queued.props,
         )
+        change: list[Event] = [] if queued.change.is_empty() else [SettingsChanged(change=queued.change)]
         cancelled = admission.cancelled(live.state, admission.NEW_MESSAGE, self._ids.new)
-        live.append([*cancelled, started, *(MessageAdded(message=each) for each in queued.inputs)], queued.run_id)
+        added = [MessageAdded(message=each) for each in queued.inputs]
+        live.append([*change, *cancelled, started, *added], queued.run_id)
         self.start(live)
 
     def _add_held(self, live: LiveSession, run_id: RunId) -> None:

@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman.core.events import RunStarted
-from dragoman.core.history import messages_of
 from dragoman.core.ids import RunId, SessionId
 from dragoman.core.inputs import Submit
 from dragoman.core.principal import Principal
@@ -30,6 +29,7 @@ from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine, Held
 from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import FAILED, REFUSED
+from dragoman.engine.onces import Key
 from dragoman.ports import Once
 from dragoman.protocols._http import (
     Authenticate,
@@ -206,7 +206,7 @@ class _Door:
         once = _once(request, raw)
         if once is None:
             return _created(request, (await self._engine.create(owner, create)).state.session_id)
-        async with self._engine.once(owner, *once) as earlier:
+        async with self._engine.once(owner, once) as earlier:
             if earlier is not None:
                 return _created(request, earlier.session_id)
             return _created(request, (await self._engine.create(owner, create, once=once)).state.session_id)
@@ -247,8 +247,7 @@ class _Door:
                     errors.plain(404, "history_not_supported", f"agent {spec.name!r} gives no {kind} history")
                 )
             compacted = live.state.compacted if kind == "compacted" else None
-            events = await self._engine.events(live, 0 if compacted is None else compacted.up_to)
-            stored = await self._engine.attachments.restored(live.state.session_id, messages_of(events))
+            stored = await self._engine.messages(live, 0 if compacted is None else compacted.up_to)
             messages = translate.history_of(stored)
             if compacted is not None:
                 messages = (wire.SystemMessage(compacted.summary), *messages)
@@ -268,7 +267,7 @@ class _Door:
             if once is None:
                 run_id, first = await self._begin_turn(live, submit, caller, None)
             else:
-                async with self._engine.once(caller.user, *once) as earlier:
+                async with self._engine.once(caller.user, once) as earlier:
                     if earlier is None:
                         run_id, first = await self._begin_turn(live, submit, caller, once)
                         await live.until_durable(first)
@@ -277,7 +276,7 @@ class _Door:
             return await self._answer_turn(live, run_id, first, mode)
 
     async def _begin_turn(
-        self, live: LiveSession, submit: Submit, caller: Principal, once: tuple[str, str] | None
+        self, live: LiveSession, submit: Submit, caller: Principal, once: Key | None
     ) -> tuple[RunId, int]:
         """Start a turn; it counts against its caller's share until it ends. Its id and its first event."""
         release = self._admit_run(caller)
@@ -407,14 +406,15 @@ def _limit(request: Request) -> int:
     return int(given)
 
 
-def _once(request: Request, body: bytes) -> tuple[str, str] | None:
+def _once(request: Request, body: bytes) -> Key | None:
     """The idempotency key of a request, and the fingerprint of the request."""
     key = request.headers.get("idempotency-key")
     if key is None:
         return None
     if not 1 <= len(key) <= KEY_LIMIT:
         raise Invalid(f"Idempotency-Key has 1 to {KEY_LIMIT} characters")
-    return key, hashlib.sha256(request.scope["path"].encode() + b"\n" + body).hexdigest()
+    fingerprint = hashlib.sha256(request.scope["path"].encode() + b"\n" + body).hexdigest()
+    return Key(f"aap:{key}", fingerprint)
 
 
 def _created(request: Request, session_id: SessionId) -> Response:

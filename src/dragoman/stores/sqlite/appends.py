@@ -7,14 +7,24 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from dragoman.core.content import AssistantMessage, Call
-from dragoman.core.events import BlockClosed, CallOpened, Logged, MessageAdded, RunQueued, RunStarted, type_of
+from dragoman.core.content import AssistantMessage, Call, UserMessage
+from dragoman.core.events import (
+    BlockClosed,
+    CallOpened,
+    CallSettled,
+    Logged,
+    MessageAdded,
+    MessageClosed,
+    RunQueued,
+    RunStarted,
+    type_of,
+)
 from dragoman.core.ids import CallId, SessionId
 from dragoman.ports import Append, Once
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_INDEXED = (RunStarted, RunQueued, CallOpened, MessageAdded, BlockClosed)
+_INDEXED = (RunStarted, RunQueued, CallOpened, CallSettled, MessageAdded, MessageClosed, BlockClosed)
 KEPT_ONCE = timedelta(hours=24)
 
 
@@ -69,7 +79,7 @@ class Appends:
         connection.execute(
             "DELETE FROM runs WHERE run_id IN (SELECT run_id FROM events WHERE session_id = ?)", (session_id,)
         )
-        for table in ("sessions", "events", "pieces", "calls", "names", "once"):
+        for table in ("sessions", "events", "pieces", "calls", "messages", "names", "once"):
             connection.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))  # noqa: S608  # fixed names
 
     def _pass(self, connection: sqlite3.Connection, append: Append) -> bool:
@@ -160,10 +170,10 @@ def _piece_rows(appends: Iterable[Append]) -> list[tuple[object, ...]]:
 
 
 def _remember_once(connection: sqlite3.Connection, once: Once) -> None:
-    connection.execute("DELETE FROM once WHERE at < ?", (to_us(once.at - KEPT_ONCE),))
+    connection.execute("DELETE FROM once WHERE lasts = 0 AND at < ?", (to_us(once.at - KEPT_ONCE),))
     connection.execute(
-        "INSERT OR REPLACE INTO once VALUES (?, ?, ?, ?, ?, ?)",
-        (once.owner, once.key, once.fingerprint, once.session_id, once.run_id, to_us(once.at)),
+        "INSERT OR REPLACE INTO once VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (once.owner, once.key, once.fingerprint, once.session_id, once.run_id, to_us(once.at), once.lasts),
     )
 
 
@@ -180,9 +190,22 @@ def _index(connection: sqlite3.Connection, append: Append, logged: Logged) -> No
     elif isinstance(event, BlockClosed):
         if isinstance(event.block, Call):
             _remember_call(connection, append.session_id, event.block.call_id, logged.seq)
-    elif isinstance(event, MessageAdded) and isinstance(event.message, AssistantMessage):
-        for call in event.message.calls():
-            _remember_call(connection, append.session_id, call.call_id, logged.seq)
+    elif isinstance(event, MessageAdded):
+        message = event.message
+        _remember_message(connection, append.session_id, message.id, logged.seq)
+        if isinstance(message, UserMessage) and message.client_id is not None:
+            _remember_message(connection, append.session_id, message.client_id, logged.seq)
+        elif isinstance(message, AssistantMessage):
+            for call in message.calls():
+                _remember_call(connection, append.session_id, call.call_id, logged.seq)
+    elif isinstance(event, MessageClosed):
+        _remember_message(connection, append.session_id, event.message_id, logged.seq)
+    elif isinstance(event, CallSettled):
+        _remember_message(connection, append.session_id, event.result.id, logged.seq)
+
+
+def _remember_message(connection: sqlite3.Connection, session_id: SessionId, name: str, seq: int) -> None:
+    connection.execute("INSERT OR REPLACE INTO messages VALUES (?, ?, ?)", (session_id, name, seq))
 
 
 def _remember_call(connection: sqlite3.Connection, session_id: SessionId, call_id: CallId, seq: int) -> None:

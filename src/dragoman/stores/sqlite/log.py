@@ -101,13 +101,25 @@ class SqliteLog:
         """See `SessionIndex.once`."""
         row = await self._read(
             lambda connection: connection.execute(
-                "SELECT fingerprint, session_id, run_id, at FROM once WHERE owner = ? AND key = ?", (owner, key)
+                "SELECT fingerprint, session_id, run_id, at, lasts FROM once WHERE owner = ? AND key = ?", (owner, key)
             ).fetchone()
         )
         if row is None:
             return None
-        fingerprint, session_id, run_id, at = row
-        return Once(owner=owner, key=key, fingerprint=fingerprint, session_id=session_id, run_id=run_id, at=from_us(at))
+        fingerprint, session_id, run_id, at, lasts = row
+        return Once(
+            owner=owner,
+            key=key,
+            fingerprint=fingerprint,
+            session_id=session_id,
+            run_id=run_id,
+            at=from_us(at),
+            lasts=bool(lasts),
+        )
+
+    async def messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
+        """See `SessionIndex.messages`."""
+        return await self._read(partial(_message_seqs, session_id, ids))
 
 
 def _claim(connection: sqlite3.Connection) -> int:
@@ -163,6 +175,17 @@ def _events_before(session_id: SessionId, before: int, limit: int, connection: s
 
 def _logged(rows: Iterable[tuple[Any, ...]]) -> list[Logged]:
     return [Logged(seq, from_us(at), run_id, core_events.decode(payload)) for seq, at, run_id, payload in rows]
+
+
+def _message_seqs(session_id: SessionId, ids: Collection[str], connection: sqlite3.Connection) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in ids:
+        row = connection.execute(
+            "SELECT seq FROM messages WHERE session_id = ? AND id = ?", (session_id, each)
+        ).fetchone()
+        if row is not None:
+            found[each] = row[0]
+    return found
 
 
 def _page(

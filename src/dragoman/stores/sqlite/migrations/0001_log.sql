@@ -67,6 +67,14 @@ CREATE TABLE calls (
     PRIMARY KEY (session_id, call_id)
 ) STRICT, WITHOUT ROWID;
 
+-- Ids of messages, ours and those that clients gave to messages of the user, with the event that completed the message.
+CREATE TABLE messages (
+    session_id TEXT NOT NULL,
+    id         TEXT NOT NULL,
+    seq        INTEGER NOT NULL,
+    PRIMARY KEY (session_id, id)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE names (
     owner      TEXT NOT NULL,
     name       TEXT NOT NULL,
@@ -83,10 +91,11 @@ CREATE TABLE once (
     session_id  TEXT NOT NULL,
     run_id      TEXT,
     at          INTEGER NOT NULL,
+    lasts       INTEGER NOT NULL,
     PRIMARY KEY (owner, key)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX once_by_age ON once (at);
+CREATE INDEX once_by_age ON once (at) WHERE lasts = 0;
 CREATE INDEX once_by_session ON once (session_id);
 
 CREATE TABLE keys (

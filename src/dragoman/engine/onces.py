@@ -1,0 +1,86 @@
+"""Doing things once: what the request with a client's own key did, told again when the key comes again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import NamedTuple
+
+from dragoman.core.ids import RunId, SessionId, UserId
+from dragoman.core.refusals import KeyReused
+from dragoman.ports import Clock, Once, SessionIndex
+
+KEPT = timedelta(hours=24)
+"""How long a key is remembered, unless it lasts as long as its session."""
+
+
+class Key(NamedTuple):
+    """A client's key for what is to be done once.
+
+    Args:
+        name: the key; unique for each owner.
+        fingerprint: a digest of the request, so that another one under the same key is found out.
+        lasts: remembered as long as the session, not for 24 hours: the client's own id of a run.
+    """
+
+    name: str
+    fingerprint: str
+    lasts: bool = False
+
+
+class _Held:
+    __slots__ = ("lock", "users")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+
+class Onces:
+    """The keys of all owners. Who holds one keeps others with the same key waiting."""
+
+    def __init__(self, index: SessionIndex, clock: Clock) -> None:
+        self._index = index
+        self._clock = clock
+        self._held: dict[tuple[UserId, str], _Held] = {}
+
+    def record(self, owner: UserId, key: Key | None, session_id: SessionId, run_id: RunId | None) -> Once | None:
+        """What is stored with the deed."""
+        if key is None:
+            return None
+        return Once(
+            owner=owner,
+            key=key.name,
+            fingerprint=key.fingerprint,
+            session_id=session_id,
+            run_id=run_id,
+            at=self._clock.now(),
+            lasts=key.lasts,
+        )
+
+    async def find(self, owner: UserId, name: str) -> Once | None:
+        """What the request with that key did."""
+        once = await self._index.once(owner, name)
+        if once is None or once.lasts or once.at >= self._clock.now() - KEPT:
+            return once
+        return None
+
+    @asynccontextmanager
+    async def hold(self, owner: UserId, key: Key) -> AsyncIterator[Once | None]:
+        """Keep a key; gives what the earlier request with it did, if there was one.
+
+        Raises:
+            KeyReused: the earlier request was another.
+        """
+        held = self._held.setdefault((owner, key.name), _Held())
+        held.users += 1
+        try:
+            async with held.lock:
+                earlier = await self.find(owner, key.name)
+                if earlier is not None and earlier.fingerprint != key.fingerprint:
+                    raise KeyReused("this key was used with another request")
+                yield earlier
+        finally:
+            held.users -= 1
+            if not held.users:
+                del self._held[owner, key.name]
