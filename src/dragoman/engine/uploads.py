@@ -1,0 +1,27 @@
+"""Uploaded objects: stored before their path is told, read back, and removed with their thread."""
+
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.uploads import folder_of, owner_folder, path_for
+from dragoman.ports import Blobs, Ids
+
+
+class Uploads:
+    """The objects that users bring before they speak of them. See `core.uploads` for their paths."""
+
+    def __init__(self, blobs: Blobs, ids: Ids) -> None:
+        self._blobs = blobs
+        self._ids = ids
+
+    async def put(self, owner: UserId, thread: str | None, run: str | None, content: bytes, mime_type: str) -> str:
+        """Store an object; its path. Raises StoreUnavailable."""
+        path = path_for(owner, thread, run, self._ids.new(), mime_type)
+        await self._blobs.put(path, content)
+        return path
+
+    async def get(self, path: str) -> bytes | None:
+        """The object at a path that `core.uploads` made."""
+        return await self._blobs.get(path)
+
+    async def forget(self, owner: UserId, thread: SessionId) -> None:
+        """Remove what was uploaded for a thread."""
+        await self._blobs.delete(f"{owner_folder(owner)}/{folder_of(thread)}")

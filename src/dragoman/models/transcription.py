@@ -1,0 +1,76 @@
+"""Speech to text behind an OpenAI-compatible server: `POST /audio/transcriptions`."""
+
+import re
+from collections.abc import Mapping
+
+import httpx2
+import msgspec
+
+from dragoman.models.registry import OPENAI_URL, ModelNameError
+from dragoman.ports import Transcriber, TranscriptionFailed
+
+TIMEOUT_S = 120.0
+ANSWER_BYTES = 4 * 1024 * 1024
+
+
+class _Answer(msgspec.Struct):
+    text: str
+
+
+class OpenAITranscriber:
+    """A `Transcriber` over HTTP.
+
+    Args:
+        name: the server's name for the model.
+        base_url: the address up to and with `/v1`.
+        api_key: sent as a bearer token; None for servers that want none.
+        transport: another way to the server than TCP.
+    """
+
+    def __init__(
+        self, name: str, *, base_url: str, api_key: str | None, transport: httpx2.AsyncBaseTransport | None = None
+    ) -> None:
+        headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._name = name
+        self._client = httpx2.AsyncClient(base_url=base_url, headers=headers, timeout=TIMEOUT_S, transport=transport)
+
+    async def transcribe(self, audio: bytes) -> str:
+        """See `Transcriber`."""
+        try:
+            response = await self._client.post(
+                "audio/transcriptions",
+                data={"model": self._name, "response_format": "json"},
+                files={"file": ("speech.wav", audio, "audio/wav")},
+            )
+        except httpx2.HTTPError as error:
+            raise TranscriptionFailed(f"the transcription server cannot be reached: {type(error).__name__}") from error
+        if response.status_code != httpx2.codes.OK:
+            raise TranscriptionFailed(f"the transcription server answered {response.status_code}")
+        try:
+            return msgspec.json.decode(response.content[:ANSWER_BYTES], type=_Answer).text
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise TranscriptionFailed("the transcription server's answer cannot be read") from error
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+
+def transcriber(name: str, env: Mapping[str, str]) -> Transcriber:
+    """The transcriber that a name means: `openai:NAME` or `openai-compatible:NAME@URL`.
+
+    Raises:
+        ModelNameError: it has no such form, or a key is missing.
+    """
+    kind, _, rest = name.partition(":")
+    parts = re.fullmatch(r"(.+?)@(https?://.+)", rest)
+    if kind == "openai-compatible" and parts is not None:
+        key = env.get("OPENAI_COMPATIBLE_API_KEY", "").strip()
+        return OpenAITranscriber(parts[1], base_url=parts[2], api_key=key or None)
+    if kind != "openai" or not rest:
+        raise ModelNameError("transcription model: openai:NAME or openai-compatible:NAME@URL expected")
+    key = env.get("OPENAI_API_KEY", "").strip()
+    base_url = env.get("OPENAI_BASE_URL") or OPENAI_URL
+    if not key and base_url.rstrip("/") == OPENAI_URL:
+        raise ModelNameError("transcription model: OPENAI_API_KEY is not set")
+    return OpenAITranscriber(rest, base_url=base_url, api_key=key or None)

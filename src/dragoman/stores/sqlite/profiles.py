@@ -1,0 +1,28 @@
+"""Users' profiles in SQLite."""
+
+from collections.abc import Sequence
+
+from dragoman.core.ids import UserId
+from dragoman.core.profile import Profile
+from dragoman.stores.sqlite.database import Database
+
+
+class SqliteProfiles:
+    """`Profiles` over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def all(self) -> Sequence[Profile]:
+        """See `Profiles.all`."""
+        rows = await self._database.read(
+            lambda connection: connection.execute("SELECT user, time_zone, locale FROM profiles").fetchall()
+        )
+        return [Profile(user=UserId(user), time_zone=time_zone, locale=locale) for user, time_zone, locale in rows]
+
+    async def put(self, profile: Profile) -> None:
+        """See `Profiles.put`."""
+        row = (profile.user, profile.time_zone, profile.locale)
+        await self._database.writer.run(
+            lambda connection: connection.execute("INSERT OR REPLACE INTO profiles VALUES (?, ?, ?)", row)
+        )
