@@ -26,6 +26,7 @@ from dragoman.engine.counted_log import CountedLog
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.keys import Doorkeeper, KeyRing, NoKeys
 from dragoman.engine.limits import Limits, Rate, limits
+from dragoman.engine.profiles import ProfileBook
 from dragoman.gate import Gate, Message, Receive, Send
 from dragoman.pages import Pages
 from dragoman.ports import Cipher, Clock
@@ -36,6 +37,7 @@ from dragoman.stores.sealing import LazyCipher
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.log import SqliteLog
+from dragoman.stores.sqlite.profiles import SqliteProfiles
 from dragoman.system import RandomIds, SystemClock
 from dragoman.telemetry import SECRETS
 
@@ -62,6 +64,7 @@ class Application:
         self.settings = settings
         self.state: State = "starting"
         self.keys: KeyRing
+        self.profiles: ProfileBook
         self.engine: Engine
         self._given = tuple(agents)
         self._clock = clock
@@ -129,7 +132,9 @@ class Application:
         )
         await self.keys.start()
         stack.push_async_callback(self.keys.close)
-        admin = AdminSocket(settings.folder, self.keys)
+        self.profiles = ProfileBook(SqliteProfiles(database))
+        await self.profiles.start()
+        admin = AdminSocket(settings.folder, self.keys, self.profiles)
         await admin.start()
         stack.push_async_callback(admin.close)
         agents, default = await ready_agents(
