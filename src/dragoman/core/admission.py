@@ -17,6 +17,7 @@ from dragoman.core.content import (
     Call,
     Data,
     Image,
+    InputBlock,
     Json,
     Message,
     Text,
@@ -43,7 +44,7 @@ from dragoman.core.events import (
     SettingsChanged,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
-from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
+from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Stored, Submit, UserInput
 from dragoman.core.refusals import (
     CallResolved,
     ClientToolsUnsupported,
@@ -62,6 +63,7 @@ from dragoman.core.refusals import (
 )
 from dragoman.core.session import OpenCall, SessionState, changed
 from dragoman.core.tools import ASK, FORK, AgentSpec, SecretOption, SelectOption, ToolGrant, ToolSpec
+from dragoman.core.uploads import SCHEME
 
 OPTION_LIMIT = 64 * 1024
 UNCHANGED_SECRET = "***"  # the placeholder that clients are shown
@@ -237,6 +239,8 @@ def check_content(
     for place, block in enumerate(() if isinstance(content, str) else content):
         if isinstance(block, Image):
             check_image(spec, block)
+        elif isinstance(block, Stored):
+            _check_stored(spec)
         elif isinstance(block, Call):
             _check_depth(block.input, f"{path}.content[{place}].input")
         elif isinstance(block, Data):
@@ -274,6 +278,11 @@ def check_image(spec: AgentSpec, image: Image) -> None:
         raise ImageUnsupported("an image's url is an https:// URL or a base64 data: URI of an image")
     if not taken:
         raise ImageUnsupported(f"agent {spec.name!r} takes no {form}")
+
+
+def _check_stored(spec: AgentSpec) -> None:
+    if not spec.capabilities.image_data:
+        raise ImageUnsupported(f"agent {spec.name!r} takes no images as data URIs")
 
 
 # --- new sessions -------------------------------------------------------------------------------------------------
@@ -490,9 +499,16 @@ def _with_trust(
 
 def _user_messages(request: Submit, new_id: NewId) -> tuple[UserMessage, ...]:
     return tuple(
-        UserMessage(id=MessageId(new_id()), content=each.content, client_id=each.client_id, name=each.name)
+        UserMessage(id=MessageId(new_id()), content=_kept(each.content), client_id=each.client_id, name=each.name)
         for each in request.messages
     )
+
+
+def _kept(content: str | tuple[InputBlock | Stored, ...]) -> str | tuple[InputBlock, ...]:
+    """The content as the log holds it. What a client writes into a URL itself never names an uploaded object."""
+    if isinstance(content, str):
+        return content
+    return tuple(Image(SCHEME + block.path) if isinstance(block, Stored) else block for block in content)
 
 
 def _targets(state: SessionState, answers: Sequence[Answer], resolved: Collection[CallId]) -> list[OpenCall]:

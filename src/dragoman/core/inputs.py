@@ -13,10 +13,16 @@ from dragoman.core.ids import CallId, SessionId
 from dragoman.core.tools import ToolGrant, ToolSpec
 
 
+class Stored(msgspec.Struct, frozen=True):
+    """A picture that was uploaded before; its door has made sure that it is the user's own. See `core.uploads`."""
+
+    path: str
+
+
 class UserInput(msgspec.Struct, frozen=True, kw_only=True):
     """A user's message, before it has an id of ours."""
 
-    content: str | tuple[InputBlock, ...]
+    content: str | tuple[InputBlock | Stored, ...]
     client_id: str | None = None
     name: str | None = None
 

@@ -11,6 +11,8 @@ import re
 from dragoman.core.ids import UserId
 
 BUCKET = "dragoman"
+SCHEME = "upload:"
+"""What stands before the path where a stored message holds an object in place of a URL."""
 ROOT = "agent-inputs"
 NOWHERE = "-"
 """The folder of what belongs to no thread, or to no run."""
@@ -33,10 +35,15 @@ def owner_folder(owner: UserId) -> str:
     return f"{ROOT}/{folder_of(owner)}"
 
 
+def thread_folder(owner: UserId, thread: str | None) -> str:
+    """Where the objects lie that a user uploaded for a thread, or for none."""
+    return f"{owner_folder(owner)}/{NOWHERE if thread is None else folder_of(thread)}"
+
+
 def path_for(owner: UserId, thread: str | None, run: str | None, name: str, mime_type: str) -> str:
     """The path of a new object."""
-    folders = [NOWHERE if each is None else folder_of(each) for each in (thread, run)]
-    return "/".join((owner_folder(owner), *folders, f"{name}.{EXTENSIONS[mime_type]}"))
+    below = NOWHERE if run is None else folder_of(run)
+    return f"{thread_folder(owner, thread)}/{below}/{name}.{EXTENSIONS[mime_type]}"
 
 
 def is_path_of(owner: UserId, path: str) -> bool:

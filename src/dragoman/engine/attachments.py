@@ -6,15 +6,18 @@ a message holds is stored before the message is, and goes with its session.
 
 import hashlib
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from dragoman.core.content import File, Image, Message
+from dragoman.core.content import File, Image, Message, UserMessage
 from dragoman.core.events import Event, MessageAdded
-from dragoman.core.ids import SessionId
+from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Decision, Result, UserInput
+from dragoman.core.uploads import SCHEME as UPLOAD
+from dragoman.core.uploads import mime_type_of, thread_folder
 from dragoman.ports import Blobs
 
 KEPT_BESIDE = 32 * 1024
@@ -53,15 +56,18 @@ class Attachments:
         """The answers, with names in place of what was put away."""
         return tuple([await self._put(session_id, each) if isinstance(each, Result) else each for each in answers])
 
-    async def restored(self, session_id: SessionId, messages: Sequence[Holder]) -> Sequence[Holder]:
-        """The messages as they were sent."""
+    async def restored(
+        self, session_id: SessionId, messages: Sequence[Holder], *, with_uploads: bool = True
+    ) -> Sequence[Holder]:
+        """The messages as they were sent; uploaded pictures as `data:` URIs, unless they are to stay as they are."""
         if not any(_has_name(message) for message in messages):
             return messages
-        return [await self._restore(session_id, message) for message in messages]
+        return [await self._restore(session_id, message, with_uploads) for message in messages]
 
-    async def forget(self, session_id: SessionId) -> None:
-        """Remove everything that a session kept."""
+    async def forget(self, session_id: SessionId, owner: UserId) -> None:
+        """Remove everything that a session kept, and what its owner uploaded for it."""
         await self._blobs.delete(f"sessions/{session_id}")
+        await self._blobs.delete(thread_folder(owner, session_id))
 
     async def _put(self, session_id: SessionId, holder: Holder) -> Holder:
         if not _is_large(holder):
@@ -77,17 +83,25 @@ class Attachments:
                 blocks.append(block)
         return msgspec.structs.replace(holder, content=tuple(blocks))
 
-    async def _restore(self, session_id: SessionId, holder: Holder) -> Holder:
+    async def _restore(self, session_id: SessionId, holder: Holder, with_uploads: bool) -> Holder:
         if not _has_name(holder):
             return holder
         blocks: list[object] = []
+        takes_uploads = with_uploads and isinstance(holder, UserMessage)  # in a tool's result such a name means nothing
         for block in holder.content:
             if isinstance(block, Image | File) and _NAME.fullmatch(block.url):
                 content = await self._blobs.get(f"sessions/{session_id}/{block.url.removeprefix(_SCHEME)}")
                 blocks.append(msgspec.structs.replace(block, url="" if content is None else content.decode()))
+            elif isinstance(block, Image) and takes_uploads and block.url.startswith(UPLOAD):
+                blocks.append(Image(await self._data_uri(block.url.removeprefix(UPLOAD))))
             else:
                 blocks.append(block)
         return msgspec.structs.replace(holder, content=tuple(blocks))
+
+    async def _data_uri(self, path: str) -> str:
+        """An uploaded picture for a model; nothing when it was removed with its thread."""
+        content = await self._blobs.get(path)
+        return "" if content is None else f"data:{mime_type_of(path)};base64,{b64encode(content).decode()}"
 
 
 def _is_large(holder: Message | UserInput | Result) -> bool:
@@ -104,5 +118,6 @@ def _is_large_block(block: Image | File) -> bool:
 def _has_name(holder: Message | UserInput | Result) -> bool:
     content: str | Iterable[object] = holder.content
     return not isinstance(content, str) and any(
-        isinstance(block, Image | File) and _NAME.fullmatch(block.url) for block in content
+        isinstance(block, Image | File) and (_NAME.fullmatch(block.url) or block.url.startswith(UPLOAD))
+        for block in content
     )

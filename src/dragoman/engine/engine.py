@@ -310,7 +310,7 @@ class Engine:
         live.end(SessionNotFound("the session was deleted"))
         try:
             await self._log.delete(live.state.session_id)  # until then the ended object keeps others from loading it
-            await self.attachments.forget(live.state.session_id)
+            await self.attachments.forget(live.state.session_id, live.state.owner)
         finally:
             self._sessions.pop(live.state.session_id, None)
 

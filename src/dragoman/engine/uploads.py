@@ -1,7 +1,7 @@
-"""Uploaded objects: stored before their path is told, read back, and removed with their thread."""
+"""Uploaded objects: stored before their path is told, and read back. See `Attachments.forget` for their end."""
 
-from dragoman.core.ids import SessionId, UserId
-from dragoman.core.uploads import folder_of, owner_folder, path_for
+from dragoman.core.ids import UserId
+from dragoman.core.uploads import path_for
 from dragoman.ports import Blobs, Ids
 
 
@@ -21,7 +21,3 @@ class Uploads:
     async def get(self, path: str) -> bytes | None:
         """The object at a path that `core.uploads` made."""
         return await self._blobs.get(path)
-
-    async def forget(self, owner: UserId, thread: SessionId) -> None:
-        """Remove what was uploaded for a thread."""
-        await self._blobs.delete(f"{owner_folder(owner)}/{folder_of(thread)}")
