@@ -66,7 +66,7 @@ async def test_its_description_is_there_for_programs_and_people_without_a_key(ho
 
 
 async def test_what_is_not_there_is_404_in_json(house: House) -> None:
-    for path in ("/", "/nowhere", "/aap", "/aap/v2/meta", "//", "/healthz/x"):
+    for path in ("/nowhere", "/aap", "/aap/v2/meta", "//", "/healthz/x"):
         status, _, body = await get(house, path)
         assert (status, json.loads(body)["code"]) == (404, "not_found")
 

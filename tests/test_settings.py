@@ -177,6 +177,8 @@ def test_what_only_looks_like_loopback_is_none(name: str) -> None:
         ("cors_origins", "ftp://app.example"),
         ("aap_path", "aap"),
         ("aap_path", "/aap/"),
+        ("agentscope_path", "process"),
+        ("agentscope_path", "/process/"),
         ("otel_endpoint", "collector:4318"),
     ],
 )

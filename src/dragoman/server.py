@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Literal
 
 import structlog
-from starlette.routing import BaseRoute, Mount, Router
+from starlette.routing import BaseRoute, Mount, Route, Router
 
 from dragoman import openapi, pages
 from dragoman.admin import AdminSocket
@@ -198,6 +198,23 @@ class Application:
             )
             routes.append(Mount(settings.aap_path, app=Door(face, "aap", doorkeeper)))
             described += openapi.mounted(aap_routes.ROUTES, settings.aap_path)
+        if settings.agentscope:
+            from dragoman.protocols.agentscope import described as agentscope_routes
+            from dragoman.protocols.agentscope import http as agentscope
+            from dragoman.protocols.agentscope.paths import all_paths
+
+            path = settings.agentscope_path
+            runtime = agentscope.app(
+                self.engine,
+                counted(doorkeeper, shares),
+                agentscope.AgentScopeOptions(path=path, body_limit=settings.body_bytes),
+                admit_run=lambda principal: shares.runs.hold(principal.user),
+                admit_stream=lambda principal: shares.streams.hold(principal.user),
+                state=self._readiness,
+            )
+            door = Door(runtime, "agentscope", doorkeeper)
+            routes += [Route(each, door) for each in all_paths(path)]
+            described += agentscope_routes.routes(path)
         public = settings.is_loopback if settings.public_metrics is None else settings.public_metrics
         own = Pages(
             state=self._readiness,

@@ -79,6 +79,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     aap: Annotated[bool, says("serve AAP")] = True
     aap_path: Annotated[str, says("where AAP is served")] = "/aap/v3"
+    agentscope: Annotated[bool, says("serve the Agent API of AgentScope Runtime")] = True
+    agentscope_path: Annotated[str, says("where runs of the Agent API begin")] = "/process"
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], says("least important lines to log")] = "info"
     log_format: Annotated[
@@ -287,10 +289,10 @@ def _check(loaded: Loaded) -> None:
             f"keys are off ({places['auth']}) and the server would listen on {settings.host} ({places['host']}), where"
             " others can reach it: leave keys on, or listen on 127.0.0.1"
         )
-    if not settings.aap_path.startswith("/") or settings.aap_path.endswith("/"):
-        raise SettingsError(
-            f"setting aap_path ({places['aap_path']}): expected a path such as /aap/v3, got {settings.aap_path!r}"
-        )
+    for name, example in (("aap_path", "/aap/v3"), ("agentscope_path", "/process")):
+        path = getattr(settings, name)
+        if not path.startswith("/") or path.endswith("/"):
+            raise SettingsError(f"setting {name} ({places[name]}): expected a path such as {example}, got {path!r}")
     if settings.otel_endpoint and not settings.otel_endpoint.startswith(("http://", "https://")):
         raise SettingsError(
             f"setting otel_endpoint ({places['otel_endpoint']}): expected a URL such as"

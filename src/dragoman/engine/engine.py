@@ -184,6 +184,10 @@ class Engine:
         """Runs that are being played here."""
         return self._runs.active
 
+    def running(self) -> Sequence[LiveSession]:
+        """The sessions whose runs are being played here."""
+        return [live for live in self._sessions.values() if live.run_task is not None]
+
     @property
     def sessions_in_memory(self) -> int:
         """Sessions that need not be loaded when somebody asks."""

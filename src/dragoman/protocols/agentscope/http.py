@@ -1,0 +1,581 @@
+"""The door of the Agent API: authenticate, decode, call the engine, encode, stream. Thin; the rules are in the core.
+
+The order of the checks: key, path and method, content type and size, JSON, the protocol's rules, the agent's name, an
+id that was used before, the session and its user, a running response, the answers. All of it is an HTTP status; once
+a stream has begun, it ends with one terminal response.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import NamedTuple
+
+import msgspec
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dragoman.core.content import UserMessage
+from dragoman.core.events import Logged, MessageAdded, SettingsChange
+from dragoman.core.ids import RunId, UserId, parse_session_id
+from dragoman.core.principal import Principal
+from dragoman.core.refusals import (
+    AgentFixed,
+    Forbidden,
+    IdTaken,
+    InvalidCursor,
+    NotFound,
+    Refused,
+    RunNotFound,
+    SessionNotFound,
+)
+from dragoman.engine.engine import Engine
+from dragoman.engine.live import LiveSession
+from dragoman.engine.metrics import FAILED, REFUSED
+from dragoman.engine.onces import Key
+from dragoman.protocols._http import (
+    STREAM_HEADERS,
+    Authenticate,
+    BodyTooLarge,
+    BodyTooSlow,
+    UnsupportedMediaType,
+    address_of,
+    json_answer,
+    read_body,
+    require_json,
+)
+from dragoman.protocols.agentscope import errors, inputs, tasks, translate, wire
+from dragoman.protocols.agentscope.errors import Told
+from dragoman.protocols.agentscope.paths import OPEN, stop_path
+from dragoman.protocols.agentscope.streams import open_stream, reader_of, response_events, wait
+from dragoman.protocols.agentscope.tasks import Deadlines
+from dragoman.protocols.agentscope.translate import ResponseEvents
+
+SERVICE = "Dragoman"
+MODE = "standalone"
+"""The package's word for a server in a process of its own."""
+
+log = structlog.get_logger(__name__)
+
+
+class AgentScopeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The door's settings."""
+
+    path: str = "/process"
+    body_limit: int = 16 * 1024 * 1024
+
+
+Admit = Callable[[Principal], Callable[[], None]]
+"""Counts a request that starts a run, or an open stream, against its caller's share; what it returns gives it back.
+
+Raises Exhausted.
+"""
+State = Callable[[], Awaitable[str]]
+"""`ready`, or in a word why not."""
+
+
+def free(_principal: Principal) -> Callable[[], None]:
+    """No shares: everything is admitted."""
+    return lambda: None
+
+
+async def always_ready() -> str:
+    """The state of a server that does not tell it."""
+    return "ready"
+
+
+def app(
+    engine: Engine,
+    authenticate: Authenticate,
+    options: AgentScopeOptions,
+    *,
+    admit_run: Admit = free,
+    admit_stream: Admit = free,
+    state: State = always_ready,
+) -> ASGIApp:
+    """The protocol as an ASGI application. It looks at whole paths, because it has some at the root."""
+    return _App(_Door(engine, options, admit_run, admit_stream, state), authenticate, options.path)
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class TaskNotFound(NotFound):
+    """There is no such task for this caller."""
+
+
+class MethodNotAllowed(Exception):
+    """A known path, asked with another method."""
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__(f"this path takes {allowed}")
+        self.allowed = allowed
+
+
+class _App:
+    """Every request passes here: who sends it, what answers it, and what is said when it fails."""
+
+    def __init__(self, door: "_Door", authenticate: Authenticate, path: str) -> None:
+        self._door = door
+        self._authenticate = authenticate
+        self._path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._answer(scope, receive)
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001  # a request's root: every failure gets its answer
+            told = _told(error)
+            if told.status == 500:
+                FAILED.labels(protocol=inputs.DOOR).inc()
+            else:
+                code = msgspec.convert(told.body["error"], dict[str, str])["code"]
+                REFUSED.labels(protocol=inputs.DOOR, code=code).inc()
+            response = json_answer(told.body, told.status, told.headers)
+        await response(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+        path: str = scope["path"]
+        path = path[len(scope.get("root_path", "")) :]
+        path = path.rstrip("/") or "/"
+        request = Request(scope, receive)
+        method = "GET" if request.method == "HEAD" else request.method
+        if path not in OPEN:
+            principal = self._authenticate(request.headers.get("authorization"), address_of(scope))
+            principal.require("read" if method == "GET" else "use")
+            scope["principal"] = principal
+        allowed, handler, name = self._route(path)
+        if method != allowed:
+            raise MethodNotAllowed(allowed)
+        scope["name"] = name
+        return await handler(request)
+
+    def _route(self, path: str) -> tuple[str, Handler, str]:
+        """The method that a path takes, what answers there, and the id that the path holds."""
+        door = self._door
+        found = {
+            self._path: ("POST", door.process),
+            f"{self._path}/task": ("POST", door.submit_task),
+            stop_path(self._path): ("POST", door.stop),
+            "/": ("GET", door.service),
+            "/health": ("GET", door.health),
+            "/readiness": ("GET", door.readiness),
+            "/liveness": ("GET", door.liveness),
+        }.get(path)
+        if found is not None:
+            return *found, ""
+        below = path.removeprefix(f"{self._path}/") if path.startswith(f"{self._path}/") else ""
+        kind, _, name = below.partition("/")
+        stem = name.removesuffix("/events")
+        match kind, stem != name:
+            case "task", False if name:
+                return "GET", door.task, name
+            case "responses", False if name:
+                return "GET", door.response, name
+            case "responses", True if stem:
+                return "GET", door.response_events, stem
+            case "sessions", True if stem:
+                return "GET", door.session_events, stem
+        raise NotFound("there is nothing at this path")
+
+
+def _told(error: Exception) -> Told:
+    match error:
+        case TaskNotFound():
+            return errors.plain(404, "TASK_NOT_FOUND", str(error))
+        case Refused():
+            return errors.tell(error)
+        case BodyTooLarge():
+            return errors.plain(413, "BODY_TOO_LARGE", str(error), headers={"Connection": "close"})
+        case BodyTooSlow():
+            return errors.plain(408, "BODY_TOO_SLOW", str(error), headers={"Connection": "close"})
+        case UnsupportedMediaType():
+            return errors.plain(415, "UNSUPPORTED_MEDIA_TYPE", str(error))
+        case wire.Malformed():
+            return errors.plain(400, "INVALID_JSON", str(error))
+        case wire.Misshapen(loc=loc, message=message):
+            told = errors.plain(422, "INVALID_REQUEST", str(error))
+            told.body["detail"] = [errors.detail(loc, message)]
+            return told
+        case MethodNotAllowed(allowed=allowed):
+            return errors.plain(405, "METHOD_NOT_ALLOWED", str(error), headers={"Allow": allowed})
+        case _:
+            reference = hashlib.sha256(f"{id(error)}{error!r}".encode()).hexdigest()[:12]
+            log.error("request failed", reference=reference, exc_info=error)
+            return errors.plain(500, "INTERNAL_ERROR", f"the server failed; reference {reference}")
+
+
+class _Begun(NamedTuple):
+    """A run that answers a request: a new one, or the one that the same request began before.
+
+    No run: the request answered some of the open calls, and more answers are needed before it goes on.
+    """
+
+    live: LiveSession
+    run_id: RunId | None
+    first_seq: int
+    may_answer: bool
+
+
+class _Asks(NamedTuple):
+    """Who asks what, and how it is to be told."""
+
+    caller: Principal
+    asked: wire.Asked
+    noted: inputs.Noted
+    once: Key | None = None
+
+
+class _Door:
+    def __init__(
+        self, engine: Engine, options: AgentScopeOptions, admit_run: Admit, admit_stream: Admit, state: State
+    ) -> None:
+        self._engine = engine
+        self._options = options
+        self._admit_run = admit_run
+        self._admit_stream = admit_stream
+        self._state = state
+        self._deadlines = Deadlines(engine)
+        self._deadlines.resume()
+
+    # --- open pages -----------------------------------------------------------------------------------------------
+
+    async def service(self, request: Request) -> Response:
+        path = self._options.path
+        endpoints = {
+            "process": path,
+            "stop": stop_path(path),
+            "task": f"{path}/task",
+            "task_status": f"{path}/task/{{task_id}}",
+            "response": f"{path}/responses/{{response_id}}",
+            "response_events": f"{path}/responses/{{response_id}}/events",
+            "session_events": f"{path}/sessions/{{session_id}}/events",
+            "health": "/health",
+            "readiness": "/readiness",
+            "liveness": "/liveness",
+        }
+        return json_answer({"service": SERVICE, "mode": MODE, "endpoints": endpoints})
+
+    async def health(self, request: Request) -> Response:
+        state = await self._state()
+        return json_answer({"status": "healthy", "mode": MODE, "runner": "ready" if state == "ready" else "not_ready"})
+
+    async def readiness(self, request: Request) -> Response:
+        state = await self._state()
+        return json_answer({"status": state}) if state == "ready" else _not_now(state)
+
+    async def liveness(self, request: Request) -> Response:
+        state = await self._state()
+        if state in ("starting", "draining", "drained"):
+            return _not_now(state)
+        return json_answer({"status": "alive"})
+
+    # --- runs -----------------------------------------------------------------------------------------------------
+
+    async def process(self, request: Request) -> Response:
+        asked = wire.decode_request(await self._body(request))
+        noted = inputs.Noted(
+            response_id=asked.request.own_id, whole=not asked.request.stream, heartbeat=asked.request.heartbeat
+        )
+        is_stream = asked.request.stream or "text/event-stream" in request.headers.get("accept", "")
+        async with AsyncExitStack() as held:
+            live, run_id, first, may_answer = await self._begin(held, _Asks(_caller(request), asked, noted))
+            if run_id is None:
+                await live.until_durable(first)
+                return self._acknowledged(live, noted, is_stream=is_stream)
+            events = await response_events(self._engine, live, run_id, first, answers=may_answer)
+            reader = reader_of(self._engine, live, first)
+            if is_stream:
+                return await open_stream(reader, events, self._engine.clock)
+            with reader:
+                return json_answer(await wait(reader, events, self._engine.clock))
+
+    def _acknowledged(self, live: LiveSession, noted: inputs.Noted, *, is_stream: bool) -> Response:
+        """A response without a run: the answers so far are kept, and the run goes on with the last (rulings, 20)."""
+        events = ResponseEvents(RunId(self._engine.ids.new()), live.state.session_id)
+        frames = events.acknowledge(noted, self._engine.clock.now())
+        if is_stream:
+            return Response(frames, headers={name.decode(): value.decode() for name, value in STREAM_HEADERS})
+        return json_answer(events.response)
+
+    async def stop(self, request: Request) -> Response:
+        body = wire.decode_stop(await self._body(request))
+        owner = _caller(request).user
+        try:
+            async with AsyncExitStack() as held:
+                if body.response_id:
+                    live, run_id, _, _ = await self._found(held, owner, body.response_id)
+                    return json_answer(wire.Stopped(canceled=await self._engine.stop_run(live, run_id)))
+                live = await held.enter_async_context(self._engine.session(owner, body.session_id or ""))
+                return json_answer(wire.Stopped(canceled=await self._engine.stop_run(live)))
+        except NotFound:
+            return json_answer(wire.Stopped(canceled=False))
+
+    async def submit_task(self, request: Request) -> Response:
+        asked = wire.decode_task(await self._body(request))
+        deadline = None
+        if asked.timeout_s is not None:
+            deadline = self._engine.clock.now() + timedelta(seconds=asked.timeout_s)
+        noted = inputs.Noted(
+            response_id=asked.request.own_id, whole=not asked.request.stream, is_task=True, deadline=deadline
+        )
+        async with AsyncExitStack() as held:
+            live, run_id, first, _ = await self._begin(held, _Asks(_caller(request), asked, noted))
+            assert run_id is not None, "a task that leaves calls open is refused"
+            await live.until_durable(first)
+            if deadline is not None:
+                self._deadlines.watch(live, run_id, deadline)
+            session_id = asked.request.session_id or live.state.session_id
+            return json_answer(tasks.submitted(run_id, noted.response_id or translate.response_id(run_id), session_id))
+
+    # --- looking back ---------------------------------------------------------------------------------------------
+
+    async def task(self, request: Request) -> Response:
+        task_id: str = request.scope["name"]
+        async with AsyncExitStack() as held:
+            try:
+                begun = await self._of_run(held, _caller(request).user, task_id)
+            except NotFound:
+                begun = None
+            events = None if begun is None else await self._so_far(begun)
+            if events is None or not events.noted.is_task:
+                raise TaskNotFound("there is no such task")
+            return json_answer(tasks.state_of(task_id, events))
+
+    async def response(self, request: Request) -> Response:
+        async with AsyncExitStack() as held:
+            begun = await self._found(held, _caller(request).user, request.scope["name"])
+            events = await self._so_far(begun)
+            if events.response is not None:
+                return json_answer(events.response)
+            [queued] = await self._engine.events(begun.live, begun.first_seq - 1, begun.first_seq)
+            assert begun.run_id is not None, "it was found"
+            return json_answer(_queued(begun.live, begun.run_id, queued))
+
+    async def response_events(self, request: Request) -> Response:
+        async with AsyncExitStack() as held:
+            begun = await self._found(held, _caller(request).user, request.scope["name"])
+            return await self._replay(request, begun, _position(request) + 1)
+
+    async def session_events(self, request: Request) -> Response:
+        async with AsyncExitStack() as held:
+            try:
+                live = await held.enter_async_context(
+                    self._engine.session(_caller(request).user, request.scope["name"])
+                )
+            except SessionNotFound:
+                return Response(status_code=204)
+            run_id = live.state.last_run
+            if run_id is None:
+                return Response(status_code=204)
+            return await self._replay(request, _Begun(live, run_id, live.state.last_run_seq, may_answer=True), 0)
+
+    async def _replay(self, request: Request, begun: _Begun, skip: int) -> Response:
+        """A run's events from a position on, and then live."""
+        live, run_id, first, _ = begun
+        assert run_id is not None, "it was found"
+        release = self._admit_stream(_caller(request))
+        try:
+            if skip:
+                told = await self._so_far(begun)
+                if told.count < skip:
+                    raise InvalidCursor(f"this response has {told.count} events so far, not {skip}")
+            events = await response_events(self._engine, live, run_id, first, skip=skip)
+            return await open_stream(reader_of(self._engine, live, first), events, self._engine.clock, release)
+        except BaseException:
+            release()
+            raise
+
+    async def _so_far(self, begun: _Begun) -> ResponseEvents:
+        """A run's events up to now, told to nobody."""
+        live, run_id, first, _ = begun
+        assert run_id is not None, "it was found"
+        await live.until_durable(first)
+        events = await response_events(self._engine, live, run_id, first)
+        for record in await self._engine.run_records(live, run_id, first):
+            if not events.is_over:
+                events.feed(record)
+        return events
+
+    async def _found(self, held: AsyncExitStack, owner: UserId, response_id: str) -> _Begun:
+        """A response of that owner's. Raises RunNotFound."""
+        once = await self._engine.done_once(owner, _key(response_id))
+        if once is not None and once.run_id is not None:
+            return await self._of_run(held, owner, once.run_id)
+        return await self._of_run(held, owner, response_id.removeprefix("response_"))
+
+    async def _of_run(self, held: AsyncExitStack, owner: UserId, run_id: str) -> _Begun:
+        known = parse_session_id(run_id)
+        row = None if known is None else await self._engine.run_row(owner, RunId(known))
+        if row is None:
+            raise RunNotFound("there is no such response")
+        try:
+            live = await held.enter_async_context(self._engine.session(owner, row.session_id))
+        except SessionNotFound:
+            raise RunNotFound("there is no such response") from None
+        return _Begun(live, row.run_id, row.first_seq, may_answer=True)
+
+    # --- beginning a run ------------------------------------------------------------------------------------------
+
+    async def _begin(self, held: AsyncExitStack, asks: _Asks) -> _Begun:
+        """Begin the run that a request asks for; or find it, when the same request began it before (section 7.2)."""
+        request = asks.asked.request
+        agent = None if not request.model else self._engine.agent(request.model).spec.name
+        if request.own_id is None:
+            return await self._submit(held, asks, agent)
+        key = Key(_key(request.own_id), hashlib.sha256(asks.asked.essence).hexdigest(), lasts=True)
+        async with self._engine.once(asks.caller.user, key) as earlier:
+            if earlier is not None and earlier.run_id is not None:
+                return await self._of_run(held, asks.caller.user, earlier.run_id)
+            if earlier is not None:
+                live = await held.enter_async_context(self._engine.session(asks.caller.user, earlier.session_id))
+                return _Begun(live, None, 0, may_answer=False)
+            begun = await self._submit(held, asks._replace(once=key), agent)
+            await begun.live.until_durable(begun.first_seq)
+            return begun
+
+    async def _submit(self, held: AsyncExitStack, asks: _Asks, agent: str | None) -> _Begun:
+        request, owner = asks.asked.request, asks.caller.user
+        live = await self._session(held, owner, request.session_id)
+        if live is None:
+            brought = inputs.brought_by(request.input, new_id=self._engine.ids.new)
+            inputs.require_something(brought, is_new=True)
+            live = await self._make_session(asks, agent, brought)
+            if live is not None:
+                return await self._run_first(held, live, asks, brought)
+            live = await held.enter_async_context(self._engine.session(owner, request.session_id or ""))
+        _check_user(live, request.user_id)
+        if agent is not None and agent != live.state.agent:
+            raise AgentFixed(f"this session is with agent {live.state.agent!r}")
+        brought = inputs.brought_by(request.input, await self._start_of_new(live, request))
+        inputs.require_something(brought, is_new=False)
+        return await self._run(live, asks, brought)
+
+    async def _run_first(self, held: AsyncExitStack, made: LiveSession, asks: _Asks, brought: inputs.Brought) -> _Begun:
+        """The first run of a session that was made for it. What is refused leaves nothing."""
+        live = await held.enter_async_context(self._engine.session(asks.caller.user, made.state.session_id))
+        try:
+            return await self._run(live, asks, brought)
+        except Refused:
+            if live.state.last_run is None:
+                await self._engine.delete(live)
+            raise
+
+    async def _run(self, live: LiveSession, asks: _Asks, brought: inputs.Brought) -> _Begun:
+        """Let the request in; its run counts against the caller's share until it ends."""
+        request, noted = asks.asked.request, asks.noted
+        if request.session_id and parse_session_id(request.session_id) != live.state.session_id:
+            noted = msgspec.structs.replace(noted, session_id=request.session_id)
+        submit = inputs.submit_from(asks.asked, brought, noted)
+        labels = live.state.settings.labels
+        if request.user_id and "user_id" not in labels:
+            change = SettingsChange(labels={**labels, "user_id": request.user_id})
+            submit = msgspec.structs.replace(submit, change=change)
+        release = self._admit_run(asks.caller)
+        try:
+            submitted = await self._engine.submit(live, submit, by=asks.caller.user, once=asks.once)
+        except BaseException:
+            release()
+            raise
+        if submitted.run_id is None:
+            release()
+        else:
+            assert live.run_task is not None, "a run that was started is played"
+            live.run_task.add_done_callback(lambda _: release())
+        return _Begun(live, submitted.run_id, submitted.seq, may_answer=bool(brought.answers))
+
+    async def _session(self, held: AsyncExitStack, owner: UserId, name: str | None) -> LiveSession | None:
+        """The owner's session of that id or name, if there is one."""
+        if not name:
+            return None
+        try:
+            return await held.enter_async_context(self._engine.session(owner, name))
+        except SessionNotFound:
+            return None
+
+    async def _make_session(self, asks: _Asks, agent: str | None, brought: inputs.Brought) -> LiveSession | None:
+        """Make a session of the caller's own; None when somebody was quicker with the same id.
+
+        Another owner's id is only a name to the caller (rulings, 1).
+        """
+        wanted, owner = asks.asked.request.session_id or None, asks.caller.user
+        session_id = None if wanted is None else parse_session_id(wanted)
+        create = inputs.create_from(asks.asked, agent or self._engine.default_agent, brought)
+        create = msgspec.structs.replace(create, session_id=session_id, name=None if session_id else wanted)
+        try:
+            return await self._engine.create(owner, create)
+        except IdTaken:
+            if session_id is None or not await self._engine.is_foreign(owner, session_id):
+                return None
+            create = msgspec.structs.replace(create, session_id=None, name=session_id)
+            try:
+                return await self._engine.create(owner, create)
+            except IdTaken:
+                return None
+
+    async def _start_of_new(self, live: LiveSession, request: wire.AgentRequest) -> int:
+        """How many of a request's messages are history that the session holds already (section 2.1)."""
+        ids = inputs.ids_of(request)
+        known = await self._engine.known(live, ids) if ids else {}
+        for place in range(len(request.input), 0, -1) if known else ():
+            message = request.input[place - 1]
+            seq = known.get(message.id or "") or known.get(inputs.core_id(message.id or ""))
+            if seq is not None and live.state.shows(seq) and inputs.is_same(message, await self._said(live, seq)):
+                return place
+        return 0
+
+    async def _said(self, live: LiveSession, seq: int) -> UserMessage | None:
+        """The user's message that an event added; None when the event is about one of ours."""
+        event = (await self._engine.events(live, seq - 1, seq))[0].event
+        if not isinstance(event, MessageAdded) or not isinstance(event.message, UserMessage):
+            return None
+        return (await self._engine.attachments.restored(live.state.session_id, [event.message]))[0]
+
+    async def _body(self, request: Request) -> bytes:
+        require_json(request)
+        return await read_body(request, self._options.body_limit)
+
+
+# --- small things -------------------------------------------------------------------------------------------------
+
+
+def _caller(request: Request) -> Principal:
+    principal: Principal = request.scope["principal"]
+    return principal
+
+
+def _key(response_id: str) -> str:
+    """Under which a client's own id of a response is kept."""
+    return f"{inputs.DOOR}:{response_id}"
+
+
+def _check_user(live: LiveSession, user_id: str | None) -> None:
+    label = live.state.settings.labels.get("user_id")
+    if user_id and label and label != user_id:
+        raise Forbidden("this session is another user's")
+
+
+def _position(request: Request) -> int:
+    """The number of the last event that a client has seen; -1 when it has seen none. Raises InvalidCursor."""
+    given = request.query_params.get("after", request.headers.get("last-event-id", "-1")) or "-1"
+    number = given.removeprefix("-") if given == "-1" else given
+    if not (number.isascii() and number.isdigit() and len(number) < 10):
+        raise InvalidCursor("after is the sequence_number of an event of this response")
+    return int(given)
+
+
+def _queued(live: LiveSession, run_id: RunId, queued: Logged) -> wire.AgentResponse:
+    """A response whose run waits for the one before it."""
+    return wire.AgentResponse(
+        status="queued",
+        id=translate.response_id(run_id),
+        created_at=int(queued.at.timestamp()),
+        session_id=live.state.session_id,
+    )
+
+
+def _not_now(state: str) -> Response:
+    return json_answer({"status": state}, 503, {"Retry-After": "1"})

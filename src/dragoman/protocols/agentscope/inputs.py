@@ -1,0 +1,307 @@
+"""A request's messages, in the core's words: what is history already, what is said, what is answered. Pure.
+
+A session keeps its history itself, so a client sends what is new. Some clients send everything every time: messages
+up to the last one that the session holds are history that came back, and what follows them is new (section 2.1).
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from dragoman.core import content as core
+from dragoman.core.content import JsonObject
+from dragoman.core.ids import CallId, MessageId
+from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
+from dragoman.core.refusals import Invalid, UnknownCall
+from dragoman.core.tools import ToolSpec
+from dragoman.protocols.agentscope import wire
+
+DOOR = "agentscope"
+MESSAGE_ID = "msg_"
+OUTPUTS = frozenset({"function_call_output", "plugin_call_output", "component_call_output", "mcp_call_output"})
+CALLS = frozenset({"function_call", "plugin_call", "component_call", "mcp_call"})
+APPROVAL = "mcp_approval_response"
+_IGNORED = frozenset({"heartbeat", "error"})
+"""The web client returns its own error bubbles as history."""
+_PARAMETERS = ("temperature", "top_p", "max_tokens", "stop", "seed", "frequency_penalty", "presence_penalty")
+
+
+class Noted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What this door notes about a run in the log, so that its events are told the same way for ever.
+
+    Args:
+        response_id: the client's own id for the response.
+        session_id: what the client calls the session.
+        whole: contents are told once, complete (`stream: false`).
+        heartbeat: the client asked for heartbeat messages.
+        is_task: it was started as a background task.
+        deadline: when the task has used up its time.
+    """
+
+    response_id: str | None = None
+    session_id: str | None = None
+    whole: bool = False
+    heartbeat: bool = False
+    is_task: bool = False
+    deadline: datetime | None = None
+
+
+def noted_in(door: str, props: JsonObject) -> Noted:
+    """What was noted about a run; nothing, when it came through another door."""
+    return msgspec.convert(props[DOOR], Noted) if door == DOOR and DOOR in props else Noted()
+
+
+class Brought(NamedTuple):
+    """The new part of a request: messages of any role to open a session with, the user's messages, and answers."""
+
+    seeds: tuple[core.Message, ...]
+    messages: tuple[UserInput, ...]
+    answers: tuple[Answer, ...]
+
+
+def core_id(message_id: str) -> str:
+    """The core's id in one of ours: `msg_` + UUID + `_` + the place of its first block. Any other id stays as it is."""
+    if not message_id.startswith(MESSAGE_ID):
+        return message_id
+    return message_id.removeprefix(MESSAGE_ID)[:36]
+
+
+def ids_of(request: wire.AgentRequest) -> set[str]:
+    """The ids by which the session may know messages of a request."""
+    return {known for each in request.input if each.id for known in (each.id, core_id(each.id))}
+
+
+def is_same(message: wire.MessageIn, held: core.UserMessage | None) -> bool:
+    """Whether a message with a known id is the one that the session holds (rulings, 13).
+
+    Args:
+        message: as the client sent it.
+        held: what the session holds; None: a message of ours, whose words are never taken from a client.
+    """
+    return held is None or _blocks(held.content) == _blocks(_contents(message, "input"))
+
+
+def _blocks(content: str | tuple[core.InputBlock, ...]) -> tuple[core.InputBlock, ...]:
+    return (core.Text(content),) if isinstance(content, str) else content
+
+
+def brought_by(messages: Sequence[wire.MessageIn], start: int = 0, new_id: Callable[[], str] | None = None) -> Brought:
+    """What the new messages of a request bring along.
+
+    Args:
+        messages: all of them.
+        start: how many of them are history that came back.
+        new_id: makes ids for the seeds of a new session; None: the session exists, and keeps its history itself, so
+            that messages of other roles than the user's change nothing.
+
+    Raises:
+        Invalid: a message cannot be read.
+    """
+    new = [(f"input[{place}]", each) for place, each in enumerate(messages) if place >= start]
+    shown = [(path, each) for path, each in new if each.kind not in _IGNORED]
+    last = len(shown)
+    while last and _is_new(shown[last - 1][1]):
+        last -= 1
+    seeds = () if new_id is None else _seeds(shown[:last], new_id)
+    said: list[UserInput] = []
+    answers: list[Answer] = []
+    for path, message in shown if new_id is None else shown[last:]:
+        if message.kind in OUTPUTS:
+            answers.append(_result(message, path))
+        elif message.kind == APPROVAL:
+            answers.append(_decision(message, path))
+        elif _is_said(message):
+            said.append(UserInput(content=_contents(message, path), client_id=message.id or None))
+    return Brought(seeds, tuple(said), tuple(answers))
+
+
+def _is_said(message: wire.MessageIn) -> bool:
+    return message.role in (None, "user") and message.kind not in CALLS
+
+
+def _is_new(message: wire.MessageIn) -> bool:
+    return _is_said(message) or message.kind in OUTPUTS or message.kind == APPROVAL
+
+
+def _contents(message: wire.MessageIn, path: str) -> str | tuple[core.InputBlock, ...]:
+    content = message.content
+    if isinstance(content, str):
+        return content
+    blocks = tuple(_block(each, f"{path}.content[{place}]") for place, each in enumerate(content or ()))
+    if not blocks:
+        raise Invalid("at least one content was expected", path=f"{path}.content")
+    return blocks
+
+
+def _block(content: wire.ContentIn, path: str) -> core.InputBlock:
+    match content:
+        case wire.TextIn(text=text):
+            return core.Text(text or "")
+        case wire.RefusalIn(refusal=refusal):
+            return core.Text(refusal or "")
+        case wire.DataIn(data=data):
+            return core.Data(data or {})
+        case wire.ImageIn(image_url=str(url)) if url:
+            return core.Image(url)
+        case wire.AudioIn(data=str(sound)) if sound:
+            media_type = f"audio/{content.format or 'wav'}"
+            return core.File(_uri(sound, media_type), media="audio", media_type=media_type)
+        case wire.VideoIn(video_url=str(url)) if url:
+            return core.File(url, media="video")
+        case wire.FileIn(file_url=url, file_data=inside) if url or inside:
+            name = content.filename or content.file_name
+            return core.File(url or _uri(inside or "", "application/octet-stream"), name=name)
+        case _:
+            raise Invalid("a URL, or the content itself, was expected", path=path)
+
+
+def _uri(given: str, media_type: str) -> str:
+    """A URL or `data:` URI as it is; base64 alone as a `data:` URI."""
+    return given if ":" in given[:32] else f"data:{media_type};base64,{given}"
+
+
+def _payload(message: wire.MessageIn, path: str) -> JsonObject:
+    """The single object of a call, an output or an answer."""
+    content = message.content
+    if isinstance(content, tuple) and len(content) == 1 and isinstance(content[0], wire.DataIn):
+        return content[0].data or {}
+    raise Invalid("one content of type 'data' was expected", path=f"{path}.content")
+
+
+def _text(payload: JsonObject, name: str, path: str) -> str:
+    value = payload.get(name)
+    if not isinstance(value, str) or not value:
+        raise Invalid("a text was expected", path=f"{path}.content[0].data.{name}")
+    return value
+
+
+def _result(message: wire.MessageIn, path: str) -> Result:
+    payload = _payload(message, path)
+    output = payload.get("output")
+    if not isinstance(output, str):  # some clients send the structure itself
+        output = "" if output is None else msgspec.json.encode(output).decode()
+    return Result(call_id=CallId(_text(payload, "call_id", path)), content=output)
+
+
+def _decision(message: wire.MessageIn, path: str) -> Decision:
+    payload = _payload(message, path)
+    approve, reason = payload.get("approve"), payload.get("reason")
+    if not isinstance(approve, bool):
+        raise Invalid("true or false was expected", path=f"{path}.content[0].data.approve")
+    if reason is not None and not isinstance(reason, str):
+        raise Invalid("a text was expected", path=f"{path}.content[0].data.reason")
+    call_id = CallId(_text(payload, "approval_request_id", path))
+    return Decision(call_id=call_id, granted=approve, reason=reason or None)
+
+
+# --- the history that a new session is opened with ----------------------------------------------------------------
+
+
+def _seeds(history: Sequence[tuple[str, wire.MessageIn]], new_id: Callable[[], str]) -> tuple[core.Message, ...]:
+    """Messages of any role as the history of a new session. Steps that follow each other without a word of somebody
+    else are one model step, as the package splits it; approvals are none of a history's affair.
+    """
+    found: list[core.Message] = []
+    answer: list[core.Block] = []
+    names: dict[str, str] = {}
+
+    def close() -> None:
+        if answer:
+            found.append(core.AssistantMessage(id=MessageId(new_id()), content=tuple(answer)))
+            answer.clear()
+
+    for path, message in history:
+        if message.kind in CALLS:
+            call = _call(_payload(message, path), path)
+            names[call.call_id] = call.name
+            answer.append(call)
+        elif message.kind in OUTPUTS:
+            close()
+            result = _result(message, path)
+            name = names.get(result.call_id, "")
+            content = result.content
+            found.append(core.ToolMessage(id=MessageId(new_id()), call_id=result.call_id, name=name, content=content))
+        elif _is_said(message) and message.kind != APPROVAL:
+            close()
+            content = _contents(message, path)
+            found.append(core.UserMessage(id=MessageId(new_id()), content=content, client_id=message.id or None))
+        elif message.role == "system":
+            close()
+            found.append(core.SystemMessage(id=MessageId(new_id()), content=core.text_of(_contents(message, path))))
+        elif message.role == "assistant" and message.kind == "message":
+            answer += _blocks(_contents(message, path))
+    close()
+    return tuple(found)
+
+
+def _call(payload: JsonObject, path: str) -> core.Call:
+    arguments = payload.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = msgspec.json.decode(arguments or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+    if not isinstance(arguments, dict):
+        raise Invalid("a JSON object as text was expected", path=f"{path}.content[0].data.arguments")
+    return core.Call(
+        call_id=CallId(_text(payload, "call_id", path)), name=_text(payload, "name", path), input=arguments
+    )
+
+
+# --- what the engine takes ----------------------------------------------------------------------------------------
+
+
+def create_from(asked: wire.Asked, agent: str, brought: Brought) -> Create:
+    """A new session, without the id or the name that the client may have chosen."""
+    user_id = asked.request.user_id
+    return Create(
+        door=DOOR,
+        agent=agent,
+        tools="all",
+        labels={"user_id": user_id} if user_id else {},
+        seeds=brought.seeds,
+    )
+
+
+def submit_from(asked: wire.Asked, brought: Brought, noted: Noted) -> Submit:
+    """A request to go on with a session."""
+    request = asked.request
+    chosen = {name: getattr(request, name) for name in _PARAMETERS}
+    props: JsonObject = {DOOR: msgspec.to_builtins(noted)}
+    if request.user_id:
+        props["user"] = request.user_id
+    if asked.extra:
+        props["extra"] = asked.extra
+    return Submit(
+        door=DOOR,
+        messages=brought.messages,
+        answers=brought.answers,
+        client_run_id=request.own_id,
+        complete=noted.is_task,  # a task is a run, and without all answers there would be none
+        client_tools=tuple(
+            ToolSpec(name=tool.name, description=tool.description or "", parameters=tool.parameters)
+            for tool in asked.tools
+        ),
+        parameters={name: _listed(value) for name, value in chosen.items() if value is not None},
+        props=props,
+    )
+
+
+def _listed(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def require_something(brought: Brought, *, is_new: bool) -> None:
+    """Check that a request asks for anything at all.
+
+    Raises:
+        Invalid: there is nothing in it that the session does not hold.
+        UnknownCall: it answers, and the session is only about to be made.
+    """
+    for answer in brought.answers if is_new else ():
+        if isinstance(answer, Decision) or not brought.seeds:
+            raise UnknownCall(answer.call_id)
+    if not brought.messages and not brought.answers:
+        raise Invalid("the input ends with no message of the user's, and with no answer", path="input")

@@ -1,0 +1,130 @@
+"""Streams of responses, live and replayed: opened, kept alive, ended (sections 6 and 7.2)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+
+from dragoman.core.events import AnswerGiven, CallOpened, CallSettled, Event
+from dragoman.core.ids import CallId, RunId
+from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.stream import Cursor, Record
+from dragoman.engine.engine import Engine
+from dragoman.engine.live import LiveSession
+from dragoman.engine.reader import Reader
+from dragoman.ports import Clock
+from dragoman.protocols._http import Chunk, EventStream
+from dragoman.protocols.agentscope import wire
+from dragoman.protocols.agentscope.translate import ResponseEvents
+
+KEEP_ALIVE = b": keep-alive\n\n"
+ANSWERS = 400
+"""Events with which a run may begin that are answers."""
+
+
+def _chunk(events: ResponseEvents, records: Sequence[Record]) -> Chunk:
+    """What goes out for these records; the last chunk when they end the response."""
+    feed, frames = events.feed, []
+    for record in records:
+        frames.append(feed(record))
+        if events.is_over:
+            return Chunk(b"".join(frames), is_last=True)
+    return Chunk(b"".join(frames))
+
+
+async def open_stream(
+    reader: Reader, events: ResponseEvents, clock: Clock, release: Callable[[], None] = lambda: None
+) -> EventStream:
+    """Open a stream once its first record is durable: what fails before that is still an HTTP status."""
+
+    async def more() -> Chunk:
+        try:
+            while True:
+                records = await reader.next()
+                if not records:
+                    return Chunk(events.heartbeat() if events.noted.heartbeat else KEEP_ALIVE)
+                chunk = _chunk(events, records)
+                if chunk.body or chunk.is_last:
+                    return chunk
+        except SessionNotFound:
+            return Chunk(events.broken("SESSION_DELETED", "The session was deleted", clock.now()), is_last=True)
+        except (ShuttingDown, StoreUnavailable):
+            return Chunk(b"", is_last=True)  # the run is not over: the client goes on from its last number
+
+    def close() -> None:
+        reader.__exit__(None, None, None)
+        release()
+
+    reader.__enter__()
+    try:
+        return EventStream(_chunk(events, await reader.next()), more, close)
+    except BaseException:
+        reader.__exit__(None, None, None)
+        raise
+
+
+async def wait(reader: Reader, events: ResponseEvents, clock: Clock) -> wire.AgentResponse:
+    """Wait for a run's end; its terminal response."""
+    begun = reader.cursor.seq + 1
+    try:
+        while not _chunk(events, await reader.next()).is_last:
+            pass
+    except SessionNotFound:
+        events.broken("SESSION_DELETED", "The session was deleted", clock.now())
+    except (ShuttingDown, StoreUnavailable) as error:
+        if reader.cursor.seq < begun:
+            raise  # nothing was accepted yet
+        raise type(error)("the run was accepted and goes on when the server is back: do not send it again") from error
+    if events.response is None:
+        raise SessionNotFound("the session was deleted")
+    return events.response
+
+
+async def response_events(
+    engine: Engine, live: LiveSession, run_id: RunId, first_seq: int, *, skip: int = 0, answers: bool = True
+) -> ResponseEvents:
+    """What tells a run's events.
+
+    Args:
+        engine: the engine.
+        live: the run's session.
+        run_id: the run.
+        first_seq: its first event.
+        skip: events that the reader has seen.
+        answers: whether the run may have begun with answers to open calls.
+    """
+    earlier = await _earlier_calls(engine, live, first_seq) if answers else {}
+    return ResponseEvents(run_id, live.state.session_id, earlier=earlier, skip=skip)
+
+
+async def _earlier_calls(engine: Engine, live: LiveSession, first_seq: int) -> Mapping[CallId, CallOpened]:
+    """The calls that were open when a run began, where it began with answers to some of them."""
+    await live.until_durable(first_seq)  # its answers are durable with it
+    if not isinstance(await _event(engine, live, first_seq + 1), AnswerGiven):
+        return {}
+    begun = await engine.events(live, first_seq, first_seq + ANSWERS)
+    answers = takewhile(lambda event: isinstance(event, AnswerGiven | CallSettled), (each.event for each in begun))
+    missing = {event.call_id for event in answers if isinstance(event, AnswerGiven)}
+    settled: set[CallId] = set()
+    found: dict[CallId, CallOpened] = {}
+    async for page in engine.newest_events(live, first_seq):
+        for logged in reversed(page):
+            event = logged.event
+            if isinstance(event, CallSettled):
+                settled.add(event.result.call_id)
+            elif isinstance(event, CallOpened) and event.call.call_id not in settled:
+                found[event.call.call_id] = event
+                if event.loop.startswith("fork:"):
+                    missing.add(CallId(event.loop.removeprefix("fork:")))
+        missing -= found.keys()
+        if not missing:
+            break
+    return found
+
+
+async def _event(engine: Engine, live: LiveSession, seq: int) -> Event | None:
+    found = await engine.events(live, seq - 1, seq)
+    return found[0].event if found else None
+
+
+def reader_of(engine: Engine, live: LiveSession, first_seq: int) -> Reader:
+    """A reader of a run from its first event on."""
+    return engine.follow(live, Cursor(first_seq - 1))

@@ -1,0 +1,487 @@
+"""A run as the events of its response. Pure: the same records give the same events with the same numbers, for ever.
+
+    response   created ─► in_progress ─► completed | failed | canceled
+    message    created ─► in_progress ─► completed | failed | canceled      once for each part of a model step
+    content    in_progress … ─► completed | failed | canceled               one after the other within its message
+
+A model step of ours becomes several messages: one for words and media in a row, one for thinking, one for each call.
+An end is told with the record after it: only that tells whether the words before it were cut off (section 4), and
+why the run ended with them. Sequence numbers count the events from 0.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal, TypeVar
+
+import msgspec
+
+from dragoman.core import content as core
+from dragoman.core.answers import compact
+from dragoman.core.content import JsonObject, MessageStatus
+from dragoman.core.events import (
+    BlockClosed,
+    CallKind,
+    CallOpened,
+    CallParked,
+    CallSettled,
+    Logged,
+    MessageClosed,
+    PlanShown,
+    RunStarted,
+    RunStopped,
+    StopReason,
+)
+from dragoman.core.ids import ROOT, CallId, RunId, SessionId
+from dragoman.core.stream import Piece, Record
+from dragoman.protocols.agentscope import errors, wire
+from dragoman.protocols.agentscope.inputs import DOOR, MESSAGE_ID, Noted, noted_in
+
+Ended = Literal["completed", "failed", "canceled"]
+
+ENDS: Mapping[StopReason, Ended] = {
+    "end_turn": "completed",
+    "tool_use": "completed",
+    "max_tokens": "completed",
+    "refusal": "completed",
+    "max_steps": "failed",
+    "cancelled": "canceled",
+    "error": "failed",
+    "interrupted": "failed",
+}
+"""Rulings, 24."""
+FINISH_REASONS: Mapping[StopReason, str] = {"max_tokens": "length", "refusal": "content_filter"}
+MESSAGE_ENDS: Mapping[MessageStatus, Ended] = {
+    "completed": "completed",
+    "interrupted": "canceled",
+    "failed": "failed",
+    "cut": "failed",
+}
+AGENT_SERVER = "agent"
+"""The server label of a tool that is the agent's own: the field cannot be empty."""
+WAITING: frozenset[CallKind] = frozenset({"client", "permission", "question"})
+_CUT = wire.Error("INTERRUPTED", "The server restarted")
+_ENCODE = msgspec.json.Encoder().encode
+_Told = TypeVar("_Told", wire.AgentResponse, wire.Message, wire.Content)
+_HEAD = len(b'{"sequence_number":null')
+_TAIL = len(b'""}')
+
+
+class _Open:
+    """The message that is being told. `text` is that of a content whose end waits for the next record."""
+
+    __slots__ = ("contents", "id", "is_call", "slot", "step", "text", "type", "usage")
+
+    def __init__(self, message_id: str, kind: str, step: str, *, is_call: bool = False) -> None:
+        self.id = message_id
+        self.type = kind
+        self.step = step
+        self.is_call = is_call
+        self.contents: list[wire.Content] = []
+        self.slot = -1
+        """The core's index of the block whose content is open; -1 when none is."""
+        self.text: str | None = None
+        self.usage: dict[str, int] | None = None
+
+
+class ResponseEvents:
+    """Turns the records of one run into frames. Begin before the run's first record."""
+
+    def __init__(
+        self,
+        run_id: RunId,
+        session_id: SessionId,
+        *,
+        earlier: Mapping[CallId, CallOpened] | None = None,
+        skip: int = 0,
+    ) -> None:
+        """Begin.
+
+        Args:
+            run_id: the run.
+            session_id: its session.
+            earlier: the calls that were open when the run began: their results are told after the call itself.
+            skip: events that the reader has seen.
+        """
+        self.response: wire.AgentResponse | None = None
+        """The newest state of the response, once it began."""
+        self.noted = Noted()
+        self.count = 0
+        """Events so far; the number of the next one."""
+        self.is_over = False
+        self.is_late = False
+        """It was a task that was stopped because its time was up."""
+        self._run_id = run_id
+        self._session_id = session_id
+        self._skip = skip
+        self._calls = dict(earlier or {})
+        self._told: set[CallId] = set()
+        """Calls that were told as such; an approval request alone is none."""
+        self._output: dict[str, wire.Message | None] = {}
+        """The messages by id, in the order of their first events; None while one is open."""
+        self._open: _Open | None = None
+        self._is_waiting = False
+        """The step of the open message is over; how the message ended is told with the next record."""
+        self.started_at: datetime | None = None
+        self._piece_of: tuple[str, int] | None = None
+        self._piece_head = b""
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    def feed(self, record: Record) -> bytes:
+        """Take the next record; give the frames that it makes."""
+        if isinstance(record, Piece):
+            if self._piece_of == (record.message_id, record.index):
+                self.count = number = self.count + 1
+                if number <= self._skip:
+                    return b""
+                number -= 1
+                text = _ENCODE(record.text)
+                return b'id: %d\ndata: {"sequence_number":%d%b%b}\n\n' % (number, number, self._piece_head, text)
+            return self._begin_block(record)
+        frames: list[bytes] = []
+        if self._is_waiting and not isinstance(record.event, RunStopped):
+            self._finish(frames)
+        self._event(record, frames)
+        return b"".join(frames)
+
+    def _event(self, logged: Logged, frames: list[bytes]) -> None:
+        match logged.event:
+            case RunStarted(run_id=run_id) as started if run_id == self._run_id:
+                self._begin(started, logged.at, frames)
+            case BlockClosed(loop="root") as closed:
+                self._close_block(closed, frames)
+            case CallOpened() as opened:
+                self._open_call(opened, frames)
+            case MessageClosed(loop="root") as closed:
+                self._close_step(closed, frames)
+            case CallParked(call_id=call_id):
+                self._ask_again(call_id, f"{self._run_id}_{logged.seq}", frames)
+            case CallSettled(by_client=False) as settled if settled.result.loop == ROOT:
+                self._settle(settled, frames)
+            case PlanShown(loop="root") as plan:
+                steps = [{"title": step.title, "status": step.status} for step in plan.steps]
+                told: JsonObject = {"plan": {"status": plan.status, "steps": steps}}
+                self._aside(f"{MESSAGE_ID}{self._run_id}_{logged.seq}", "message", told, frames)
+            case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
+                self._end(stopped, logged.at, frames)
+            case _:
+                pass
+
+    # --- the response ---------------------------------------------------------------------------------------------
+
+    def _begin(self, started: RunStarted, at: datetime, frames: list[bytes]) -> None:
+        self.noted = noted_in(started.door, started.props)
+        self.started_at = at
+        response = wire.AgentResponse(
+            status="created",
+            id=self.noted.response_id or response_id(self._run_id),
+            created_at=int(at.timestamp()),
+            session_id=self.noted.session_id or self._session_id,
+        )
+        self._respond(response, frames)
+        self._respond(msgspec.structs.replace(response, status="in_progress"), frames)
+
+    def _respond(self, response: wire.AgentResponse, frames: list[bytes]) -> None:
+        self.response = self._tell(response, frames)
+
+    def _end(self, stopped: RunStopped, at: datetime, frames: list[bytes]) -> None:
+        status, error = ENDS[stopped.reason], None
+        if status == "failed":
+            error = errors.run_error(stopped.code or stopped.reason, stopped.message)
+        elif status == "canceled" and self._has_used_up(at):
+            self.is_late = True
+            status, error = "failed", wire.Error("TIMEOUT", "The task took longer than its timeout")
+        self._finish(frames, FINISH_REASONS.get(stopped.reason))
+        usage = stopped.usage
+        self._over(status, error, usage_of(usage.input_tokens, usage.output_tokens), at, frames)
+
+    def _has_used_up(self, at: datetime) -> bool:
+        return self.noted.deadline is not None and at >= self.noted.deadline
+
+    def _over(
+        self, status: Ended, error: wire.Error | None, usage: dict[str, int], at: datetime, frames: list[bytes]
+    ) -> None:
+        assert self.response is not None, "a run starts before it ends"
+        self.is_over = True
+        over = msgspec.structs.replace(
+            self.response,
+            status=status,
+            error=error,
+            completed_at=int(at.timestamp()),
+            output=tuple(message for message in self._output.values() if message is not None),
+            usage=usage,
+        )
+        self._respond(over, frames)
+
+    def broken(self, code: str, message: str, at: datetime) -> bytes:
+        """The frames that end a response whose session is gone."""
+        frames: list[bytes] = []
+        if self.response is None:
+            return b""
+        self._finish(frames, status="failed")
+        self._over("failed", wire.Error(code, message), usage_of(0, 0), at, frames)
+        return b"".join(frames)
+
+    def acknowledge(self, noted: Noted, at: datetime) -> bytes:
+        """All frames of a response that took answers, and waits for more before a run goes on."""
+        props: JsonObject = {DOOR: msgspec.to_builtins(noted)}
+        started = RunStarted(run_id=self._run_id, door=DOOR, props=props)
+        stopped = RunStopped(run_id=self._run_id, reason="tool_use")
+        return b"".join(self.feed(Logged(0, at, self._run_id, event)) for event in (started, stopped))
+
+    def heartbeat(self) -> bytes:
+        """A heartbeat message. It is no record of the run, so it takes no number: it repeats the last one."""
+        beat = wire.Message(
+            sequence_number=self.count - 1,
+            status="in_progress",
+            id=f"{MESSAGE_ID}{self._run_id}_heartbeat",
+            type="heartbeat",
+            role=None,
+        )
+        return b"data: %b\n\n" % _ENCODE(beat)
+
+    # --- words and media ------------------------------------------------------------------------------------------
+
+    def _begin_block(self, piece: Piece) -> bytes:
+        """The first piece of a block, or one that nobody is told."""
+        if piece.loop != ROOT or self.noted.whole:
+            return b""
+        frames: list[bytes] = []
+        opened = self._message_for(piece.message_id, piece.index, piece.kind, frames)
+        opened.slot = piece.index
+        template = _ENCODE(self._text(opened, "in_progress", "", delta=True))
+        self._piece_head = template[_HEAD:-_TAIL]
+        self._piece_of = (piece.message_id, piece.index)
+        frames.append(self.feed(piece))
+        return b"".join(frames)
+
+    def _close_block(self, closed: BlockClosed, frames: list[bytes]) -> None:
+        block = closed.block
+        self._piece_of = None
+        if isinstance(block, core.Call):
+            return
+        kind: core.Growing = "thinking" if isinstance(block, core.Thinking) else "text"
+        opened = self._open
+        if opened is None or opened.slot != closed.index or opened.step != closed.message_id:
+            opened = self._message_for(closed.message_id, closed.index, kind, frames)
+        if isinstance(block, core.Text | core.Thinking):
+            opened.slot, opened.text = closed.index, block.text
+        else:
+            self._add(opened, _content_of(block, opened), frames)
+
+    def _message_for(self, step: str, index: int, kind: core.Growing, frames: list[bytes]) -> _Open:
+        """The open message, if this block belongs to it; else a new one."""
+        message_type = "message" if kind == "text" else "reasoning"
+        self._close_content(frames, "completed")
+        opened = self._open
+        if opened is not None and opened.type == message_type and opened.step == step:
+            return opened
+        self._finish(frames)
+        return self._begin_message(_Open(f"{MESSAGE_ID}{step}_{index}", message_type, step), "assistant", frames)
+
+    def _begin_message(self, opened: _Open, role: wire.Role, frames: list[bytes]) -> _Open:
+        self._open = opened
+        self._output[opened.id] = None
+        for status in ("created", "in_progress"):
+            self._tell(wire.Message(status=status, id=opened.id, type=opened.type, role=role), frames)
+        return opened
+
+    def _text(self, opened: _Open, status: str, text: str, *, delta: bool = False) -> wire.TextContent:
+        return wire.TextContent(status=status, index=len(opened.contents), delta=delta, msg_id=opened.id, text=text)
+
+    def _add(self, opened: _Open, content: wire.Content, frames: list[bytes]) -> None:
+        """A content that comes whole. Behind another one it opens with a delta, or it would replace that one in the
+        web client (section 6.3).
+        """
+        if content.index and not self.noted.whole:
+            self._tell(msgspec.structs.replace(content, status="in_progress", delta=True), frames)
+        self._tell(content, frames)
+        opened.contents.append(content)
+
+    def _close_content(self, frames: list[bytes], status: Ended) -> None:
+        """Tell the end of the text that is open."""
+        opened = self._open
+        if opened is None or opened.text is None:
+            return
+        content = self._text(opened, status, opened.text)
+        opened.slot, opened.text = -1, None
+        self._tell(content, frames)
+        opened.contents.append(content)
+
+    # --- the end of messages --------------------------------------------------------------------------------------
+
+    def _close_step(self, closed: MessageClosed, frames: list[bytes]) -> None:
+        status = MESSAGE_ENDS[closed.status]
+        self._piece_of = None
+        self._close_content(frames, status)
+        opened = self._open
+        if opened is None:
+            return
+        if closed.usage is not None:
+            opened.usage = usage_of(closed.usage.input_tokens, closed.usage.output_tokens)
+        if opened.is_call or status != "completed":
+            self._finish(frames, status=status, is_cut=closed.status == "cut")
+        else:
+            self._is_waiting = True
+
+    def _finish(
+        self,
+        frames: list[bytes],
+        finish_reason: str | None = None,
+        *,
+        status: Ended = "completed",
+        is_cut: bool = False,
+    ) -> None:
+        """Tell the end of the open message, if there is one."""
+        self._close_content(frames, status)
+        opened, self._open, self._is_waiting = self._open, None, False
+        if opened is None:
+            return
+        metadata: JsonObject = {"finish_reason": finish_reason} if finish_reason else {}
+        if is_cut:
+            metadata["interrupted"] = True
+        message = wire.Message(
+            status=status,
+            error=_CUT if is_cut else None,
+            id=opened.id,
+            type=opened.type,
+            role="tool" if opened.type.endswith("_output") else "assistant",
+            content=tuple(opened.contents),
+            code=_CUT.code if is_cut else None,
+            message=_CUT.message if is_cut else None,
+            usage=opened.usage,
+            metadata=metadata or None,
+        )
+        self._output[opened.id] = self._tell(message, frames)
+
+    # --- calls ----------------------------------------------------------------------------------------------------
+
+    def _open_call(self, opened: CallOpened, frames: list[bytes]) -> None:
+        """A call of the agent's; of a sub-agent's, only one that waits for the application."""
+        self._calls[opened.call.call_id] = opened
+        message_id = f"{MESSAGE_ID}{opened.message_id}_{opened.index}"
+        if opened.loop != ROOT:
+            if opened.kind in WAITING:
+                self._aside(message_id, _type_of(opened), _payload_of(opened), frames)
+            return
+        self._finish(frames)
+        call = self._begin_message(
+            _Open(message_id, _type_of(opened), opened.message_id, is_call=True), "assistant", frames
+        )
+        self._tell_payload(call, _payload_of(opened), frames)
+        if opened.kind != "permission":
+            self._told.add(opened.call.call_id)
+
+    def _settle(self, settled: CallSettled, frames: list[bytes]) -> None:
+        """The result of a call, and before it the call, if this response has not told it yet."""
+        result = settled.result
+        opened = self._calls.get(result.call_id)
+        kind = "plugin_call" if opened is None else _type_of(opened, is_running=True)
+        if result.call_id not in self._told:
+            self._told.add(result.call_id)
+            arguments: JsonObject = {} if opened is None else opened.call.input
+            call: JsonObject = {"call_id": result.call_id, "name": result.name, "arguments": compact(arguments)}
+            if opened is not None and opened.server is not None:
+                call["server_label"] = opened.server
+            self._aside(f"{MESSAGE_ID}{result.call_id}", kind, call, frames)
+        output: JsonObject = {"call_id": result.call_id, "name": result.name, "output": _output_of(result)}
+        self._aside(f"{MESSAGE_ID}{result.id}", f"{kind}_output", output, frames)
+
+    def _ask_again(self, call_id: CallId, name: str, frames: list[bytes]) -> None:
+        """A call that a crash cut off needs the user's word before it runs again."""
+        opened = self._calls.get(call_id)
+        if opened is not None:
+            asking = msgspec.structs.replace(opened, kind="permission")
+            self._aside(f"{MESSAGE_ID}{name}", _type_of(asking), _payload_of(asking), frames)
+
+    def _aside(self, message_id: str, kind: str, payload: JsonObject, frames: list[bytes]) -> None:
+        """A message of one object, from its beginning to its end, whatever else is open."""
+        kept, piece_of, waiting = self._open, self._piece_of, self._is_waiting
+        role: wire.Role = "tool" if kind.endswith("_output") else "assistant"
+        opened = self._begin_message(_Open(message_id, kind, ""), role, frames)
+        if role == "tool" or kind == "message":
+            self._add(opened, wire.DataContent(status="completed", index=0, msg_id=opened.id, data=payload), frames)
+        else:
+            self._tell_payload(opened, payload, frames)
+        self._finish(frames)
+        self._open, self._piece_of, self._is_waiting = kept, piece_of, waiting
+
+    def _tell_payload(self, opened: _Open, payload: JsonObject, frames: list[bytes]) -> None:
+        """The payload of a call: first without its arguments, then in snapshots (section 5.1)."""
+        content = wire.DataContent(status="completed", index=0, msg_id=opened.id, data=payload)
+        if not self.noted.whole:
+            empty = msgspec.structs.replace(content, status="in_progress", data={**payload, "arguments": ""})
+            self._tell(empty, frames)
+            self._tell(msgspec.structs.replace(content, status="in_progress"), frames)
+        self._tell(content, frames)
+        opened.contents.append(content)
+
+    # --- frames ---------------------------------------------------------------------------------------------------
+
+    def _tell(self, event: _Told, frames: list[bytes]) -> _Told:
+        """Give an event its number, and its frame to those who have not seen it."""
+        number = self.count
+        self.count = number + 1
+        event = msgspec.structs.replace(event, sequence_number=number)
+        if number >= self._skip:
+            frames.append(b"id: %d\ndata: %b\n\n" % (number, _ENCODE(event)))
+        return event
+
+
+def response_id(run_id: RunId) -> str:
+    """The id of a response whose client chose none."""
+    return f"response_{run_id}"
+
+
+def usage_of(input_tokens: int, output_tokens: int) -> dict[str, int]:
+    """Tokens, as the protocol counts them."""
+    return {
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
+        "total_tokens": input_tokens + output_tokens,
+    }
+
+
+def _content_of(block: core.Image | core.File | core.Data, opened: _Open) -> wire.Content:
+    """A block that came whole."""
+    index, msg_id = len(opened.contents), opened.id
+    match block:
+        case core.Image(url=url):
+            return wire.ImageContent(status="completed", index=index, msg_id=msg_id, image_url=url)
+        case core.Data(data=data):
+            return wire.DataContent(status="completed", index=index, msg_id=msg_id, data=data)
+        case core.File(media="audio", url=url):
+            kind = (block.media_type or "").partition("/")[2] or None
+            return wire.AudioContent(status="completed", index=index, msg_id=msg_id, data=url, format=kind)
+        case core.File(media="video", url=url):
+            return wire.VideoContent(status="completed", index=index, msg_id=msg_id, video_url=url)
+        case core.File(url=url, name=name):
+            return wire.FileContent(status="completed", index=index, msg_id=msg_id, file_url=url, filename=name)
+
+
+def _type_of(opened: CallOpened, *, is_running: bool = False) -> str:
+    """The type of a call's message: who has to act, and whose tool it is."""
+    if opened.kind in ("client", "question"):
+        return "function_call"
+    if opened.kind == "permission" and not is_running:
+        return "mcp_approval_request"
+    return "plugin_call" if opened.server is None else "mcp_call"
+
+
+def _payload_of(opened: CallOpened) -> JsonObject:
+    call = opened.call
+    if opened.kind == "permission":
+        server = opened.server or AGENT_SERVER
+        return {"id": call.call_id, "name": call.name, "arguments": compact(call.input), "server_label": server}
+    payload: JsonObject = {"call_id": call.call_id, "name": call.name, "arguments": compact(call.input)}
+    if opened.server is not None and opened.kind not in WAITING:
+        payload["server_label"] = opened.server
+    return payload
+
+
+def _output_of(result: core.ToolMessage) -> str:
+    """A result as text; JSON where it is more than text."""
+    content = result.content
+    if isinstance(content, str) or all(isinstance(block, core.Text) for block in content):
+        return core.text_of(content)
+    return compact(msgspec.to_builtins(content))
