@@ -198,6 +198,23 @@ class Application:
             )
             routes.append(Mount(settings.aap_path, app=Door(face, "aap", doorkeeper)))
             described += openapi.mounted(aap_routes.ROUTES, settings.aap_path)
+        if settings.ag_ui:
+            from dragoman.protocols.agui import described as ag_ui_routes
+            from dragoman.protocols.agui import http as ag_ui
+
+            endpoint = ag_ui.app(
+                self.engine,
+                counted(doorkeeper, shares),
+                ag_ui.AguiOptions(
+                    body_limit=settings.body_bytes,
+                    on_disconnect=settings.ag_ui_on_disconnect,
+                    oldest=settings.ag_ui_min_client,
+                ),
+                admit_run=lambda principal: shares.runs.hold(principal.user),
+                admit_stream=lambda principal: shares.streams.hold(principal.user),
+            )
+            routes.append(Mount(settings.ag_ui_path, app=Door(endpoint, "ag-ui", doorkeeper)))
+            described += openapi.mounted(ag_ui_routes.ROUTES, settings.ag_ui_path)
         if settings.agentscope:
             from dragoman.protocols.agentscope import described as agentscope_routes
             from dragoman.protocols.agentscope import http as agentscope

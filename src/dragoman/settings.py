@@ -79,6 +79,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     aap: Annotated[bool, says("serve AAP")] = True
     aap_path: Annotated[str, says("where AAP is served")] = "/aap/v3"
+    ag_ui: Annotated[bool, says("serve AG-UI's standard endpoint")] = True
+    ag_ui_path: Annotated[str, says("where AG-UI's standard endpoint is served")] = "/ag-ui"
+    ag_ui_on_disconnect: Annotated[
+        Literal["cancel", "continue"],
+        says("what becomes of an AG-UI run when its client leaves and nobody else watches"),
+    ] = "cancel"
+    ag_ui_min_client: Annotated[
+        Literal["0.0.58", "0.0.59"], says("what AG-UI clients of 0.x understand; `0.0.58` knows no sub-agents")
+    ] = "0.0.59"
     agentscope: Annotated[bool, says("serve the Agent API of AgentScope Runtime")] = True
     agentscope_path: Annotated[str, says("where runs of the Agent API begin")] = "/process"
 
@@ -289,7 +298,7 @@ def _check(loaded: Loaded) -> None:
             f"keys are off ({places['auth']}) and the server would listen on {settings.host} ({places['host']}), where"
             " others can reach it: leave keys on, or listen on 127.0.0.1"
         )
-    for name, example in (("aap_path", "/aap/v3"), ("agentscope_path", "/process")):
+    for name, example in (("aap_path", "/aap/v3"), ("ag_ui_path", "/ag-ui"), ("agentscope_path", "/process")):
         path = getattr(settings, name)
         if not path.startswith("/") or path.endswith("/"):
             raise SettingsError(f"setting {name} ({places[name]}): expected a path such as {example}, got {path!r}")

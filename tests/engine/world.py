@@ -280,13 +280,15 @@ class World:
         """
         engine._runs._is_parking = True  # the dead write no ends
         tasks = set(engine._runs._tasks)
-        for task in tasks:
-            engine._runs._cancel(task)
+        engine._runs._cancelled |= tasks
         if engine._committer._task is not None:
-            engine._committer._task.cancel()
             tasks.add(engine._committer._task)
-        if tasks:
-            await asyncio.wait(tasks, timeout=DEADLINE_S)
+        async with asyncio.timeout(DEADLINE_S):
+            while tasks:  # some swallow a cancellation, or several
+                for task in tasks:
+                    task.cancel()
+                await asyncio.sleep(0)
+                tasks = {task for task in tasks if not task.done()}
         self.engines.remove(engine)
 
     async def stop(self, engine: Engine, grace_s: float = 0.0) -> None:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from itertools import islice
 from types import TracebackType
 from typing import Literal
 
@@ -50,6 +51,8 @@ PAGE = 2000
 BACK_PAGE = 400
 RUN_PAGE = 200
 """Events read at a time where those of one run are looked for."""
+SPARED = 16
+"""The sessions used last stay in memory: who asked for one that was just loaded may not have it in hands yet."""
 RELOAD_S = 0.5
 """After which time the store is asked for a session whose commit failed, and then ever more seldom."""
 RELOADS = 1000
@@ -583,7 +586,8 @@ class Engine:
         excess = len(self._sessions) + 1 - self._options.sessions_in_memory
         if excess <= 0:
             return
-        for session_id, live in list(self._sessions.items())[: excess + 16]:
+        old = len(self._sessions) - SPARED
+        for session_id, live in list(islice(self._sessions.items(), max(0, min(old, excess + 16)))):
             if live.is_idle or live.failure is not None:
                 del self._sessions[session_id]
                 excess -= 1

@@ -65,10 +65,10 @@ VERSION = "1.0"
 FAILED = "The agent failed"
 PERMISSION_SCHEMA: core.JsonObject = {
     "type": "object",
-    "properties": {"approved": {"type": "boolean"}, "reason": {"type": "string"}},
+    "properties": {"approved": {"type": "boolean"}, "reason": {"type": "string"}, "remember": {"type": "boolean"}},
     "required": ["approved"],
 }
-"""What answers an approval: a decision, and for a refusal perhaps words for the model."""
+"""What answers an approval: a decision, words for the model, whether it holds for all later calls of the tool too."""
 CHOICE_SCHEMA: core.JsonObject = {
     "anyOf": [
         {
@@ -165,9 +165,12 @@ class Translator:
         self._has_begun = True
         if self._shown_run_id is None:
             self._shown_run_id = started.client_run_id or started.run_id
-        parent = started.props.get("parent_run_id")
+        parent, unknown = started.props.get("parent_run_id"), started.props.get("unknown_interrupts")
+        remarks = {"dropped_tools": started.dropped_tools, "unknown_interrupts": unknown}
+        said = {name: remark for name, remark in remarks.items() if remark}
         return wire.RunStarted(
             timestamp=at,
+            metadata=metadata_of(**said) if said else None,
             thread_id=self._thread_id,
             run_id=self._shown_run_id,
             protocol_version=VERSION,
