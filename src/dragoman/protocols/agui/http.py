@@ -1,0 +1,201 @@
+"""The standard AG-UI endpoint: authenticate, decode, call the engine, encode, stream. Thin; the rules are elsewhere.
+
+Source: specification of the face, part B.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dragoman.core.principal import Principal
+from dragoman.core.refusals import NotFound, Refused
+from dragoman.engine.engine import Engine
+from dragoman.engine.metrics import FAILED, REFUSED
+from dragoman.protocols._http import (
+    Authenticate,
+    BodyTooLarge,
+    BodyTooSlow,
+    UnsupportedMediaType,
+    address_of,
+    json_answer,
+    read_body,
+    require_json,
+)
+from dragoman.protocols.agui import errors, wire
+from dragoman.protocols.agui import events as told_events
+from dragoman.protocols.agui.capabilities import capabilities_of
+from dragoman.protocols.agui.downgrade import Generation
+from dragoman.protocols.agui.errors import Told
+from dragoman.protocols.agui.frames import parse_position
+from dragoman.protocols.agui.streams import told
+from dragoman.protocols.agui.threads import Admit, Ask, Policy, Threads, free
+
+CONTINUE = "continue"
+
+log = structlog.get_logger(__name__)
+
+
+class AguiOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The door's settings."""
+
+    body_limit: int = 16 * 1024 * 1024
+    on_disconnect: Policy = "cancel"
+    oldest: Generation = "0.0.59"
+    """What a client without `protocolVersion` is taken for."""
+
+
+def app(
+    engine: Engine,
+    authenticate: Authenticate,
+    options: AguiOptions,
+    *,
+    admit_run: Admit = free,
+    admit_stream: Admit = free,
+) -> ASGIApp:
+    """The protocol as an ASGI application, to be mounted anywhere."""
+    return _App(engine, authenticate, options, Threads(engine, admit_run, admit_stream))
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class _App:
+    """Every request passes here: who sends it, what answers it, and what is said when it fails."""
+
+    def __init__(self, engine: Engine, authenticate: Authenticate, options: AguiOptions, threads: Threads) -> None:
+        self._engine = engine
+        self._authenticate = authenticate
+        self._options = options
+        self._threads = threads
+        self._routes: Mapping[tuple[str | None, ...], Mapping[str, Handler]] = {
+            (None,): {"POST": self.run},
+            (None, "connect"): {"POST": self.connect},
+            (None, "capabilities"): {"GET": self.capabilities},
+            (None, "stop", None): {"POST": self.stop},
+            (None, "threads", None, "events"): {"GET": self.events},
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._answer(scope, receive)
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001  # a request's root: every failure gets its answer
+            answer, extra = _told(error)
+            if answer.status == 500:
+                FAILED.labels(protocol="ag-ui").inc()
+            else:
+                REFUSED.labels(protocol="ag-ui", code=answer.code).inc()
+            if answer.is_told:
+                response = told(told_events.RunError(message=answer.sentence, code=answer.code))
+            else:
+                response = json_answer(answer.body, answer.status, {**answer.headers, **extra})
+        await response(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+        request = Request(scope, receive)
+        key = request.headers.get("x-api-key")
+        header = request.headers.get("authorization") or (None if key is None else f"Bearer {key}")
+        principal = self._authenticate(header, address_of(scope))
+        method: str = scope["method"]
+        principal.require("read" if method in ("GET", "HEAD") else "use")
+        scope["principal"] = principal
+        path: str = scope["path"]
+        parts = path[len(scope.get("root_path", "")) :].strip("/").split("/")
+        named = {1: (0,), 2: (0,), 3: (0, 2), 4: (0, 2)}.get(len(parts), ())
+        pattern = tuple(None if place in named and part else part for place, part in enumerate(parts))
+        methods = self._routes.get(pattern)
+        if methods is None:
+            raise NotFound("there is nothing at this path")
+        handler = methods.get("GET" if method == "HEAD" else method)
+        if handler is None:
+            raise MethodNotAllowed(tuple(methods))
+        scope["agent"], scope["thread"] = parts[0], parts[2] if len(parts) > 2 else ""
+        return await handler(request)
+
+    # --- routes ---------------------------------------------------------------------------------------------------
+
+    async def run(self, request: Request) -> Response:
+        """Run the agent, and stream the run."""
+        continues = request.headers.get("x-run-on-disconnect", self._options.on_disconnect).lower() == CONTINUE
+        return await self._threads.run(await self._ask(request), "continue" if continues else "cancel")
+
+    async def connect(self, request: Request) -> Response:
+        """Tell the thread, and join the run that is active."""
+        return await self._threads.connect(await self._ask(request))
+
+    async def capabilities(self, request: Request) -> Response:
+        """What the agent declares."""
+        return json_answer(capabilities_of(self._engine.agent(request.scope["agent"]).spec))
+
+    async def stop(self, request: Request) -> Response:
+        """Stop the thread's run."""
+        agent = self._engine.agent(request.scope["agent"])
+        body = wire.decode_stop(await read_body(request, self._options.body_limit))
+        stopped = await self._threads.stop(_caller(request), agent, request.scope["thread"], body.run_id)
+        return json_answer({"stopped": stopped})
+
+    async def events(self, request: Request) -> Response:
+        """The thread's events from a position on, live after that."""
+        agent = self._engine.agent(request.scope["agent"])
+        seen = request.headers.get("last-event-id")
+        position = None if seen is None else parse_position(seen)
+        return await self._threads.events(_caller(request), agent, request.scope["thread"], position)
+
+    async def _ask(self, request: Request) -> Ask:
+        """Read a run request."""
+        agent = self._engine.agent(request.scope["agent"])
+        require_json(request)
+        raw = await read_body(request, self._options.body_limit)
+        run, dropped = wire.decode_run(raw)
+        if dropped:
+            log.info("parts of a request were not understood", thread=run.thread_id, dropped=dropped[:20])
+        return Ask(
+            caller=_caller(request),
+            agent=agent,
+            run=run,
+            fingerprint=hashlib.sha256(request.scope["path"].encode() + b"\n" + raw).hexdigest(),
+            generation="1.0" if run.protocol_version is not None else self._options.oldest,
+        )
+
+
+class MethodNotAllowed(Exception):
+    """A known path, asked with another method."""
+
+    def __init__(self, allowed: tuple[str, ...]) -> None:
+        super().__init__(f"this path takes {' or '.join(allowed)}")
+        self.allowed = allowed
+
+
+def _told(error: Exception) -> tuple[Told, dict[str, str]]:
+    match error:
+        case Refused():
+            return errors.tell(error), {}
+        case BodyTooLarge(limit=limit):
+            return errors.plain(413, "body_too_large", str(error), limit=limit), {"Connection": "close"}
+        case BodyTooSlow():
+            return errors.plain(400, "invalid_request", str(error)), {"Connection": "close"}
+        case UnsupportedMediaType():
+            return errors.plain(415, "unsupported_media_type", str(error)), {}
+        case wire.Malformed():
+            return errors.plain(400, "invalid_json", str(error)), {}
+        case wire.Misshapen(path=path):
+            return errors.plain(400, "invalid_request", str(error), path=path), {}
+        case wire.UnsupportedVersion():
+            return errors.plain(400, "unsupported_version", str(error)), {}
+        case MethodNotAllowed(allowed=allowed):
+            return errors.plain(405, "method_not_allowed", str(error)), {"Allow": ", ".join(allowed)}
+        case _:
+            reference = hashlib.sha256(f"{id(error)}{error!r}".encode()).hexdigest()[:12]
+            log.error("request failed", reference=reference, exc_info=error)
+            return errors.plain(500, "internal", f"the server failed; reference {reference}", reference=reference), {}
+
+
+def _caller(request: Request) -> Principal:
+    principal: Principal = request.scope["principal"]
+    return principal

@@ -1,0 +1,252 @@
+"""What a request asks of a session: which of its messages are new, what it answers, what opens a branch. Pure.
+
+Clients of AG-UI resend everything that they hold. The server owns the history: it takes what it has not, and believes
+nothing else. Only a call that the core recorded and that still waits can be answered, by an entry of `resume` or by the
+result of the client's own tool; whatever else a history claims has no effect.
+Source: specification of the face, B.3, B.8 to B.10; rulings, 13, 15, 19 to 21.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from dragoman.core import content as core
+from dragoman.core.admission import check_image
+from dragoman.core.answers import choice_from, compact
+from dragoman.core.ids import CallId, MessageId
+from dragoman.core.inputs import Answer, Decision, Result, UserInput
+from dragoman.core.refusals import ImageUnsupported, InvalidAnswer, ResultsMissing
+from dragoman.core.session import OpenCall, SessionState
+from dragoman.core.tools import AgentSpec, ToolSpec
+from dragoman.protocols.agui import content as wire
+from dragoman.protocols.agui.translate import Waiting
+from dragoman.protocols.agui.wire import ResumeEntry, RunInput
+
+NewId = Callable[[], str]
+NO_PARAMETERS: core.JsonObject = {"type": "object", "properties": {}}
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def fresh(messages: Iterable[wire.Message], known: Collection[str]) -> list[wire.UserMessage]:
+    """The user's messages that the session does not hold yet, in order."""
+    return [each for each in messages if isinstance(each, wire.UserMessage) and each.id not in known]
+
+
+def last_user(messages: Sequence[wire.Message]) -> wire.UserMessage | None:
+    """The newest message of the user that the client holds."""
+    return next((each for each in reversed(messages) if isinstance(each, wire.UserMessage)), None)
+
+
+def opening(messages: Sequence[wire.Message]) -> tuple[Sequence[wire.Message], Sequence[wire.UserMessage]]:
+    """A new thread's messages: what was before, and what the user says now."""
+    inputs: list[wire.UserMessage] = []
+    for message in reversed(messages):
+        if not isinstance(message, wire.UserMessage):
+            break
+        inputs.insert(0, message)
+    return messages[: len(messages) - len(inputs)], inputs
+
+
+class Taking:
+    """Takes up what clients send for an agent, and notes what of it that agent cannot use."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        self.spec = spec
+        self.dropped: list[str] = []
+
+    def input(self, message: wire.UserMessage) -> UserInput:
+        """A message of the user's."""
+        return UserInput(content=self.content(message.content), client_id=message.id, name=message.name)
+
+    def content(self, content: wire.Content) -> str | tuple[core.InputBlock, ...]:
+        """A content in blocks, without what the agent cannot use."""
+        if isinstance(content, str):
+            return content
+        blocks = (self._block(part) for part in content)
+        return tuple(block for block in blocks if block is not None)
+
+    def seeds(self, messages: Sequence[wire.Message], new_id: NewId) -> tuple[core.Message, ...]:
+        """What was before on a thread that is new here, as a history that opens nothing.
+
+        Calls without a result, and results without a call, are left out.
+        """
+        asked = {
+            call.id for each in messages if isinstance(each, wire.AssistantMessage) for call in each.tool_calls or ()
+        }
+        results: dict[str, wire.ToolMessage] = {}
+        for each in messages:
+            if isinstance(each, wire.ToolMessage) and each.tool_call_id in asked:
+                results.setdefault(each.tool_call_id, each)
+        found: list[core.Message] = []
+        told: set[str] = set()
+        for message in messages:
+            own = MessageId(new_id())
+            match message:
+                case wire.UserMessage(content=content, id=client_id, name=name):
+                    taken = self.content(content)
+                    found.append(core.UserMessage(id=own, content=taken, client_id=client_id, name=name))
+                case wire.SystemMessage(content=text) | wire.DeveloperMessage(content=text):
+                    found.append(core.SystemMessage(id=own, content=text))
+                case wire.AssistantMessage(content=said, tool_calls=calls):
+                    answered = [call for call in calls or () if call.id in results and call.id not in told]
+                    told.update(call.id for call in answered)
+                    words = (core.Text(said),) if said else ()
+                    blocks = (*words, *map(_call, answered))
+                    if blocks:
+                        found.append(core.AssistantMessage(id=own, content=blocks))
+                    found += [self._result(results[call.id], call, new_id) for call in answered]
+                case _:
+                    pass  # results follow their calls; thinking and activities are the server's to tell
+        return tuple(found)
+
+    def _result(self, message: wire.ToolMessage, call: wire.ToolCall, new_id: NewId) -> core.ToolMessage:
+        return core.ToolMessage(
+            id=MessageId(new_id()),
+            call_id=CallId(call.id),
+            name=call.function.name,
+            content=self.content(message.content),
+            is_error=message.error is not None,
+        )
+
+    def _block(self, part: wire.Part) -> core.InputBlock | None:
+        if isinstance(part, wire.TextPart):
+            return core.Text(part.text)
+        url, mime = _url(part.source), part.source.mime_type
+        if url is None:
+            self.dropped.append("a file of another provider")
+            return None
+        match part:
+            case wire.ImagePart():
+                try:
+                    check_image(self.spec, core.Image(url))
+                except ImageUnsupported as error:
+                    self.dropped.append(str(error))
+                    return None
+                return core.Image(url)
+            case wire.AudioPart():
+                return core.File(url=url, media="audio", media_type=mime)
+            case wire.VideoPart():
+                return core.File(url=url, media="video", media_type=mime)
+            case _:
+                return core.File(url=url, media_type=mime)
+
+
+def _url(source: wire.Source) -> str | None:
+    match source:
+        case wire.DataSource(value=value, mime_type=mime):
+            return f"data:{mime};base64,{value}"
+        case wire.UrlSource(value=value):
+            return value
+        case wire.FileSource():
+            return None
+
+
+def _call(call: wire.ToolCall) -> core.Call:
+    try:
+        arguments = msgspec.json.decode(call.function.arguments)
+    except (ValueError, RecursionError):
+        arguments = None
+    known = arguments if isinstance(arguments, dict) else {"arguments": call.function.arguments}
+    return core.Call(call_id=CallId(call.id), name=call.function.name, input=known)
+
+
+def tools_of(run: RunInput) -> tuple[ToolSpec, ...]:
+    """The client's tools, each once."""
+    tools = {tool.name: tool for tool in run.tools}
+    return tuple(
+        ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters or NO_PARAMETERS)
+        for tool in tools.values()
+    )
+
+
+def props_of(run: RunInput, unknown_interrupts: Sequence[str] = ()) -> core.JsonObject:
+    """What the agent may know about the request, and what is told again about the run."""
+    props: core.JsonObject = {}
+    if run.state is not msgspec.UNSET:
+        props["state"] = run.state
+    if run.context:
+        props["context"] = [{"description": each.description, "value": each.value} for each in run.context]
+    if run.forwarded_props is not None and run.forwarded_props != {}:
+        props["forwarded_props"] = run.forwarded_props
+    if isinstance(run.forwarded_props, dict) and isinstance(run.forwarded_props.get("client_time"), dict):
+        props["client_time"] = run.forwarded_props["client_time"]
+    if run.parent_run_id is not None:
+        props["parent_run_id"] = run.parent_run_id
+    if unknown_interrupts:
+        props["unknown_interrupts"] = list(unknown_interrupts)
+    return props
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def waiting(state: SessionState) -> tuple[Waiting, ...]:
+    """The session's calls that wait for the application, in order."""
+    return tuple(Waiting(each.call.call_id, each.kind, each.loop, each.call, each.parked) for each in state.waiting())
+
+
+class Answered(NamedTuple):
+    """What a request answers. `unknown` are entries of `resume` that nothing waits for."""
+
+    answers: tuple[Answer, ...]
+    unknown: tuple[str, ...]
+
+
+def answers_of(run: RunInput, state: SessionState, taking: Taking, *, brings_message: bool) -> Answered:
+    """The answers of a request to the calls that wait.
+
+    Args:
+        brings_message: the user says something new with it. Then what is only cancelled is closed by that message.
+
+    Raises:
+        ResultsMissing: an interrupt is open that the request says nothing about, although it goes on.
+        InvalidAnswer: a payload does not match the interrupt's schema.
+    """
+    open_calls = {each.call.call_id: each for each in state.waiting()}
+    entries: dict[str, ResumeEntry] = {}
+    for entry in run.resume:
+        entries.setdefault(entry.interrupt_id, entry)
+    results: dict[str, wire.ToolMessage] = {}
+    for message in run.messages:
+        if isinstance(message, wire.ToolMessage):
+            results.setdefault(message.tool_call_id, message)
+    answers: list[Answer] = []
+    missing: list[CallId] = []
+    for call_id, call in open_calls.items():
+        if call.kind == "client" and not call.parked:
+            if call_id in results:
+                answers.append(_given(call_id, results[call_id], taking))
+        elif (found := entries.get(call_id)) is None:
+            missing.append(call_id)
+        elif found.status == "resolved":
+            answers.append(_resolved(call, found.payload))
+        elif not brings_message:
+            answers.append(Decision(call_id=call_id, granted=False))
+    if missing and (answers or brings_message or entries.keys() & open_calls.keys()):
+        raise ResultsMissing(tuple(missing))
+    return Answered(tuple(answers), tuple(each for each in entries if each not in open_calls))
+
+
+def _given(call_id: CallId, message: wire.ToolMessage, taking: Taking) -> Result:
+    content = taking.content(message.content) or message.error or ""
+    return Result(call_id=call_id, content=content, is_error=message.error is not None)
+
+
+def _resolved(call: OpenCall, payload: core.Json) -> Answer:
+    """The answer in an entry's payload. Raises InvalidAnswer when it does not match the interrupt's schema."""
+    call_id = call.call.call_id
+    if call.kind == "question" and not call.parked:
+        if isinstance(payload, str):
+            return choice_from(call, compact({"custom": payload}))
+        if not isinstance(payload, dict) or not payload or not payload.keys() <= {"selections", "custom"}:
+            raise InvalidAnswer('a payload of {"selections", "custom"} or a text was expected')
+        return choice_from(call, compact(payload))
+    if not isinstance(payload, dict) or not isinstance(payload.get("approved"), bool):
+        raise InvalidAnswer('a payload of {"approved": true or false} was expected')
+    reason = payload.get("reason")
+    if reason is not None and not isinstance(reason, str):
+        raise InvalidAnswer("the payload's reason is a text")
+    remember = payload.get("remember") is True
+    return Decision(call_id=call_id, granted=payload["approved"], reason=reason or None, remember=remember)
