@@ -59,6 +59,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     client_tools: tuple[ToolSpec, ...] = ()
     title: str | None = None
     labels: dict[str, str] = {}
+    memory_enabled: bool | None = None
+    """Whether the agent is told what is remembered of the user; None: as the agent says, else not (rulings, 23)."""
 
 
 class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,6 +72,7 @@ class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     client_tools: tuple[ToolSpec, ...] | None = None
     title: str | None = None
     labels: dict[str, str] | None = None
+    memory_enabled: bool | None = None
 
     def is_empty(self) -> bool:
         """Whether nothing changes."""
@@ -221,6 +224,20 @@ class CallSettled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     by_client: bool = False
 
 
+class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A memory that the agent was told of. `preview` is how its content begins: the rest stays where it can be deleted."""
+
+    id: int
+    preview: str
+    skill_name: str | None = None
+
+
+class MemoriesInjected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="memories_injected"):
+    """What the agent is told in this run of what is remembered of the user; perhaps nothing."""
+
+    memories: tuple[MemoryUse, ...] = ()
+
+
 class CompactionMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="compaction_made"):
     """Older messages were summed up: the model sees `summary` in place of everything up to event `up_to`."""
 
@@ -289,6 +306,7 @@ Event = (
     | CallParked
     | AnswerGiven
     | CallSettled
+    | MemoriesInjected
     | CompactionMade
     | Branched
     | PlanShown

@@ -92,3 +92,4 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str] = {}
     client_tools: tuple[ToolSpec, ...] = ()
     seeds: tuple[Message, ...] = ()
+    memory_enabled: bool | None = None

@@ -30,6 +30,7 @@ from dragoman.core.events import (
     CompactionMade,
     Door,
     Logged,
+    MemoriesInjected,
     MessageAdded,
     MessageClosed,
     MessageOpened,
@@ -89,6 +90,8 @@ class ActiveRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     parameters: JsonObject = {}
     props: JsonObject = {}
     usage: Usage = Usage()
+    memories: tuple[int, ...] | None = None
+    """The memories that its agent was told of; None before they were chosen."""
 
 
 class SessionState(msgspec.Struct, kw_only=True):
@@ -213,6 +216,7 @@ def changed(settings: SessionSettings, change: SettingsChange) -> SessionSetting
         client_tools=settings.client_tools if change.client_tools is None else change.client_tools,
         title=settings.title if change.title is None else change.title,
         labels=settings.labels if change.labels is None else change.labels,
+        memory_enabled=settings.memory_enabled if change.memory_enabled is None else change.memory_enabled,
     )
 
 
@@ -309,6 +313,9 @@ def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one cas
         case CallSettled(result=result):
             state.calls.pop(result.call_id, None)
             state.messages += result.loop == ROOT
+        case MemoriesInjected(memories=memories):
+            if state.run is not None:
+                state.run.memories = tuple(each.id for each in memories)
         case CompactionMade(summary=summary, up_to=up_to):
             state.compacted = Compacted(seq=logged.seq, summary=summary, up_to=up_to)
         case Branched(hidden=hidden, compacted=compacted):

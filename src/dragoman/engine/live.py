@@ -261,12 +261,14 @@ class LiveSession:
             self.on_lost(self)
 
     def end(self, why: Exception) -> None:
-        """Make this object unusable: its run ends, its readers are told why."""
+        """Make this object unusable: its run ends, its readers are told why, after what was durable by then.
+
+        What it knows of open blocks stays, because a reader who comes from the log needs their pieces still.
+        """
         if self.failure is not None:
             return
         self.failure = why
         self._outbox, self._payloads = [], []
-        self.blocks, self._closing = {}, []
         if self.run_task is not None:
             self.run_task.cancel()
         self._wake_readers()
