@@ -23,6 +23,8 @@ from dragoman.core.events import (
     CompactionMade,
     Event,
     Logged,
+    MemoriesInjected,
+    MemoryUse,
     MessageAdded,
     MessageClosed,
     MessageOpened,
@@ -214,7 +216,8 @@ class Scribe:
         elif what == "settle":
             self._settle(chance, loop)
         elif what == "show":
-            self.append([PlanShown(status="draft", steps=()), CardShown(card={"a": 1})], self._run_id)
+            remembered = MemoriesInjected(memories=(MemoryUse(7, "tea"),))
+            self.append([PlanShown(status="draft", steps=()), CardShown(card={"a": 1}), remembered], self._run_id)
         elif what == "sum up":
             up_to = chance.randint(1, self.state.seq)
             made = CompactionMade(summary="…", up_to=up_to, archived=0, tokens_before=2, tokens_after=1)

@@ -28,6 +28,8 @@ from dragoman.core.events import (
     CompactionMade,
     Cut,
     Event,
+    MemoriesInjected,
+    MemoryUse,
     MessageAdded,
     MessageClosed,
     MessageOpened,
@@ -184,4 +186,8 @@ events: st.SearchStrategy[Event] = st.one_of(
         loop=loops,
     ),
     st.builds(CardShown, card=json_values, loop=loops),
+    st.builds(
+        MemoriesInjected,
+        memories=st.lists(st.builds(MemoryUse, counts, words, st.none() | words), max_size=3).map(tuple),
+    ),
 )

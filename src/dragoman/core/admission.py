@@ -299,7 +299,11 @@ def create(spec: AgentSpec, request: Create, new_id: NewId, seal: Seal, limits: 
         check_grants(spec, request.tools)
     options = check_options(spec, request.options, seal)
     settings = SessionSettings(
-        tools=request.tools, options=options, client_tools=request.client_tools, labels=request.labels
+        tools=request.tools,
+        options=options,
+        client_tools=request.client_tools,
+        labels=request.labels,
+        memory_enabled=request.memory_enabled,
     )
     events: list[Event] = [SessionCreated(agent=spec.name, settings=settings, door=request.door)]
     if len(request.seeds) > limits.seeds:

@@ -225,7 +225,7 @@ class CallSettled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory that the agent was told of. `preview` is how its content begins: the rest stays where it can be deleted."""
+    """A memory that the agent was told of. `preview` is how it begins; the rest stays where it can be deleted."""
 
     id: int
     preview: str
