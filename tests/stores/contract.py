@@ -9,6 +9,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from dragoman.core.content import AssistantMessage, Call, ToolMessage, UserMessage
@@ -458,6 +459,32 @@ class StoreContract:
         assert await taken(store, writing.append(started(2), once=[once("newer", hours=24.001)])) == [True]
         assert await store.once(ANN, "old") is None
         assert await store.once(ANN, "new") is not None
+
+    async def test_a_key_that_lasts_goes_with_its_session(self, store: Store) -> None:
+        writing = await begun(store)
+        lasting = msgspec.structs.replace(once("lasting"), lasts=True)
+        assert await taken(store, writing.append(started(1), once=[lasting])) == [True]
+        assert await taken(store, writing.append(stopped(1), once=[once("newer", hours=24 * 365)])) == [True]
+        assert await store.once(ANN, "lasting") == lasting
+        await store.delete(writing.session_id)
+        assert await store.once(ANN, "lasting") is None
+
+    # --- messages ---------------------------------------------------------------------------------------------------
+
+    async def test_messages_are_found_by_their_ids_and_by_the_clients(self, store: Store) -> None:
+        writing, other = await begun(store), await begun(store, 2)
+        said = UserMessage(id=MessageId("m-1"), client_id="c-1", content="hello")
+        answered = AssistantMessage(id=MessageId("m-2"), content="Hello.")
+        assert await taken(store, writing.append(MessageAdded(message=said), MessageAdded(message=answered))) == [True]
+        known = {"m-1": 2, "c-1": 2, "m-2": 3}
+        assert await store.messages(writing.session_id, ["c-1", "m-1", "m-2", "m-3", ""]) == known
+        assert await store.messages(writing.session_id, []) == {}
+        assert await store.messages(other.session_id, ["c-1", "m-1"]) == {}
+        again = UserMessage(id=MessageId("m-4"), client_id="c-1", content="hello again")
+        assert await taken(store, writing.append(MessageAdded(message=again))) == [True]
+        assert await store.messages(writing.session_id, ["c-1"]) == {"c-1": 4}, "the newest is found"
+        await store.delete(writing.session_id)
+        assert await store.messages(writing.session_id, ["c-1"]) == {}
 
     # --- lists ------------------------------------------------------------------------------------------------------
 
