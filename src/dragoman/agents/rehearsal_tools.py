@@ -189,14 +189,15 @@ def tools(starts: Starts, now: Callable[[], datetime], *, are_exposed: bool) -> 
 
     # All but the slow one have no effects, so that they may run again after a crash.
     shown = ToolPolicy(exposed=are_exposed, on_restart="repeat")
+    looks = ToolPolicy(exposed=are_exposed, on_restart="repeat", reads_only=True)
     asking = ToolPolicy(exposed=are_exposed, on_restart="repeat", needs_approval=True)
     once = ToolPolicy(exposed=are_exposed, on_restart="fail", timeout_s=LONGEST_SLEEP_S + 60)
     hidden = ToolPolicy(exposed=False, on_restart="repeat")
     return (
-        _Tool("add", "Add two integers.", _Add, _add, shown),
-        _Tool("lookup", "Look something up.", _Lookup, _lookup, shown),
+        _Tool("add", "Add two integers.", _Add, _add, looks),
+        _Tool("lookup", "Look something up.", _Lookup, _lookup, looks),
         _Tool("stamp", "Stamp a text.", _Words, _stamp, asking),
-        _Tool("clock", "Tell the time in an IANA time zone, or in the user's.", _Clock, clock, shown),
+        _Tool("clock", "Tell the time in an IANA time zone, or in the user's.", _Clock, clock, looks),
         _Tool("slow", "Sleep for some seconds.", _Slow, slow, once),
         _Tool("boom", "Fail.", _Nothing, _boom, shown),
         _Tool("card", "Show a card.", _Card, _card, shown),

@@ -39,6 +39,7 @@ class FunctionTool(Generic[P, R]):
         description: str | None = None,
         exposed: bool = True,
         needs_approval: bool = False,
+        reads_only: bool = False,
         on_restart: OnRestart = "fail",
         timeout_s: float = TIMEOUT_S,
     ) -> None:
@@ -67,7 +68,11 @@ class FunctionTool(Generic[P, R]):
                 title=title,
             ),
             policy=ToolPolicy(
-                exposed=exposed, needs_approval=needs_approval, on_restart=on_restart, timeout_s=timeout_s
+                exposed=exposed,
+                needs_approval=needs_approval,
+                reads_only=reads_only,
+                on_restart=on_restart,
+                timeout_s=timeout_s,
             ),
         )
         """See `RunnableTool.declaration`."""
@@ -154,6 +159,7 @@ def tool(
     description: str | None = None,
     exposed: bool = True,
     needs_approval: bool = False,
+    reads_only: bool = False,
     idempotent: bool = False,
     on_restart: OnRestart | None = None,
     timeout_s: float = TIMEOUT_S,
@@ -169,6 +175,7 @@ def tool(
     description: str | None = None,
     exposed: bool = True,
     needs_approval: bool = False,
+    reads_only: bool = False,
     idempotent: bool = False,
     on_restart: OnRestart | None = None,
     timeout_s: float = TIMEOUT_S,
@@ -183,6 +190,7 @@ def tool(
         description: for models; the docstring up to its first section, if not given.
         exposed: clients see it and switch it on; a hidden tool always runs, unseen and unasked.
         needs_approval: the user is asked before each call.
+        reads_only: it changes nothing, so that it may also be used while the agent only plans.
         idempotent: may be run again when the server died while it ran; the same as `on_restart="repeat"`.
         on_restart: what becomes of a call that was running when the server died; `fail` by default.
         timeout_s: a call that takes longer fails.
@@ -199,6 +207,7 @@ def tool(
         description=description,
         exposed=exposed,
         needs_approval=needs_approval,
+        reads_only=reads_only,
         on_restart="repeat" if idempotent else on_restart or "fail",
         timeout_s=timeout_s,
     )

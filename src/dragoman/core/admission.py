@@ -103,6 +103,8 @@ def kind_of_call(name: str, spec: AgentSpec, settings: SessionSettings, root: Ag
         root: the session's own agent, where `spec` is a sub-agent of it. Clients know, and switch on, the tools of the
             session's agent; about a tool that only the sub-agent has, its author alone decides.
     """
+    if settings.mode == "planning" and not is_offered_while_planning(name, spec):
+        return "missing"
     if any(tool.name == name for tool in settings.client_tools):
         return "client"
     if name == ASK and name in spec.builtins:
@@ -122,10 +124,19 @@ def kind_of_call(name: str, spec: AgentSpec, settings: SessionSettings, root: Ag
     return "inline" if grant.trust else "permission"
 
 
+def is_offered_while_planning(name: str, spec: AgentSpec) -> bool:
+    """Whether a session that only plans may use a tool: one that changes nothing, a question, or a sub-agent.
+
+    What an application's own tools do is not known, so they are not offered. A sub-agent plans too.
+    """
+    tool = spec.tool(name)
+    return name in spec.builtins if tool is None else tool.policy.reads_only
+
+
 def offered_tools(spec: AgentSpec, settings: SessionSettings, root: AgentSpec | None = None) -> list[ToolSpec]:
     """The tools in force, as a model is told of them. What is switched off is not among them."""
     own = (tool.spec for tool in spec.tools if kind_of_call(tool.spec.name, spec, settings, root) != "missing")
-    return [*settings.client_tools, *own]
+    return [*(() if settings.mode == "planning" else settings.client_tools), *own]
 
 
 # --- settings -----------------------------------------------------------------------------------------------------
@@ -305,6 +316,7 @@ def create(spec: AgentSpec, request: Create, new_id: NewId, seal: Seal, limits: 
         labels=request.labels,
         memory_enabled=request.memory_enabled,
     )
+    settings = changed(settings, request.change)
     events: list[Event] = [SessionCreated(agent=spec.name, settings=settings, door=request.door)]
     if len(request.seeds) > limits.seeds:
         raise LimitExceeded("the number of messages", limits.seeds, path="messages")

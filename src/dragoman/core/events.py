@@ -32,6 +32,9 @@ once, a sub-agent is it, there is no such tool."""
 
 CallOutcome = Literal["done", "failed", "denied", "cancelled", "interrupted"]
 
+Mode = Literal["planning", "executing"]
+"""What the agent may do: think, read and plan, or everything."""
+
 Door = str
 """The protocol through which something came: `aap`, `ag-ui`, `runs`, `agentscope`, `blade`."""
 
@@ -50,7 +53,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """What a session's owner has set.
 
     `tools` is `all` (approval as each tool declares, but for those that were `trusted` since) or the tools turned on;
-    as long as it is unset, none is on.
+    as long as it is unset, none is on. `variant` names a variant of the agent, and `env` holds variables for its tools.
     """
 
     tools: Literal["all"] | tuple[ToolGrant, ...] | None = None
@@ -61,6 +64,16 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     labels: dict[str, str] = {}
     memory_enabled: bool | None = None
     """Whether the agent is told what is remembered of the user; None: as the agent says, else not (rulings, 23)."""
+    model: str | None = None
+    """The model that was asked for last."""
+    mode: Mode = "executing"
+    variant: str | None = None
+    env: dict[str, str] = {}
+    pinned: bool = False
+    shared: bool = False
+    """Whether every user of the server may read it."""
+    persistent: bool = False
+    """Whether no rule that tidies up may remove it."""
 
 
 class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,6 +86,13 @@ class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     title: str | None = None
     labels: dict[str, str] | None = None
     memory_enabled: bool | None = None
+    model: str | None = None
+    mode: Mode | None = None
+    variant: str | None = None
+    env: dict[str, str] | None = None
+    pinned: bool | None = None
+    shared: bool | None = None
+    persistent: bool | None = None
 
     def is_empty(self) -> bool:
         """Whether nothing changes."""

@@ -81,6 +81,7 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     """A new session. Seeds carry the client's own call ids; their message ids are ours.
 
     `session_id` is the client's choice, where it made one; `name` is what the client calls it, if that is no UUID.
+    `change` sets what stands in no field here, such as a title or the mode.
     """
 
     door: Door
@@ -93,3 +94,4 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     client_tools: tuple[ToolSpec, ...] = ()
     seeds: tuple[Message, ...] = ()
     memory_enabled: bool | None = None
+    change: SettingsChange = SettingsChange()

@@ -209,15 +209,13 @@ def thaw(state: bytes | str, settings: bytes | str) -> SessionState:
 
 def changed(settings: SessionSettings, change: SettingsChange) -> SessionSettings:
     """The settings after a change."""
-    return SessionSettings(
-        tools=settings.tools if change.tools is None else change.tools,
-        trusted=settings.trusted if change.trusted is None else change.trusted,
-        options={**settings.options, **change.options} if change.options else settings.options,
-        client_tools=settings.client_tools if change.client_tools is None else change.client_tools,
-        title=settings.title if change.title is None else change.title,
-        labels=settings.labels if change.labels is None else change.labels,
-        memory_enabled=settings.memory_enabled if change.memory_enabled is None else change.memory_enabled,
-    )
+    given = {name: value for name in _REPLACED if (value := getattr(change, name)) is not None}
+    if change.options:
+        given["options"] = {**settings.options, **change.options}
+    return msgspec.structs.replace(settings, **given) if given else settings
+
+
+_REPLACED = tuple(name for name in SettingsChange.__struct_fields__ if name != "options")
 
 
 def begin(session_id: SessionId, owner: UserId, logged: Logged) -> SessionState:

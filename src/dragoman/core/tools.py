@@ -26,12 +26,14 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         exposed: clients see it and switch it on; a hidden tool always runs, unseen and unasked.
         needs_approval: asks the user before each call, where the session has not set trust itself.
+        reads_only: changes nothing, so that it may also be used while the agent only plans.
         on_restart: see `OnRestart`; `repeat` is right for idempotent tools only.
         timeout_s: a call that takes longer fails.
     """
 
     exposed: bool = True
     needs_approval: bool = False
+    reads_only: bool = False
     on_restart: OnRestart = "fail"
     timeout_s: float = 120.0
 
