@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ def database(tmp_path: Path) -> Iterator[Database]:
 def direct(folder: Path) -> sqlite3.Connection:
     """A look past the program."""
     return sqlite3.connect(folder / "dragoman.db", isolation_level=None)
+
+
+NEWEST = sum(1 for _ in resources.files("dragoman.stores.sqlite").joinpath("migrations").iterdir())
+"""The schema that this release writes: its migrations are numbered from 1."""
 
 
 def version_of(folder: Path) -> int:
@@ -112,20 +117,22 @@ def test_nobody_else_can_look_into_the_folder(tmp_path: Path) -> None:
 
 def test_an_empty_folder_gets_the_newest_schema(tmp_path: Path) -> None:
     Database(tmp_path).close()
-    assert version_of(tmp_path) == 1
+    assert version_of(tmp_path) == NEWEST
     assert tables_of(tmp_path) >= {"meta", "sessions", "events", "pieces", "runs", "calls", "names", "once", "keys"}
     Database(tmp_path).close()
-    assert version_of(tmp_path) == 1
+    assert version_of(tmp_path) == NEWEST
 
 
 def test_a_database_of_a_newer_release_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     Database(tmp_path).close()
     connection = direct(tmp_path)
-    connection.execute("PRAGMA user_version = 7")
+    connection.execute("PRAGMA user_version = 700")
     connection.close()
-    with pytest.raises(WrongVersion, match="has schema 7, this release knows 1: use the release that wrote it"):
+    with pytest.raises(
+        WrongVersion, match=f"has schema 700, this release knows {NEWEST}: use the release that wrote it"
+    ):
         Database(tmp_path)
-    assert version_of(tmp_path) == 7
+    assert version_of(tmp_path) == 700
     with pytest.raises(WrongVersion):
         Database(tmp_path)  # and not FolderInUse: the lock was given back
 
@@ -145,7 +152,7 @@ def test_a_migration_that_breaks_off_leaves_the_schema_before_it(
             Database(tmp_path)
     assert (version_of(tmp_path), tables_of(tmp_path)) == (0, set())
     Database(tmp_path).close()
-    assert version_of(tmp_path) == 1
+    assert version_of(tmp_path) == NEWEST
 
 
 @pytest.mark.parametrize(
