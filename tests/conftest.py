@@ -12,6 +12,9 @@ pytest.register_assert_rewrite(
     "tests.engine.checker",
     "tests.protocols.aap.client",
     "tests.protocols.aap.stream",
+    "tests.protocols.agui.driver",
+    "tests.protocols.agui.endpoint",
+    "tests.protocols.agui.official",
     "tests.stores.contract",
 )
 

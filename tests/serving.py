@@ -183,6 +183,7 @@ class SocketLine:
     """Requests through a socket."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self._client = httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S)
 
     async def open(
