@@ -25,15 +25,16 @@ from dragoman.engine import metrics
 from dragoman.engine.counted_log import CountedLog
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.keys import Doorkeeper, KeyRing, NoKeys
-from dragoman.engine.limits import Limits, Rate, limits
+from dragoman.engine.limits import Limits, Rate, Share, limits
 from dragoman.engine.profiles import ProfileBook
+from dragoman.engine.uploads import Uploads
 from dragoman.gate import Gate, Message, Receive, Send
 from dragoman.pages import Pages
-from dragoman.ports import Cipher, Clock
+from dragoman.ports import Cipher, Clock, Transcriber
 from dragoman.served import ready_agents
 from dragoman.settings import Settings
 from dragoman.stores.folder_blobs import FolderBlobs
-from dragoman.stores.sealing import LazyCipher
+from dragoman.stores.sealing import LazyCipher, file_key
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.log import SqliteLog
@@ -71,6 +72,8 @@ class Application:
         self._environ = environ
         self._progress = progress
         self._database: Database
+        self._transcriber: Transcriber | None
+        self._uploads: Uploads
         self._log: CountedLog
         self._router = Router(default=pages.nothing_here, lifespan=lambda _: self.running(), redirect_slashes=False)
         self._gate = Gate(
@@ -145,12 +148,20 @@ class Application:
             clock=self._clock,
             stack=stack,
         )
+        self._transcriber = None
+        if settings.transcription_model is not None:
+            from dragoman.models.transcription import transcriber
+
+            self._transcriber = transcriber(settings.transcription_model, self._environ)
+            stack.push_async_callback(self._transcriber.aclose)
+        blobs = FolderBlobs(settings.folder / "blobs")
+        self._uploads = Uploads(blobs, ids)
         store = SqliteLog(database)
         self._log = CountedLog(store)
         self.engine = Engine(
             log=self._log,
             index=store,
-            blobs=FolderBlobs(settings.folder / "blobs"),
+            blobs=blobs,
             bus=bus,
             cipher=_Discreet(LazyCipher(settings.folder / "secrets.key")),
             clock=self._clock,
@@ -215,6 +226,11 @@ class Application:
             )
             routes.append(Mount(settings.ag_ui_path, app=Door(endpoint, "ag-ui", doorkeeper)))
             described += openapi.mounted(ag_ui_routes.ROUTES, settings.ag_ui_path)
+        if settings.run_service:
+            from dragoman.protocols.agui import runs_described as run_service_routes
+
+            routes.append(Mount(settings.run_service_path, app=self._run_service(doorkeeper, shares)))
+            described += openapi.mounted(run_service_routes.ROUTES, settings.run_service_path)
         if settings.agentscope:
             from dragoman.protocols.agentscope import described as agentscope_routes
             from dragoman.protocols.agentscope import http as agentscope
@@ -241,6 +257,30 @@ class Application:
             document=lambda: describe(described),
         )
         return [*routes, *own.routes()]
+
+    def _run_service(self, doorkeeper: Doorkeeper, shares: Limits) -> Door:
+        from dragoman.protocols.agui import runs_http
+        from dragoman.protocols.agui.runs_files import Files
+        from dragoman.protocols.agui.runs_links import Links
+
+        settings = self.settings
+        streams = Share(settings.run_service_streams, "open event streams")
+        files = Files(
+            uploads=self._uploads,
+            links=Links(file_key(settings.folder / "links.key")),
+            clock=self._clock,
+            transcriber=self._transcriber,
+            public_url=settings.public_url,
+        )
+        face = runs_http.app(
+            self.engine,
+            counted(doorkeeper, shares),
+            files,
+            self.profiles,
+            admit_run=lambda principal: shares.runs.hold(principal.user),
+            admit_stream=lambda principal: streams.hold(principal.user),
+        )
+        return Door(face, "runs", doorkeeper)
 
     async def _readiness(self) -> str:
         """`ready`, or why not. A store that failed is asked to write something."""

@@ -88,6 +88,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ag_ui_min_client: Annotated[
         Literal["0.0.58", "0.0.59"], says("what AG-UI clients of 0.x understand; `0.0.58` knows no sub-agents")
     ] = "0.0.59"
+    run_service: Annotated[bool, says("serve the AG-UI run service")] = True
+    run_service_path: Annotated[str, says("where the AG-UI run service is served")] = "/api/v1/agent"
+    run_service_streams: Annotated[
+        int, says("open event streams of one user on the AG-UI run service; 0 for no limit", ge=0)
+    ] = 8
+    public_url: Annotated[
+        str | None, says("address that clients reach the server at, for signed links; not set: as they asked for it")
+    ] = None
+    transcription_model: Annotated[
+        str | None, says("model for speech to text: `openai:NAME` or `openai-compatible:NAME@URL`; not set: none")
+    ] = None
     agentscope: Annotated[bool, says("serve the Agent API of AgentScope Runtime")] = True
     agentscope_path: Annotated[str, says("where runs of the Agent API begin")] = "/process"
 
@@ -298,10 +309,20 @@ def _check(loaded: Loaded) -> None:
             f"keys are off ({places['auth']}) and the server would listen on {settings.host} ({places['host']}), where"
             " others can reach it: leave keys on, or listen on 127.0.0.1"
         )
-    for name, example in (("aap_path", "/aap/v3"), ("ag_ui_path", "/ag-ui"), ("agentscope_path", "/process")):
+    for name, example in (
+        ("aap_path", "/aap/v3"),
+        ("ag_ui_path", "/ag-ui"),
+        ("run_service_path", "/api/v1/agent"),
+        ("agentscope_path", "/process"),
+    ):
         path = getattr(settings, name)
         if not path.startswith("/") or path.endswith("/"):
             raise SettingsError(f"setting {name} ({places[name]}): expected a path such as {example}, got {path!r}")
+    if settings.public_url is not None and not settings.public_url.startswith(("http://", "https://")):
+        raise SettingsError(
+            f"setting public_url ({places['public_url']}): expected a URL such as https://agents.example.org,"
+            f" got {settings.public_url!r}"
+        )
     if settings.otel_endpoint and not settings.otel_endpoint.startswith(("http://", "https://")):
         raise SettingsError(
             f"setting otel_endpoint ({places['otel_endpoint']}): expected a URL such as"

@@ -5,7 +5,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from pathlib import Path
 
 _NONCE_BYTES = 12
-_KEY_BYTES = 32
+KEY_BYTES = 32
 _CONTEXT = b"dragoman secret option"
 
 
@@ -15,7 +15,7 @@ class FileCipher:
     def __init__(self, path: Path) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 40 ms that most starts save
 
-        self._aead = AESGCM(_key(path))
+        self._aead = AESGCM(file_key(path))
 
     def seal(self, plain: str) -> str:
         """See `Cipher.seal`."""
@@ -56,12 +56,15 @@ class LazyCipher:
         return self._cipher
 
 
-def _key(path: Path) -> bytes:
-    """The key in the file. Who has the folder's lock makes it: beside its place and moved there, so it is whole."""
+def file_key(path: Path) -> bytes:
+    """The random key in a file, which the first use makes.
+
+    Only who has the folder's lock makes it: beside its place and moved there, so that it is whole.
+    """
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        key = os.urandom(_KEY_BYTES)
+        key = os.urandom(KEY_BYTES)
     beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

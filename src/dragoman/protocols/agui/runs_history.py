@@ -1,0 +1,152 @@
+"""One day of a thread as the run service's history shows it, found by reading the log backwards. Pure.
+
+A day is the UTC date of the moment at which a message was complete. Shown are what the user said and what the agent
+said to it; calls, results, thinking and instructions are not.
+Source: seed 002, "History API"; the run service's specification, A.6.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import NamedTuple
+
+from dragoman.core import content as core
+from dragoman.core.events import BlockClosed, CallSettled, Logged, MessageAdded, MessageClosed, RunStarted
+from dragoman.core.history import Assembler
+from dragoman.core.ids import ROOT, MessageId
+from dragoman.core.uploads import SCHEME, mime_type_of
+from dragoman.protocols.agui import runs_wire as wire
+from dragoman.protocols.agui.runs_translate import Cards, locale_of
+
+
+class Shown(NamedTuple):
+    """A message that the history shows, and its place."""
+
+    logged: Logged
+    ordinal: int
+    message: core.UserMessage | core.AssistantMessage
+    schema: core.JsonObject | None
+
+
+class Day:
+    """Finds one day of a thread, reading its log backwards: the newest that has visible messages, before a given one.
+
+    Ordinals count the messages of the root loop from 1, those too that are hidden.
+    """
+
+    def __init__(self, messages: int, before: date | None, shows: Callable[[int], bool]) -> None:
+        """Begin at the end.
+
+        Args:
+            messages: how many messages the root loop has at the end of the log.
+            before: only days before this one.
+            shows: whether the message that an event completed is in the active branch.
+        """
+        self._ordinal = messages
+        self._before = before
+        self._shows = shows
+        self._closing: dict[MessageId, date] = {}
+        self._kept: list[Logged] = []
+        """The events so far, newest first."""
+        self.day: date | None = None
+        self.has_more = False
+
+    def feed(self, page: Sequence[Logged]) -> bool:
+        """Take the events just before those so far; whether all of the day is there."""
+        for logged in reversed(page):
+            seen = self._visible(logged)
+            if seen is not None and (self._before is None or seen < self._before):
+                if self.day is None:
+                    self.day = seen
+                elif seen < self.day:
+                    self.has_more = True
+                    return True
+            self._kept.append(logged)
+            self._ordinal -= completes(logged)
+        return False
+
+    @property
+    def first(self) -> Logged | None:
+        """The oldest event that belongs to the day's messages or lies between them."""
+        return self._kept[-1] if self._kept else None
+
+    def _visible(self, logged: Logged) -> date | None:
+        """The day of the message of which this event is a visible part."""
+        match logged.event:
+            case MessageAdded(message=core.UserMessage(loop="root")) if self._shows(logged.seq):
+                return logged.at.date()
+            case MessageClosed(loop="root", message_id=message_id) if self._shows(logged.seq):
+                self._closing[message_id] = logged.at.date()
+            case BlockClosed(message_id=message_id, block=core.Text(text=text)) if text:
+                return self._closing.get(message_id)
+        return None
+
+    def messages(self, started: RunStarted | None) -> list[Shown]:
+        """The day's messages, oldest first.
+
+        Args:
+            started: the beginning of the run to which the first event belongs.
+        """
+        ordinal, assembler, cards = self._ordinal, Assembler(), Cards()
+        locale = "en" if started is None else locale_of(started.props)
+        found: list[Shown] = []
+        for logged in reversed(self._kept):
+            ordinal += completes(logged)
+            cards.feed(logged)
+            if isinstance(logged.event, RunStarted):
+                locale = locale_of(logged.event.props)
+            message = assembler.feed(logged)
+            schema = None
+            if isinstance(message, core.AssistantMessage) and message.loop == ROOT and core.text_of(message.content):
+                schema = cards.take(locale)
+            elif not isinstance(message, core.UserMessage) or message.loop != ROOT:
+                continue
+            if logged.at.date() == self.day and self._shows(logged.seq):
+                found.append(Shown(logged, ordinal, message, schema))
+        return found
+
+
+def completes(logged: Logged) -> bool:
+    """Whether an event completes a message of the root loop."""
+    match logged.event:
+        case MessageAdded(message=message):
+            return message.loop == ROOT
+        case MessageClosed(loop=loop):
+            return loop == ROOT
+        case CallSettled(result=result):
+            return result.loop == ROOT
+        case _:
+            return False
+
+
+def shown(message: Shown, link: Callable[[str], str]) -> wire.HistoryMessage:
+    """A message as the history shows it.
+
+    Args:
+        message: the message; its pictures are as `link` expects them.
+        link: a fresh link to an uploaded object.
+    """
+    at, content = message.logged.at, message.message.content
+    if isinstance(message.message, core.AssistantMessage):
+        return wire.HistoryAssistant(
+            id=message.message.id,
+            seq=message.ordinal,
+            content=core.text_of(content),
+            ui_schema=message.schema,
+            timestamp=at,
+        )
+    blocks = (core.Text(content),) if isinstance(content, str) else content
+    return wire.HistoryUser(
+        id=message.message.client_id or message.message.id,
+        seq=message.ordinal,
+        content="\n".join(block.text for block in blocks if isinstance(block, core.Text)),
+        attachments=tuple(_attachment(block.url, link) for block in blocks if isinstance(block, core.Image)),
+        timestamp=at,
+    )
+
+
+def _attachment(url: str, link: Callable[[str], str]) -> wire.Attachment:
+    if url.startswith(SCHEME):
+        path = url.removeprefix(SCHEME)
+        return wire.Attachment(mime_type=mime_type_of(path), url=link(path))
+    declared = url.removeprefix("data:").partition(";")[0] if url.startswith("data:image/") else "image/*"
+    return wire.Attachment(mime_type=declared, url=url)
