@@ -9,6 +9,7 @@ import msgspec
 from dragoman.core.content import JsonObject, Message, Usage
 from dragoman.core.events import Logged
 from dragoman.core.ids import CallId, KeyId, MessageId, RunId, SessionId, UserId
+from dragoman.core.memories import Memory, MemoryFilter
 from dragoman.core.profile import Profile
 from dragoman.core.session import Head, SessionState
 from dragoman.core.stream import Piece
@@ -190,6 +191,37 @@ class Profiles(Protocol):
 
     async def put(self, profile: Profile) -> None:
         """Store a user's, replacing what was there."""
+
+
+class Memories(Protocol):
+    """What is remembered of the users. One user's memories are nobody else's."""
+
+    async def add(self, memory: Memory, replaces: int | None = None) -> Memory | None:
+        """Store a new memory, with the id that it gets. None: the user has no memory `replaces`; nothing was stored.
+
+        The replaced one is superseded by it from here on.
+        """
+
+    async def get(self, user: UserId, ids: Collection[int]) -> Sequence[Memory]:
+        """Those of the memories that the user has, newest first."""
+
+    async def page(self, user: UserId, asked: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
+        """The memories that fit, newest first, from a place on; and how many fit in all."""
+
+    async def put(self, memory: Memory) -> bool:
+        """Store a memory's texts, its time of change and whether it is disabled. False: it is not there any more."""
+
+    async def switch(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
+        """Disable or enable memories. How many were otherwise before."""
+
+    async def remove(self, user: UserId, ids: Collection[int]) -> int:
+        """Remove memories for good. How many there were."""
+
+    async def candidates(self, user: UserId, trigrams: Sequence[str]) -> Sequence[Memory]:
+        """Memories in force that may count: the newest, and those whose text has most in common with the trigrams."""
+
+    async def hit(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
+        """Count that an agent was told of these memories; of one run only once."""
 
 
 class Transcriber(Protocol):

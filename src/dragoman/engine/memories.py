@@ -1,0 +1,101 @@
+"""What is remembered of the users: kept, found, told to agents, and written by them."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from dragoman.core.ids import RunId, SessionId, UserId
+from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, checked, chosen, trigrams
+from dragoman.core.refusals import NotFound
+from dragoman.ports import Clock, Memories
+
+
+class MemoryBook:
+    """All memories of a server."""
+
+    def __init__(self, store: Memories, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._changing = asyncio.Lock()
+        """Held while a memory is read and written again, so that no change undoes another."""
+
+    # --- keeping --------------------------------------------------------------------------------------------------
+
+    async def add(
+        self, user: UserId, texts: MemoryTexts, *, source: SessionId | None = None, replaces: int | None = None
+    ) -> Memory:
+        """Write a memory down; durable when this returns.
+
+        Args:
+            user: whom it is about.
+            texts: what it says.
+            source: the session in which it was written.
+            replaces: an older memory that no longer holds.
+
+        Raises:
+            Invalid: a text is out of bounds.
+            NotFound: the user has no memory `replaces`.
+        """
+        memory = Memory(user=user, texts=checked(texts), source_session=source, created_at=self._clock.now())
+        added = await self._store.add(memory, replaces)
+        if added is None:
+            raise NotFound(f"there is no memory {replaces}")
+        return added
+
+    async def get(self, user: UserId, memory_id: int) -> Memory:
+        """A memory of the user's. Raises NotFound."""
+        found = await self._store.get(user, (memory_id,))
+        if not found:
+            raise NotFound(f"there is no memory {memory_id}")
+        return found[0]
+
+    async def page(self, user: UserId, asked: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
+        """The user's memories that fit, newest first, from a place on; and how many fit in all."""
+        return await self._store.page(user, asked, offset, limit)
+
+    async def change(
+        self, user: UserId, memory_id: int, texts: dict[str, str], *, disabled: bool | None = None
+    ) -> Memory:
+        """Change some of a memory's texts, or switch it. An empty text takes it away.
+
+        Raises:
+            NotFound: the user has no such memory.
+            Invalid: a text is out of bounds; nothing changed.
+        """
+        async with self._changing:
+            memory = await self.get(user, memory_id)
+            changed = msgspec.structs.replace(
+                memory,
+                texts=checked(msgspec.structs.replace(memory.texts, **texts)),
+                disabled=memory.disabled if disabled is None else disabled,
+                updated_at=self._clock.now(),
+            )
+            if not await self._store.put(changed):
+                raise NotFound(f"there is no memory {memory_id}")
+            return changed
+
+    async def switch(self, user: UserId, ids: Collection[int], *, disabled: bool) -> int:
+        """Disable or enable memories; unknown ones are passed over. How many were otherwise before."""
+        return await self._store.switch(user, ids, disabled=disabled, at=self._clock.now())
+
+    async def remove(self, user: UserId, ids: Collection[int]) -> int:
+        """Remove memories for good; unknown ones are passed over. How many there were."""
+        return await self._store.remove(user, ids)
+
+    # --- telling --------------------------------------------------------------------------------------------------
+
+    async def choose(self, user: UserId, message: str, tools: Collection[str]) -> Sequence[Memory]:
+        """The memories that an agent is told of. See `core.memories.chosen`."""
+        return chosen(await self._store.candidates(user, trigrams(message)), message, tools)
+
+    async def told(self, run_id: RunId, user: UserId, ids: Sequence[int]) -> Sequence[Memory]:
+        """The memories that an agent is told of in a run, in this order; counted, of one run only once.
+
+        What was removed since they were chosen is not among them.
+        """
+        if not ids:
+            return ()
+        await self._store.hit(run_id, user, ids, self._clock.now())
+        found = {memory.id: memory for memory in await self._store.get(user, ids)}
+        return [found[each] for each in ids if each in found]

@@ -1,0 +1,211 @@
+"""Memories in SQLite, with a full-text index of their trigrams."""
+
+import sqlite3
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from dragoman.core.ids import RunId, SessionId, UserId
+from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, folded, searched
+from dragoman.stores.sqlite.appends import from_us, to_us
+from dragoman.stores.sqlite.database import Database
+
+NEWEST = 200
+"""Of each type, as many memories are candidates whatever they say."""
+BEST = 64
+"""And as many of those that have most in common with what was said."""
+KEPT_HITS = timedelta(days=1)
+
+_TEXTS = MemoryTexts.__struct_fields__
+_COLUMNS = (
+    f"id, user, {', '.join(_TEXTS)}, source_session, superseded_by, created_at, updated_at, hit_count, last_hit_at,"
+    " disabled"
+)
+_IN_FORCE = "disabled = 0 AND superseded_by IS NULL"
+_STATUS = {
+    "enabled": _IN_FORCE,
+    "disabled": "disabled = 1",
+    "superseded": "superseded_by IS NOT NULL",
+}
+
+
+class SqliteMemories:
+    """`Memories` over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._run = database.writer.run
+        self._read = database.read
+
+    async def add(self, memory: Memory, replaces: int | None = None) -> Memory | None:
+        """See `Memories.add`."""
+        return await self._run(partial(_add, memory, replaces))
+
+    async def get(self, user: UserId, ids: Collection[int]) -> Sequence[Memory]:
+        """See `Memories.get`."""
+        return await self._read(partial(_get, user, ids))
+
+    async def page(self, user: UserId, asked: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
+        """See `Memories.page`."""
+        return await self._read(partial(_page, user, asked, offset, limit))
+
+    async def put(self, memory: Memory) -> bool:
+        """See `Memories.put`."""
+        return await self._run(partial(_put, memory))
+
+    async def switch(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
+        """See `Memories.switch`."""
+        return await self._run(partial(_switch, user, ids, disabled, at))
+
+    async def remove(self, user: UserId, ids: Collection[int]) -> int:
+        """See `Memories.remove`."""
+        return await self._run(partial(_remove, user, ids))
+
+    async def candidates(self, user: UserId, trigrams: Sequence[str]) -> Sequence[Memory]:
+        """See `Memories.candidates`."""
+        return await self._read(partial(_candidates, user, trigrams))
+
+    async def hit(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
+        """See `Memories.hit`."""
+        await self._run(partial(_hit, run_id, user, ids, at))
+
+
+def _add(memory: Memory, replaces: int | None, connection: sqlite3.Connection) -> Memory | None:
+    texts = memory.texts
+    if replaces is not None and not _get(memory.user, (replaces,), connection):
+        return None
+    names = ("user", *_TEXTS, "source_session", "created_at", "hit_count", "disabled", "searched")
+    values = (
+        memory.user,
+        *msgspec.structs.astuple(texts),
+        memory.source_session,
+        to_us(memory.created_at),
+        memory.hit_count,
+        memory.disabled,
+        searched(texts),
+    )
+    marks = ", ".join("?" * len(names))
+    done = connection.execute(f"INSERT INTO memories ({', '.join(names)}) VALUES ({marks})", values)  # noqa: S608
+    added = msgspec.structs.replace(memory, id=done.lastrowid)
+    if replaces is not None:
+        connection.execute("UPDATE memories SET superseded_by = ? WHERE id = ?", (added.id, replaces))
+    return added
+
+
+def _get(user: UserId, ids: Collection[int], connection: sqlite3.Connection) -> Sequence[Memory]:
+    return _memories(connection, f"user = ? AND {_among(ids)} ORDER BY id DESC", (user, *ids))
+
+
+def _page(
+    user: UserId, asked: MemoryFilter, offset: int, limit: int, connection: sqlite3.Connection
+) -> tuple[Sequence[Memory], int]:
+    where, values = _where(user, asked)
+    (total,) = connection.execute(f"SELECT count(*) FROM memories WHERE {where}", values).fetchone()  # noqa: S608
+    page = _memories(connection, f"{where} ORDER BY id DESC LIMIT ? OFFSET ?", (*values, limit, offset))
+    return page, total
+
+
+def _where(user: UserId, asked: MemoryFilter) -> tuple[str, list[object]]:
+    conditions: list[str] = ["user = ?"]
+    values: list[object] = [user]
+    for name in ("skill_name", "type", "record_type", "scope", "owner", "topic"):
+        value = getattr(asked, name)
+        if value is not None:
+            conditions.append(f"{name} = ?")
+            values.append(value)
+    if asked.status is not None:
+        conditions.append(_STATUS[asked.status])
+    if asked.keyword:
+        keyword = folded(asked.keyword)
+        if len(keyword) >= 3:  # of what is shorter the index knows nothing
+            conditions.append("id IN (SELECT rowid FROM memories_text WHERE memories_text MATCH ?)")
+            values.append(_phrase(keyword))
+        conditions.append("instr(searched, ?) > 0")
+        values.append(keyword)
+    return " AND ".join(conditions), values
+
+
+def _put(memory: Memory, connection: sqlite3.Connection) -> bool:
+    texts = memory.texts
+    done = connection.execute(
+        f"UPDATE memories SET {', '.join(f'{name} = ?' for name in _TEXTS)}, updated_at = ?, disabled = ?, searched = ?"  # noqa: S608
+        " WHERE user = ? AND id = ?",
+        (
+            *msgspec.structs.astuple(texts),
+            None if memory.updated_at is None else to_us(memory.updated_at),
+            memory.disabled,
+            searched(texts),
+            memory.user,
+            memory.id,
+        ),
+    )
+    return done.rowcount == 1
+
+
+def _switch(user: UserId, ids: Collection[int], disabled: bool, at: datetime, connection: sqlite3.Connection) -> int:
+    change = f"UPDATE memories SET disabled = ?, updated_at = ? WHERE user = ? AND disabled <> ? AND {_among(ids)}"  # noqa: S608
+    return connection.execute(change, (disabled, to_us(at), user, disabled, *ids)).rowcount
+
+
+def _remove(user: UserId, ids: Collection[int], connection: sqlite3.Connection) -> int:
+    return connection.execute(f"DELETE FROM memories WHERE user = ? AND {_among(ids)}", (user, *ids)).rowcount  # noqa: S608
+
+
+def _candidates(user: UserId, trigrams: Sequence[str], connection: sqlite3.Connection) -> Sequence[Memory]:
+    found: dict[int, Memory] = {}
+    for kind in ("feedback", "experience"):
+        newest = f"user = ? AND type = ? AND {_IN_FORCE} ORDER BY id DESC LIMIT {NEWEST}"
+        found |= {memory.id: memory for memory in _memories(connection, newest, (user, kind))}
+    if trigrams:
+        rows = connection.execute(
+            "SELECT memories.id FROM memories_text JOIN memories ON memories.id = memories_text.rowid"  # noqa: S608
+            f" WHERE memories_text MATCH ? AND memories.user = ? AND type = 'experience' AND {_IN_FORCE}"
+            f" ORDER BY memories_text.rank LIMIT {BEST}",
+            (" OR ".join(map(_phrase, trigrams)), user),
+        )
+        best = [memory_id for (memory_id,) in rows if memory_id not in found]
+        found |= {memory.id: memory for memory in _get(user, best, connection)}
+    return list(found.values())
+
+
+def _hit(run_id: RunId, user: UserId, ids: Collection[int], at: datetime, connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM memory_hits WHERE at < ?", (to_us(at - KEPT_HITS),))
+    if connection.execute("INSERT OR IGNORE INTO memory_hits VALUES (?, ?)", (run_id, to_us(at))).rowcount:
+        connection.execute(
+            f"UPDATE memories SET hit_count = hit_count + 1, last_hit_at = ? WHERE user = ? AND {_among(ids)}",  # noqa: S608
+            (to_us(at), user, *ids),
+        )
+
+
+def _phrase(text: str) -> str:
+    """A text as a phrase of the full-text index's language."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _among(ids: Collection[int]) -> str:
+    return f"id IN ({', '.join('?' * len(ids))})"
+
+
+def _memories(connection: sqlite3.Connection, where: str, values: Sequence[object]) -> list[Memory]:
+    rows = connection.execute(f"SELECT {_COLUMNS} FROM memories WHERE {where}", values)  # noqa: S608
+    return [_memory(row) for row in rows]
+
+
+def _memory(row: Sequence[Any]) -> Memory:
+    memory_id, user, *rest = row
+    texts, rest = rest[: len(_TEXTS)], rest[len(_TEXTS) :]
+    source, superseded_by, created_at, updated_at, hit_count, last_hit_at, disabled = rest
+    return Memory(
+        id=memory_id,
+        user=UserId(user),
+        texts=MemoryTexts(**dict(zip(_TEXTS, texts, strict=True))),
+        source_session=None if source is None else SessionId(source),
+        superseded_by=superseded_by,
+        created_at=from_us(created_at),
+        updated_at=None if updated_at is None else from_us(updated_at),
+        hit_count=hit_count,
+        last_hit_at=None if last_hit_at is None else from_us(last_hit_at),
+        disabled=bool(disabled),
+    )
