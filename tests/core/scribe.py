@@ -29,6 +29,7 @@ from dragoman.core.events import (
     MessageClosed,
     MessageOpened,
     PlanShown,
+    RunParked,
     RunResumed,
     RunStarted,
     RunStopped,
@@ -274,10 +275,12 @@ class Scribe:
 
     def _crash(self) -> None:
         assert self.state.run is not None
+        if len(self.log) % 2:
+            self.append([RunParked(run_id=self.state.run.run_id)], self.state.run.run_id)
         for loop in list(self.state.open_messages):
             self._close_message(loop, "cut")
         run = self.state.run
-        self.append([RunResumed(run_id=run.run_id, attempt=run.attempt + 1)], run.run_id)
+        self.append([RunResumed(run_id=run.run_id, attempt=run.attempt + (not run.parked))], run.run_id)
         started = [call for call in self.state.calls.values() if call.started]
         self.append([CallParked(call_id=call.call.call_id) for call in started[:1]], run.run_id)
 

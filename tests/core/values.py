@@ -20,11 +20,13 @@ from dragoman.core.content import (
 from dragoman.core.events import (
     AnswerGiven,
     BlockClosed,
+    Branched,
     CallOpened,
     CallParked,
     CallSettled,
     CallStarted,
     CardShown,
+    Compacted,
     CompactionMade,
     Cut,
     Event,
@@ -35,6 +37,7 @@ from dragoman.core.events import (
     MessageOpened,
     PlanShown,
     PlanStep,
+    RunParked,
     RunQueued,
     RunResumed,
     RunStarted,
@@ -102,6 +105,7 @@ tool_settings = st.none() | st.just("all") | st.lists(grants, max_size=3).map(tu
 settings = st.builds(
     SessionSettings,
     tools=tool_settings,
+    trusted=st.lists(names, max_size=2).map(tuple),
     options=options,
     client_tools=st.lists(tool_specs, max_size=2).map(tuple),
     title=st.none() | words,
@@ -110,6 +114,7 @@ settings = st.builds(
 changes = st.builds(
     SettingsChange,
     tools=tool_settings,
+    trusted=st.none() | st.lists(names, max_size=2).map(tuple),
     options=options,
     client_tools=st.none() | st.lists(tool_specs, max_size=2).map(tuple),
     title=st.none() | words,
@@ -121,17 +126,26 @@ runs = {
     "door": names,
     "inputs": st.lists(user_messages, max_size=2).map(tuple),
     "client_run_id": st.none() | words,
+    "client_tools": st.lists(tool_specs, max_size=2).map(tuple),
+    "parameters": json_objects,
     "props": json_objects,
 }
+compacted = st.builds(Compacted, seq=counts, summary=words, up_to=counts)
 cuts = st.builds(Cut, counts, counts, st.lists(counts, max_size=5))
 
 events: st.SearchStrategy[Event] = st.one_of(
     st.builds(SessionCreated, agent=names, settings=settings, door=names),
     st.builds(SettingsChanged, change=changes),
     st.builds(MessageAdded, message=messages),
-    st.builds(RunQueued, **runs),
-    st.builds(RunStarted, **runs),
+    st.builds(RunQueued, change=changes, **runs),
+    st.builds(RunStarted, dropped_tools=st.lists(names, max_size=2).map(tuple), **runs),
+    st.builds(
+        Branched,
+        hidden=st.lists(st.tuples(counts, counts), max_size=3).map(tuple),
+        compacted=st.none() | compacted,
+    ),
     st.builds(RunResumed, run_id=ids, attempt=counts),
+    st.builds(RunParked, run_id=ids),
     st.builds(
         RunStopped,
         run_id=ids,

@@ -195,7 +195,8 @@ def check_log(connection: sqlite3.Connection, session_id: str, owner: str, head:
         if isinstance(logged.event, RunStarted) and state.run is not None:
             yield f"run {logged.event.run_id} starts while {state.run.run_id} is active"
         if isinstance(logged.event, RunResumed) and (
-            state.run is None or (state.run.run_id, state.run.attempt + 1) != (logged.run_id, logged.event.attempt)
+            state.run is None
+            or (state.run.run_id, state.run.attempt + (not state.run.parked)) != (logged.run_id, logged.event.attempt)
         ):
             yield f"{logged.event} goes on with nothing, at {state.run}"
         gives_up = isinstance(logged.event, RunStopped) and logged.event.reason == "interrupted"

@@ -16,6 +16,7 @@ from dragoman.core.events import (
     MessageAdded,
     MessageClosed,
     MessageOpened,
+    RunParked,
     RunQueued,
     RunResumed,
     RunStarted,
@@ -83,8 +84,8 @@ def check_runs(events: Sequence[Logged]) -> None:
                 queued.discard(run_id)
                 active = run_id
                 begun.add(run_id)
-            case RunResumed(run_id=run_id):
-                assert run_id == active, f"{logged.seq}: resumed, but not active"
+            case RunResumed(run_id=run_id) | RunParked(run_id=run_id):
+                assert run_id == active, f"{logged.seq}: resumed or parked, but not active"
             case RunStopped(run_id=run_id):
                 assert run_id not in over, f"{logged.seq}: ended twice"
                 assert run_id == active or run_id in queued, f"{logged.seq}: ended, but neither active nor queued"

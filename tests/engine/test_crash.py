@@ -447,6 +447,25 @@ async def test_a_run_is_taken_up_so_often_and_no_more(any_world: World) -> None:
     assert [each.event.attempt for each in events if isinstance(each.event, RunResumed)] == [2, 3]
 
 
+async def test_a_restart_in_good_order_uses_up_no_attempt(any_world: World) -> None:
+    gate = any_world.gate("gate", on_restart="repeat")
+    any_world.scripts["go"] = [[Use("gate")], ["done"]]
+    engine = await any_world.start(attempts=2)
+    live = await open_session(engine)
+    await send(engine, live, "go")
+    for _ in range(5):
+        async with asyncio.timeout(DEADLINE_S):
+            await gate.entered.wait()
+        gate.entered.clear()
+        engine = await any_world.restart(engine, attempts=2)
+        live = await reload(engine, live)
+    gate.opened.set()
+    await ended(live)
+    events = await any_world.events(live.state.session_id)
+    assert reasons(events) == ["end_turn"]
+    assert {each.event.attempt for each in events if isinstance(each.event, RunResumed)} == {1}
+
+
 async def test_a_question_is_answerable_after_a_hundred_restarts(world: World) -> None:
     world.scripts["go"] = [[ask("a", "b")], ["thanks"]]
     engine = await world.start()

@@ -161,10 +161,18 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class RunResumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
-    """Another process went on with the run after the one before had died. `attempt` counts from 2."""
+    """Another process went on with the run. `attempt` counts the processes that died of those that played it, and this
+    one.
+    """
 
     run_id: RunId
     attempt: int
+
+
+class RunParked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_parked"):
+    """The server stopped in good order while the run was played. The next one goes on; no attempt was used up."""
+
+    run_id: RunId
 
 
 class RunStopped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_stopped"):
@@ -317,6 +325,7 @@ Event = (
     | RunQueued
     | RunStarted
     | RunResumed
+    | RunParked
     | RunStopped
     | MessageOpened
     | BlockClosed

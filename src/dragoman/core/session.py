@@ -35,6 +35,7 @@ from dragoman.core.events import (
     MessageClosed,
     MessageOpened,
     PlanShown,
+    RunParked,
     RunQueued,
     RunResumed,
     RunStarted,
@@ -84,6 +85,7 @@ class ActiveRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     door: Door
     started_seq: int
     attempt: int = 1
+    parked: bool = False
     held: tuple[UserMessage, ...] = ()
     client_run_id: str | None = None
     client_tools: tuple[ToolSpec, ...] = ()
@@ -274,7 +276,10 @@ def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one cas
             state.last_run, state.last_run_seq = run.run_id, logged.seq
         case RunResumed(attempt=attempt):
             if state.run is not None:
-                state.run.attempt = attempt
+                state.run.attempt, state.run.parked = attempt, False
+        case RunParked():
+            if state.run is not None:
+                state.run.parked = True
         case RunStopped() as stop:
             state.queue = [queued for queued in state.queue if queued.run_id != stop.run_id]
             if state.run is not None and state.run.run_id == stop.run_id:

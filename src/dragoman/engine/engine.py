@@ -178,7 +178,7 @@ class Engine:
 
     async def close(self) -> None:
         """Write what is left. Called after `drain`."""
-        for task in tuple(self._reloads):
+        for task in (*self._reloads, *self._loading.values()):
             task.cancel()
         await self._committer.stop()
 

@@ -132,7 +132,11 @@ class KeyRing:
         """Read the keys again; tell those who hold one that is gone."""
         async with self._changing:
             self._is_stale = False
-            stored = {key.key_id: key for key in await self._store.all()}
+            try:
+                stored = {key.key_id: key for key in await self._store.all()}
+            except BaseException:
+                self._is_stale = True  # a later round tries again
+                raise
             for key_id in self._by_id.keys() - stored.keys():
                 self._drop(key_id)
             for key_id, key in stored.items():

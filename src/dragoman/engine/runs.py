@@ -16,6 +16,7 @@ from dragoman.core.events import (
     Event,
     MessageAdded,
     MessageClosed,
+    RunParked,
     RunResumed,
     RunStarted,
     RunStopped,
@@ -99,14 +100,15 @@ class Runs:
             return
         self._close_open(live, run.run_id, "cut")
         agent = self._find(live.state.agent)
-        if agent is None or not agent.spec.can_resume or run.attempt >= self._attempts:
+        attempt = run.attempt if run.parked else run.attempt + 1
+        if agent is None or not agent.spec.can_resume or attempt > self._attempts:
             lost = _unanswerable(live.state)
             events: list[Event] = [settled(call, "interrupted", INTERRUPTED, self._ids.new) for call in lost]
             live.append(events, run.run_id)
             self._stop(live, run.run_id, "interrupted", "interrupted", "The server restarted while it answered")
             return
-        log.info("run taken up", session_id=live.state.session_id, run_id=run.run_id, attempt=run.attempt + 1)
-        live.append((RunResumed(run_id=run.run_id, attempt=run.attempt + 1),), run.run_id)
+        log.info("run taken up", session_id=live.state.session_id, run_id=run.run_id, attempt=attempt)
+        live.append((RunResumed(run_id=run.run_id, attempt=attempt),), run.run_id)
         self.start(live, after_crash=True)
 
     async def stop(self, live: LiveSession, run_id: RunId | None) -> bool:
@@ -173,7 +175,9 @@ class Runs:
         if live.failure is not None or not _is_active(live, run_id):
             return  # it was ended over an agent that did not let itself be cancelled
         if asyncio.current_task() in self._cancelled:  # however the agent took it
-            if not self._is_parking:
+            if self._is_parking:
+                live.append((RunParked(run_id=run_id),), run_id)
+            else:
                 self._end_cancelled(live, run_id)
             return
         self._end(live, run_id, reason, code, message)
