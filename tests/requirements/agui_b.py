@@ -1,16 +1,57 @@
-"""What the standard AG-UI endpoint demands of a server, one entry for each rule, in our words. Sources are sections of the
-protocol's specification as we build it; "ruling" numbers are those of the decisions where the four protocols meet.
+"""What the standard AG-UI endpoint demands of a server, one entry for each rule, in our words. Sources are sections of
+the protocol's specification as we build it; "ruling" numbers are those of the decisions where the four protocols meet.
 """
 
 from tests.requirements import Requirement
 
 REQUIREMENTS = (
+    # --- clients ------------------------------------------------------------------------------------------------------
     Requirement(
         "ag-ui-b:suite:conversations", "Every conversation of the suite can be held through both clients", "ag-ui B.14"
     ),
     Requirement("ag-ui-b:clients:no-warnings", "The official clients write nothing to their console", "ag-ui B.14"),
+    Requirement("ag-ui-b:text:one-message", "An assistant message is one text, opened and closed once", "ag-ui B.8, 2"),
+    Requirement("ag-ui-b:text:streamed", "Words arrive as they are said, not when the run is over", "ag-ui B.14"),
+    Requirement(
+        "ag-ui-b:tools:front-end",
+        "A call of a front-end tool ends the run with `pendingToolCallIds`; its result comes as a tool message",
+        "ag-ui B.8, 4",
+    ),
+    Requirement("ag-ui-b:tools:declined", "A declined front-end call is an answer", "ag-ui B.8, 4"),
+    Requirement("ag-ui-b:history:once", "What clients resend is stored once and read by the model once", "ag-ui B.9"),
     Requirement("ag-ui-b:history:restart", "A thread is the same after a restart of the server", "ag-ui B.9"),
+    Requirement("ag-ui-b:threads:parallel", "Threads run at the same time and keep apart", "ag-ui B.14"),
+    Requirement("ag-ui-b:disconnect:cancels", "A client that leaves cancels the run that it started", "ag-ui B.11"),
+    Requirement("ag-ui-b:disconnect:next-at-once", "After an abort the next message is taken at once", "ag-ui B.11"),
+    Requirement(
+        "ag-ui-b:errors:run-error",
+        "A failed run ends with RUN_ERROR, without internals; the thread takes the next message",
+        "ag-ui B.8, 9",
+    ),
+    Requirement(
+        "ag-ui-b:interrupts:shape", "An approval is an interrupt `tool_call` with a response schema", "ag-ui B.10"
+    ),
+    Requirement(
+        "ag-ui-b:interrupts:approve",
+        "An approved call runs; its result is told for the original id, its call not again",
+        "ag-ui B.10",
+    ),
+    Requirement("ag-ui-b:interrupts:cancel", "A cancelled interrupt declines; the model reads it", "ag-ui B.10"),
+    Requirement("ag-ui-b:interrupts:client-refuses", "Clients refuse to go on over an open interrupt", "ag-ui B.10"),
+    Requirement(
+        "ag-ui-b:hydrate:snapshot", "`messages: []` on a known thread gives all messages and runs nothing", "ag-ui B.9"
+    ),
+    Requirement("ag-ui-b:hydrate:interrupts", "Hydration ends with the interrupts that are open", "ag-ui B.9"),
+    Requirement("ag-ui-b:state:hydrated", "The state that a client sent last comes back with the thread", "ag-ui B.9"),
+    Requirement("ag-ui-b:connect:joins", "`connect` tells the thread and joins the live run", "ag-ui B.9"),
+    Requirement(
+        "ag-ui-b:connect:reopened",
+        "What is open is left out of the snapshot, opened again and told so far in one piece",
+        "ag-ui B.9",
+    ),
     Requirement(
         "ag-ui-b:connect:after-crash", "`connect` joins a run that a crash cut off and that goes on", "ag-ui B.9"
     ),
+    Requirement("ag-ui-b:subagents:attributed", "What a sub-agent does carries its `subagentRunId`", "ag-ui B.5"),
+    Requirement("ag-ui-b:transport:http-errors", "Clients get the status and the JSON body of a refusal", "ag-ui B.2"),
 )

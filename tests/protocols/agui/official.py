@@ -65,8 +65,9 @@ def check(ran: Ran) -> Ran:
 class Agent:
     """One `HttpAgent`."""
 
-    def __init__(self, official: "Official", name: str, version: Version) -> None:
+    def __init__(self, official: "Official", name: str, version: Version, thread: str) -> None:
         self.official = official
+        self.thread = thread
         self.name = name
         self.version = version
         self._heard: asyncio.Queue[Event] = asyncio.Queue()
@@ -165,7 +166,7 @@ class Official:
         state: Json = None,
     ) -> Agent:
         """A new `HttpAgent`, as an application makes one."""
-        agent = Agent(self, f"agent-{next(self._numbers)}", version)
+        agent = Agent(self, f"agent-{next(self._numbers)}", version, thread)
         self._agents[agent.name] = agent
         sent = {**({} if key is None else {"authorization": f"Bearer {key}"}), **(headers or {})}
         await self.ask(

@@ -164,7 +164,7 @@ def tools_of(run: RunInput) -> tuple[ToolSpec, ...]:
 def props_of(run: RunInput, unknown_interrupts: Sequence[str] = ()) -> core.JsonObject:
     """What the agent may know about the request, and what is told again about the run."""
     props: core.JsonObject = {}
-    if run.state is not msgspec.UNSET:
+    if run.state is not msgspec.UNSET and run.state != {}:  # which is how clients say that there is none
         props["state"] = run.state
     if run.context:
         props["context"] = [{"description": each.description, "value": each.value} for each in run.context]

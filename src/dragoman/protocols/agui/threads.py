@@ -390,11 +390,13 @@ class Threads:
     async def _snapshots(self, live: LiveSession, up_to: int) -> list[told_events.Event]:
         """The complete messages of the active branch up to an event, and the state, if there is one."""
         transcript = Transcript()
+        state: core.Json = msgspec.UNSET
         for logged in await self._engine.events(live, 0, up_to):
+            if isinstance(logged.event, RunStarted) and logged.event.door == DOOR:
+                state = logged.event.props.get("state", msgspec.UNSET)  # which a client sends anew with every run
             if live.state.shows(logged.seq):
                 transcript.feed(await self._restored(live, logged))
         found: list[told_events.Event] = [told_events.MessagesSnapshot(messages=transcript.messages())]
-        state = await self._state(live)
         if state is not msgspec.UNSET:
             found.append(told_events.StateSnapshot(snapshot=state))
         return found
@@ -406,16 +408,6 @@ class Threads:
         message = logged.event.message
         (whole,) = await self._engine.attachments.restored(live.state.session_id, (message,))
         return logged if whole is message else msgspec.structs.replace(logged, event=MessageAdded(message=whole))
-
-    async def _state(self, live: LiveSession) -> core.Json:
-        """The state that the thread's newest run was given; UNSET when it was given none."""
-        active, seq = live.state.run, live.state.last_run_seq
-        if active is not None:
-            return active.props.get("state", msgspec.UNSET)
-        for logged in await self._engine.events(live, seq - 1, seq) if seq else ():
-            if isinstance(logged.event, RunStarted):
-                return logged.event.props.get("state", msgspec.UNSET)
-        return msgspec.UNSET
 
     # --- finding --------------------------------------------------------------------------------------------------
 
