@@ -49,12 +49,13 @@ class Rule(NamedTuple, Generic[Subject]):
     code: str = INPUT
 
 
+AnyRule = Rule[bytes] | Rule[RunAgentInput] | Rule[BinaryPart]
+
+
 class Broken(Exception):
     """A body breaks a rule. `locations` are the fields at fault, where the rule is about the shape."""
 
-    def __init__(
-        self, rule: Rule[RunAgentInput] | Rule[BinaryPart] | Rule[bytes], locations: Sequence[Sequence[str | int]] = ()
-    ) -> None:
+    def __init__(self, rule: AnyRule, locations: Sequence[Sequence[str | int]] = ()) -> None:
         super().__init__(rule.message)
         self.rule = rule
         self.locations = locations
@@ -218,7 +219,7 @@ AFTER_PICTURES: tuple[Rule[RunAgentInput], ...] = (
     Rule(20, "client-time", PROPS, _is_time_whole),
 )
 
-RULES = (SIZE, SHAPE, *BEFORE_PICTURES, *OF_PICTURES, *AFTER_PICTURES)
+RULES: tuple[AnyRule, ...] = (SIZE, SHAPE, *BEFORE_PICTURES, *OF_PICTURES, *AFTER_PICTURES)
 """All 20, in the order in which they are checked."""
 
 
