@@ -208,7 +208,7 @@ def check_grants(spec: AgentSpec, grants: Iterable[ToolGrant]) -> None:
     seen: set[str] = set()
     for grant in grants:
         if grant.name not in exposed:
-            raise UnknownTool(grant.name)
+            raise UnknownTool(grant.name, [tool.spec.name for tool in spec.exposed()])
         if grant.name in seen:
             raise DuplicateToolName(grant.name)
         seen.add(grant.name)
@@ -220,7 +220,7 @@ def check_options(spec: AgentSpec, values: dict[str, str], seal: Seal) -> dict[s
     for name, value in values.items():
         option = spec.option(name)
         if option is None:
-            raise UnknownOption(name)
+            raise UnknownOption(name, [option.name for option in spec.options])
         if len(value.encode("utf-8", "surrogatepass")) > OPTION_LIMIT:
             raise InvalidOptionValue(name, f"the value of option {name!r} is longer than {OPTION_LIMIT} bytes")
         if isinstance(option, SelectOption) and value not in option.options:

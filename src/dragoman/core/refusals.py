@@ -4,13 +4,26 @@ Each protocol has one table from these to its answers, complete by test. What is
 (`Unavailable`) or a bug.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from dragoman.core.ids import CallId
+
+MOST_NAMES = 10
+"""How many of the names that would have been right a message tells."""
 
 
 class Refused(Exception):
     """A request that cannot be served as it is. It changed nothing."""
+
+
+def _are(names: Collection[str]) -> str:
+    """What there is instead, in words; of many, the first ones."""
+    if not names:
+        return "is none"
+    shown = [repr(name) for name in list(names)[:MOST_NAMES]]
+    more = len(names) - len(shown)
+    told = ", ".join(shown) + (f" and {more} more" if more else "")
+    return f"is {told}" if len(names) == 1 else f"are {told}"
 
 
 class NotFound(Refused):
@@ -24,8 +37,8 @@ class SessionNotFound(NotFound):
 class AgentNotFound(NotFound):
     """No agent of that name is served."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"no agent named {name!r} is served here")
+    def __init__(self, name: str, served: Collection[str]) -> None:
+        super().__init__(f"no agent named {name[:80]!r} is served here; there {_are(served)}")
         self.name = name
 
 
@@ -52,16 +65,16 @@ class AgentFixed(Invalid):
 class UnknownTool(Invalid):
     """A tool was named that the agent does not expose."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"the agent exposes no tool named {name!r}")
+    def __init__(self, name: str, exposed: Collection[str]) -> None:
+        super().__init__(f"the agent exposes no tool named {name[:80]!r}; there {_are(exposed)}")
         self.name = name
 
 
 class UnknownOption(Invalid):
     """An option was set that the agent does not declare."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"the agent has no option named {name!r}")
+    def __init__(self, name: str, declared: Collection[str]) -> None:
+        super().__init__(f"the agent has no option named {name[:80]!r}; there {_are(declared)}")
         self.name = name
 
 

@@ -202,7 +202,7 @@ class Engine:
         """The agent of that name or alias. Raises AgentNotFound."""
         agent = self._find(name)
         if agent is None:
-            raise AgentNotFound(name)
+            raise AgentNotFound(name, self.agents)
         return agent
 
     def _find(self, name: str) -> Agent | None:

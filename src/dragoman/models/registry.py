@@ -10,6 +10,7 @@ PROVIDER:NAME                       every provider of Pydantic AI
 import os.path
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +29,24 @@ DEFAULTS = (
     ("OPENROUTER_API_KEY", "openrouter:openai/gpt-6-luna"),
 )
 """The small current model of each provider, by the key that is looked for, in this order."""
+
+FORMS = (
+    "embedded",
+    "openai",
+    "openai-compatible",
+    "ollama",
+    "anthropic",
+    "google",
+    "deepseek",
+    "openrouter",
+    "mistral",
+    "groq",
+    "bedrock",
+    "cohere",
+    "huggingface",
+    "azure",
+)
+"""What often stands before a colon: a word that only looks like one of these is taken for a slip."""
 
 _WINDOWS = (
     ("gpt-6", 1_050_000),
@@ -94,6 +113,9 @@ def resolve(name: str, env: Mapping[str, str], progress: Callable[[str], None] |
             case "openai-compatible":
                 return _compatible(rest, env)
             case _:
+                meant = get_close_matches(kind, FORMS, 1, 0.8)
+                if meant and kind not in FORMS:
+                    raise ModelNameError(f"there is no provider {kind!r}; did you mean {meant[0]!r}?")
                 from dragoman.models.providers import ProviderModel
 
                 return ProviderModel(name, env)
