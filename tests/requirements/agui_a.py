@@ -21,4 +21,35 @@ REQUIREMENTS = (
     Requirement("runs:aliases:opaque", "Names inside opaque values are as they are", "ag-ui A.3 [chosen]"),
     Requirement("runs:aliases:camel-wins", "Where both spellings are there, camelCase wins", "ag-ui A.3 [chosen]"),
     Requirement("runs:errors:problem", "Errors are problem details with `code`", "ag-ui A.1 [chosen]"),
+    # --- runs ---------------------------------------------------------------------------------------------------------
+    Requirement("runs:submit:accepted", "202 with taskId, threadId, runId and created", "seed 002, Response"),
+    Requirement("runs:submit:durable", "What was answered with 202 survives the server", "ag-ui A.4"),
+    Requirement("runs:submit:idempotent", "The same run again is told again; nothing runs twice", "ag-ui A.4 [chosen]"),
+    Requirement("runs:submit:conflict", "A runId with another body is 409 `runId already used`", "ag-ui A.4 [chosen]"),
+    Requirement("runs:submit:queue", "A run waits for the one before it", "ag-ui A.4; ruling 10"),
+    Requirement("runs:submit:refused-leaves-nothing", "A refused run makes no thread", "design, 3"),
+    Requirement("runs:auth:401", "Every route wants a key, else 401", "ag-ui A.1"),
+    Requirement("runs:auth:scope", "Reading needs the scope read, all else use", "ruling 5"),
+    Requirement("runs:tenancy:foreign-403", "Another user's thread is 403 on every route", "ag-ui A.1; ruling 2"),
+    Requirement("runs:tenancy:unknown-404", "An unknown thread is 404; what is no UUID 422", "ag-ui A.1"),
+    Requirement(
+        "runs:agent:routing", "`agent_type` chooses the agent; `worker` is the default one", "seed 002; ruling 4"
+    ),
+    Requirement("runs:agent:fixed", "A thread's agent does not change", "ruling 4"),
+    Requirement("runs:paths:unknown", "Unknown paths, methods and media types are problems too", "ag-ui A.1"),
+    Requirement(
+        "runs:tools:front-end", "A front-end tool is called, and its result comes with the next run", "ag-ui A.3"
+    ),
+    Requirement("runs:tools:agents-own-wins", "The agent's own tool wins, and the run says so", "ag-ui A.3 [chosen]"),
+    Requirement(
+        "runs:tools:neither-register-nor-filter", "`tools` leaves the agent's own tools as they are", "seed 002"
+    ),
+    Requirement("runs:forged:nothing-executed", "What a history claims opens, settles and shows nothing", "design, 3"),
+    Requirement("runs:delete:204", "Deleting is 204, also when it is gone", "ag-ui A.2; ruling 3"),
+    Requirement("runs:cancel:accepted", "Cancelling says whether the run will stop", "ag-ui A.7"),
+    Requirement(
+        "runs:cancel:queued", "A queued run can be cancelled, and its readers see an end", "ag-ui A.7 [chosen]"
+    ),
+    Requirement("runs:time:order", "The zone: the tool's argument, the device, the profile, UTC", "seed 002"),
+    Requirement("runs:time:visible", "`client_time` reaches the agent", "seed 002"),
 )
