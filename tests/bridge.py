@@ -97,6 +97,18 @@ class Exchange:
             limit = self._window
             await self._until(lambda: self._left or len(self.unread()) <= limit)
 
+    def is_ready(self) -> bool:
+        """Whether the next part of the answer may be written at once: the extension `dragoman.push`."""
+        return not self._left and (self._window is None or len(self.unread()) <= self._window)
+
+    def write(self, body: bytes) -> None:
+        """Take a part of the answer."""
+        assert self.status != 0, "the app sent a body before its status"
+        assert body, "the app wrote nothing"
+        assert not self._whole, "the app sent more after the end of its answer"
+        self._chunks.append(body)
+        self._notify()
+
     async def started(self) -> None:
         """Wait until the status and the headers are there."""
         async with asyncio.timeout(DEADLINE_S):
@@ -272,6 +284,7 @@ class Bridge:
             "state": dict(self._state),
         }
         exchange = Exchange(list(body) if isinstance(body, list) else [body], window, is_cut=is_cut)
+        scope["extensions"] = {"dragoman.push": exchange}
         exchange.task = asyncio.create_task(self._run(scope, exchange))
         exchange.task.add_done_callback(exchange.ended)
         return exchange

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from dragoman import process
+from dragoman import connection, process
 from dragoman.gate import Gate, Message, Receive, Send
 from dragoman.process import CannotStart, Server, bound, url_of
 from dragoman.settings import Settings
@@ -148,7 +148,7 @@ async def test_a_large_body_is_no_large_head() -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET /x HTTP/1.1\r\nHost", GOOD + b"GET /x HTTP/1.1\r\nHost"])
 async def test_a_head_that_never_ends_loses_its_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "HEAD_S", 0.05)
+    monkeypatch.setattr(connection, "HEAD_S", 0.05)
     async with served() as (_, port), asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)

@@ -9,7 +9,6 @@ import signal
 import socket
 import sqlite3
 import sys
-from asyncio import TimerHandle, Transport
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from types import FrameType
@@ -17,9 +16,8 @@ from typing import Any
 
 import structlog
 import uvicorn
-from httptools import HttpParserError
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from dragoman.connection import Connection
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine import tracing
 from dragoman.first_key import curl_line, first_key
@@ -30,10 +28,6 @@ from dragoman.settings import Settings, SettingsError
 from dragoman.stores.sqlite.database import FolderInUse, WrongVersion
 from dragoman.telemetry import send_spans, set_up
 
-HEAD_BYTES = 64 * 1024
-"""Most bytes of a request's line and headers together."""
-HEAD_S = 30.0
-"""Longest time for them to arrive."""
 KEEP_ALIVE_S = 75
 """Longer than the minute after which most proxies close idle connections themselves: so none is closed under them."""
 LAST_ANSWERS_S = 5
@@ -197,59 +191,6 @@ class Server(uvicorn.Server):
             self.force_exit = True
         finally:
             self.should_exit = True
-
-
-class Connection(HttpToolsProtocol):
-    """A connection that bounds how large a request's head may be and how long it may take to come."""
-
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
-        """See `asyncio.Protocol`."""
-        super().connection_made(transport)
-        self._head_bytes = 0
-        self._is_in_head = True
-        self._head_timer: TimerHandle | None = self.loop.call_later(HEAD_S, self.transport.close)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
-        if self._is_in_head:
-            self._head_bytes += len(data)
-        super().data_received(data)
-        if self._is_in_head and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("The head of the request is too large.")
-
-    def on_message_begin(self) -> None:
-        """See `httptools`."""
-        super().on_message_begin()
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_S, self.transport.close)
-
-    def on_headers_complete(self) -> None:
-        """See `httptools`."""
-        self._stop_timer()
-        self._is_in_head = False
-        if self._head_bytes > HEAD_BYTES:  # or it is the body, of which a part came along
-            lines = sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers)
-            if len(self.url) + lines > HEAD_BYTES:
-                raise HttpParserError("the head is too large")
-        if self.url[:1] not in (b"/", b"*"):
-            raise HttpParserError("an absolute URL or an authority is for proxies")
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """See `httptools`."""
-        self._is_in_head = True
-        self._head_bytes = 0
-        super().on_message_complete()
-
-    def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
 
 
 def _config(app: App, settings: Settings) -> uvicorn.Config:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import process
+from dragoman import connection
 from tests.abuse.conftest import ServerMaker
 from tests.abuse.wire import Listening
 from tests.protocols.aap.client import BASE, Session, script, user
@@ -278,7 +278,7 @@ async def test_a_client_that_closes_its_half_leaves_and_its_turn_goes_on(server:
 async def test_heads_that_trickle_lose_their_connections_and_the_others_are_served(
     open_server: ServerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "HEAD_S", 0.2)
+    monkeypatch.setattr(connection, "HEAD_S", 0.2)
     async with open_server() as server:
         peers = [await server.peer() for _ in range(50)]
         for peer in peers:

@@ -1,8 +1,8 @@
 """Commit, then publish: what sessions have to write is gathered, written together, and only then shown to readers.
 
-What comes after a pause is committed at once; what comes within `window_s` of the last commit's start, or while a
+What comes after a pause is committed at once; what comes within a window from the last commit's start, or while a
 commit is under way, shares the next one. So an idle server adds the latency of one commit, and a busy one shares
-its commits among all sessions.
+its commits among all sessions: the more of them wrote in the last commit, the wider the window before the next.
 """
 
 import asyncio
@@ -17,10 +17,11 @@ WINDOW_S = 0.002
 TURNS = 3
 """Turns of the loop before a commit begins: in them a run that has just started says its first words, which then share
 the commit of its start. It waits for nothing but what is ready."""
-MANY = 64
-"""Sessions in a commit from which on the server counts as busy."""
-WIDER = 4
-"""How much wider the window of a busy server is: a commit costs about half a millisecond of CPU, whoever shares it."""
+CROWD = 16
+"""So many sessions in a commit double the window: a commit costs as much CPU as what some forty sessions write in it,
+and where many speak, few milliseconds gather many."""
+WIDEST = 10
+"""How often the window fits in the widest one."""
 
 log = structlog.get_logger(__name__)
 
@@ -85,7 +86,7 @@ class Committer:
             written = await self._commit()
             if is_last:  # an agent that does not let itself be cancelled would always have more
                 return
-            window_s = self._window_s * WIDER if written >= MANY else self._window_s
+            window_s = self._window_s * min(1 + written / CROWD, WIDEST)
 
     async def _commit(self) -> int:
         """Commit what all sessions have to write, and show it; how many sessions there were."""

@@ -40,7 +40,7 @@ from dragoman.engine.committer import Committer
 from dragoman.engine.live import LiveSession
 from dragoman.engine.onces import Key, Onces
 from dragoman.engine.past import Past
-from dragoman.engine.reader import Reader
+from dragoman.engine.reader import Reader, Readers
 from dragoman.engine.runs import Runs
 from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Once, RunRow, SessionIndex
 
@@ -148,7 +148,7 @@ class Engine:
         )
         self._sessions: OrderedDict[SessionId, LiveSession] = OrderedDict()
         self._loading: dict[SessionId, asyncio.Task[bool]] = {}
-        self._readers: set[Reader] = set()
+        self._readers = Readers(options.beat_s)
         self._reloads: set[asyncio.Task[None]] = set()
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -169,11 +169,11 @@ class Engine:
         A parked run is not ended: the next server that starts on the store takes it up.
         """
         self.is_draining = True
-        for reader in tuple(self._readers):
+        for reader in self._readers:
             if reader.ends_on_drain:
                 reader.end(ShuttingDown("the server is stopping"))
         await self._runs.drain(grace_s)
-        for reader in tuple(self._readers):
+        for reader in self._readers:
             reader.end(ShuttingDown("the server is stopping"))
 
     async def close(self) -> None:
@@ -380,9 +380,7 @@ class Engine:
         """
         if ends_on_drain:
             self._refuse_when_draining()
-        return Reader(
-            live, self._log, after, readers=self._readers, beat_s=self._options.beat_s, ends_on_drain=ends_on_drain
-        )
+        return Reader(live, self._log, after, readers=self._readers, ends_on_drain=ends_on_drain)
 
     async def rewind(self, live: LiveSession, before_seq: int) -> None:
         """Go on from an earlier point: what happened from event `before_seq` on leaves the history, not the log.

@@ -9,7 +9,7 @@ import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from dragoman.core.answers import whole
 from dragoman.core.content import Growing, Message, Text, Thinking
@@ -43,6 +43,16 @@ class OpenBlock:
         self.fresh: list[str] = []
         self.pieces: list[Piece] = []
         self.is_stored = False
+
+
+class Follower(Protocol):
+    """A reader that has seen everything and takes what comes in the moment in which it is durable."""
+
+    def take(self, records: Sequence[Record]) -> None:
+        """The next records. Must not raise."""
+
+    def wake(self) -> None:
+        """The session failed."""
 
 
 class Placed(NamedTuple):
@@ -97,6 +107,7 @@ class LiveSession:
         self._ring_base = 0
         self._ring_from = Cursor(state.seq)
         self._wakers: dict[asyncio.Future[None], None] = {}
+        self._followers: tuple[Follower, ...] = ()
 
     # --- coming into memory ---------------------------------------------------------------------------------------
 
@@ -251,6 +262,8 @@ class LiveSession:
         if len(self._ring) > 2 * RING_RECORDS or self._ring_bytes > 2 * RING_BYTES:
             self._trim_ring()
         self._wake_readers()
+        for follower in self._followers:
+            follower.take(records)
         if not self.holds and self.state.run is None:
             self.forget_records()
 
@@ -272,6 +285,8 @@ class LiveSession:
         if self.run_task is not None:
             self.run_task.cancel()
         self._wake_readers()
+        for follower in self._followers:
+            follower.wake()
 
     def _head(self) -> Head:
         head = freeze(self.state, with_settings=self._settings_due)
@@ -328,6 +343,14 @@ class LiveSession:
     def forget_waker(self, waker: "asyncio.Future[None]") -> None:
         """Drop what `next_commit` gave, unless it is complete."""
         self._wakers.pop(waker, None)
+
+    def follow(self, follower: Follower) -> None:
+        """Hand over all records from now on."""
+        self._followers += (follower,)
+
+    def unfollow(self, follower: Follower) -> None:
+        """Hand over no more, if that was done."""
+        self._followers = tuple(each for each in self._followers if each is not follower)
 
     @property
     def ring_end(self) -> int:

@@ -1,11 +1,12 @@
 """Readers of a session's stream: each at its own pace, none in the way of the run or of another.
 
-A reader that keeps up takes records from memory; one that fell behind, or comes with an old position, reads the log.
-There is no queue between the two, so a slow reader costs nothing but its place.
+A reader that keeps up gets records from memory, and if it can take them in a plain call, in the very moment in which
+they became durable (`Reader.push`). One that fell behind, or comes with an old position, reads the log. There is no
+queue between the two, so a slow reader costs nothing but its place.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 from dragoman.core.events import Logged, RunStopped
@@ -15,33 +16,81 @@ from dragoman.ports import EventLog
 
 PAGE = 500
 """Events read from the log at a time. A page ends at the end of a run, where no block is open."""
+LOOKS = 8
+"""How often in the time of a heartbeat it is looked who has been silent: one timer for all readers."""
+
+Push = Callable[[Sequence[Record]], bool]
+"""Takes records without waiting. False: not now, `Reader.next` is to give them. What it raises, `next` raises."""
+
+
+class Readers:
+    """All readers of a server. Those that had nothing to give for `beat_s` seconds are woken for a heartbeat."""
+
+    def __init__(self, beat_s: float) -> None:
+        self._look_s = beat_s / LOOKS
+        self._all: set[Reader] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> "Iterator[Reader]":
+        return iter(tuple(self._all))
+
+    def add(self, reader: "Reader") -> None:
+        """Look after a reader."""
+        self._all.add(reader)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._look_s, self._look)
+
+    def discard(self, reader: "Reader") -> None:
+        """Look after it no more."""
+        self._all.discard(reader)
+        if not self._all and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._look_s, self._look)
+        for reader in self._all:
+            reader.looked_at()
 
 
 class Reader:
     """Follows a session from a position. Use it as a context manager: it counts as somebody who watches."""
 
+    __slots__ = (
+        "_end",
+        "_index",
+        "_is_due",
+        "_log",
+        "_looks",
+        "_readers",
+        "_waiting",
+        "cursor",
+        "ends_on_drain",
+        "live",
+        "push",
+    )
+
     def __init__(
-        self,
-        live: LiveSession,
-        log: EventLog,
-        after: Cursor,
-        *,
-        readers: "set[Reader]",
-        beat_s: float,
-        ends_on_drain: bool,
+        self, live: LiveSession, log: EventLog, after: Cursor, *, readers: Readers, ends_on_drain: bool
     ) -> None:
         self.live = live
         self.ends_on_drain = ends_on_drain
         self.cursor = after
         """The position behind the last record given."""
+        self.push: Push | None = None
+        """What takes the records that become durable while `next` waits, so that no task need be woken for them."""
         self._log = log
         self._readers = readers
         self._end: Exception | None = None
         self._index: int | None = live.index_after(after)
-        self._beat_s = beat_s
         self._waiting: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._quiet_since = 0.0
+        self._looks = 0
+        """How often somebody looked since there was something to give."""
+        self._is_due = False
+        """Whether it has been silent for so long that `next` returns with nothing."""
 
     def __enter__(self) -> "Reader":
         self.live.holds += 1
@@ -55,20 +104,17 @@ class Reader:
         self.live.holds -= 1
         self.live.readers -= 1
         self._readers.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
         if self.live.is_idle:
             self.live.forget_records()
 
     async def next(self) -> Sequence[Record]:
-        """The next records, in order; empty after `beat_s` seconds of silence, as a sign to send a heartbeat.
+        """The next records, in order; empty after a time of silence, as a sign to send a heartbeat.
 
         Raises:
-            Exception: the session's `failure`, when it was deleted or lost, or what `end` was called with; all records
-                before were given.
+            Exception: the session's `failure`, when it was deleted or lost, or what `end` was called with, or what
+                `push` raised; all records before were given.
         """
-        loop = asyncio.get_running_loop()
-        self._quiet_since = loop.time()
+        self._looks = 0
         while True:
             if self._index is None:
                 records = await self._read_log()
@@ -89,34 +135,64 @@ class Reader:
             why = self.live.failure or self._end
             if why is not None:
                 raise why
-            if loop.time() - self._quiet_since >= self._beat_s:
+            await self._news()
+            if self._is_due:
+                self._is_due = False
                 return ()
-            self._waiting = waker = self.live.next_commit()
-            if self._timer is None:
-                self._timer = loop.call_later(self._beat_s, self._beat)
-            try:
-                await waker
-            finally:
-                self.live.forget_waker(waker)  # a session that is silent for a month has many heartbeats
+
+    def take(self, records: Sequence[Record]) -> None:
+        """See `live.Follower`."""
+        waiter = self._waiting
+        if waiter is None or waiter.done():
+            return  # it was woken in this very moment, and reads them itself
+        assert self.push is not None, "it follows"
+        assert self._index is not None, "it has read what was before"
+        try:
+            is_taken = self.push(records)
+        except Exception as error:  # noqa: BLE001  # a door's fault is its stream's own, not its neighbours'
+            self.live.unfollow(self)
+            waiter.set_exception(error)
+            return
+        if not is_taken:
+            self.wake()
+            return
+        self._index += len(records)
+        self.cursor = self.live.durable
+        self._looks = 0
 
     def end(self, why: Exception) -> None:
         """Have `next` raise, once it has given what is there."""
         self._end = why
-        self._look()
+        self.wake()
 
-    def _look(self) -> None:
+    def wake(self) -> None:
+        """Have `next` look again, if it waits."""
         if self._waiting is not None and not self._waiting.done():
+            self.live.unfollow(self)
             self._waiting.set_result(None)
 
-    def _beat(self) -> None:
-        """Wake the reader when it has been quiet for long enough. One timer a reader, not one a record."""
-        loop = asyncio.get_running_loop()
-        quiet_s = loop.time() - self._quiet_since
-        if quiet_s >= self._beat_s:
-            self._timer = None
-            self._look()
+    def looked_at(self) -> None:
+        """Note that time went by: `LOOKS` times without a record are a silence."""
+        self._looks += 1
+        if self._looks > LOOKS and self._waiting is not None:
+            self._looks = 0
+            self._is_due = True
+            self.wake()
+
+    async def _news(self) -> None:
+        """Wait until there is something to give, or a reason not to wait; what `push` takes is neither."""
+        live = self.live
+        if self.push is None or self.cursor > live.durable:
+            self._waiting = waiter = live.next_commit()
         else:
-            self._timer = loop.call_later(self._beat_s - quiet_s, self._beat)
+            self._waiting = waiter = asyncio.get_running_loop().create_future()
+            live.follow(self)
+        try:
+            await waiter
+        finally:
+            self._waiting = None
+            live.forget_waker(waiter)  # a session that is silent for a month has many heartbeats
+            live.unfollow(self)
 
     async def _read_log(self) -> Sequence[Record]:
         """The next records from the log. At its end the reader goes on in memory, without a gap."""

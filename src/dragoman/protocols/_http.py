@@ -4,9 +4,10 @@ Nothing here knows a protocol's words; each brings its own error bodies.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -14,6 +15,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dragoman.core.principal import Principal
+from dragoman.core.stream import Record
+from dragoman.engine.reader import Reader
 
 Authenticate = Callable[[str | None, str], Principal]
 """Who sends this `Authorization` header, from that address? Raises Unauthenticated or Exhausted."""
@@ -28,6 +31,8 @@ STREAM_HEADERS = (
     (b"x-accel-buffering", b"no"),
 )
 PING = b": ping\n\n"
+PUSH = "dragoman.push"
+"""The ASGI extension of our server: a `Pipe` for the answer's body. Under another server streams only send."""
 
 
 class BodyTooLarge(Exception):
@@ -111,24 +116,53 @@ class Chunk(NamedTuple):
     is_last: bool = False
 
 
+class Pipe(Protocol):
+    """Writes parts of an answer that has begun in plain calls, where ASGI's `send` has to be awaited."""
+
+    def is_ready(self) -> bool:
+        """Whether the client takes more now. If not, `send` waits until it does."""
+
+    def write(self, body: bytes) -> None:
+        """Write a part; it is ready."""
+
+
+class Live(NamedTuple):
+    """How a stream goes on while its reader keeps up: `take` makes the next chunk of records, without waiting."""
+
+    reader: Reader
+    take: Callable[[Sequence[Record]], Chunk]
+
+
 class EventStream(Response):
     """A stream of server-sent events: one write for all that is ready, a ping when there is nothing for a while.
+
+        more ──► send                 at the beginning, after a silence, for a client that reads slowly
+        commit ──► take ──► write     else: what became durable leaves in the commit's own call, and no task is woken
 
     It only reads: when the client leaves, nothing but this reader ends. Whether it left is looked at with each ping and
     every few seconds while there is much to send, so that an open stream needs no second task to watch for it.
     """
 
-    def __init__(self, first: Chunk, more: Callable[[], Awaitable[Chunk]], close: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        first: Chunk,
+        more: Callable[[], Awaitable[Chunk]],
+        close: Callable[[], None],
+        live: Live | None = None,
+    ) -> None:
         """Make an answer of what is ready and what will be.
 
         Args:
             first: what goes out with the headers.
             more: waits for the next; an empty body means that a ping is due.
             close: called once, however the stream ends.
+            live: the reader that `more` awaits, and what it makes of records. Without it each chunk wakes this task,
+                which costs about as much again as the chunk's write.
         """
         self._first = first
         self._more = more
         self._close = close
+        self._live = live
         self.status_code = 200
         self.background = None
         self.raw_headers = list(STREAM_HEADERS)
@@ -139,6 +173,9 @@ class EventStream(Response):
             if scope["method"] == "HEAD":
                 self._first = Chunk(b"", is_last=True)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            pipe: Pipe | None = scope.get("extensions", {}).get(PUSH)
+            if self._live is not None and pipe is not None:
+                self._live.reader.push = partial(_push, pipe, self._live.take)
             chunk, clock = self._first, asyncio.get_running_loop().time
             looked = clock()
             while not chunk.is_last:
@@ -147,10 +184,33 @@ class EventStream(Response):
                     looked = clock()
                     if await _has_left(receive):
                         return
-                chunk = await self._more()
+                try:
+                    chunk = await self._more()
+                except _Over as over:
+                    chunk = over.last
             await send({"type": "http.response.body", "body": chunk.body, "more_body": False})
         finally:
             self._close()
+
+
+class _Over(Exception):  # no error
+    """The stream's last chunk was made where it could not be sent."""
+
+    def __init__(self, last: Chunk) -> None:
+        super().__init__()
+        self.last = last
+
+
+def _push(pipe: Pipe, take: Callable[[Sequence[Record]], Chunk], records: Sequence[Record]) -> bool:
+    """See `engine.reader.Push`."""
+    if not pipe.is_ready():
+        return False
+    chunk = take(records)
+    if chunk.is_last:
+        raise _Over(chunk)
+    if chunk.body:
+        pipe.write(chunk.body)
+    return True
 
 
 async def _has_left(receive: Receive) -> bool:

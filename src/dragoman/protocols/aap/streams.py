@@ -7,7 +7,7 @@ from dragoman.core.ids import RunId
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Record
 from dragoman.engine.reader import Reader
-from dragoman.protocols._http import Chunk, EventStream
+from dragoman.protocols._http import Chunk, EventStream, Live
 from dragoman.protocols.aap import translate, wire
 
 
@@ -82,12 +82,13 @@ async def open_stream(
         reader.__exit__(None, None, None)
         release()
 
+    live = Live(reader, frames.take)
     reader.__enter__()
     try:
         if isinstance(frames, Watch):
-            return EventStream(Chunk(b""), more, close)
+            return EventStream(Chunk(b""), more, close, live)
         records = await reader.next()
-        return EventStream(frames.take(records), more, close)
+        return EventStream(frames.take(records), more, close, live)
     except BaseException:
         reader.__exit__(None, None, None)
         raise
