@@ -113,7 +113,15 @@ async def test_blocks_stay_blocks(world: World) -> None:
         [Text("good"), Data({"bad": object()})],
         [Image("https://example.org/\ud800")],
     ],
-    ids=repr,
+    ids=[
+        "object",
+        "object within",
+        "key that is no text",
+        "half a character",
+        "half in a list",
+        "in a block",
+        "in a url",
+    ],
 )
 async def test_what_is_no_json_is_a_failed_result(world: World, value: object) -> None:
     result = await result_of(world, returns(value))
