@@ -243,7 +243,8 @@ def _refs(settings: SessionSettings, spec: AgentSpec | None) -> tuple[wire.Trust
         return None
     if settings.tools == "all":
         exposed = spec.exposed() if spec is not None else ()
-        return tuple(wire.TrustedRef(name=tool.spec.name, trust=not tool.policy.needs_approval) for tool in exposed)
+        asked = {tool.spec.name for tool in exposed if tool.policy.needs_approval} - set(settings.trusted)
+        return tuple(wire.TrustedRef(name=tool.spec.name, trust=tool.spec.name not in asked) for tool in exposed)
     return tuple(wire.TrustedRef(name=grant.name, trust=grant.trust) for grant in settings.tools)
 
 
