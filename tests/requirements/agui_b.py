@@ -54,4 +54,29 @@ REQUIREMENTS = (
     ),
     Requirement("ag-ui-b:subagents:attributed", "What a sub-agent does carries its `subagentRunId`", "ag-ui B.5"),
     Requirement("ag-ui-b:transport:http-errors", "Clients get the status and the JSON body of a refusal", "ag-ui B.2"),
+    # --- the wire -----------------------------------------------------------------------------------------------------
+    Requirement(
+        "ag-ui-b:wire:frames", "One event for each frame; lines end with LF; nothing else but comments", "ag-ui B.4"
+    ),
+    Requirement("ag-ui-b:wire:headers", "Streams are not to be cached or buffered", "ag-ui B.4"),
+    Requirement("ag-ui-b:wire:no-nulls", "Optional fields are left out, never null", "ag-ui B.5"),
+    Requirement("ag-ui-b:wire:integer-times", "Timestamps are integers of milliseconds", "ag-ui B.5"),
+    Requirement("ag-ui-b:wire:ids", "Frame ids grow along the thread and are the same in every replay", "ag-ui B.4"),
+    Requirement("ag-ui-b:events:end", "Each reason to stop has its own end", "ag-ui B.5; ruling 24"),
+    Requirement("ag-ui-b:events:usage", "The end tells tokens; an unknown count is absent", "ag-ui B.5"),
+    Requirement("ag-ui-b:validate", "A third-party validator finds no errors", "ag-ui B.14, 3"),
+    Requirement("ag-ui-b:input:minimal", "`threadId`, `runId` and `messages` are enough", "ag-ui B.3"),
+    Requirement("ag-ui-b:input:unknown", "Unknown members, roles and newer minor versions are served", "ag-ui B.3"),
+    Requirement("ag-ui-b:input:snake-case", "snake_case spellings are read", "ag-ui B.3"),
+    Requirement("ag-ui-b:input:parts", "Unknown parts are left out, the retired `binary` is mapped", "ag-ui B.3"),
+    Requirement("ag-ui-b:input:unusable", "What the agent cannot use is left out, not refused", "ag-ui B.3"),
+    Requirement(
+        "ag-ui-b:input:malformed", "Broken JSON and known fields of wrong types are 400 with the place", "ag-ui B.3"
+    ),
+    Requirement("ag-ui-b:input:version", "Another major version is refused before the stream opens", "ag-ui B.3"),
+    Requirement("ag-ui-b:input:any-bytes", "Any bytes are a request or a refusal", "ag-ui B.3"),
+    Requirement("ag-ui-b:input:props", "State, context and forwardedProps reach the agent", "ag-ui B.3, B.13"),
+    Requirement("ag-ui-b:downgrade:pending", "0.x clients get no `pendingToolCallIds`", "ag-ui B.6"),
+    Requirement("ag-ui-b:downgrade:parts", "0.x clients get results with parts as text", "ag-ui B.6"),
+    Requirement("ag-ui-b:downgrade:subagents", "`ag_ui_min_client` 0.0.58 leaves sub-agents out", "ag-ui B.6 [chosen]"),
 )

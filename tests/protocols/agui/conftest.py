@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.protocols.agui.agents import AGENTS
 from tests.protocols.agui.endpoint import Endpoint
 from tests.protocols.agui.official import Official, official_clients
 from tests.serving import House, HouseMaker, SocketHouse, opened, opened_socket
@@ -15,14 +16,14 @@ from tests.serving import House, HouseMaker, SocketHouse, opened, opened_socket
 @pytest.fixture(scope="session")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A server that tests share: each works in threads of its own and ends what it began."""
-    async with opened(tmp_path_factory.mktemp("house")) as house:
+    async with opened(tmp_path_factory.mktemp("house"), agents=AGENTS) as house:
         yield house
 
 
 @pytest.fixture(scope="session")
 async def socket_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketHouse]:
     """A server behind a real socket, for clients that run elsewhere."""
-    async with opened_socket(tmp_path_factory.mktemp("socket")) as house:
+    async with opened_socket(tmp_path_factory.mktemp("socket"), agents=AGENTS) as house:
         yield house
 
 
@@ -31,7 +32,7 @@ def open_house(tmp_path_factory: pytest.TempPathFactory) -> HouseMaker:
     """Opens servers of one's own, each on a new folder."""
 
     def maker(**changes: Any) -> AbstractAsyncContextManager[House]:
-        return opened(Path(tmp_path_factory.mktemp("own")), **changes)
+        return opened(Path(tmp_path_factory.mktemp("own")), **{"agents": AGENTS, **changes})
 
     return maker
 
