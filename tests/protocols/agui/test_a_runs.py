@@ -31,7 +31,7 @@ def bob(house: House) -> RunService:
 @pytest.fixture
 async def own(open_house: HouseMaker) -> AsyncIterator[RunService]:
     """A server of its own, whose default agent is the rehearsal agent."""
-    async with open_house() as house:
+    async with open_house(agents=()) as house:
         yield RunService(house.line, house.key("alice"))
 
 
