@@ -23,6 +23,8 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,255})(?::(?P<port>[0-9]{1,5}))?", re.IGNORECASE)
+_X_HEADER = re.compile(rb"(?<![^, ])x-[a-z0-9-]{1,64}(?![^, ])")
+"""A header of an application's own, which every page that may call may send."""
 _KEY_NAMES = {"access_token", "api_key", "apikey", "authorization", "x-api-key"}
 _KEY_PREFIXES = ("sk-dragoman-", "sk-blade-", "Bearer ")
 
@@ -76,7 +78,7 @@ class Gate:
         if kind == "lifespan":
             await self._app(scope, receive, send)
             return
-        host, origin, preflight_for = b"", b"", b""
+        host, origin, preflight_for, named = b"", b"", b"", b""
         hosts = 0
         for name, value in scope["headers"]:
             if name == b"host":
@@ -85,11 +87,13 @@ class Gate:
                 origin = value
             elif name == b"access-control-request-method":
                 preflight_for = value
+            elif name == b"access-control-request-headers":
+                named = value
         sending = _Sending(send, self._cors(origin))
         try:
             self._check(scope, host.decode("latin-1"), hosts, origin.decode("latin-1"))
             if kind == "http" and preflight_for and origin and scope["method"] == "OPTIONS":
-                await sending.answer(204, self._preflight(origin), b"")
+                await sending.answer(204, self._preflight(origin, named), b"")
                 return
             await self._app(scope, receive, sending if kind == "http" else send)
         except Refused as refused:
@@ -136,12 +140,12 @@ class Gate:
             ]
         return [(b"vary", b"origin")]
 
-    def _preflight(self, origin: bytes) -> Headers:
+    def _preflight(self, origin: bytes, named: bytes) -> Headers:
         if not (self._any_origin or origin.decode("latin-1").lower() in self._origins):
             return []
         return [
             (b"access-control-allow-methods", ALLOWED_METHODS),
-            (b"access-control-allow-headers", ALLOWED_HEADERS),
+            (b"access-control-allow-headers", b", ".join((ALLOWED_HEADERS, *_X_HEADER.findall(named.lower())))),
             (b"access-control-max-age", MAX_AGE_S),
         ]
 

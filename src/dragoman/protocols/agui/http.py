@@ -72,12 +72,12 @@ class _App:
         self._authenticate = authenticate
         self._options = options
         self._threads = threads
-        self._routes: Mapping[tuple[str | None, ...], Mapping[str, Handler]] = {
-            (None,): {"POST": self.run},
-            (None, "connect"): {"POST": self.connect},
-            (None, "capabilities"): {"GET": self.capabilities},
-            (None, "stop", None): {"POST": self.stop},
-            (None, "threads", None, "events"): {"GET": self.events},
+        self._routes: Mapping[str, Mapping[str, Handler]] = {
+            "": {"POST": self.run},
+            "connect": {"POST": self.connect},
+            "capabilities": {"GET": self.capabilities},
+            "stop/": {"POST": self.stop},
+            "threads//events": {"GET": self.events},
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,16 +106,15 @@ class _App:
         principal.require("read" if method in ("GET", "HEAD") else "use")
         scope["principal"] = principal
         path: str = scope["path"]
-        parts = path[len(scope.get("root_path", "")) :].strip("/").split("/")
-        named = {1: (0,), 2: (0,), 3: (0, 2), 4: (0, 2)}.get(len(parts), ())
-        pattern = tuple(None if place in named and part else part for place, part in enumerate(parts))
+        agent, _, rest = path[len(scope.get("root_path", "")) :].strip("/").partition("/")
+        pattern, thread = _parted(rest)
         methods = self._routes.get(pattern)
-        if methods is None:
+        if methods is None or not agent:
             raise NotFound("there is nothing at this path")
         handler = methods.get("GET" if method == "HEAD" else method)
         if handler is None:
             raise MethodNotAllowed(tuple(methods))
-        scope["agent"], scope["thread"] = parts[0], parts[2] if len(parts) > 2 else ""
+        scope["agent"], scope["thread"] = agent, thread
         return await handler(request)
 
     # --- routes ---------------------------------------------------------------------------------------------------
@@ -162,6 +161,14 @@ class _App:
             fingerprint=hashlib.sha256(request.scope["path"].encode() + b"\n" + raw).hexdigest(),
             generation="1.0" if run.protocol_version is not None else self._options.oldest,
         )
+
+
+def _parted(rest: str) -> tuple[str, str]:
+    """What of a path below an agent names the route, and what the thread, which may hold slashes."""
+    for head, tail in (("stop/", ""), ("threads/", "/events")):
+        if rest.startswith(head) and rest.endswith(tail) and len(rest) > len(head) + len(tail):
+            return head + tail, rest[len(head) : len(rest) - len(tail)]
+    return rest, ""
 
 
 class MethodNotAllowed(Exception):
