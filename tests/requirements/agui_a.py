@@ -52,4 +52,26 @@ REQUIREMENTS = (
     ),
     Requirement("runs:time:order", "The zone: the tool's argument, the device, the profile, UTC", "seed 002"),
     Requirement("runs:time:visible", "`client_time` reaches the agent", "seed 002"),
+    # --- events -------------------------------------------------------------------------------------------------------
+    Requirement("runs:events:whole", "The stream is AG-UI's own sequence of events", "ag-ui A.5 [chosen]"),
+    Requirement("runs:events:extras", "This service's own fields ride on the events", "ag-ui A.5 [origin]"),
+    Requirement("runs:events:no-figures", "Internal figures do not leave the server", "ag-ui A.5 [origin]"),
+    Requirement("runs:events:error", "A failed run is RUN_ERROR without internals", "ag-ui A.5"),
+    Requirement("runs:events:cancelled", "A cancelled run closes what is open and ends as cancelled", "ag-ui A.7"),
+    Requirement("runs:events:left-out", "What has no form here is left out", "ruling 16"),
+    Requirement("runs:events:parent", "`parentRunId` is told with the run", "ag-ui A.3 [chosen]"),
+    Requirement("runs:events:ids", "Ids grow along the thread and are functions of the log", "ag-ui A.5; ruling 7"),
+    Requirement(
+        "runs:events:start", "Without a position: the newest run from its start, then on", "ag-ui A.5 [chosen]"
+    ),
+    Requirement("runs:events:never-issued", "An id that was never given out is a position", "ag-ui A.5 [chosen]"),
+    Requirement("runs:events:last-event-id", "A malformed position is 422; the header wins", "ag-ui A.5"),
+    Requirement("runs:events:idle-limit", "`idle_limit` seconds of silence end the stream", "ag-ui A.5"),
+    Requirement("runs:events:keep-alive", "A silent stream shows that it lives", "ag-ui A.5"),
+    Requirement("runs:events:run-filter", "`runId`: that run alone, to its end", "ag-ui A.5"),
+    Requirement("runs:events:limit", "Too many open streams of a user are 429", "ag-ui A.5"),
+    Requirement("runs:events:slow-reader", "A slow reader slows nothing and loses nothing", "ag-ui A.5"),
+    Requirement("runs:events:cuts", "However a stream is cut, the rest is exactly the rest", "design, 3; ag-ui A.5"),
+    Requirement("runs:events:restart", "Positions hold over restarts", "ag-ui A.5"),
+    Requirement("runs:events:live-is-replay", "Live and replayed streams are the same", "design, 3"),
 )

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from starlette.types import Receive, Scope, Send
+
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Record
 from dragoman.engine.reader import Reader
@@ -33,8 +35,12 @@ class Following:
                     return chunk
                 if not records:
                     return Chunk(KEEP_ALIVE)
-        except (TimeoutError, SessionNotFound, ShuttingDown, StoreUnavailable):
+        except (TimeoutError, _Left, SessionNotFound, ShuttingDown, StoreUnavailable):
             return END  # the client comes back with its last id, or finds that the thread is gone
+
+    def leave(self) -> None:
+        """End: nobody reads."""
+        self._reader.end(_Left())
 
     def _told(self, records: Sequence[Record]) -> Chunk:
         frames: list[bytes] = []
@@ -47,6 +53,33 @@ class Following:
         return Chunk(b"".join(frames))
 
 
+class _Left(Exception):
+    """The client is gone."""
+
+
+class _Watched(EventStream):
+    """A stream that notices at once when its client leaves: the places of a user are few."""
+
+    def __init__(self, first: Chunk, following: Following, close: Callable[[], None]) -> None:
+        super().__init__(first, following.next, close)
+        self._following = following
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See `EventStream`."""
+        watch = asyncio.create_task(_until_left(receive), name="watch a stream's client")
+        watch.add_done_callback(lambda _: self._following.leave())
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            watch.cancel()
+            await asyncio.wait({watch})
+
+
+async def _until_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 def open_stream(reader: Reader, events: ThreadEvents, idle_limit_s: float, release: Callable[[], None]) -> EventStream:
     """A stream of a thread's events as an answer. `release` gives its place back, however it ends."""
     reader.__enter__()
@@ -55,4 +88,4 @@ def open_stream(reader: Reader, events: ThreadEvents, idle_limit_s: float, relea
         reader.__exit__(None, None, None)
         release()
 
-    return EventStream(Chunk(KEEP_ALIVE), Following(reader, events, idle_limit_s).next, close)
+    return _Watched(Chunk(KEEP_ALIVE), Following(reader, events, idle_limit_s), close)

@@ -32,6 +32,7 @@ from dragoman.core.tools import ToolSpec
 from dragoman.core.ui_schema import compile_card
 from dragoman.protocols.agui import events as agui
 from dragoman.protocols.agui import runs_wire as wire
+from dragoman.protocols.agui import translate as agui_translate
 from dragoman.protocols.agui.content import Cancelled, Interrupted, Outcome
 from dragoman.protocols.agui.messages import metadata_of
 from dragoman.protocols.agui.runs_rules import client_time_of
@@ -323,7 +324,7 @@ def _outcome(event: agui.RunFinished) -> Outcome:
 def _failure(record: Record) -> core.JsonObject:
     assert isinstance(record, Logged), "a run's end is an event of the log"
     message = record.event.message if isinstance(record.event, RunStopped) else None
-    return {"message": message or FAILED}
+    return {"message": FAILED if message in (None, agui_translate.FAILED) else message}
 
 
 class ThreadEvents:
