@@ -26,6 +26,7 @@ from dragoman.engine.counted_log import CountedLog
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.keys import Doorkeeper, KeyRing, NoKeys
 from dragoman.engine.limits import Limits, Rate, Share, limits
+from dragoman.engine.memories import MemoryBook
 from dragoman.engine.profiles import ProfileBook
 from dragoman.engine.uploads import Uploads
 from dragoman.gate import Gate, Message, Receive, Send
@@ -38,6 +39,7 @@ from dragoman.stores.sealing import LazyCipher, file_key
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.log import SqliteLog
+from dragoman.stores.sqlite.memories import SqliteMemories
 from dragoman.stores.sqlite.profiles import SqliteProfiles
 from dragoman.system import RandomIds, SystemClock
 from dragoman.telemetry import SECRETS
@@ -67,6 +69,7 @@ class Application:
         self.keys: KeyRing
         self.profiles: ProfileBook
         self.engine: Engine
+        self.memories: MemoryBook
         self._given = tuple(agents)
         self._clock = clock
         self._environ = environ
@@ -135,6 +138,7 @@ class Application:
         )
         await self.keys.start()
         stack.push_async_callback(self.keys.close)
+        self.memories = MemoryBook(SqliteMemories(database), self._clock)
         self.profiles = ProfileBook(SqliteProfiles(database))
         await self.profiles.start()
         admin = AdminSocket(settings.folder, self.keys, self.profiles)
@@ -179,6 +183,7 @@ class Application:
                 run_timeout_s=settings.run_timeout_s,
                 beat_s=settings.heartbeat_s,
             ),
+            memories=self.memories,
         )
         await self.engine.start()
         stack.push_async_callback(self.engine.close)

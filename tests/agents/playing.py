@@ -23,6 +23,7 @@ from dragoman.core.ids import ROOT, CallId, LoopId, UserId
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.live import LiveSession
+from dragoman.engine.memories import MemoryBook
 from dragoman.ports import (
     CallRequested,
     Finished,
@@ -36,6 +37,7 @@ from dragoman.ports import (
 from dragoman.stores.folder_blobs import FolderBlobs
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
+from dragoman.stores.sqlite.memories import SqliteMemories
 from dragoman.system import RandomIds, SystemClock
 
 DEADLINE_S = 20.0
@@ -152,6 +154,7 @@ class Stage:
     def __init__(self, database: Database, folder: Path, agents: Sequence[Agent]) -> None:
         self.agents = {agent.spec.name: agent for agent in agents}
         self.engine: Engine
+        self.memories = MemoryBook(SqliteMemories(database), SystemClock())
         self._database = database
         self._folder = folder
 
@@ -169,6 +172,7 @@ class Stage:
             default_agent=next(iter(self.agents)),
             limits=InputLimits(),
             options=EngineOptions(window_s=0.0),
+            memories=self.memories,
         )
         await self.engine.start()
 

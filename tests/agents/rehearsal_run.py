@@ -216,6 +216,8 @@ class MemoryRun:
         self.options = session.options
         self.parameters: JsonObject = {}
         self.props = session.props
+        self.memories = ""
+        self.memory_tool: RunnableTool | None = None
         self._blocks: list[Block] = []
         self._asked: list[Open] = []
         self._since_drain = 0

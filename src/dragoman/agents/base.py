@@ -55,6 +55,7 @@ class ServableAgent:
         capabilities: what clients may use.
         max_steps: model steps of one run.
         resumable: whether a run can go on after a crash.
+        memory: whether it is told what is remembered of the user, in sessions that do not say.
 
     Raises:
         Misdeclared: something here cannot be a tool.
@@ -75,6 +76,7 @@ class ServableAgent:
         capabilities: Capabilities,
         max_steps: int,
         resumable: bool,
+        memory: bool | None = None,
     ) -> None:
         self.subagents: tuple[contract.Agent, ...] = tuple(subagents)
         """The agents that it can give tasks to."""
@@ -90,6 +92,7 @@ class ServableAgent:
             builtins=frozenset([ASK] * ask_user + [FORK] * bool(subagents)),
             max_steps=max_steps,
             can_resume=resumable,
+            memory=memory,
         )
         self._open = AsyncExitStack()
         self._users = 0

@@ -43,6 +43,7 @@ class FunctionAgent(ServableAgent):
         version: str = "0.1.0",
         aliases: Sequence[str] = (),
         resumable: bool = True,
+        memory: bool | None = None,
     ) -> None:
         name = name or str(getattr(function, "__name__", "agent"))
         if not (inspect.isasyncgenfunction(function) or inspect.iscoroutinefunction(function)):
@@ -62,6 +63,7 @@ class FunctionAgent(ServableAgent):
             capabilities=capabilities_of(capabilities, client_tools=client_tools, images=images, history=history),
             max_steps=max_steps,
             resumable=resumable,
+            memory=memory,
         )
         self.function = function
 
@@ -120,6 +122,7 @@ def agent(
     version: str = "0.1.0",
     aliases: Sequence[str] = (),
     resumable: bool = True,
+    memory: bool | None = None,
 ) -> Callable[[AgentFunction], FunctionAgent]: ...
 
 
@@ -140,6 +143,7 @@ def agent(
     version: str = "0.1.0",
     aliases: Sequence[str] = (),
     resumable: bool = True,
+    memory: bool | None = None,
 ) -> FunctionAgent | Callable[[AgentFunction], FunctionAgent]:
     """Make an agent of an async generator function over a `Run`: `@agent`, or `@agent("name", tools=[…])`.
 
@@ -162,6 +166,7 @@ def agent(
         version: semantic.
         aliases: further names.
         resumable: a run goes on after a crash of the server; else it ends as interrupted.
+        memory: `run.memories` and `run.remember` work in sessions that do not say; None: as the protocol has it.
 
     Raises:
         Misdeclared: the function cannot be an agent; the message says why.
@@ -185,6 +190,7 @@ def agent(
             version=version,
             aliases=aliases,
             resumable=resumable,
+            memory=memory,
         )
 
     return make(name) if callable(name) else make

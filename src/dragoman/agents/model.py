@@ -41,6 +41,8 @@ class Agent(ServableAgent):
         version: semantic.
         aliases: further names.
         resumable: a run goes on after a crash of the server; else it ends as interrupted.
+        memory: the model is told what is remembered of the user, and may write memories down, in sessions that do not
+            say themselves; None: where the protocol has memory on (Blade).
 
     Raises:
         Misdeclared: something here is no tool, or no number that makes sense.
@@ -71,6 +73,7 @@ class Agent(ServableAgent):
         version: str = "0.1.0",
         aliases: Sequence[str] = (),
         resumable: bool = True,
+        memory: bool | None = None,
     ) -> None:
         limits = {
             "max_steps": max_steps,
@@ -96,6 +99,7 @@ class Agent(ServableAgent):
             capabilities=capabilities_of(capabilities, client_tools=client_tools, images=images, history=history),
             max_steps=max_steps,
             resumable=resumable,
+            memory=memory,
         )
         self.model_name = model if isinstance(model, str) else str(getattr(model, "name", None) or "")
         """What the model is called, in requests and in the history; of the default model, from `bind` on."""

@@ -21,12 +21,12 @@ from dragoman.agents.run import Run
 from dragoman.agents.tool import FunctionTool
 from dragoman.agents.window import arranged, fitted, tokens_of_all, tokens_of_text, tokens_of_tools, without_pictures
 from dragoman.core import agent as contract
-from dragoman.core.agent import AgentError, ToolFailed
+from dragoman.core.agent import AgentError, RunnableTool, ToolFailed
 from dragoman.core.answers import whole
 from dragoman.core.content import AssistantMessage, JsonObject, Message, Usage, UserMessage, is_too_deep
 from dragoman.core.events import StopReason
 from dragoman.core.ids import MessageId
-from dragoman.core.tools import ASK, FORK, ToolSpec
+from dragoman.core.tools import ASK, FORK, WRITE_MEMORY, ToolSpec
 from dragoman.ports import (
     CallRequested,
     ContextTooLong,
@@ -149,7 +149,7 @@ class ModelLoop:
         except ToolFailed as error:
             self._run.call(name, arguments, tool=Refused(name, str(error)))
         else:
-            self._run.call(name, arguments)
+            self._run.call(name, arguments, tool=self._writes_memories if name == WRITE_MEMORY else None)
 
     def _check(self, name: str, arguments: JsonObject) -> None:
         spec = self._agent.spec
@@ -169,14 +169,22 @@ class ModelLoop:
             tools.append(ask_spec())
         if FORK in builtins:
             tools.append(fork_spec([agent.spec for agent in self._agent.subagents]))
+        if self._writes_memories:
+            tools.append(self._writes_memories.declaration.spec)
         return tools
+
+    @property
+    def _writes_memories(self) -> RunnableTool | None:
+        """The tool for it, where memory is on and no other tool has its name."""
+        is_taken = any(tool.name == WRITE_MEMORY for tool in self._run.offered())
+        return None if is_taken else self._run.memory_tool
 
     async def _instructions(self, messages: Sequence[Message]) -> str:
         instructions = self._agent.instructions
-        if isinstance(instructions, str):
-            return instructions
-        words = instructions(Run(self._run, self._agent, messages, acts=False))
-        return words if isinstance(words, str) else await words
+        if not isinstance(instructions, str):
+            words = instructions(Run(self._run, self._agent, messages, acts=False))
+            instructions = words if isinstance(words, str) else await words
+        return "\n\n".join(filter(None, (instructions, self._run.memories)))
 
     async def _request(
         self, messages: Sequence[Message], instructions: str, tools: Sequence[ToolSpec], budget: int | None

@@ -39,7 +39,8 @@ from dragoman.core.content import (
 )
 from dragoman.core.events import PlanShown
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
-from dragoman.core.tools import ASK, FORK
+from dragoman.core.memories import MemoryKind
+from dragoman.core.tools import ASK, FORK, WRITE_MEMORY
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,6 +78,8 @@ class Run:
         """Settings of the model that the application chose for this run, by their OpenAI names."""
         self.props: JsonObject = run.props
         """What the protocol noted about the run."""
+        self.memories = run.memories
+        """What is remembered of the user, in words for a model's instructions; empty when nothing is."""
         self.message: UserMessage | None = next(
             (each for each in reversed(turn) if isinstance(each, UserMessage)), None
         )
@@ -229,6 +232,17 @@ class Run:
         _demand(result)
         return answer_text(result)
 
+    async def remember(
+        self, content: str, *, reason: str, kind: MemoryKind = "experience", topic: str | None = None
+    ) -> None:
+        """Write down what is to be remembered of the user, in one sentence, and why.
+
+        Raises:
+            ToolFailed: the session's memory is off, or the sentence is too long.
+        """
+        note = {"content": content, "reason": reason, "type": kind, "topic": topic}
+        await self.call(WRITE_MEMORY, **{name: value for name, value in note.items() if value is not None})
+
     async def fork(self, agent: contract.Agent | str, task: str) -> str:
         """Give a sub-agent a task, and give its answer.
 
@@ -273,7 +287,8 @@ class Run:
         if self._is_calling:
             raise RuntimeError("one call after the other; several at once are made with `await run.call_all(…)`")
         for name, arguments in calls:
-            self._run.call(name, arguments)
+            is_memory = name == WRITE_MEMORY and self._agent.tool(name) is None
+            self._run.call(name, arguments, tool=self._run.memory_tool if is_memory else None)
         usage, self._usage, self._has_said = self._usage, None, False
         self._is_calling = True
         try:

@@ -52,6 +52,8 @@ class TaskRun:
         self.options: Mapping[str, str] = run.options
         self.parameters: JsonObject = run.parameters
         self.props: JsonObject = run.props
+        self.memories = run.memories
+        self.memory_tool: RunnableTool | None = run.memory_tool
         self._run = run
         self._own = {tool.spec.name for tool in spec.tools}
         self._task = UserMessage(id=MessageId(f"task:{run.loop}"), content=task, loop=run.loop)

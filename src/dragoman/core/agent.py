@@ -80,6 +80,10 @@ class Run(Protocol):
     """Settings of the model that the application chose for this run, by their OpenAI names."""
     props: JsonObject
     """What the door noted about the run."""
+    memories: str
+    """What is remembered of the user, in words for a model's instructions; empty when nothing is, or is to be told."""
+    memory_tool: RunnableTool | None
+    """The built-in tool by which memories are written down; None where the session's memory is off."""
 
     @property
     def time_zone(self) -> str:

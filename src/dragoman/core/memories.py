@@ -153,6 +153,11 @@ def score(memory: Collection[str], message: Collection[str]) -> float:
 # --- choosing ---------------------------------------------------------------------------------------------------------
 
 
+def is_on(setting: bool | None, agent: bool | None) -> bool:
+    """Whether memory is on: as the session says, else as the agent does, else not (rulings, 23)."""
+    return bool(agent if setting is None else setting)
+
+
 def chosen(candidates: Iterable[Memory], message: str, tools: Collection[str]) -> list[Memory]:
     """The memories that an agent is told of: feedback, newest first; then the experience that fits best.
 

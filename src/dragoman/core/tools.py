@@ -110,6 +110,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Which of `AskUserQuestion` and `Agent` its model may call."""
     max_steps: int = 25
     can_resume: bool = True
+    memory: bool | None = None
+    """Whether it is told what is remembered of the user, in sessions that do not say; None: where the door says so."""
 
     def tool(self, name: str) -> ServerTool | None:
         """The tool of that name, exposed or hidden."""
@@ -129,3 +131,6 @@ ASK = "AskUserQuestion"
 
 FORK = "Agent"
 """The built-in tool whose call is a sub-agent at work."""
+
+WRITE_MEMORY = "WriteMemory"
+"""The built-in tool by which an agent writes down what is to be remembered of the user."""

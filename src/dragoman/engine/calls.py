@@ -18,7 +18,7 @@ from dragoman.core.content import Json, JsonObject, ToolMessage
 from dragoman.core.events import CallOutcome, CallParked, CallSettled, CallStarted, Event
 from dragoman.core.ids import CallId, LoopId, RunId, SessionId, UserId
 from dragoman.core.session import OpenCall
-from dragoman.core.tools import ServerTool
+from dragoman.core.tools import WRITE_MEMORY, ServerTool
 from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import TOOL_CALLS
 from dragoman.engine.tracing import tool_span
@@ -41,6 +41,7 @@ class Playing(Protocol):
     user: UserId
     options: Mapping[str, str]
     props: JsonObject
+    memory_tool: RunnableTool | None
     secrets: frozenset[str]
     """Option values that neither the model nor a client may read."""
     after_crash: bool
@@ -173,6 +174,8 @@ class CallRunner:
         if call.kind == "fork":
             return await self._fork(run, call, crashed)
         tool = brought.get(call.call.call_id) or run.agent.tool(call.call.name)
+        if tool is None and call.call.name == WRITE_MEMORY:
+            tool = run.memory_tool
         if call.kind == "missing" or tool is None:
             return settled(call, "failed", not_found(call.call.name), self._new_id)
         with tool_span(call.call.name, call.call.call_id):

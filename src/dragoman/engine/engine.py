@@ -38,6 +38,7 @@ from dragoman.core.tools import AgentSpec
 from dragoman.engine.attachments import Attachments
 from dragoman.engine.committer import Committer
 from dragoman.engine.live import LiveSession
+from dragoman.engine.memories import MemoryBook
 from dragoman.engine.onces import Key, Onces
 from dragoman.engine.past import Past
 from dragoman.engine.reader import Reader, Readers
@@ -119,6 +120,7 @@ class Engine:
         default_agent: str,
         limits: InputLimits,
         options: EngineOptions,
+        memories: MemoryBook | None = None,
     ) -> None:
         self.agents = dict(agents)
         self.default_agent = default_agent
@@ -143,6 +145,7 @@ class Engine:
             attachments=self.attachments,
             ids=ids,
             open_secret=cipher.open,
+            memories=memories,
             timeout_s=options.run_timeout_s,
             attempts=options.attempts,
         )

@@ -78,6 +78,9 @@ class LoopRun:
         active = live.state.run
         self.parameters: JsonObject = active.parameters if active is not None else {}
         self.props: JsonObject = active.props if active is not None else {}
+        self.memories = ""
+        """See `Run.memories`. Of the root's loop alone: a sub-agent is told what it needs in its task."""
+        self.memory_tool: RunnableTool | None = None
         self.after_crash = after_crash
         self._calls = calls
         self._past = past

@@ -1,7 +1,7 @@
 """Runs: started, played to an end that everybody sees, stopped, parked, and taken up after a crash."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -11,9 +11,10 @@ import structlog
 from dragoman.core import admission
 from dragoman.core.agent import Agent, AgentError, Paused
 from dragoman.core.answers import INTERRUPTED, STOPPED, settled
-from dragoman.core.content import AssistantMessage, MessageStatus, Usage, text_of
+from dragoman.core.content import AssistantMessage, MessageStatus, Usage, UserMessage, text_of
 from dragoman.core.events import (
     Event,
+    MemoriesInjected,
     MessageAdded,
     MessageClosed,
     RunParked,
@@ -26,11 +27,13 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, RunId, fork_loop
+from dragoman.core.memories import Memory, is_on, told, used
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.attachments import Attachments
 from dragoman.engine.calls import CallRunner, Playing
 from dragoman.engine.live import LiveSession
+from dragoman.engine.memories import MemoryBook, MemoryTool
 from dragoman.engine.metrics import RUNS_ACTIVE, RUNS_STARTED, RUNS_STOPPED
 from dragoman.engine.past import Past
 from dragoman.engine.playing import LoopRun, StepLimit
@@ -55,6 +58,7 @@ class Runs:
         attachments: Attachments,
         ids: Ids,
         open_secret: Callable[[str], str],
+        memories: MemoryBook | None,
         timeout_s: float,
         attempts: int,
     ) -> None:
@@ -63,6 +67,7 @@ class Runs:
         self._attachments = attachments
         self._ids = ids
         self._open_secret = open_secret
+        self._memories = memories
         self._timeout_s = timeout_s
         self._attempts = attempts
         self._calls = CallRunner(ids, self._play_fork, self._close_fork)
@@ -201,9 +206,24 @@ class Runs:
         if live.state.calls:
             await self._calls.settle(run)
         self._add_held(live, run_id)
+        if self._memories is not None and is_on(live.state.settings.memory_enabled, agent.spec.memory):
+            run.memory_tool = MemoryTool(self._memories)
+            run.memories = told(await self._remembered(self._memories, run))
         reason = await agent.play(run)
         run.finish()
         return reason or "end_turn"
+
+    async def _remembered(self, book: MemoryBook, run: LoopRun) -> Sequence[Memory]:
+        """What the agent is told of what is remembered of the user: the same in the whole run, also after a crash."""
+        live, active = run.live, run.live.state.run
+        ids = None if active is None else active.memories
+        if ids is None:
+            said = next((each for each in await self._past.turn(live, ROOT) if isinstance(each, UserMessage)), None)
+            message = "" if said is None else text_of(said.content)
+            chosen = await book.choose(run.user, message, [tool.spec.name for tool in run.agent.spec.tools])
+            run.append((MemoriesInjected(memories=tuple(map(used, chosen))),))
+            ids = tuple(each.id for each in chosen)
+        return await book.told(run.run_id, run.user, ids)
 
     async def _play_fork(self, parent: Playing, call: OpenCall, agent: Agent, after_crash: bool) -> str:
         """See `calls.ForkPlayer`."""

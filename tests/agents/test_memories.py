@@ -1,0 +1,210 @@
+"""Memories in runs: an agent is told of them, they are counted, and it writes new ones with source and reason."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.agents.function import agent as function_agent
+from dragoman.agents.model import Agent
+from dragoman.agents.run import Run
+from dragoman.agents.tool import tool
+from dragoman.core.content import ToolMessage
+from dragoman.core.events import MemoriesInjected, MemoryUse, SettingsChange
+from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts
+from dragoman.core.refusals import NotFound
+from tests.agents.playing import ANN, Gate, ScriptedModel, Session, Stage, call, stage
+
+NOT_ON = "Tool execution failed: "
+
+
+async def note(house: Stage, content: str, **texts: Any) -> Memory:
+    return await house.memories.add(ANN, MemoryTexts(content=content, **texts))
+
+
+async def everything(house: Stage) -> Sequence[Memory]:
+    page, _ = await house.memories.page(ANN, MemoryFilter(), 0, 100)
+    return page
+
+
+async def injected(session: Session) -> list[MemoriesInjected]:
+    return [event for event in await session.events() if isinstance(event, MemoriesInjected)]
+
+
+async def results(session: Session) -> list[str]:
+    return [str(each.content) for each in await session.messages() if isinstance(each, ToolMessage)]
+
+
+async def test_a_model_reads_what_is_remembered_and_the_log_notes_it(tmp_path: Path) -> None:
+    model = ScriptedModel("hello", "again")
+    async with stage(tmp_path, Agent("a", model=model, instructions="Be kind.")) as house:
+        await note(house, "likes tea")
+        await note(house, "the kettle is broken", type="experience")
+        await note(house, "rain in Spain", type="experience")
+        session = await house.session(memory_enabled=True)
+        await session.say("is the kettle on?")
+        told = model.requests[0].instructions.split("\n")
+        assert (told[0], told[1], told[3:]) == ("Be kind.", "", ["- [1] likes tea", "- [2] the kettle is broken"])
+        uses = (MemoryUse(1, "likes tea"), MemoryUse(2, "the kettle is broken"))
+        assert await injected(session) == [MemoriesInjected(memories=uses)]
+        await session.say("and now?")
+        assert [each.memories for each in await injected(session)] == [uses, uses[:1]]
+        assert [(each.id, each.hit_count, each.last_hit_at is not None) for each in await everything(house)] == [
+            (3, 0, False),
+            (2, 1, True),
+            (1, 2, True),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("agent", "session", "is_on"),
+    [(None, None, False), (None, True, True), (None, False, False), (True, None, True), (True, False, False),
+     (False, None, False), (False, True, True)],
+)  # fmt: skip
+async def test_memory_is_on_as_the_session_says_else_as_the_agent_does(
+    tmp_path: Path, agent: bool | None, session: bool | None, is_on: bool
+) -> None:
+    model = ScriptedModel("hello")
+    async with stage(tmp_path, Agent("a", model=model, memory=agent)) as house:
+        await note(house, "likes tea")
+        talk = await house.session(memory_enabled=session)
+        await talk.say("hi")
+        assert ("likes tea" in model.requests[0].instructions) == is_on
+        assert [spec.name for spec in model.requests[0].tools] == (["WriteMemory"] if is_on else [])
+        assert len(await injected(talk)) == is_on
+        assert [each.hit_count for each in await everything(house)] == [int(is_on)]
+
+
+async def test_memory_can_be_switched_in_a_session(tmp_path: Path) -> None:
+    model = ScriptedModel("one", "two")
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        await note(house, "likes tea")
+        session = await house.session()
+        await session.say("hi")
+        await session.send("hi", change=SettingsChange(memory_enabled=True))
+        await session.ended()
+        assert ["likes tea" in each.instructions for each in model.requests] == [False, True]
+
+
+async def test_a_run_with_nothing_to_tell_says_so_in_the_log(tmp_path: Path) -> None:
+    model = ScriptedModel("hello")
+    async with stage(tmp_path, Agent("a", model=model, memory=True)) as house:
+        session = await house.session()
+        await session.say("hi")
+        assert (await injected(session), model.requests[0].instructions) == ([MemoriesInjected()], "")
+
+
+async def test_a_model_writes_a_memory_with_source_and_reason_and_replaces_an_older_one(tmp_path: Path) -> None:
+    model = ScriptedModel(
+        [call("WriteMemory", content="likes coffee", reason="said so", type="feedback", topic="taste", replaces=1)],
+        "noted",
+        "yes",
+    )
+    async with stage(tmp_path, Agent("a", model=model, memory=True)) as house:
+        await note(house, "likes tea")
+        session = await house.session()
+        await session.say("I like coffee now")
+        new, old = await everything(house)
+        assert (new.texts, new.source_session, old.superseded_by) == (
+            MemoryTexts(content="likes coffee", write_reason="said so", topic="taste"),
+            session.id,
+            2,
+        )
+        assert await results(session) == ['{"id":2}']
+        await session.say("hi")
+        assert [each.memories for each in await injected(session)] == [
+            (MemoryUse(1, "likes tea"),),
+            (MemoryUse(2, "likes coffee"),),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"content": "x" * 501, "reason": "r"}, "Expected str of length <= 500 - at $.content"),
+        ({"content": "x"}, "Object missing required field reason"),
+        ({"content": "  ", "reason": "r"}, "content must not be blank"),
+        ({"content": "x", "reason": "r", "replaces": 7}, "there is no memory 7"),
+    ],
+)
+async def test_what_cannot_be_remembered_is_told_to_the_model(
+    tmp_path: Path, arguments: dict[str, Any], told: str
+) -> None:
+    model = ScriptedModel([call("WriteMemory", **arguments)], "oh")
+    async with stage(tmp_path, Agent("a", model=model, memory=True)) as house:
+        session = await house.session()
+        await session.say("remember this")
+        assert await results(session) == [f"Tool execution failed: {told}"]
+        assert await everything(house) == []
+
+
+async def test_where_memory_is_off_there_is_no_such_tool(tmp_path: Path) -> None:
+    model = ScriptedModel([call("WriteMemory", content="c", reason="r")], "oh")
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        session = await house.session()
+        await session.say("remember this")
+        assert await results(session) == ["Tool not found: WriteMemory"]
+
+
+async def test_an_agents_own_tool_of_that_name_wins(tmp_path: Path) -> None:
+    @tool(name="WriteMemory", exposed=False)
+    def own(content: str) -> str:
+        return f"mine: {content}"
+
+    model = ScriptedModel([call("WriteMemory", content="c")], "oh")
+    async with stage(tmp_path, Agent("a", model=model, memory=True, tools=[own])) as house:
+        session = await house.session()
+        await session.say("remember this")
+        assert (await results(session), await everything(house)) == (["mine: c"], [])
+
+
+async def test_a_run_that_goes_on_after_a_crash_tells_the_same_and_counts_once(tmp_path: Path) -> None:
+    gate = Gate()
+    model = ScriptedModel(["half", gate], "whole")
+    async with stage(tmp_path, Agent("a", model=model, memory=True)) as house:
+        await note(house, "likes tea")
+        session = await house.session()
+        await session.send("hi")
+        await gate.reached.wait()
+        await note(house, "likes coffee")
+        await house.kill()
+        await session.ended()
+        first, second = (each.instructions for each in model.requests)
+        assert first == second
+        assert len(await injected(session)) == 1
+        assert [(each.id, each.hit_count) for each in await everything(house)] == [(2, 0), (1, 1)]
+
+
+async def test_what_was_removed_meanwhile_is_told_no_more(tmp_path: Path) -> None:
+    gate = Gate()
+    model = ScriptedModel(["half", gate], "whole")
+    async with stage(tmp_path, Agent("a", model=model, memory=True)) as house:
+        await note(house, "likes tea")
+        session = await house.session()
+        await session.send("hi")
+        await gate.reached.wait()
+        await house.memories.remove(ANN, (1,))
+        await house.kill()
+        await session.ended()
+        assert ["likes tea" in each.instructions for each in model.requests] == [True, False]
+
+
+async def test_a_function_reads_and_writes_memories(tmp_path: Path) -> None:
+    @function_agent(memory=True)
+    async def keeper(run: Run) -> Any:
+        yield run.memories.partition("\n")[2]
+        await run.remember("likes tea", reason="said so", kind="feedback")
+
+    async with stage(tmp_path, keeper) as house:
+        session = await house.session()
+        await session.say("hi")
+        await session.say("hi")
+        assert [each.texts.content for each in await everything(house)] == ["likes tea", "likes tea"]
+        assert "assistant: - [1] likes tea" in " ".join(await session.told())
+
+
+async def test_a_removed_memory_cannot_be_changed(tmp_path: Path) -> None:
+    async with stage(tmp_path, Agent("a", model=ScriptedModel("hello"))) as house:
+        with pytest.raises(NotFound):
+            await house.memories.change(ANN, 1, {"content": "c"})
