@@ -123,6 +123,17 @@ class EventLog(Protocol):
         """Remove a session and everything of it."""
 
 
+class Recent(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of an owner's sessions by their use, of `total` in all.
+
+    `is_partial`: there was too much text to search all of it, so that sessions may be missing.
+    """
+
+    states: Sequence[SessionState]
+    total: int
+    is_partial: bool = False
+
+
 class SessionIndex(Protocol):
     """What can be looked up across sessions; all of it could be rebuilt from the logs."""
 
@@ -130,6 +141,16 @@ class SessionIndex(Protocol):
         self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int
     ) -> Sequence[SessionState]:
         """An owner's sessions, newest first, from the position of one on. Their states are those of their last rest."""
+
+    async def recent(self, owner: UserId, words: str, offset: int, limit: int) -> Recent:
+        """An owner's sessions, the pinned ones first, then those changed last; of equal times the later made first.
+
+        Args:
+            owner: whose.
+            words: only those whose title or messages hold this text, in whatever case; empty: all.
+            offset: sessions left out at the beginning.
+            limit: most sessions given.
+        """
 
     async def unfinished(self) -> Sequence[SessionId]:
         """The sessions with a run that has not stopped."""

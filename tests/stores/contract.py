@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman.core.content import AssistantMessage, Call, ToolMessage, UserMessage
+from dragoman.core.content import AssistantMessage, Call, Text, ToolMessage, UserMessage
 from dragoman.core.events import (
     BlockClosed,
     CallOpened,
@@ -518,6 +518,36 @@ class StoreContract:
         assert (state.seq, state.run) == (1, None)
         assert await taken(store, writing.append(stopped(1))) == [True]
         assert [*await store.page(ANN, None, 10)] == [writing.state]
+
+    async def test_sessions_by_use_are_the_pinned_then_those_changed_last(self, store: Store) -> None:
+        made = [await begun(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 5)]
+        await begun(store, 50, owner=BOB)
+        made[0].at = NOON + timedelta(hours=1)
+        pin = SettingsChanged(change=SettingsChange(pinned=True))
+        assert await taken(store, made[0].words("changed"), made[1].append(pin)) == [True, True]
+        found = await store.recent(ANN, "", 0, 3)
+        assert [state.session_id for state in found.states] == [session_id(each) for each in (2, 1, 4)]
+        assert (found.total, found.is_partial) == (4, False)
+        rest = await store.recent(ANN, "", 3, 3)
+        assert [state.session_id for state in rest.states] == [session_id(3)]
+        assert [*(await store.recent(UserId("carl"), "", 0, 3)).states] == []
+
+    async def test_sessions_are_found_by_their_title_and_by_what_was_said_in_whatever_case(self, store: Store) -> None:
+        made = [await begun(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 4)]
+        title = SettingsChanged(change=SettingsChange(title="Grüße aus Wien"))
+        answer = BlockClosed(message_id=MessageId("m"), index=0, block=Text("杭州 und WIEN"))
+        assert await taken(
+            store,
+            made[0].append(title),
+            made[1].append(MessageOpened(message_id=MessageId("m")), answer, MessageClosed(message_id=MessageId("m"))),
+            made[2].words("nothing of the kind"),
+        ) == [True, True, True]
+        for words, numbers in (("GRÜSSE", [1]), ("wien", [2, 1]), ("杭州", [2]), ("message", []), ("%", [])):
+            found = await store.recent(ANN, words, 0, 10)
+            assert [state.session_id for state in found.states] == [session_id(each) for each in numbers]
+            assert found.total == len(numbers)
+        second = await store.recent(ANN, "wien", 1, 10)
+        assert ([state.session_id for state in second.states], second.total) == ([session_id(1)], 2)
 
     # --- deletion ---------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ from dragoman.core.events import decode as decode_event
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.session import SessionState, thaw
 from dragoman.core.stream import Piece
-from dragoman.ports import Append, EventLog, Once, RunRow, SessionIndex, Snapshot
+from dragoman.ports import Append, EventLog, Once, Recent, RunRow, SessionIndex, Snapshot
+from dragoman.stores.sqlite.recent import said_in
 
 KEPT_ONCE = timedelta(hours=24)
 
@@ -133,6 +134,16 @@ class SimulatedLog:
         if before is not None:
             states = [state for state in states if (state.created_at, state.session_id) < before]
         return states[:limit]
+
+    async def recent(self, owner: UserId, words: str, offset: int, limit: int) -> Recent:
+        states = [session.state() for session in self._sessions.values() if session.owner == owner]
+        states.sort(key=lambda state: (state.settings.pinned, state.updated_at, state.session_id), reverse=True)
+        found = [state for state in states if words.casefold() in self._said(state).casefold()]
+        return Recent(states=found[offset : offset + limit], total=len(found))
+
+    def _said(self, state: SessionState) -> str:
+        said = [said_in(row.logged().event) for row in self._rows(state.session_id)]
+        return "\n".join([state.settings.title or "", *said])
 
     async def unfinished(self) -> Sequence[SessionId]:
         return [session_id for session_id, session in self._sessions.items() if session.is_running]

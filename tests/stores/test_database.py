@@ -393,7 +393,7 @@ async def main() -> None:
     store = SqliteLog(database)
     writing = await begun(store)
     largest = max(path.stat().st_size for path in Path(sys.argv[1]).iterdir())
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest + 300_000, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest + 400_000, resource.RLIM_INFINITY))
     acknowledged = 1
     try:
         for _ in range(1000):

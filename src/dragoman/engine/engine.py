@@ -43,7 +43,7 @@ from dragoman.engine.onces import Key, Onces
 from dragoman.engine.past import Past
 from dragoman.engine.reader import Reader, Readers
 from dragoman.engine.runs import Runs
-from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Once, RunRow, SessionIndex
+from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Once, Recent, RunRow, SessionIndex
 
 BusyPolicy = Literal["refuse", "queue", "supersede"]
 """What a second input does while a run is active: it is refused, it waits, or the run is stopped for it."""
@@ -304,6 +304,11 @@ class Engine:
         """An owner's sessions, newest first, as they stand now."""
         states = await self.index.page(owner, before, limit)
         return [self._now(state) for state in states]
+
+    async def recent(self, owner: UserId, words: str, offset: int, limit: int) -> Recent:
+        """An owner's sessions by their use, as they stand now; see `SessionIndex.recent`."""
+        found = await self.index.recent(owner, words, offset, limit)
+        return msgspec.structs.replace(found, states=[self._now(state) for state in found.states])
 
     async def until_durable(self, marks: Sequence[tuple[SessionId, int]]) -> None:
         """Wait until those events of those sessions are durable, as far as the sessions are in memory."""

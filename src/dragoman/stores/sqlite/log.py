@@ -12,9 +12,10 @@ from dragoman.core.events import BlockClosed, Logged
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.session import SessionState, thaw
 from dragoman.core.stream import Piece
-from dragoman.ports import Append, Once, RunRow, Snapshot
+from dragoman.ports import Append, Once, Recent, RunRow, Snapshot
 from dragoman.stores.sqlite.appends import Appends, from_us, to_us
 from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.recent import recent
 
 
 class SqliteLog:
@@ -63,6 +64,10 @@ class SqliteLog:
     ) -> Sequence[SessionState]:
         """See `SessionIndex.page`."""
         return await self._read(partial(_page, owner, before, limit))
+
+    async def recent(self, owner: UserId, words: str, offset: int, limit: int) -> Recent:
+        """See `SessionIndex.recent`."""
+        return await self._read(partial(recent, owner, words, offset, limit))
 
     async def unfinished(self) -> Sequence[SessionId]:
         """See `SessionIndex.unfinished`."""
