@@ -25,7 +25,7 @@ _NOTHING_PENDING = Answer(409, "NOTHING_PENDING")
 _UNAVAILABLE = Answer(503, "UNAVAILABLE")
 
 ANSWERS: Mapping[type[Refused], Answer] = {
-    refusals.Refused: Answer(400, "INVALID_REQUEST"),
+    refusals.Refused: _INVALID,
     refusals.NotFound: Answer(404, "NOT_FOUND"),
     refusals.SessionNotFound: Answer(404, "SESSION_NOT_FOUND"),
     refusals.AgentNotFound: Answer(404, "AGENT_NOT_FOUND"),

@@ -102,7 +102,7 @@ def app(
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class TaskNotFound(NotFound):
+class TaskNotFound(Exception):
     """There is no such task for this caller."""
 
 
@@ -285,6 +285,7 @@ class _Door:
             live, run_id, first, may_answer = await self._begin(held, _Asks(_caller(request), asked, noted))
             if run_id is None:
                 await live.until_durable(first)
+                noted = _named(noted, live, asked.request.session_id)
                 return self._acknowledged(live, noted, is_stream=is_stream)
             events = await response_events(self._engine, live, run_id, first, answers=may_answer)
             reader = reader_of(self._engine, live, first)
@@ -426,7 +427,7 @@ class _Door:
         agent = None if not request.model else self._engine.agent(request.model).spec.name
         if request.own_id is None:
             return await self._submit(held, asks, agent)
-        key = Key(_key(request.own_id), hashlib.sha256(asks.asked.essence).hexdigest(), lasts=True)
+        key = Key(_key(request.own_id), hashlib.sha256(asks.asked.essence()).hexdigest(), lasts=True)
         async with self._engine.once(asks.caller.user, key) as earlier:
             if earlier is not None and earlier.run_id is not None:
                 return await self._of_run(held, asks.caller.user, earlier.run_id)
@@ -450,7 +451,8 @@ class _Door:
         _check_user(live, request.user_id)
         if agent is not None and agent != live.state.agent:
             raise AgentFixed(f"this session is with agent {live.state.agent!r}")
-        brought = inputs.brought_by(request.input, await self._start_of_new(live, request))
+        start = await self._start_of_new(live, request)
+        brought = inputs.brought_by(request.input, start, live.state.answerable())
         inputs.require_something(brought, is_new=False)
         return await self._run(live, asks, brought)
 
@@ -466,10 +468,8 @@ class _Door:
 
     async def _run(self, live: LiveSession, asks: _Asks, brought: inputs.Brought) -> _Begun:
         """Let the request in; its run counts against the caller's share until it ends."""
-        request, noted = asks.asked.request, asks.noted
-        if request.session_id and parse_session_id(request.session_id) != live.state.session_id:
-            noted = msgspec.structs.replace(noted, session_id=request.session_id)
-        submit = inputs.submit_from(asks.asked, brought, noted)
+        request = asks.asked.request
+        submit = inputs.submit_from(asks.asked, brought, _named(asks.noted, live, request.session_id))
         labels = live.state.settings.labels
         if request.user_id and "user_id" not in labels:
             change = SettingsChange(labels={**labels, "user_id": request.user_id})
@@ -550,6 +550,13 @@ def _caller(request: Request) -> Principal:
 def _key(response_id: str) -> str:
     """Under which a client's own id of a response is kept."""
     return f"{inputs.DOOR}:{response_id}"
+
+
+def _named(noted: inputs.Noted, live: LiveSession, session_id: str | None) -> inputs.Noted:
+    """What is noted, with the session's name where the client calls it by one."""
+    if not session_id or parse_session_id(session_id) == live.state.session_id:
+        return noted
+    return msgspec.structs.replace(noted, session_id=session_id)
 
 
 def _check_user(live: LiveSession, user_id: str | None) -> None:

@@ -4,7 +4,7 @@ A session keeps its history itself, so a client sends what is new. Some clients 
 up to the last one that the session holds are history that came back, and what follows them is new (section 2.1).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -87,19 +87,31 @@ def _blocks(content: str | tuple[core.InputBlock, ...]) -> tuple[core.InputBlock
     return (core.Text(content),) if isinstance(content, str) else content
 
 
-def brought_by(messages: Sequence[wire.MessageIn], start: int = 0, new_id: Callable[[], str] | None = None) -> Brought:
+def brought_by(
+    messages: Sequence[wire.MessageIn],
+    start: int = 0,
+    waiting: Collection[str] = (),
+    *,
+    new_id: Callable[[], str] | None = None,
+) -> Brought:
     """What the new messages of a request bring along.
 
     Args:
         messages: all of them.
         start: how many of them are history that came back.
+        waiting: the calls that the session waits for: what answers one of them is new wherever it stands, because a
+            client that lets a person decide sends the question back before the answer.
         new_id: makes ids for the seeds of a new session; None: the session exists, and keeps its history itself, so
             that messages of other roles than the user's change nothing.
 
     Raises:
         Invalid: a message cannot be read.
     """
-    new = [(f"input[{place}]", each) for place, each in enumerate(messages) if place >= start]
+    new = [
+        (f"input[{place}]", each)
+        for place, each in enumerate(messages)
+        if place >= start or _answered_by(each) in waiting
+    ]
     shown = [(path, each) for path, each in new if each.kind not in _IGNORED]
     last = len(shown)
     while last and _is_new(shown[last - 1][1]):
@@ -115,6 +127,20 @@ def brought_by(messages: Sequence[wire.MessageIn], start: int = 0, new_id: Calla
         elif _is_said(message):
             said.append(UserInput(content=_contents(message, path), client_id=message.id or None))
     return Brought(seeds, tuple(said), tuple(answers))
+
+
+def _answered_by(message: wire.MessageIn) -> CallId | None:
+    """The call that a message answers, as far as that can be read."""
+    name = {APPROVAL: "approval_request_id"}.get(message.kind, "call_id")
+    if (message.kind in OUTPUTS or message.kind == APPROVAL) and isinstance(message.content, tuple):
+        for content in message.content:
+            if (
+                isinstance(content, wire.DataIn)
+                and content.data is not None
+                and isinstance(content.data.get(name), str)
+            ):
+                return CallId(content.data[name])
+    return None
 
 
 def _is_said(message: wire.MessageIn) -> bool:
@@ -272,8 +298,8 @@ def submit_from(asked: wire.Asked, brought: Brought, noted: Noted) -> Submit:
     props: JsonObject = {DOOR: msgspec.to_builtins(noted)}
     if request.user_id:
         props["user"] = request.user_id
-    if asked.extra:
-        props["extra"] = asked.extra
+    if extra := asked.extra():
+        props["extra"] = extra
     return Submit(
         door=DOOR,
         messages=brought.messages,

@@ -187,7 +187,8 @@ class ResponseEvents:
     def _end(self, stopped: RunStopped, at: datetime, frames: list[bytes]) -> None:
         status, error = ENDS[stopped.reason], None
         if status == "failed":
-            error = errors.run_error(stopped.code or stopped.reason, stopped.message)
+            code = stopped.code or (None if stopped.reason == "error" else stopped.reason)
+            error = errors.run_error(code, stopped.message)
         elif status == "canceled" and self._has_used_up(at):
             self.is_late = True
             status, error = "failed", wire.Error("TIMEOUT", "The task took longer than its timeout")

@@ -5,7 +5,7 @@ where the two differ. Fields that are declared and have no value are sent as `nu
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -334,37 +334,38 @@ R = TypeVar("R", bound=AgentRequest)
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_REQUEST = msgspec.json.Decoder(AgentRequest)
-_TASK = msgspec.json.Decoder(TaskRequest)
-_STOP = msgspec.json.Decoder(StopRequest)
 _HIDDEN = frozenset({"stream", "heartbeat", "id", "response_id"})
 """Fields that say how the answer is told, and not what is asked."""
 
 
 class Asked(NamedTuple):
-    """A request that holds all rules.
-
-    Args:
-        extra: the fields that the protocol does not declare; they are the agent's.
-        essence: what is asked, in a form that is the same for the same question.
-    """
+    """A request that holds all rules. `fields` is the whole body, as it came."""
 
     request: AgentRequest
     tools: tuple[FunctionTool, ...]
-    extra: JsonObject
-    essence: bytes
+    fields: JsonObject
     timeout_s: float | None = None
+
+    def extra(self) -> JsonObject:
+        """The fields that the protocol does not declare; they are the agent's."""
+        return {name: value for name, value in self.fields.items() if name not in self.request.__struct_fields__}
+
+    def essence(self) -> bytes:
+        """What is asked, without what changes when a client builds the request again: ids and marks of messages."""
+        asked = {name: value for name, value in self.fields.items() if name not in _HIDDEN}
+        marks = ("id", "status", "sequence_number")
+        asked["input"] = [{key: value for key, value in each.items() if key not in marks} for each in asked["input"]]
+        return msgspec.json.encode(asked, order="sorted")
 
 
 def decode_request(body: bytes) -> Asked:
     """Read the body of `POST /process`. Raises Malformed or Misshapen."""
-    return _asked(_REQUEST, body)
+    return _asked(AgentRequest, body)
 
 
 def decode_task(body: bytes) -> Asked:
     """Read the body of `POST /process/task`. Raises Malformed or Misshapen."""
-    asked = _asked(_TASK, body)
+    asked = _asked(TaskRequest, body)
     assert isinstance(asked.request, TaskRequest), "its decoder made it"
     timeout_s = asked.request.timeout
     if timeout_s is not None and not 0 < timeout_s <= 1e9:
@@ -374,25 +375,25 @@ def decode_task(body: bytes) -> Asked:
 
 def decode_stop(body: bytes) -> StopRequest:
     """Read the body of `POST /stop`. Raises Malformed or Misshapen."""
-    stop = _decode(_STOP, body)
+    stop = _convert(_decode(body), StopRequest)
     if not stop.session_id and not stop.response_id:
         raise Misshapen("session_id or response_id was expected", "session_id")
     return stop
 
 
-def _asked(decoder: msgspec.json.Decoder[R], body: bytes) -> Asked:
-    request = _decode(decoder, body)
+def _asked(kind: type[R], body: bytes) -> Asked:
+    fields = _decode(body)
+    request = _convert(fields, kind)
     for rule in RULES:
         if not rule.holds(request):
             raise Misshapen(rule.message, rule.path)
     for place, message in enumerate(request.input):
         _check_message(message, f"input[{place}]")
     tools = tuple(_tool_of(tool, f"tools[{place}]") for place, tool in enumerate(request.tools or ()))
-    fields = _FIELDS.decode(body)
-    extra = {name: msgspec.json.decode(raw) for name, raw in fields.items() if name not in request.__struct_fields__}
-    if is_too_deep(extra):
+    asked = Asked(request, tools, fields)
+    if is_too_deep(asked.extra()):
         raise Misshapen(f"at most {DEPTH_LIMIT} levels of lists and objects were expected")
-    return Asked(request, tools, extra, _essence(fields))
+    return asked
 
 
 def _check_message(message: MessageIn, path: str) -> None:
@@ -425,34 +426,22 @@ def _tool_of(tool: JsonObject, path: str) -> FunctionTool:
     return found
 
 
-def _essence(fields: Mapping[str, msgspec.Raw]) -> bytes:
-    """A request without what changes when a client builds the same one again: ids and marks of its messages."""
-    asked = {name: msgspec.json.decode(raw) for name, raw in fields.items() if name not in _HIDDEN}
-    marks = ("id", "status", "sequence_number")
-    asked["input"] = [{key: value for key, value in each.items() if key not in marks} for each in asked["input"]]
-    return msgspec.json.encode(asked, order="sorted")
-
-
-def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+def _decode(body: bytes) -> JsonObject:
+    """The whole of a body, so that what is no JSON is never taken for a wrong shape."""
     try:
-        return decoder.decode(body)
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed("the body is not JSON in UTF-8") from error
+    if not isinstance(value, dict):
+        raise Misshapen("an object was expected")
+    return value
+
+
+def _convert(fields: JsonObject, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        require_json(body)
         raise _misshapen(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed("the body is not JSON in UTF-8") from error
-
-
-def require_json(body: bytes) -> None:
-    """Check the whole of a body whose shape is wrong: the typed reader stops at the first wrong value.
-
-    Raises:
-        Malformed: it is no JSON either, which comes first.
-    """
-    try:
-        msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed("the body is not JSON in UTF-8") from error
 
 
 def _misshapen(text: str, prefix: str = "") -> Misshapen:

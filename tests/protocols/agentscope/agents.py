@@ -1,0 +1,59 @@
+"""Agents for what the rehearsal agent does not show: what a request brought along, and every kind of content."""
+
+import json
+
+import msgspec
+
+from dragoman.core.agent import Agent, Run, RunnableTool
+from dragoman.core.content import Call, Data, File, Image, Text, UserMessage, text_of
+from dragoman.core.events import StopReason
+from dragoman.core.tools import AgentSpec, Capabilities
+
+MEDIA = (
+    Text("look"),
+    Image("https://example.org/a.png"),
+    Data({"k": [1]}),
+    File("https://example.org/a.mp3", media="audio", media_type="audio/mp3"),
+    File("https://example.org/a.mp4", media="video"),
+    File("https://example.org/a.pdf", name="a.pdf"),
+    Text("done"),
+)
+
+
+class Mirror:
+    """Says what it got, as JSON: the parameters, the properties or the tools of the run, or the user's content."""
+
+    spec = AgentSpec(
+        name="mirror",
+        aliases=("looking-glass",),
+        capabilities=Capabilities(client_tools=True, image_http=True, image_data=True),
+    )
+
+    def tool(self, name: str) -> RunnableTool | None:
+        return None
+
+    def child(self, call: Call) -> Agent | None:
+        return None
+
+    async def play(self, run: Run) -> StopReason | None:
+        asked = [each for each in await run.turn() if isinstance(each, UserMessage)][-1].content
+        match text_of(asked):
+            case "parameters":
+                run.emit(json.dumps(run.parameters))
+            case "props":
+                run.emit(json.dumps({name: value for name, value in run.props.items() if name != "agentscope"}))
+            case "tools":
+                run.emit(json.dumps([msgspec.to_builtins(tool) for tool in run.offered()]))
+            case "history":
+                told = [[type(each).__name__, text_of(each.content)] async for each in run.history()]
+                run.emit(json.dumps(told[::-1]))
+            case "media":
+                for block in MEDIA:
+                    run.add(block)
+            case _:
+                run.emit(json.dumps(msgspec.to_builtins(asked)))
+        await run.end_step()
+        return None
+
+
+AGENTS = (Mirror(),)

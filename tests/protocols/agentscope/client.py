@@ -1,0 +1,207 @@
+"""A plain client of the Agent API for tests. It checks of every answer what holds for all of them.
+
+`Runtime` is a server seen with one key.
+"""
+
+import json
+from typing import Any
+
+from tests.bridge import Stream
+from tests.conversations import call as call
+from tests.conversations import script as script
+from tests.protocols.aap.client import Line, Reply
+from tests.protocols.agentscope.stream import Event, check, parse
+
+Json = Any
+
+ABSENT = "\0"
+CODES: dict[str, int] = {
+    "INVALID_JSON": 400,
+    "UNAUTHORIZED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "AGENT_NOT_FOUND": 404,
+    "RESPONSE_NOT_FOUND": 404,
+    "TASK_NOT_FOUND": 404,
+    "METHOD_NOT_ALLOWED": 405,
+    "BODY_TOO_LARGE": 413,
+    "UNSUPPORTED_MEDIA_TYPE": 415,
+    "SESSION_BUSY": 409,
+    "RESPONSE_EXISTS": 409,
+    "NOTHING_PENDING": 409,
+    "AGENT_FIXED": 409,
+    "INVALID_REQUEST": 422,
+    "RATE_LIMIT_EXCEEDED": 429,
+    "UNAVAILABLE": 503,
+}
+"""The codes of agentscope-runtime §8, and our own, with their statuses."""
+
+
+def user(text: str, **more: Json) -> Json:
+    """A message of a person."""
+    return {"role": "user", "type": "message", "content": [{"type": "text", "text": text}], **more}
+
+
+def asks(*messages: Json, **more: Json) -> Json:
+    """The body of a request. A string is a person's message."""
+    return {"input": [user(each) if isinstance(each, str) else each for each in messages], **more}
+
+
+def data(kind: str, role: str, payload: Json) -> Json:
+    """A message of one object."""
+    return {"type": kind, "role": role, "content": [{"type": "data", "data": payload}]}
+
+
+def output(call_id: str, text: Json) -> Json:
+    """What the application's tool gave."""
+    return data("function_call_output", "tool", {"call_id": call_id, "output": text})
+
+
+def approval(call_id: str, *, approve: bool, reason: str | None = None) -> Json:
+    """A person's word about a call, as the web client sends it."""
+    payload = {"approval_request_id": call_id, "id": call_id, "approve": approve}
+    return data("mcp_approval_response", "user", payload | ({"reason": reason} if reason else {}))
+
+
+def tool(name: str, **properties: Json) -> Json:
+    """A tool of the application's."""
+    parameters = {"type": "object", "properties": properties or {"c": {}}, "required": None}
+    return {"type": "function", "function": {"name": name, "description": f"a tool {name}", "parameters": parameters}}
+
+
+def texts(response: Event) -> str:
+    """What the agent said to the user."""
+    return "".join(
+        content["text"]
+        for message in response["output"]
+        if message["type"] == "message"
+        for content in message["content"]
+        if content["type"] == "text"
+    )
+
+
+def pending(response: Event) -> dict[str, str]:
+    """The ids of the calls that wait for the application, by the names of their tools."""
+    found = {}
+    for message in response["output"]:
+        payload = message["content"][0].get("data") or {} if message["content"] else {}
+        if message["type"] == "function_call":
+            found[payload["name"]] = payload["call_id"]
+        elif message["type"] == "mcp_approval_request":
+            found[payload["name"]] = payload["id"]
+    return found
+
+
+class Reading:
+    """A stream that is being read."""
+
+    def __init__(self, stream: Stream, *, first: int = 0) -> None:
+        self.stream = stream
+        self.events: list[Event] = []
+        self.first = first
+        self._body = b""
+
+    async def until_said(self, text: str) -> None:
+        """Read until the agent has said that in all."""
+        while "".join(each["text"] for each in self.events if each.get("delta")) != text:
+            assert await self._more(), self.events
+
+    async def until(self, count: int) -> None:
+        """Read until so many events are there."""
+        while len(self.events) < count:
+            assert await self._more(), self.events
+
+    async def rest(self) -> list[Event]:
+        """Read to the end; all events."""
+        while await self._more():
+            pass
+        return self.events
+
+    async def end(self, **how: Any) -> Event:
+        """Read to the end and check all; the terminal response."""
+        return check(await self.rest(), first=self.first, **how)
+
+    async def leave(self) -> None:
+        await self.stream.leave()
+
+    async def _more(self) -> bool:
+        chunk = await self.stream.chunk()
+        self._body += chunk or b""
+        whole, mark, self._body = self._body.rpartition(b"\n\n")
+        if mark:
+            self.events += [each for each in parse(whole + mark) if whole]
+        assert chunk is not None or not self._body
+        return chunk is not None
+
+
+class Runtime:
+    """A server as the holder of one key sees it. Without a key no `Authorization` is sent."""
+
+    def __init__(self, line: Line, key: str | None = None, *, path: str = "/process") -> None:
+        self.line = line
+        self.key = key
+        self.path = path
+
+    async def open(
+        self,
+        method: str,
+        path: str,
+        body: Json = None,
+        *,
+        raw: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Stream:
+        """Send a request; come back when its answer has begun. A header of `ABSENT` is left out."""
+        lines = {"content-type": "application/json", "accept": "text/event-stream"}
+        if self.key is not None:
+            lines["authorization"] = f"Bearer {self.key}"
+        lines |= headers or {}
+        content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
+        sent = [(name, value) for name, value in lines.items() if value != ABSENT]
+        return await self.line.open(method, path, headers=sent, body=content)
+
+    async def ask(self, method: str, path: str, body: Json = None, **how: Any) -> Reply:
+        """Send a request and read its whole answer."""
+        stream = await self.open(method, path, body, **how)
+        return Reply(stream.status, stream.headers, await stream.read())
+
+    async def refused(self, method: str, path: str, body: Json = None, **how: Any) -> str:
+        """Send a request that is refused, in the documented form; its code."""
+        reply = await self.ask(method, path, body, **how)
+        told = reply.json
+        assert told.keys() in ({"error"}, {"error", "detail"})
+        assert told["error"].keys() == {"code", "message"}
+        assert reply.headers["content-type"] == "application/json"
+        assert CODES[told["error"]["code"]] == reply.status, told
+        for detail in told.get("detail", ()):
+            assert detail.keys() == {"loc", "msg"}
+        code: str = told["error"]["code"]
+        return code
+
+    async def stream(self, body: Json) -> Reading:
+        """Begin a response and follow it."""
+        return await self.follow("POST", self.path, body)
+
+    async def follow(self, method: str, path: str, body: Json = None, *, first: int = 0, **how: Any) -> Reading:
+        stream = await self.open(method, path, body, **how)
+        assert stream.status == 200, await stream.read()
+        assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert stream.headers["cache-control"] == "no-cache"
+        assert stream.headers["x-accel-buffering"] == "no"
+        return Reading(stream, first=first)
+
+    async def run(self, *messages: Json, **more: Json) -> Event:
+        """Run and read to the end; the terminal response."""
+        body = asks(*messages, **more)
+        return await (await self.stream(body)).end(is_whole=body.get("stream") is False)
+
+    async def replay(self, response_id: str, after: int | None = None) -> Reading:
+        """Read a response again."""
+        query = "" if after is None else f"?after={after}"
+        return await self.follow("GET", f"{self.path}/responses/{response_id}/events{query}", first=(after or -1) + 1)
+
+    async def stop(self, **what: Json) -> bool:
+        reply = await self.ask("POST", "/stop", {"input": [], **what})
+        assert (reply.status, reply.json["status"]) == (200, "ok")
+        canceled: bool = reply.json["canceled"]
+        return canceled

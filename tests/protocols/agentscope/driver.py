@@ -1,0 +1,179 @@
+"""The Agent API's driver of the conversation suite: the core's words said in this protocol's, and back."""
+
+import json
+from typing import Any, Literal
+from uuid import uuid4
+
+from tests.conversations import (
+    Allow,
+    Answer,
+    Answers,
+    Called,
+    Choose,
+    Feature,
+    Heard,
+    Input,
+    Outcome,
+    Planned,
+    Refuse,
+    Result,
+    Said,
+    Seen,
+    Server,
+    Settled,
+    Setup,
+    Stop,
+    Tell,
+    Thought,
+)
+from tests.protocols.aap.client import Face
+from tests.protocols.aap.stream import blocks_of
+from tests.protocols.agentscope import official
+from tests.protocols.agentscope.client import Reading, Runtime, approval, asks, output, tool
+from tests.protocols.agentscope.stream import Event, check
+
+Json = Any
+
+FINISHES: dict[str, Stop] = {"length": "max_tokens", "content_filter": "refusal"}
+
+
+class AgentScopeDriver:
+    """One session over the Agent API. With `with_history` it is read back through AAP, which has no plans."""
+
+    def __init__(self, *, with_history: bool = True, is_official: bool = False) -> None:
+        features: set[Feature] = {"client tools", "permissions", "questions", "sub-agents", "stop", "rejoin"}
+        self.features: frozenset[Feature] = frozenset(features | ({"history"} if with_history else set()))
+        self.shows: frozenset[type] = frozenset(
+            {Heard, Said, Thought, Called, Settled} | (set() if with_history else {Planned})
+        )
+        self.stops: dict[Stop, Stop] = {}
+        self._is_official = is_official
+        self._session = f"conversation-{uuid4()}"
+        self._tools: list[Json] = []
+        self._open: dict[str, str] = {}
+        self._requests: dict[str, Event] = {}
+        self._names: dict[str, str] = {}
+        self._reading: Reading | None = None
+        self._server: Server
+        self._runtime: Runtime
+
+    def connect(self, server: Server) -> None:
+        self._server = server
+        self._runtime = Runtime(server.line, server.key("alice"))
+
+    async def begin(self, setup: Setup) -> None:
+        self._tools = [tool(name) for name in setup.client_tools]
+
+    async def run(self, does: Input) -> Outcome:
+        if self._is_official:
+            url = self._server.line.url + "/process"
+            with official.silent():
+                events = [event async for event in official.events_of(url, self._server.key("alice"), self._body(does))]
+            return self._outcome(check(events))
+        return self._outcome(await (await self._runtime.stream(self._body(does))).end())
+
+    async def start(self, does: Tell, once_said: str) -> None:
+        self._reading = await self._runtime.stream(self._body(does))
+        await self._reading.until_said(once_said)
+
+    async def rejoin(self) -> Outcome:
+        assert self._reading is not None
+        seen = self._reading.events
+        rest = await self._runtime.replay(seen[0]["id"], seen[-1]["sequence_number"])
+        return self._outcome(check([*seen, *await rest.rest()]))
+
+    async def cut(self, how: Literal["delete", "stop"]) -> Outcome:
+        assert how == "stop", "the Agent API has no way to delete a session"
+        assert self._reading is not None
+        assert await self._runtime.stop(session_id=self._session)
+        return self._outcome(await self._reading.end())
+
+    async def history(self) -> list[Seen]:
+        face = Face(self._server.line, self._server.key("alice"))
+        told = (await face.get(f"/sessions/{self._session}/history?type=full")).json
+        seen: list[Seen] = []
+        for message in told["history"]["full"]:
+            text = "".join(block.get("text", "") for block in blocks_of(message["content"]))
+            if message["role"] == "user":
+                seen.append(Heard(text))
+            elif message["role"] == "tool":
+                seen.append(Settled(self._names[message["toolCallId"]], text))
+            else:
+                seen += map(self._block, blocks_of(message["content"]))
+        return seen
+
+    async def is_gone(self) -> bool:
+        raise AssertionError("the Agent API has no way to delete a session")
+
+    def _block(self, block: Json) -> Seen:
+        match block["type"]:
+            case "text":
+                return Said(block["text"])
+            case "thinking":
+                return Thought(block["thinking"])
+            case _:
+                self._names[block["toolCallId"]] = block["name"]
+                return Called(block["name"], block["input"])
+
+    def _body(self, does: Input) -> Json:
+        more = {"session_id": self._session, "tools": self._tools or None}
+        match does:
+            case Tell(text):
+                return asks(text, **more)
+            case Answers(answers):
+                return asks(*(each for answer in answers for each in self._answer(answer)), **more)
+
+    def _answer(self, answer: Answer) -> list[Json]:
+        match answer:
+            case Result(name, text):
+                return [output(self._open[name], text)]
+            case Allow(name):
+                return [self._requests[name], approval(self._open[name], approve=True)]
+            case Refuse(name, reason):
+                return [self._requests[name], approval(self._open[name], approve=False, reason=reason)]
+            case Choose(selections, custom):
+                chosen: dict[str, Json] = {"selections": list(selections)}
+                if custom is not None:
+                    chosen["custom"] = custom
+                return [output(self._open["AskUserQuestion"], json.dumps(chosen))]
+
+    def _outcome(self, end: Event) -> Outcome:
+        seen = [each for message in end["output"] for each in self._seen(message)]
+        return Outcome(seen, self._stop(end))
+
+    def _stop(self, end: Event) -> Stop:
+        if end["status"] == "canceled":
+            return "cancelled"
+        if end["status"] == "failed":
+            return "max_steps" if end["error"]["code"] == "MAX_STEPS" else "error"
+        answered = {
+            message["content"][0]["data"]["call_id"] for message in end["output"] if message["type"].endswith("_output")
+        }
+        if any(
+            message["type"] in ("function_call", "mcp_approval_request")
+            and (message["content"][0]["data"].get("call_id") or message["content"][0]["data"]["id"]) not in answered
+            for message in end["output"]
+        ):
+            return "tool_use"
+        last = end["output"][-1] if end["output"] else None
+        return FINISHES.get(((last and last["metadata"]) or {}).get("finish_reason", ""), "end_turn")
+
+    def _seen(self, message: Event) -> list[Seen]:
+        match message["type"]:
+            case "message":
+                return [
+                    Said(content["text"])
+                    if content["type"] == "text"
+                    else Planned(tuple(step["title"] for step in content["data"]["plan"]["steps"]))
+                    for content in message["content"]
+                ]
+            case "reasoning":
+                return [Thought(content["text"]) for content in message["content"]]
+        payload = message["content"][0]["data"]
+        name = payload["name"]
+        if message["type"].endswith("_output"):
+            return [Settled(name, payload["output"])]
+        call_id = payload.get("call_id") or payload["id"]
+        is_new = call_id not in self._names
+        self._names[call_id], self._open[name], self._requests[name] = name, call_id, message
+        return [Called(name, json.loads(payload["arguments"]))] if is_new else []

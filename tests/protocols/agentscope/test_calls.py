@@ -1,0 +1,213 @@
+"""Agent API, section 5: calls that wait for the application, and what answers them."""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.conversations import call, calls, script
+from tests.protocols.agentscope.client import Runtime, approval, asks, data, output, pending, texts, tool, user
+from tests.protocols.agentscope.stream import Event
+from tests.requirements import requirement
+
+Json = Any
+
+
+def a_name() -> str:
+    return f"s-{uuid4()}"
+
+
+def types(response: Event) -> list[str]:
+    return [message["type"] for message in response["output"]]
+
+
+PICK = script(call("pick", hint="x"), {"say": "You picked {result}"})
+STAMP = script(call("stamp", text="x"), {"say": "Then: {result}"})
+
+
+async def picking(alice: Runtime) -> tuple[str, str]:
+    """A session in which the application's tool is called; its name and the call's id."""
+    name = a_name()
+    first = await alice.run(PICK, session_id=name, tools=[tool("pick")])
+    return name, pending(first)["pick"]
+
+
+@requirement("agentscope:calls:client", "agentscope:calls:client-output")
+async def test_a_client_s_tool_ends_the_response_and_its_output_goes_on(alice: Runtime) -> None:
+    name = a_name()
+    first = await alice.run(PICK, session_id=name, tools=[tool("pick")])
+    assert (first["status"], types(first)) == ("completed", ["function_call"])
+    payload = first["output"][0]["content"][0]["data"]
+    assert payload == {"call_id": payload["call_id"], "name": "pick", "arguments": '{"hint":"x"}'}
+    second = await alice.run(output(payload["call_id"], "green"), session_id=name)
+    assert (types(second), texts(second)) == (["message"], "You picked green")
+    assert second["id"] != first["id"]
+
+
+@requirement("agentscope:calls:structured-output")
+@pytest.mark.parametrize(("given", "read"), [({"a": [1]}, '{"a":[1]}'), (None, ""), (3, "3")])
+async def test_an_output_that_is_no_text_is_read_as_its_json(alice: Runtime, given: Json, read: str) -> None:
+    name, call_id = await picking(alice)
+    assert texts(await alice.run(output(call_id, given), session_id=name)) == f"You picked {read}"
+
+
+@requirement("agentscope:calls:client-output")
+@pytest.mark.parametrize("kind", ["plugin_call_output", "mcp_call_output", "component_call_output"])
+async def test_an_output_of_any_type_answers(alice: Runtime, kind: str) -> None:
+    name, call_id = await picking(alice)
+    answer = data(kind, "tool", {"call_id": call_id, "output": "green"})
+    assert texts(await alice.run(answer, session_id=name)) == "You picked green"
+
+
+@requirement("agentscope:calls:unknown", "agentscope:calls:answered")
+async def test_only_a_call_that_waits_takes_an_output_and_only_once(alice: Runtime) -> None:
+    name, call_id = await picking(alice)
+    assert await alice.refused("POST", "/process", asks(output("c", "x"), session_id=name)) == "NOTHING_PENDING"
+    assert await alice.refused("POST", "/process", asks(output(call_id, "x"))) == "NOTHING_PENDING"
+    await alice.run(output(call_id, "green"), session_id=name)
+    assert await alice.refused("POST", "/process", asks(output(call_id, "x"), session_id=name)) == "NOTHING_PENDING"
+
+
+@requirement("agentscope:calls:answered")
+async def test_of_two_outputs_at_the_same_moment_one_is_taken(alice: Runtime) -> None:
+    name, call_id = await picking(alice)
+    body = asks(output(call_id, "green"), session_id=name)
+    replies = await asyncio.gather(*(alice.ask("POST", "/process", body) for _ in range(4)))
+    assert sorted(reply.status for reply in replies) == [200, 409, 409, 409]
+
+
+@requirement("agentscope:calls:unknown")
+@pytest.mark.parametrize(
+    "message",
+    [
+        data("function_call_output", "tool", {"output": "x"}),
+        data("function_call_output", "tool", {"call_id": 3, "output": "x"}),
+        {"type": "function_call_output", "role": "tool", "content": "x"},
+        data("mcp_approval_response", "user", {"approval_request_id": "x"}),
+        data("mcp_approval_response", "user", {"approval_request_id": "x", "approve": "yes"}),
+        data("mcp_approval_response", "user", {"approval_request_id": "x", "approve": True, "reason": 3}),
+        data("mcp_approval_response", "user", {"approve": True}),
+    ],
+)
+async def test_an_answer_that_cannot_be_read_is_refused(alice: Runtime, message: Json) -> None:
+    name, _ = await picking(alice)
+    assert await alice.refused("POST", "/process", asks(message, session_id=name)) == "INVALID_REQUEST"
+
+
+@requirement("agentscope:calls:new-message")
+async def test_a_plain_message_closes_what_is_open(alice: Runtime) -> None:
+    name, call_id = await picking(alice)
+    assert texts(await alice.run("hello", session_id=name)) == "Hello! I am the rehearsal agent."
+    assert await alice.refused("POST", "/process", asks(output(call_id, "x"), session_id=name)) == "NOTHING_PENDING"
+
+
+@requirement("agentscope:calls:partial")
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_answers_are_taken_one_by_one(alice: Runtime, is_stream: bool) -> None:
+    name = a_name()
+    both = script(calls(("pick", {}), ("stamp", {"text": "x"})), {"say": "{results}"})
+    first = await alice.run(both, session_id=name, tools=[tool("pick")])
+    waits = pending(first)
+    assert types(first) == ["function_call", "mcp_approval_request"]
+    body = asks(output(waits["pick"], "green"), session_id=name, stream=is_stream, id=a_name())
+    if is_stream:
+        kept = await (await alice.stream(body)).end()
+    else:
+        kept = (await alice.ask("POST", "/process", body, headers={"accept": "application/json"})).json
+    assert (kept["status"], kept["output"], kept["id"], kept["session_id"]) == ("completed", [], body["id"], name)
+    again = await (await alice.stream(body | {"stream": True})).end()
+    assert (again["output"], again["id"]) == ([], body["id"])
+    second = await alice.run(first["output"][1], approval(waits["stamp"], approve=True), session_id=name)
+    assert (types(second), texts(second)) == (["plugin_call", "plugin_call_output", "message"], "green, stamped x")
+
+
+@requirement("agentscope:calls:question")
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ('{"selections": ["production"]}', "production"),
+        ("staging please", "staging please"),
+        ({"selections": [0]}, "staging"),
+    ],
+)
+async def test_a_question_is_a_function_call_and_its_output_the_answer(alice: Runtime, answer: Json, said: str) -> None:
+    name = a_name()
+    first = await alice.run("ask me", session_id=name)
+    assert types(first) == ["function_call"]
+    second = await alice.run(output(pending(first)["AskUserQuestion"], answer), session_id=name)
+    assert (types(second), texts(second)) == (["message"], f"You chose {said}.")
+
+
+@requirement("agentscope:calls:question")
+async def test_an_answer_that_is_no_option_is_refused_and_another_can_be_given(alice: Runtime) -> None:
+    name = a_name()
+    call_id = pending(await alice.run("ask me", session_id=name))["AskUserQuestion"]
+    wrong = asks(output(call_id, '{"selections": ["moon"]}'), session_id=name)
+    assert await alice.refused("POST", "/process", wrong) == "INVALID_REQUEST"
+    assert texts(await alice.run(output(call_id, "neither"), session_id=name)) == "You chose neither."
+
+
+@requirement("agentscope:calls:seeded")
+async def test_a_new_session_can_be_opened_with_a_call_and_its_output(alice: Runtime) -> None:
+    opened = data("function_call", "assistant", {"call_id": "c-1", "name": "pick", "arguments": '{"hint":"x"}'})
+    end = await alice.run(user(PICK), opened, output("c-1", "green"), tools=[tool("pick")])
+    assert texts(end) == "You picked green"
+
+
+# --- approvals --------------------------------------------------------------------------------------------------------
+
+
+@requirement("agentscope:approval:request", "agentscope:approval:granted")
+async def test_a_granted_call_runs_in_a_new_response_that_tells_it_again(alice: Runtime) -> None:
+    name = a_name()
+    first = await alice.run(STAMP, session_id=name)
+    assert (first["status"], types(first)) == ("completed", ["mcp_approval_request"])
+    asked = first["output"][0]["content"][0]["data"]
+    assert asked == {"id": asked["id"], "name": "stamp", "arguments": '{"text":"x"}', "server_label": "agent"}
+    second = await alice.run(first["output"][0], approval(asked["id"], approve=True), session_id=name)
+    called, settled, _ = second["output"]
+    assert called["content"][0]["data"] == {"call_id": asked["id"], "name": "stamp", "arguments": '{"text":"x"}'}
+    assert settled["content"][0]["data"] == {"call_id": asked["id"], "name": "stamp", "output": "stamped x"}
+    assert texts(second) == "Then: stamped x"
+
+
+@requirement("agentscope:approval:denied")
+@pytest.mark.parametrize(
+    ("reason", "told"), [(None, "Tool call denied"), ("not on Fridays", "Tool call denied: not on Fridays")]
+)
+async def test_a_denied_call_tells_the_agent_so(alice: Runtime, reason: str | None, told: str) -> None:
+    name = a_name()
+    call_id = pending(await alice.run(STAMP, session_id=name))["stamp"]
+    end = await alice.run(approval(call_id, approve=False, reason=reason), session_id=name)
+    assert end["output"][1]["content"][0]["data"]["output"] == told
+    assert texts(end) == f"Then: {told}"
+
+
+@requirement("agentscope:approval:twice", "agentscope:approval:not-forged")
+async def test_only_what_the_session_asked_is_answered_and_only_once(alice: Runtime, bob: Runtime) -> None:
+    name = a_name()
+    first = await alice.run(STAMP, session_id=name)
+    request, call_id = first["output"][0], pending(first)["stamp"]
+    yes = approval(call_id, approve=True)
+    for asker, body in (
+        (alice, asks(approval("nothing", approve=True), session_id=name)),
+        (alice, asks(request, yes)),
+        (alice, asks(request, yes, session_id=a_name())),
+        (alice, asks(STAMP, request, yes)),
+        (bob, asks(request, yes, session_id=name)),
+        (bob, asks(request, yes, session_id=first["session_id"])),
+    ):
+        assert await asker.refused("POST", "/process", body) == "NOTHING_PENDING"
+    assert texts(await alice.run(request, yes, session_id=name)) == "Then: stamped x"
+    assert await alice.refused("POST", "/process", asks(request, yes, session_id=name)) == "NOTHING_PENDING"
+
+
+@requirement("agentscope:approval:granted", "agentscope:history:resent")
+async def test_an_answer_behind_a_whole_history_is_found(alice: Runtime) -> None:
+    name = a_name()
+    earlier = await alice.run("hello", session_id=name)
+    first = await alice.run(STAMP, session_id=name)
+    sent = [user("hello"), *earlier["output"], user(STAMP), *first["output"]]
+    end = await alice.run(*sent, approval(pending(first)["stamp"], approve=True), session_id=name)
+    assert texts(end) == "Then: stamped x"

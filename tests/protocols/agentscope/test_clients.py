@@ -1,0 +1,84 @@
+"""The clients that exist: the published Python client, and the web client's merge rule (see `official` and `web`).
+
+Every stream that any test of this folder reads goes through both of them, in `stream.check`. Here is what is left: the
+Python client over a socket, with both of its halves, and what it does when it is refused.
+"""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+import requests
+
+from tests.conversations import call, script
+from tests.protocols.agentscope import official
+from tests.protocols.agentscope.client import asks, texts
+from tests.protocols.agentscope.stream import check
+from tests.protocols.agentscope.web import WebView
+from tests.requirements import requirement
+from tests.serving import SocketHouse
+
+EVERYTHING = script(
+    {"think": "hm"},
+    {"say": ["a", "é", "🧑‍🚀"]},
+    {"image": "https://example.org/a.png"},
+    {"data": {"k": 1}},
+    call("add", a=1, b=2),
+    {"mcp": {"server": "weather", "name": "forecast", "input": {}, "output": {"rain": True}}},
+    {"plan": {"status": "draft", "steps": []}},
+    {"say": "{result}"},
+    call("stamp", text="x"),
+)
+EXAMPLE = Path(__file__).parents[3] / "examples" / "agentscope_client.py"
+
+
+@requirement("agentscope:clients:python", "agentscope:clients:python-blocking")
+async def test_both_halves_of_the_python_client_read_everything(socket_house: SocketHouse) -> None:
+    url, key = f"{socket_house.line.url}/process", socket_house.key("alice")
+    with official.silent():
+        told = [event async for event in official.events_of(url, key, asks(EVERYTHING))]
+        again = await asyncio.to_thread(official.events_in_turn, url, key, asks(EVERYTHING, stream=False))
+    types = ["reasoning", "message", "plugin_call", "plugin_call_output", "mcp_call", "mcp_call_output"]
+    for end in (check(told), check(again, is_whole=True)):
+        assert [each["type"] for each in end["output"]] == [*types, "message", "message", "mcp_approval_request"]
+        assert texts(end) == 'aé🧑‍🚀{"rain":true}'
+
+
+@requirement("agentscope:clients:python-refused")
+async def test_a_refusal_raises_in_the_python_client(socket_house: SocketHouse) -> None:
+    url, key = f"{socket_house.line.url}/process", socket_house.key("alice")
+    for given, body, status in ((key, asks("hello", model="nobody"), 404), ("wrong", asks("hello"), 401)):
+        with pytest.raises(httpx.HTTPStatusError) as raised:
+            _ = [event async for event in official.events_of(url, given, body)]
+        assert raised.value.response.status_code == status
+        with pytest.raises(requests.HTTPError):
+            await asyncio.to_thread(official.events_in_turn, url, given, body)
+
+
+@requirement("agentscope:clients:web")
+def test_the_web_client_s_rule_is_as_strict_as_it_is_there() -> None:
+    """The fold loses what a server must not do, so that a stream that passes has not done it."""
+    content = {"object": "content", "type": "text", "msg_id": "m", "index": 0}
+    view = WebView()
+    view.feed({"object": "message", "type": "message", "id": "m", "status": "created", "content": None})
+    view.feed({**content, "delta": False, "text": "first"})
+    view.feed({**content, "delta": False, "text": "second", "index": 1})
+    assert [each["text"] for each in view.response["output"][0]["content"]] == ["second"]
+    with pytest.raises(ValueError, match="not enough values"):
+        view.feed({**content, "msg_id": "nobody", "delta": True, "text": "x"})
+    with pytest.raises(AssertionError):
+        view.feed({"object": "error"})
+
+
+@requirement("agentscope:example")
+async def test_the_example_client_talks(socket_house: SocketHouse) -> None:
+    steps = script(call("stamp", text="x"), {"say": "Then: {result}"})
+    command = [sys.executable, str(EXAMPLE), socket_house.line.url, socket_house.key("alice"), steps]
+    process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    said, _ = await asyncio.wait_for(process.communicate(b"y\n"), 20)
+    assert process.returncode == 0
+    assert said.decode().splitlines()[-1] == "Then: stamped x"
+    assert '? stamp {"text":"x"}' in said.decode()

@@ -1,0 +1,45 @@
+"""The conversations of the suite through the Agent API: in process, with its own client, with restarts and a crash."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conversations import CONVERSATIONS, Conversation, play
+from tests.protocols.agentscope.driver import AgentScopeDriver
+from tests.requirements import requirement
+from tests.serving import House, HouseMaker, SocketHouse, program
+
+EXPRESSIBLE = [each for each in CONVERSATIONS if each.needs <= AgentScopeDriver().features]
+ALIVE = [each for each in EXPRESSIBLE if not each.crashes()]
+
+
+def name_of(value: object) -> str:
+    return value.name.replace(" ", "-") if isinstance(value, Conversation) else str(value)
+
+
+@requirement("agentscope:suite:conversations", "agentscope:suite:same-log")
+@pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
+async def test_a_conversation_in_process_and_its_history_through_aap(house: House, conversation: Conversation) -> None:
+    await play(conversation, AgentScopeDriver(), house)
+
+
+@requirement("agentscope:suite:conversations", "agentscope:clients:python")
+@pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
+async def test_a_conversation_with_the_published_client(socket_house: SocketHouse, conversation: Conversation) -> None:
+    await play(conversation, AgentScopeDriver(with_history=False, is_official=True), socket_house)
+
+
+@requirement("agentscope:suite:conversations", "agentscope:durable:restart")
+@pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
+async def test_a_conversation_with_a_restart_before_every_step(
+    open_house: HouseMaker, conversation: Conversation
+) -> None:
+    async with open_house() as house:
+        await play(conversation, AgentScopeDriver(), house, restart_before=lambda place: place > 0)
+
+
+@requirement("agentscope:suite:conversations", "agentscope:durable:kill", "agentscope:replay:same-numbers")
+@pytest.mark.parametrize("conversation", [each for each in EXPRESSIBLE if each.crashes()], ids=name_of)
+async def test_a_conversation_with_a_server_that_is_killed(tmp_path: Path, conversation: Conversation) -> None:
+    async with program(tmp_path) as server:
+        await play(conversation, AgentScopeDriver(), server)

@@ -1,0 +1,244 @@
+"""The translator of runs, on records made by hand: what only a crash or an odd agent brings about."""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core.content import Call, Image, Text, Thinking, ToolMessage, Usage
+from dragoman.core.events import (
+    BlockClosed,
+    CallOpened,
+    CallParked,
+    CallSettled,
+    Event,
+    Logged,
+    MessageClosed,
+    MessageOpened,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+)
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId
+from dragoman.core.stream import Piece, Record
+from dragoman.protocols.agentscope import wire
+from dragoman.protocols.agentscope.errors import RUN_CODES
+from dragoman.protocols.agentscope.translate import ResponseEvents
+from tests.protocols.agentscope import stream
+from tests.requirements import requirement
+
+Json = Any
+
+AT = datetime(2026, 11, 21, tzinfo=UTC)
+RUN, SESSION = RunId("r"), SessionId("s")
+STARTED = RunStarted(run_id=RUN, door="aap")
+
+
+def logged(*events: Event | Piece) -> list[Record]:
+    """Records as a run of its own makes them."""
+    return [
+        event if isinstance(event, Piece) else Logged(seq, AT, RUN, event)
+        for seq, event in enumerate((STARTED, *events), start=1)
+    ]
+
+
+def piece(message: str, index: int, text: str, kind: Any = "text", loop: LoopId = ROOT) -> Piece:
+    return Piece(1, 1, MessageId(message), index, kind, text, loop)
+
+
+def closed(message: str, index: int, block: Text | Thinking | Image) -> BlockClosed:
+    return BlockClosed(message_id=MessageId(message), index=index, block=block)
+
+
+def ended(message: str, status: Any = "completed") -> MessageClosed:
+    return MessageClosed(message_id=MessageId(message), status=status)
+
+
+def called(call_id: str, kind: Any = "inline", **more: Json) -> CallOpened:
+    call = Call(CallId(call_id), "stamp", {"text": "x"})
+    return CallOpened(message_id=MessageId("m"), index=0, call=call, kind=kind, **more)
+
+
+def settled(call_id: str, content: Any = "ok") -> CallSettled:
+    result = ToolMessage(id=MessageId(f"of-{call_id}"), call_id=CallId(call_id), name="stamp", content=content)
+    return CallSettled(outcome="done", result=result)
+
+
+def stopped(reason: Any = "end_turn", code: str | None = None, message: str | None = None) -> RunStopped:
+    return RunStopped(run_id=RUN, reason=reason, code=code, message=message, usage=Usage())
+
+
+def told(records: list[Record], **how: Any) -> list[stream.Event]:
+    """The events of records, checked as every stream is."""
+    events = ResponseEvents(RUN, SESSION, **how)
+    found = stream.parse(b"".join(map(events.feed, records)))
+    stream.check(found)
+    return found
+
+
+# --- crashes ----------------------------------------------------------------------------------------------------------
+
+
+@requirement("agentscope:durable:kill", "agentscope:status:message")
+def test_a_message_that_a_crash_cut_is_closed_as_it_was_seen_and_marked() -> None:
+    events = told(
+        logged(
+            MessageOpened(message_id=MessageId("a")),
+            piece("a", 0, "half a "),
+            closed("a", 0, Text("half a ")),
+            ended("a", "cut"),
+            RunResumed(run_id=RUN, attempt=2),
+            MessageOpened(message_id=MessageId("b")),
+            piece("b", 0, "half a loaf"),
+            closed("b", 0, Text("half a loaf")),
+            ended("b"),
+            stopped(),
+        )
+    )
+    cut, whole = events[-1]["output"]
+    assert (cut["status"], cut["content"][0]["status"], cut["metadata"]) == ("failed", "failed", {"interrupted": True})
+    assert (cut["code"], cut["message"]) == ("INTERRUPTED", "The server restarted")
+    assert cut["error"] == {"code": "INTERRUPTED", "message": "The server restarted"}
+    assert (whole["status"], whole["metadata"], events[-1]["status"]) == ("completed", None, "completed")
+
+
+@requirement("agentscope:errors:run-codes")
+def test_a_run_that_its_agent_could_not_go_on_with_is_failed() -> None:
+    end = told(logged(stopped("interrupted", "interrupted", "The server restarted while it answered")))[-1]
+    assert (end["status"], end["output"]) == ("failed", [])
+    assert end["error"] == {"code": "INTERRUPTED", "message": "The server restarted while it answered"}
+
+
+@requirement("agentscope:approval:request")
+def test_a_call_that_a_crash_parked_is_asked_for_again() -> None:
+    events = told(logged(called("c"), ended("m"), CallParked(call_id=CallId("c")), stopped("tool_use")))
+    called_message, asked = events[-1]["output"]
+    assert (called_message["type"], asked["type"]) == ("plugin_call", "mcp_approval_request")
+    assert asked["content"][0]["data"] == {
+        "id": "c",
+        "name": "stamp",
+        "arguments": '{"text":"x"}',
+        "server_label": "agent",
+    }
+
+
+@requirement("agentscope:errors:run-codes")
+@pytest.mark.parametrize(("code", "shown"), [*RUN_CODES.items(), ("TEAPOT", "TEAPOT"), (None, "AGENT_UNKNOWN_ERROR")])
+def test_the_codes_of_the_core_are_told_in_the_package_s_words(code: str | None, shown: str) -> None:
+    reason = "max_steps" if code == "max_steps" else "error"
+    error = told(logged(stopped(reason, code, "why")))[-1]["error"]
+    prefix = "Unknown agent error: " if shown == "AGENT_UNKNOWN_ERROR" else ""
+    assert error == {"code": shown, "message": f"{prefix}why"}
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+@requirement("agentscope:approval:granted", "agentscope:types:mcp-call")
+def test_a_result_of_an_earlier_call_is_told_behind_the_call() -> None:
+    earlier = {CallId("c"): called("c", "permission", server="weather")}
+    events = told(logged(settled("c"), stopped()), earlier=earlier)
+    call, result = events[-1]["output"]
+    assert call["content"][0]["data"] == {
+        "call_id": "c",
+        "name": "stamp",
+        "arguments": '{"text":"x"}',
+        "server_label": "weather",
+    }
+    assert (call["type"], result["type"]) == ("mcp_call", "mcp_call_output")
+
+
+@requirement("agentscope:types:arguments")
+@pytest.mark.parametrize(
+    ("content", "output"),
+    [
+        ("words", "words"),
+        ((Text("a"), Text("b")), "ab"),
+        ((Text("a"), Image("https://x/y")), '[{"type":"text","text":"a"},{"type":"image","url":"https://x/y"}]'),
+    ],
+)
+def test_an_output_is_text_and_json_where_it_is_more(content: Any, output: str) -> None:
+    events = told(logged(called("c"), ended("m"), settled("c", content), stopped()))
+    assert events[-1]["output"][1]["content"][0]["data"]["output"] == output
+
+
+@requirement("agentscope:types:sub-agent")
+def test_the_words_of_a_sub_agent_are_not_told() -> None:
+    loop = LoopId("fork:c")
+    inside = CallOpened(message_id=MessageId("n"), index=0, call=Call(CallId("d"), "add", {}), kind="inline", loop=loop)
+    records = logged(
+        called("c", "fork"), ended("m"), piece("n", 0, "secret", loop=loop), inside, settled("c"), stopped()
+    )
+    assert [each["type"] for each in told(records)[-1]["output"]] == ["plugin_call", "plugin_call_output"]
+
+
+@requirement("agentscope:stream:output")
+def test_a_session_that_is_deleted_under_a_stream_ends_it() -> None:
+    events = ResponseEvents(RUN, SESSION)
+    assert events.broken("SESSION_DELETED", "The session was deleted", AT) == b""
+    body = b"".join(map(events.feed, logged(piece("a", 0, "half"))))
+    body += events.broken("SESSION_DELETED", "The session was deleted", AT)
+    end = stream.parse(body)[-1]
+    assert (end["status"], end["error"]["code"]) == ("failed", "SESSION_DELETED")
+
+
+# --- whatever comes ---------------------------------------------------------------------------------------------------
+
+BLOCKS = st.lists(
+    st.tuples(st.sampled_from(["text", "thinking", "image"]), st.lists(st.text(min_size=1), min_size=1, max_size=3)),
+    max_size=4,
+)
+STEPS = st.lists(
+    st.tuples(BLOCKS, st.integers(0, 2), st.sampled_from(["completed", "interrupted", "failed", "cut"])), max_size=4
+)
+
+
+REASONS = st.sampled_from(["end_turn", "tool_use", "max_tokens", "cancelled", "error"])
+
+
+def records_of(steps: Any, reason: str) -> list[Record]:
+    """A run of such steps: blocks in pieces, calls, ends."""
+    made: list[Event | Piece] = []
+    for number, (blocks, calls, status) in enumerate(steps):
+        name = f"m{number}"
+        made.append(MessageOpened(message_id=MessageId(name)))
+        for index, (kind, texts) in enumerate(blocks):
+            if kind == "image":
+                made.append(closed(name, index, Image("https://x/y")))
+                continue
+            made += [piece(name, index, text, kind) for text in texts]
+            made.append(closed(name, index, Text("".join(texts)) if kind == "text" else Thinking("".join(texts))))
+        ids = [f"{name}-{place}" for place in range(calls if status == "completed" else 0)]
+        for place, call_id in enumerate(ids):
+            call = Call(CallId(call_id), "add", {})
+            opened = CallOpened(message_id=MessageId(name), index=len(blocks) + place, call=call, kind="inline")
+            made.append(opened)
+        made.append(ended(name, status))
+        made += [settled(call_id) for call_id in ids]
+    return logged(*made, stopped(reason, "x", "x"))
+
+
+@requirement("agentscope:stream:output", "agentscope:replay:any-cut", "agentscope:clients:web")
+@given(
+    steps=STEPS, reason=st.sampled_from(["end_turn", "tool_use", "max_tokens", "cancelled", "error"]), data=st.data()
+)
+def test_every_run_is_told_well_and_the_same_from_any_position(steps: Any, reason: str, data: st.DataObject) -> None:
+    records = records_of(steps, reason)
+    whole = b"".join(map(ResponseEvents(RUN, SESSION).feed, records))
+    events = stream.parse(whole)
+    stream.check(events)
+    skip = data.draw(st.integers(0, len(events)))
+    rest = b"".join(map(ResponseEvents(RUN, SESSION, skip=skip).feed, records))
+    assert whole.endswith(rest)
+    assert (stream.parse(rest) if rest else []) == events[skip:]
+
+
+@requirement("agentscope:request:any-bytes")
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_request_or_refused(body: bytes) -> None:
+    for decode in (wire.decode_request, wire.decode_task, wire.decode_stop):
+        with suppress(wire.Malformed, wire.Misshapen):
+            assert decode(body) is not None

@@ -1,0 +1,84 @@
+"""How the web client puts a response together, as a fold: its merge rule, with all its peculiarities.
+
+It splits the stream at empty lines and parses the data of every frame, so a frame that is not a comment and holds no
+data ends it. It never looks at `index`: a content goes to the last slot of its message, or opens a new one. A response
+event replaces everything, its `output` included.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+Json = Any
+
+
+def frames_of(body: bytes) -> list[Json]:
+    """The data of every frame; what the web client would fail on fails here."""
+    found = []
+    for frame in body.decode().split("\n\n"):
+        lines = [line for line in frame.split("\n") if line and not line.startswith(":")]
+        if not lines:
+            continue
+        fields: dict[str, str] = {}
+        for line in lines:
+            name, colon, value = line.partition(":")
+            assert colon, frame
+            fields[name] = value.removeprefix(" ")
+        found.append(json.loads(fields["data"]))
+    return found
+
+
+class WebView:
+    """What the web client shows."""
+
+    def __init__(self) -> None:
+        self.response: Json = {"output": []}
+        self.shown: list[Json] = []
+        """The messages as the stream's last event before the end left them."""
+
+    def feed(self, event: Json) -> None:
+        match event["object"]:
+            case "response":
+                self.shown = self.response["output"]
+                self.response = {**self.response, **event, "output": event["output"] or []}
+            case "message":
+                if event["type"] != "heartbeat":
+                    self._message(event)
+            case "content":
+                self._content(event)
+            case strange:
+                raise AssertionError(f"the web client takes {strange!r} for a failure")
+
+    def _message(self, event: Json) -> None:
+        for message in self.response["output"]:
+            if message["id"] == event["id"]:
+                message.update(event)
+                return
+        self.response["output"].append(dict(event))
+
+    def _content(self, event: Json) -> None:
+        [message] = [each for each in self.response["output"] if each["id"] == event["msg_id"]]
+        slots = message["content"] = message["content"] or []
+        last = slots[-1] if slots else None
+        if not event["delta"]:
+            if last is None:
+                slots.append(dict(event))
+            else:
+                last.update(event)
+        elif last is not None and last["delta"]:
+            if event["type"] == "text" and last["type"] == "text":
+                last["text"] += event["text"]
+            elif event["type"] == "image":
+                last["image_url"] = event["image_url"]
+            elif event["type"] == "data":
+                last["data"] = event["data"]
+        else:
+            slots.append(dict(event))
+
+
+def view_of(events: Iterable[Json]) -> WebView:
+    """All events of a stream, folded."""
+    view = WebView()
+    for event in events:
+        view.feed(event)
+    return view
