@@ -11,13 +11,14 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
 QUIET := $(if $(CI),--quiet --progress-bar off)
+CLIENTS := tests/protocols/agui/clients
 CODE := src tests tools $(wildcard bench examples)
 
 # make run HOST=… PORT=… DATA=… EXTRAS="models mcp" ARGS="app.py --no-auth"
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
-.PHONY: help run test check static format bench lock clean
+.PHONY: help run test check static format bench lock clean clients
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -26,10 +27,10 @@ help: ## show this list
 run: $(INSTALLED)-run $(EXTRAS:%=$(INSTALLED)-%) $(INSTALLED)-dragoman ## serve the embedded model on 127.0.0.1:8000
 	@exec $(BIN)/dragoman serve --first-key --host $(HOST) --port $(PORT) $(if $(DATA),--data $(DATA)) $(ARGS)
 
-test: static ## format, lint, types and every test (ARGS="…" for pytest)
+test: static clients ## format, lint, types and every test (ARGS="…" for pytest)
 	$(BIN)/python -m pytest $(ARGS)
 
-check: static ## the same without the slow tests: under two minutes
+check: static clients ## the same without the slow tests: under two minutes
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 static: $(INSTALLED)-test $(INSTALLED)-dragoman
@@ -47,6 +48,13 @@ bench: $(INSTALLED)-test $(INSTALLED)-dragoman ## measure, and print the table o
 
 lock: $(INSTALLED)-venv ## choose the versions in requirements/ anew (ARGS=--upgrade takes the newest)
 	$(BIN)/python tools/lock.py $(ARGS)
+
+clients: $(INSTALLED)-test ## install the official AG-UI clients for the tests; without them those are left out
+	@test -e $(INSTALLED)-clients -a $(INSTALLED)-clients -nt $(CLIENTS)/package-lock.json || \
+		{ echo "installing the official AG-UI clients"; cd $(CLIENTS) && \
+		PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --silent && \
+		touch "$(CURDIR)/$(INSTALLED)-clients"; } || \
+		{ test -z "$(CI)" && echo "they could not be installed: their tests will be left out"; }
 
 clean: ## remove what make and the tools made; the server's data stays
 	rm -rf $(VENV) build dist src/*.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -3,15 +3,14 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Record
 from dragoman.engine.reader import Reader
-from dragoman.protocols._http import STREAM_HEADERS, Chunk
+from dragoman.protocols._http import STREAM_HEADERS, Chunk, EventStream, Live
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.frames import KEEP_ALIVE, RunFrames, ThreadFrames, frame
 
@@ -25,22 +24,6 @@ BROKEN: dict[type[Exception], tuple[str, str]] = {
 
 class ClientLeft(Exception):
     """Nobody reads the stream any more."""
-
-
-class Source(Protocol):
-    """Where a stream's chunks come from."""
-
-    async def first(self) -> Chunk:
-        """What goes out with the headers."""
-
-    async def more(self) -> Chunk:
-        """What goes out next; an empty body is a sign of life. Raises ClientLeft."""
-
-    def left(self) -> None:
-        """The client has left: let `more` end at once."""
-
-    def close(self, *, has_left: bool) -> None:
-        """The stream is over. Called once."""
 
 
 class RunSource:
@@ -66,38 +49,45 @@ class RunSource:
         self._frames = frames
         self._before = before
         self._closed = closed
-        self._has_left = False
+        self.has_left = False
         reader.__enter__()
 
     async def first(self) -> Chunk:
-        """See `Source.first`. What fails here is still an HTTP status."""
+        """What goes out with the headers. What fails here is still an HTTP status."""
         if isinstance(self._frames, ThreadFrames) or self._before:
             return Chunk(self._before)
-        return self._chunk(await self._reader.next())
+        return self._take(await self._reader.next())
 
     async def more(self) -> Chunk:
-        """See `Source.more`."""
+        """What goes out next. Raises ClientLeft."""
         try:
-            while not self._has_left:
+            while not self.has_left:
                 records = await self._reader.next()
-                chunk = self._chunk(records)
-                if chunk.body or chunk.is_last or not records:
+                if not records:
+                    return Chunk(KEEP_ALIVE)
+                chunk = self._take(records)
+                if chunk.body or chunk.is_last:
                     return chunk
         except (SessionNotFound, ShuttingDown, StoreUnavailable) as error:
             return Chunk(self._broken(error), is_last=True)
         raise ClientLeft
 
+    @property
+    def live(self) -> Live:
+        """How it goes on while the reader keeps up."""
+        return Live(self._reader, self._take)
+
     def left(self) -> None:
-        """See `Source.left`."""
-        self._has_left = True
+        """The client has left: let `more` end at once."""
+        self.has_left = True
         self._reader.end(ClientLeft())
 
-    def close(self, *, has_left: bool) -> None:
-        """See `Source.close`."""
+    def close(self) -> None:
+        """The stream is over. Called once."""
         self._reader.__exit__(None, None, None)
-        self._closed(has_left)
+        self._closed(self.has_left)
 
-    def _chunk(self, records: Sequence[Record]) -> Chunk:
+    def _take(self, records: Sequence[Record]) -> Chunk:
         body = self._frames.take(records)
         return Chunk(body, is_last=isinstance(self._frames, RunFrames) and self._frames.is_over)
 
@@ -108,39 +98,32 @@ class RunSource:
         return frame(wire.RunError(message=message, code=code))
 
 
-class RunStream(Response):
+class RunStream(EventStream):
     """A stream of server-sent events that knows at once when its client leaves."""
 
-    def __init__(self, first: Chunk, source: Source) -> None:
-        self._first = first
+    def __init__(self, first: Chunk, source: RunSource) -> None:
+        super().__init__(first, source.more, source.close, source.live)
         self._source = source
-        self._has_left = False
-        self.status_code = 200
-        self.background = None
-        self.raw_headers = list(STREAM_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
         watching = asyncio.create_task(self._watch(receive), name="watch a client")
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            chunk = self._first
-            while not chunk.is_last:
-                await send({"type": "http.response.body", "body": chunk.body or KEEP_ALIVE, "more_body": True})
-                chunk = await self._source.more()
-            await send({"type": "http.response.body", "body": chunk.body, "more_body": False})
-        except ClientLeft:
-            pass
+            with suppress(ClientLeft):
+                await super().__call__(scope, _silence, send)
         finally:
             watching.cancel()
-            self._source.close(has_left=self._has_left)
 
     async def _watch(self, receive: Receive) -> None:
-        with suppress(asyncio.CancelledError):
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            self._has_left = True
-            self._source.left()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._source.left()
+
+
+async def _silence() -> Message:
+    """What the client sends to a stream: nothing; that it leaves is watched elsewhere."""
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("it is waited for until it is cancelled")
 
 
 def told(*events: wire.Event) -> Response:
@@ -155,5 +138,5 @@ async def open_stream(source: RunSource) -> RunStream:
     try:
         return RunStream(await source.first(), source)
     except BaseException:
-        source.close(has_left=False)
+        source.close()
         raise
