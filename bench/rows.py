@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping
 
 from bench import sessions, streams
+from bench.agentscope import agentscope
 from bench.effort import Effort
 from bench.figures import Figure
 from bench.subjects import Place
@@ -12,6 +13,7 @@ Row = Callable[[Place, Effort], Coroutine[None, None, list[Figure]]]
 ROWS: Mapping[str, Row] = {
     "sat": streams.sat,
     "tick": streams.tick,
+    "agentscope": agentscope,
     "paced": streams.paced,
     "hold": streams.hold,
     "greedy": streams.greedy,

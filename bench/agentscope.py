@@ -1,0 +1,92 @@
+"""The row about the Agent API: what a delta costs there, beside the same delta over AAP in the same minutes."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import msgspec
+
+from bench import load, wire
+from bench.effort import Effort
+from bench.figures import Figure, Target
+from bench.load import Client, Session
+from bench.stats import spread
+from bench.streams import CONNECTIONS, TURN_DELTAS, emit
+from bench.subjects import Dragoman, Limit, Place
+from bench.wire import Exchange
+
+
+class Content(msgspec.Struct):
+    """As much of an event as the fold needs."""
+
+    object: str
+    status: str
+    delta: bool = False
+    text: str = ""
+
+
+_EVENT = msgspec.json.Decoder(Content)
+
+
+class Runtime(Client):
+    """The same server through the Agent API."""
+
+    def turn(self, session: Session, text: str) -> bytes:
+        """The request that runs a turn."""
+        message = {"role": "user", "content": [{"type": "text", "text": text}]}
+        return self.request("POST", "/process", {"session_id": session.id, "input": [message]})
+
+    def note(self, session: Session, text: str, exchange: Exchange) -> list[wire.Event]:
+        """Parse a finished response and keep its folded text.
+
+        Raises:
+            Broken: the response did not come to its proper end.
+        """
+        events = [_EVENT.decode(data) for data in data_of(wire.body(exchange))]
+        if (events[-1].object, events[-1].status) != ("response", "completed"):
+            raise wire.Broken(f"the response ended with {events[-1]}")
+        session.turns.append((text, "".join(event.text for event in events if event.delta)))
+        return []
+
+
+def data_of(body: bytes) -> list[bytes]:
+    """The data of each frame of a stream."""
+    return [line[6:] for line in body.split(b"\n") if line.startswith(b"data: ")]
+
+
+async def agentscope(place: Place, effort: Effort) -> list[Figure]:
+    """Server CPU for each delta that an agent emits without ever waiting, over the Agent API and over AAP."""
+    text = emit(TURN_DELTAS, "abcd ")
+    with ExitStack() as running:
+        limit = running.enter_context(Limit(place, "tick"))
+        ours = running.enter_context(Dragoman(place))
+        runtime = Runtime(ours.server, "", ours.key)
+        subjects: Sequence[tuple[str, Client]] = [
+            (limit.name, limit.client),
+            ("dragoman, AAP", ours.client),
+            ("dragoman", runtime),
+        ]
+        connections = [await client.connect(CONNECTIONS) for _, client in subjects]
+        sessions = [
+            await client.create("rehearsal", CONNECTIONS) for client in (limit.client, ours.client, ours.client)
+        ]
+        costs: list[list[float]] = [[] for _ in subjects]
+        for number in range(effort.rounds + 1):
+            for at, (_, client) in enumerate(subjects):
+                seconds = effort.burst_s if number else 0.3
+                burst = await load.saturate(client, connections[at], sessions[at], text, seconds)
+                if number:  # the first round warms up
+                    costs[at].append(burst.cpu_s / (burst.turns * TURN_DELTAS) * 1e6)
+        void = await ours.verify([*sessions[1], *sessions[2]])
+    return [
+        Figure(
+            row="agentscope",
+            subject=name,
+            what="server CPU per delta",
+            unit="µs",
+            value=spread(cost),
+            ratios={"tick": spread([mine / least for mine, least in zip(cost, costs[0], strict=True)])},
+            target=Target(3) if client is runtime else None,
+            void="" if client is limit.client else void,
+        )
+        for (name, client), cost in zip(subjects, costs, strict=True)
+    ]
