@@ -15,7 +15,6 @@ from dragoman.agents.window import (
     shortened_text,
     tokens_of,
     tokens_of_all,
-    tokens_of_text,
 )
 from dragoman.core.content import (
     AssistantMessage,
@@ -31,6 +30,7 @@ from dragoman.core.content import (
     UserMessage,
 )
 from dragoman.core.ids import CallId, MessageId
+from dragoman.core.tokens import tokens_of_text
 
 
 def user(text: str) -> UserMessage:

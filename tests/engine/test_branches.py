@@ -5,9 +5,10 @@ from itertools import pairwise
 import pytest
 
 from dragoman.core.content import UserMessage
-from dragoman.core.events import Branched, CompactionMade, MessageAdded
+from dragoman.core.events import Branched, CompactionMade, MessageAdded, SettingsChange
+from dragoman.core.ids import UserId
 from dragoman.core.inputs import Decision
-from dragoman.core.refusals import CallResolved, SessionBusy
+from dragoman.core.refusals import CallResolved, SessionBusy, SessionNotFound
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from tests.engine.world import (
@@ -138,3 +139,46 @@ async def test_an_answer_to_a_call_that_was_left_behind_is_refused(any_world: Wo
         await send(engine, live, answers(Decision(call_id=call.call.call_id, granted=True)))
     await play(engine, live, says("after"))
     assert await shown(engine, live) == ["after", "You said: after"]
+
+
+async def test_the_branch_that_was_left_can_be_gone_on_with(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    for text in ("one", "two"):
+        await play(engine, live, text)
+    left_at = live.state.seq
+    await engine.rewind(live, await seq_of(any_world, live, "two"))
+    await play(engine, live, "other")
+    await engine.switch(live, ((left_at + 1, live.state.seq),))
+    assert await shown(engine, live) == ["one", "You said: one", "two", "You said: two"]
+    await play(engine, live, "three")
+    assert texts(any_world.player.contexts[-1]) == ["one", "You said: one", "two", "You said: two", "three"]
+
+
+async def test_nobody_switches_branches_or_settings_under_a_run(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    gate = Gate()
+    any_world.scripts["wait"] = [[gate]]
+    await send(engine, live, "wait")
+    for refused in (engine.switch(live, ()), engine.change(live, SettingsChange(title="t"))):
+        with pytest.raises(SessionBusy):
+            await refused
+    gate.opened.set()
+    await ended(live)
+    before = live.state.seq
+    await engine.change(live, SettingsChange(title="t"))
+    await engine.change(live, SettingsChange(title="t"))
+    assert (live.state.settings.title, live.state.seq) == ("t", before + 1), "what changes nothing is not noted"
+
+
+async def test_a_shared_session_can_be_found_by_others_who_ask_for_such(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    other, name = UserId("somebody else"), live.state.session_id
+    with pytest.raises(SessionNotFound):
+        await engine.found(other, name, shared_too=True)
+    await engine.change(live, SettingsChange(shared=True))
+    assert await engine.found(other, name, shared_too=True) is live
+    with pytest.raises(SessionNotFound):
+        await engine.found(other, name)

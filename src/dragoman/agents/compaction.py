@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import structlog
 
-from dragoman.agents.window import (
-    CHARS_PER_TOKEN,
-    cuts,
-    shortened_text,
-    tokens_of,
-    tokens_of_all,
-    tokens_of_text,
-)
+from dragoman.agents.window import cuts, shortened_text, tokens_of, tokens_of_all
 from dragoman.core.content import (
     AssistantMessage,
     Call,
@@ -29,6 +22,7 @@ from dragoman.core.content import (
     UserMessage,
 )
 from dragoman.core.ids import MessageId
+from dragoman.core.tokens import CHARS_PER_TOKEN, tokens_of_text
 from dragoman.ports import Finished, Model, ModelFailed, ModelRequest, TextDelta
 
 if TYPE_CHECKING:

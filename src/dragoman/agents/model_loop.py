@@ -19,13 +19,14 @@ from dragoman.agents.builtins import UNREADABLE, Refused, ask_spec, check_builti
 from dragoman.agents.compaction import Compactor
 from dragoman.agents.run import Run
 from dragoman.agents.tool import FunctionTool
-from dragoman.agents.window import arranged, fitted, tokens_of_all, tokens_of_text, tokens_of_tools, without_pictures
+from dragoman.agents.window import arranged, fitted, tokens_of_all, tokens_of_tools, without_pictures
 from dragoman.core import agent as contract
 from dragoman.core.agent import AgentError, RunnableTool, ToolFailed
 from dragoman.core.answers import whole
 from dragoman.core.content import AssistantMessage, JsonObject, Message, Usage, UserMessage, is_too_deep
 from dragoman.core.events import StopReason
 from dragoman.core.ids import MessageId
+from dragoman.core.tokens import tokens_of_text
 from dragoman.core.tools import ASK, FORK, WRITE_MEMORY, ToolSpec
 from dragoman.ports import (
     CallRequested,

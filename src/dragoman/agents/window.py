@@ -24,9 +24,9 @@ from dragoman.core.content import (
     UserMessage,
 )
 from dragoman.core.ids import CallId
+from dragoman.core.tokens import CHARS_PER_TOKEN, tokens_of_text
 from dragoman.core.tools import Capabilities, ToolSpec
 
-CHARS_PER_TOKEN = 4
 MESSAGE_TOKENS = 4
 MEDIA_TOKENS = 1000
 """Of a picture or a file, whatever its size: models scale them."""
@@ -37,14 +37,6 @@ _JSON = msgspec.json.Encoder()
 
 
 # --- counting ---------------------------------------------------------------------------------------------------------
-
-
-def tokens_of_text(text: str) -> int:
-    """About how many tokens a text has. Scripts other than Latin take more of them for each character."""
-    if text.isascii():
-        return len(text) // CHARS_PER_TOKEN + 1
-    wide = len(text.encode("utf-8", "replace")) - len(text)
-    return len(text) // CHARS_PER_TOKEN + wide // 2 + 1
 
 
 def tokens_of_json(value: Json) -> int:

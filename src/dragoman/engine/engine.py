@@ -20,7 +20,16 @@ from dragoman.core import admission
 from dragoman.core.admission import InputLimits
 from dragoman.core.agent import Agent
 from dragoman.core.content import Message
-from dragoman.core.events import Branched, Compacted, CompactionMade, Logged, RunStopped, Sealed, SettingsChange
+from dragoman.core.events import (
+    Branched,
+    Compacted,
+    CompactionMade,
+    Logged,
+    RunStopped,
+    Sealed,
+    SettingsChange,
+    SettingsChanged,
+)
 from dragoman.core.history import messages_of
 from dragoman.core.ids import CallId, RunId, SessionId, UserId, parse_session_id
 from dragoman.core.inputs import Create, Submit
@@ -85,14 +94,15 @@ class Submitted(msgspec.Struct, frozen=True):
 class Held:
     """A session that stays in memory while it is used, so that there is never a second writer beside it."""
 
-    def __init__(self, engine: "Engine", owner: UserId, name: str) -> None:
+    def __init__(self, engine: "Engine", owner: UserId, name: str, *, shared_too: bool = False) -> None:
         self._engine = engine
         self._owner = owner
         self._name = name
+        self._shared_too = shared_too
         self._live: LiveSession | None = None
 
     async def __aenter__(self) -> LiveSession:
-        self._live = live = await self._engine.found(self._owner, self._name)
+        self._live = live = await self._engine.found(self._owner, self._name, shared_too=self._shared_too)
         live.holds += 1
         return live
 
@@ -264,23 +274,24 @@ class Engine:
             raise
         return live
 
-    def session(self, owner: UserId, name: str) -> "Held":
+    def session(self, owner: UserId, name: str, *, shared_too: bool = False) -> "Held":
         """A session of that owner, to be used in `async with`: it stays in memory until then.
 
         Args:
             owner: who asks.
             name: its id, or the name that a client of the owner's gave it, through whichever protocol (rulings, 1).
+            shared_too: also another owner's session that is shared, by its id; for reading.
 
         Raises:
             SessionNotFound: there is none, or it is another owner's.
         """
-        return Held(self, owner, name)
+        return Held(self, owner, name, shared_too=shared_too)
 
-    async def found(self, owner: UserId, name: str) -> LiveSession:
+    async def found(self, owner: UserId, name: str, *, shared_too: bool = False) -> LiveSession:
         """The session in memory; `session` holds it there."""
         session_id = parse_session_id(name)
         live = None if session_id is None else await self._by_id(session_id)
-        if live is not None and live.state.owner == owner:
+        if live is not None and (live.state.owner == owner or (shared_too and live.state.settings.shared)):
             return live
         named = await self.index.named(owner, name if session_id is None else session_id)
         live = None if named is None else await self._by_id(named)
@@ -316,6 +327,22 @@ class Engine:
             live = self._sessions.get(session_id)
             if live is not None and live.failure is None:
                 await live.until_durable(seq)
+
+    async def change(self, live: LiveSession, change: SettingsChange) -> None:
+        """Change a session's settings. Durable when this returns.
+
+        Raises:
+            SessionBusy: a run is active or queued.
+            Invalid, ShuttingDown: nothing changed.
+        """
+        self._refuse_when_draining()
+        spec = self.agent_of(live).spec
+        checked = admission.check_change(spec, live.state.settings, change, self._seal, self.limits)
+        if admission.is_busy(live.state):
+            raise SessionBusy("a run of this session is active")
+        if not checked.is_empty():
+            live.append((SettingsChanged(change=checked),), None)
+        await live.until_durable(live.state.seq)
 
     async def delete(self, live: LiveSession) -> None:
         """End a session and remove everything of it. Its run is stopped first, so that its readers see an end."""
@@ -401,26 +428,45 @@ class Engine:
         """
         if not 1 < before_seq <= live.state.seq:
             raise ValueError(f"event 2 to {live.state.seq} expected, got {before_seq} ({live.state.session_id})")
-        compacted = await self._compacted_before(live, before_seq)
+        hidden = [each for each in live.state.hidden if each[1] < before_seq]
+        await self._branch(live, (*hidden, (before_seq, live.state.seq)), ends_there=True)
+
+    async def switch(self, live: LiveSession, hidden: Sequence[tuple[int, int]]) -> None:
+        """Go on in another branch: the history is what stands in none of these ranges of events.
+
+        Durable when this returns. What calls still waited for is cancelled.
+
+        Raises:
+            SessionBusy: a run is active or queued.
+        """
+        await self._branch(live, hidden, ends_there=False)
+
+    async def _branch(self, live: LiveSession, hidden: Sequence[tuple[int, int]], *, ends_there: bool) -> None:
+        """Branch off.
+
+        Args:
+            live: the session.
+            hidden: what the new branch does not show.
+            ends_there: the last range goes on to the end of the log, with all that is written now.
+        """
+        compacted = await self._compaction_outside(live, hidden)
         if admission.is_busy(live.state):
             raise SessionBusy("a run of this session is active")
         live.append(admission.cancelled(live.state, admission.NEW_MESSAGE, self.ids.new), None)
-        hidden = [each for each in live.state.hidden if each[1] < before_seq]
-        live.append((Branched(hidden=(*hidden, (before_seq, live.state.seq)), compacted=compacted),), None)
+        if ends_there:
+            hidden = (*hidden[:-1], (hidden[-1][0], live.state.seq))
+        live.append((Branched(hidden=tuple(hidden), compacted=compacted),), None)
         await live.until_durable(live.state.seq)
 
-    async def _compacted_before(self, live: LiveSession, before_seq: int) -> Compacted | None:
-        """The compaction that was in force at an earlier point."""
-        compacted = live.state.compacted
-        while compacted is not None and compacted.seq >= before_seq:
-            compacted = await self._older_compaction(live, compacted.seq)
-        return compacted
-
-    async def _older_compaction(self, live: LiveSession, before: int) -> Compacted | None:
-        async for page in self.newest_events(live, before):
+    async def _compaction_outside(self, live: LiveSession, hidden: Sequence[tuple[int, int]]) -> Compacted | None:
+        """The newest compaction that stands in none of the ranges."""
+        newest = live.state.compacted
+        if newest is None and not live.state.hidden:
+            return None
+        async for page in self.newest_events(live):
             for logged in reversed(page):
                 event = logged.event
-                if isinstance(event, CompactionMade) and live.state.shows(logged.seq):
+                if isinstance(event, CompactionMade) and not any(a <= logged.seq <= b for a, b in hidden):
                     return Compacted(seq=logged.seq, summary=event.summary, up_to=event.up_to)
         return None
 
