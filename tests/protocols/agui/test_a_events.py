@@ -363,7 +363,7 @@ async def test_a_thousand_cuts_with_restarts_between_are_each_resumed_to_exactly
             await watch.until("RUN_FINISHED", len(EVERYTHING) - ends)
             raw = watch.raw
         count = len(parse(raw))
-        assert count > 100
+        assert count > 50
         for place, (last, rest) in enumerate(cuts(raw, 1000, chance)):
             if place % 40 == 39:
                 await house.restart()
