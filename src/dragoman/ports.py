@@ -200,6 +200,9 @@ class Keys(Protocol):
     async def remove(self, key_id: KeyId) -> bool:
         """Remove a key. False: there was none."""
 
+    async def rename(self, key_id: KeyId, name: str) -> None:
+        """Call a key otherwise; nothing happens when there is none."""
+
     async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
         """Note when keys were last used."""
 

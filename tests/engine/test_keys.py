@@ -357,6 +357,9 @@ class Slow:
     async def remove(self, key_id: KeyId) -> bool:
         return await self._store.remove(key_id)
 
+    async def rename(self, key_id: KeyId, name: str) -> None:
+        await self._store.rename(key_id, name)
+
     async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
         await self._store.touch(used)
 
@@ -387,13 +390,14 @@ async def test_the_last_use_is_noted_in_one_write_for_all_keys(stage: Stage) -> 
     secrets = [(await stage.ring.create(f"key {number}"))[0] for number in range(3)]
     for secret in secrets[:2] * 5:
         stage.ring.authenticate(bearer(secret), HERE)
+    used = stage.clock.at
     stage.clock.at += timedelta(minutes=1)
     commits = stage.database.writer.commits
     await stage.ring.note_uses()
     await stage.ring.note_uses()
     assert stage.database.writer.commits == commits + 1
-    assert [key.last_used_at for key in await stage.store.all()] == [stage.clock.at, stage.clock.at, None]
-    assert [key.last_used_at for key in stage.ring.all()] == [stage.clock.at, stage.clock.at, None]
+    assert [key.last_used_at for key in await stage.store.all()] == [used, used, None]
+    assert [key.last_used_at for key in stage.ring.all()] == [used, used, None]
 
 
 async def test_the_last_use_is_written_when_the_server_stops(stage: Stage) -> None:

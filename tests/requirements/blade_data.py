@@ -19,4 +19,54 @@ REQUIREMENTS = (
         "What is invalid is 422 with one sentence that names the field first",
         "blade §2 [chosen]",
     ),
+    # --- memories -----------------------------------------------------------------------------------------------------
+    Requirement("blade:memories:create", "`POST /memories` is 201 with the memory", "blade §11 [docs]"),
+    Requirement("blade:memories:fields", "A memory has all its fields; what is not set is null", "blade §3.5 [seed]"),
+    Requirement(
+        "blade:memories:bounds",
+        "Texts are bounded in characters, content is not blank, kinds are known; any breach is 422",
+        "blade §11 [docs, chosen]",
+    ),
+    Requirement("blade:memories:list", "Memories are listed newest first, by pages, by filters", "blade §11 [docs]"),
+    Requirement(
+        "blade:memories:keyword",
+        "A keyword is part of content or topic in any case, in Chinese as in English",
+        "blade §11 [chosen]",
+    ),
+    Requirement(
+        "blade:memories:change",
+        'PUT changes what it names, `null` leaves and `""` clears, and sets `updated_at`',
+        "blade §11 [docs, chosen]",
+    ),
+    Requirement("blade:memories:switch", "PATCH disables and enables a memory", "blade §11 [docs]"),
+    Requirement("blade:memories:delete", "A deleted memory is 404", "blade §11 [docs]"),
+    Requirement(
+        "blade:memories:batch",
+        "A batch deletes, disables or enables up to 100 memories and counts those that it changed",
+        "blade §11 [docs, chosen]",
+    ),
+    Requirement("blade:memories:own", "Another user's memory, or one that never was, is 404", "blade §2 [chosen]"),
+    # --- API keys -----------------------------------------------------------------------------------------------------
+    Requirement(
+        "blade:keys:create", "A key is told once, in the answer to its creation, which is 201", "blade §12 [docs]"
+    ),
+    Requirement(
+        "blade:keys:form",
+        "A key is the prefix and at least 32 random characters; `masked` shows the prefix and the last four",
+        "blade §12 [seed, chosen]",
+    ),
+    Requirement("blade:keys:fields", "An ApiKey has all its fields, `plaintext` is null", "blade §3.5 [seed]"),
+    Requirement("blade:keys:works-at-once", "A key works from the moment it is made", "blade §12"),
+    Requirement("blade:keys:last-use", "`last_used_at` is null before the first use and set by it", "blade §12"),
+    Requirement("blade:keys:rename", "A key can be renamed", "blade §12 [docs]"),
+    Requirement(
+        "blade:keys:delete",
+        "A deleted key is refused at once, and whoever holds a connection with it is told",
+        "blade §12 [docs, chosen]",
+    ),
+    Requirement("blade:keys:own", "Another user's key is 404", "blade §2 [chosen]"),
+    Requirement("blade:keys:name", "A name has 1 to 50 characters", "blade §12 [docs]"),
+    Requirement(
+        "blade:keys:scope", "A key that may only read makes no keys; a new key has the scope `use`", "ruling 5"
+    ),
 )

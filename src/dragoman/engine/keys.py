@@ -105,7 +105,8 @@ class KeyRing:
         self._by_id: dict[KeyId, _Held] = {}
         self._changing = asyncio.Lock()
         """Held from a read or write of the store until the memory says the same, so that neither undoes the other."""
-        self._used: set[_Held] = set()
+        self._used: dict[_Held, datetime] = {}
+        """The keys that were used since the last uses were written, with the first time of each."""
         self._is_stale = False
         self._task: asyncio.Task[None] | None = None
         self._end_hearing: Callable[[], None] = lambda: None
@@ -155,11 +156,11 @@ class KeyRing:
     async def note_uses(self) -> None:
         """Write when keys were last used. Exact to `NOTE_S`, because the calls themselves do not look at the clock."""
         if self._used:
-            used, now = tuple(self._used), self._clock.now()
-            await self._store.touch([(held.key.key_id, now) for held in used])
-            self._used.difference_update(used)
-            for held in used:
-                held.key = msgspec.structs.replace(held.key, last_used_at=now)
+            used = tuple(self._used.items())
+            await self._store.touch([(held.key.key_id, at) for held, at in used])
+            for held, at in used:
+                self._used.pop(held, None)
+                held.key = msgspec.structs.replace(held.key, last_used_at=at)
 
     # --- callers --------------------------------------------------------------------------------------------------
 
@@ -181,7 +182,8 @@ class KeyRing:
             raise Unauthenticated("this key is not known here")
         if held.expires_at is not None and held.expires_at <= self._clock.now():
             raise Unauthenticated("this key has expired")
-        self._used.add(held)
+        if held not in self._used:
+            self._used[held] = self._clock.now()
         return held.principal
 
     def on_revoked(self, principal: Principal, told: Callable[[], None]) -> Callable[[], None]:
@@ -245,6 +247,39 @@ class KeyRing:
         """All keys, oldest first."""
         return sorted((held.key for held in self._by_digest.values()), key=lambda key: (key.created_at, key.key_id))
 
+    def owned(self, user: UserId) -> list[Key]:
+        """The keys of a user, oldest first, with their last uses as far as they are known."""
+        of_user = [held for held in self._by_digest.values() if held.key.user == user]
+        shown = [msgspec.structs.replace(held.key, last_used_at=self._last_use(held)) for held in of_user]
+        return sorted(shown, key=lambda key: (key.created_at, key.key_id))
+
+    def _last_use(self, held: _Held) -> datetime | None:
+        return self._used.get(held, held.key.last_used_at)
+
+    async def rename(self, user: UserId, key_id: KeyId, name: str) -> Key:
+        """Call a user's key otherwise.
+
+        Raises:
+            NotFound: the user has no such key.
+            Invalid: a key cannot be called so.
+        """
+        _check("name", name)
+        async with self._changing:
+            held = self._owned(user, key_id)
+            await self._store.rename(key_id, name)
+            held.key = msgspec.structs.replace(held.key, name=name)
+            return msgspec.structs.replace(held.key, last_used_at=self._last_use(held))
+
+    async def revoke_owned(self, user: UserId, key_id: KeyId) -> None:
+        """Remove a user's key for good; who calls with it is told. Raises NotFound: the user has no such key."""
+        await self._remove(self._owned(user, key_id).key)
+
+    def _owned(self, user: UserId, key_id: KeyId) -> _Held:
+        held = self._by_id.get(key_id)
+        if held is None or held.key.user != user:
+            raise NotFound("there is no such key")
+        return held
+
     def holds(self, secret: str) -> bool:
         """Whether this is a key in force."""
         held = self._by_digest.get(digest_of(secret))
@@ -267,15 +302,17 @@ class KeyRing:
         if len(found) > 1:
             ids = ", ".join(each.key_id for each in found)
             raise Conflict(f"{len(found)} keys match {which!r}; name one of them by its id: {ids}")
-        key = found[0]
+        await self._remove(found[0])
+        return found[0]
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _remove(self, key: Key) -> None:
         async with self._changing:
             await self._store.remove(key.key_id)
             self._drop(key.key_id)
         self._bus.publish(SUBJECT, key.key_id)
         log.info("key revoked", key_id=key.key_id, user=key.user, name=key.name)
-        return key
-
-    # --- inside ---------------------------------------------------------------------------------------------------
 
     def _take(self, key: Key) -> None:
         self._by_digest[key.digest] = self._by_id[key.key_id] = _Held(key)
@@ -284,7 +321,7 @@ class KeyRing:
         held = self._by_id.pop(key_id, None)
         if held is not None:
             del self._by_digest[held.key.digest]
-            self._used.discard(held)
+            self._used.pop(held, None)
             _tell(held)
 
     def _heard(self, _: str) -> None:

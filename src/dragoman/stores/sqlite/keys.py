@@ -28,6 +28,12 @@ class SqliteKeys:
         """See `Keys.remove`."""
         return await self._database.writer.run(lambda connection: remove(connection, key_id))
 
+    async def rename(self, key_id: KeyId, name: str) -> None:
+        """See `Keys.rename`."""
+        await self._database.writer.run(
+            lambda connection: connection.execute("UPDATE keys SET name = ? WHERE key_id = ?", (name, key_id))
+        )
+
     async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
         """See `Keys.touch`."""
         rows = [(to_us(at), key_id) for key_id, at in used]
