@@ -22,10 +22,10 @@ FILE_LIMIT = 10 * 1024 * 1024
 FORM_ROOM = 64 * 1024
 """What a form may have around its file."""
 SAFE_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "Cache-Control": f"private, max-age={LIFETIME_S}",
 }
+"""Besides `nosniff`, which every answer has."""
 
 log = structlog.get_logger(__name__)
 
