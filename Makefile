@@ -14,6 +14,9 @@ QUIET := $(if $(CI),--quiet --progress-bar off)
 CLIENTS := tests/protocols/agui/clients
 CODE := src tests tools $(wildcard bench examples)
 
+# A file's tests share what they set up; ARGS="-n 0" runs all of them in one process.
+PARALLEL := -n logical --maxprocesses 8 --dist loadfile
+
 # make run HOST=… PORT=… DATA=… EXTRAS="models mcp" ARGS="app.py --no-auth"
 HOST ?= 127.0.0.1
 PORT ?= 8000
@@ -28,10 +31,10 @@ run: $(INSTALLED)-run $(EXTRAS:%=$(INSTALLED)-%) $(INSTALLED)-dragoman ## serve 
 	@exec $(BIN)/dragoman serve --first-key --host $(HOST) --port $(PORT) $(if $(DATA),--data $(DATA)) $(ARGS)
 
 test: static clients ## format, lint, types and every test (ARGS="…" for pytest)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 check: static clients ## the same without the slow tests: under two minutes
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
 
 static: $(INSTALLED)-test $(INSTALLED)-dragoman
 	$(BIN)/ruff format --check .
