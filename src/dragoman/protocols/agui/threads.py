@@ -153,20 +153,19 @@ class Threads:
             except BaseException:
                 release()
                 raise
-            if live.run_task is not None and submitted.run_id is not None:
-                live.run_task.add_done_callback(lambda _: release())
-            else:
+            if submitted.run_id is None or live.run_task is None:
                 release()
-            await live.until_durable(submitted.seq)
-        if submitted.run_id is None:
-            return self._ended(ask, live)
-        run_id = submitted.run_id
+                await live.until_durable(submitted.seq)
+                return self._ended(ask, live)
+            live.run_task.add_done_callback(lambda _: release())
+            run_id = submitted.run_id
 
-        def closed(has_left: bool) -> None:
-            if has_left and policy == "cancel" and live.readers == 0:
-                self._stop_left(live, run_id)
+            def closed(has_left: bool) -> None:
+                if has_left and policy == "cancel" and live.readers == 0:
+                    self._stop_left(live, run_id)
 
-        return await self._follow(ask, live, run_id, submitted.seq, closed)
+            # The first records are read while the key is held: with them it is durable that it was used.
+            return await self._follow(ask, live, run_id, submitted.seq, closed)
 
     async def _follow(
         self,

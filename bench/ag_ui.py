@@ -1,0 +1,107 @@
+"""The row about AG-UI's standard endpoint: what a delta costs there, with all that a run request brings besides.
+
+Each request is what the official clients send: a run id and a message of its own; each answer a whole stream of events.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Sequence
+
+import msgspec
+
+from bench import load, wire
+from bench.effort import Effort
+from bench.figures import Figure, Target
+from bench.load import Burst, Connection, Session, clock
+from bench.stats import spread
+from bench.streams import CONNECTIONS, TURN_DELTAS, emit
+from bench.subjects import Dragoman, Place
+
+PATH = "/ag-ui/rehearsal"
+TARGET_US = 2.5
+
+
+class _Event(msgspec.Struct):
+    type: str
+    delta: str = ""
+
+
+_EVENT = msgspec.json.Decoder(_Event)
+
+
+async def ag_ui(place: Place, effort: Effort) -> list[Figure]:
+    """Server CPU for each delta of an agent that never waits, over AG-UI, durable."""
+    text = emit(TURN_DELTAS, "abcd ")
+    with Dragoman(place) as ours:
+        connections = await ours.client.connect(CONNECTIONS)
+        threads = [Session(str(uuid.uuid4())) for _ in range(CONNECTIONS)]
+        costs: list[float] = []
+        rates: list[float] = []
+        for number in range(effort.rounds + 1):
+            burst = await _saturate(ours, connections, threads, text, effort.burst_s if number else 0.3)
+            if number:  # the first round warms up
+                deltas = burst.turns * TURN_DELTAS
+                costs.append(burst.cpu_s / deltas * 1e6)
+                rates.append(deltas / burst.seconds)
+        void = await ours.verify(threads)  # over AAP: a thread is a session
+    cost, rate = spread(costs), spread(rates)
+    return [
+        Figure(
+            row="ag-ui",
+            subject=ours.name,
+            what="server CPU per delta",
+            unit="µs",
+            value=cost,
+            target=Target(TARGET_US),
+            void=void,
+            note=f"{rate.median:,.0f} deltas/s",
+        )
+    ]
+
+
+async def _saturate(
+    ours: Dragoman, connections: Sequence[Connection], threads: Sequence[Session], text: str, seconds: float
+) -> Burst:
+    """See `load.saturate`. No two requests are equal here."""
+    seen: list[tuple[Session, wire.Exchange]] = []
+
+    async def runs(connection: Connection, thread: Session) -> None:
+        number = len(thread.turns)
+        while clock() < end:
+            number += 1
+            exchange = await connection.exchange(_request(ours.key, thread, number, text))
+            seen.append((thread, exchange))
+
+    cpu, mine, begin = ours.server.cpu_s(), time.process_time(), clock()
+    end = begin + seconds
+    await load.together(runs(connection, thread) for connection, thread in zip(connections, threads, strict=True))
+    elapsed = clock() - begin
+    await asyncio.sleep(0.05)  # what the server does behind its answers belongs to them
+    cpu, mine = ours.server.cpu_s() - cpu, time.process_time() - mine
+    for thread, exchange in seen:
+        thread.turns.append((text, _said(exchange)))
+    return Burst(len(seen), elapsed, cpu, mine)
+
+
+def _request(key: str, thread: Session, number: int, text: str) -> bytes:
+    body = {
+        "threadId": thread.id,
+        "runId": str(uuid.uuid4()),
+        "protocolVersion": "1.0",
+        "messages": [{"id": f"message-{number}", "role": "user", "content": text}],
+        "tools": [],
+        "context": [],
+        "forwardedProps": {},
+        "state": {},
+    }
+    return wire.request("POST", PATH, key=key, body=msgspec.json.encode(body))
+
+
+def _said(exchange: wire.Exchange) -> str:
+    """The words of a run. Raises Broken when it did not come to its proper end."""
+    frames = wire.body(exchange).decode().split("\n\n")
+    events = [_EVENT.decode(line[6:]) for each in frames for line in each.split("\n") if line.startswith("data: ")]
+    if not events or events[-1].type != "RUN_FINISHED":
+        raise wire.Broken(f"RUN_FINISHED expected at the end, got {events[-1:]}")
+    return "".join(event.delta for event in events)
