@@ -16,6 +16,7 @@ from dragoman.core.inputs import Choice
 from dragoman.core.refusals import SessionNotFound
 from dragoman.core.session import begin, fold, freeze
 from dragoman.engine import engine as engine_module
+from dragoman.engine import live as live_module
 from dragoman.engine import past as past_module
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
@@ -349,3 +350,17 @@ async def test_a_message_that_arrives_during_a_compaction_is_in_the_next_context
     gate.opened.set()
     await ended(live)
     assert texts(any_world.player.contexts[-1]) == ["sum up", "summed up", "hello"]
+
+
+async def test_of_long_messages_fewer_stay_in_memory(any_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "TAIL_BYTES", 10_000)
+    engine = await any_world.start()
+    live = await open_session(engine)
+    for number in range(20):
+        await play(engine, live, f"{number} " + "x" * 3000)
+    assert 1 <= len(live.tail) <= 4
+    assert len(await engine.messages(live)) == 40
+    any_world.player.contexts.clear()
+    any_world.scripts["look"] = [["seen"]]
+    await play(engine, live, "look")
+    assert len(any_world.player.contexts[-1]) == 41, "the rest is read from the log"

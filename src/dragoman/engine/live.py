@@ -28,6 +28,8 @@ RING_BYTES = 1024 * 1024
 """Of those records, in the form in which they are stored."""
 TAIL_MESSAGES = 256
 """Messages kept for the agent; older ones are read from the log."""
+TAIL_BYTES = 1024 * 1024
+"""Of those messages, in the form in which they are stored; the newest stays whatever its size."""
 
 
 class OpenBlock:
@@ -81,6 +83,10 @@ class LiveSession:
         self.tail: deque[Placed] = deque()
         self.tail_from = state.seq
         """Messages completed after this event are in `tail`."""
+        self._tail_bytes = 0
+        """Of all events that were remembered."""
+        self._tail_marks: deque[int] = deque()
+        """What `_tail_bytes` was at each message of the tail."""
         self._committer = committer
         self._clock = clock
         self._assembler = Assembler()
@@ -143,7 +149,7 @@ class LiveSession:
         for logged in snapshot.events:
             apply(live.state, logged)
             live._settings_due |= type(logged.event) is SettingsChanged
-            live._remember(logged)
+            live._remember(logged, len(encode(logged.event)))
         live._written = live.state.seq
         for piece in snapshot.pieces:
             block = live.blocks.get(piece.loop)
@@ -168,17 +174,18 @@ class LiveSession:
         """
         if self.failure is not None:
             raise self.failure
-        self._payloads += [encode(event) for event in events]
+        payloads = [encode(event) for event in events]
+        self._payloads += payloads
         if once is not None:
             self._once.append(once)
         at = self._clock.now()
-        for event in events:
+        for event, payload in zip(events, payloads, strict=True):
             logged = Logged(self.state.seq + 1, at, run_id, event)
             apply(self.state, logged)
             self._place = 0
             self._outbox.append(logged)
             self._settings_due |= type(event) is SettingsChanged
-            self._remember(logged)
+            self._remember(logged, len(payload))
         self.wake()
         return self.state.seq
 
@@ -309,12 +316,17 @@ class LiveSession:
         block.pieces += made
         return made
 
-    def _remember(self, logged: Logged) -> None:
+    def _remember(self, logged: Logged, size: int) -> None:
+        self._tail_bytes += size
         message = self._assembler.feed(logged)
-        if message is not None:
-            self.tail.append(Placed(logged.seq, message))
-            if len(self.tail) > TAIL_MESSAGES:
-                self.tail_from = self.tail.popleft().seq
+        if message is None:
+            return
+        tail, marks = self.tail, self._tail_marks
+        tail.append(Placed(logged.seq, message))
+        marks.append(self._tail_bytes)
+        while len(tail) > TAIL_MESSAGES or (len(tail) > 1 and self._tail_bytes - marks[0] > TAIL_BYTES):
+            self.tail_from = tail.popleft().seq
+            marks.popleft()
 
     # --- reading --------------------------------------------------------------------------------------------------
 
