@@ -72,6 +72,13 @@ async def test_a_finished_task_holds_the_terminal_response_also_a_failed_one(
     assert finished["result"] == (await alice.ask("GET", f"/process/responses/{name}")).json
 
 
+@requirement("agentscope:once:attach", "agentscope:once:conflict")
+async def test_a_task_that_is_submitted_twice_is_one(alice: Runtime) -> None:
+    name = f"s-{uuid4()}"
+    assert await submitted(alice, "hello", id=name) == await submitted(alice, "hello", id=name)
+    assert await alice.refused("POST", "/process", asks("hello", id=name)) == "RESPONSE_EXISTS"
+
+
 @requirement("agentscope:task:timeout", "agentscope:status:timeout")
 async def test_a_task_past_its_timeout_is_an_error(alice: Runtime) -> None:
     task = await submitted(alice, WAIT, timeout=0.1)

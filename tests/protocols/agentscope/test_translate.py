@@ -185,6 +185,17 @@ def test_a_session_that_is_deleted_under_a_stream_ends_it() -> None:
     assert (end["status"], end["error"]["code"]) == ("failed", "SESSION_DELETED")
 
 
+@requirement("agentscope:replay:live")
+def test_what_another_run_says_while_this_one_waits_is_not_told() -> None:
+    other = RunStarted(run_id=RunId("other"), door="aap")
+    before: list[Record] = [Logged(1, AT, RunId("other"), other), piece("x", 0, "not ours")]
+    events = ResponseEvents(RUN, SESSION)
+    assert b"".join(map(events.feed, before)) == b""
+    records = logged(piece("a", 0, "ours"), closed("a", 0, Text("ours")), ended("a"), stopped())
+    found = stream.parse(b"".join(map(events.feed, records)))
+    assert stream.check(found)["output"][0]["content"][0]["text"] == "ours"
+
+
 # --- whatever comes ---------------------------------------------------------------------------------------------------
 
 BLOCKS = st.lists(

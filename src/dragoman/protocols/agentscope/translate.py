@@ -138,6 +138,8 @@ class ResponseEvents:
                 text = _ENCODE(record.text)
                 return b'id: %d\ndata: {"sequence_number":%d%b%b}\n\n' % (number, number, self._piece_head, text)
             return self._begin_block(record)
+        if self.response is None and not isinstance(record.event, RunStarted):
+            return b""  # the run is queued: another one goes on
         frames: list[bytes] = []
         if self._is_waiting and not isinstance(record.event, RunStopped):
             self._finish(frames)
@@ -245,7 +247,7 @@ class ResponseEvents:
 
     def _begin_block(self, piece: Piece) -> bytes:
         """The first piece of a block, or one that nobody is told."""
-        if piece.loop != ROOT or self.noted.whole:
+        if piece.loop != ROOT or self.noted.whole or self.response is None:
             return b""
         frames: list[bytes] = []
         opened = self._message_for(piece.message_id, piece.index, piece.kind, frames)
