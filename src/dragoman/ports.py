@@ -49,7 +49,7 @@ class Once(msgspec.Struct, frozen=True, kw_only=True):
     lasts: bool = False
 
 
-class Append(msgspec.Struct, kw_only=True):
+class Append(msgspec.Struct, kw_only=True, gc=False):
     """One session's share of a commit: all of it becomes durable, or nothing.
 
     Args:

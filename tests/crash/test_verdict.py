@@ -173,7 +173,10 @@ STRANGE = """'{"type":"call_started","call_id":"none"}'"""
         ("UPDATE sessions SET head = json_set(head, '$.last_stop', 'refusal')", "stored state"),
         ("DELETE FROM sessions", "rows without a session"),
         ("DELETE FROM runs", "the table of runs"),
-        ("INSERT INTO pieces SELECT session_id, 3, 1, 'm', 0, 'text', 'root', 'x' FROM sessions LIMIT 1", "not open"),
+        (
+            "INSERT INTO pieces SELECT 99, session_id, 3, 1, 'm', 0, 'text', 'root', 'x' FROM sessions LIMIT 1",
+            "not open",
+        ),
         (
             "UPDATE events SET payload = json_set(payload, '$.reason', 'interrupted') WHERE type = 'run_stopped'",
             "early",

@@ -22,7 +22,10 @@ REQUIREMENTS = (
         ("paths:no-shutdown", "No route stops the process: the package's `/shutdown` and `/admin/…` are not there"),
         ("paths:wrong-method", "A known path with another method is 405 with `Allow`"),
         ("paths:unknown", "An unknown path below ours is 404 in the protocol's form"),
-        ("auth:bearer", "Every path but the open pages wants a bearer key, and refuses before it looks at anything else"),
+        (
+            "auth:bearer",
+            "Every path but the open pages wants a bearer key, and refuses before it looks at anything else",
+        ),
         ("auth:scope", "A key that may only read starts and stops nothing"),
         ("auth:cors", "With keys on, any origin is allowed, without credentials; the package reflects it with them"),
         ("described", "OpenAPI describes every route"),
@@ -70,12 +73,18 @@ REQUIREMENTS = (
         ("tools:function", "A tool of type `function`, or of none, is offered to the agent for this run"),
         ("tools:other-type", "A tool of another type is refused"),
         ("tools:name", "A tool needs a name"),
-        ("tools:parameters", "Parameters are a schema of an object, with properties and a list of required names or null"),
+        (
+            "tools:parameters",
+            "Parameters are a schema of an object, with properties and a list of required names or null",
+        ),
         ("tools:flat", "The flat shape is read as the nested one"),
     ),
     *_of(
         "2.3",
-        ("whole:json", "`stream: false` without an event stream in `Accept` waits and answers with the terminal response"),
+        (
+            "whole:json",
+            "`stream: false` without an event stream in `Accept` waits and answers with the terminal response",
+        ),
         ("whole:json-failed", "That answer is 200 whatever the response's status"),
         ("whole:events", "`stream: false` with `Accept: text/event-stream` streams each content once, complete"),
         ("whole:streams-anyway", "`stream: true` streams whatever `Accept` says"),
@@ -153,7 +162,10 @@ REQUIREMENTS = (
     ),
     *_of(
         "5.5",
-        ("approval:request", "A call that needs a person's word is an `mcp_approval_request`, and the response completes"),
+        (
+            "approval:request",
+            "A call that needs a person's word is an `mcp_approval_request`, and the response completes",
+        ),
         ("approval:granted", "Granted, the tool runs in a new response, which tells the call before its output"),
         ("approval:denied", "Denied, the agent reads so, with the reason"),
         ("approval:twice", "An answer to an unknown or answered request is 409 `NOTHING_PENDING`"),

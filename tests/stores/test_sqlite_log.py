@@ -3,18 +3,21 @@
 import asyncio
 import sqlite3
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 
 import msgspec
 import pytest
 
+from dragoman.core.events import MessageClosed, MessageOpened
+from dragoman.core.ids import MessageId
 from dragoman.core.session import fold
 from dragoman.core.stream import cursor_of
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.core.scribe import played
-from tests.stores.contract import ANN, StoreContract, Writing, begun, commits_of, once, started, stopped, taken
+from tests.stores.contract import ANN, StoreContract, Writing, a_piece, begun, commits_of, once, started, stopped, taken
 
 
 def opened(folder: Path) -> Database:
@@ -104,6 +107,29 @@ async def test_what_was_rolled_back_is_not_remembered_as_written(database: Datab
     append.after = 2
     assert await taken(store, append) == [True]
     assert pieces.log == []
+
+
+async def test_the_rows_of_an_open_block_are_known_after_a_rollback_and_a_restart(database: Database) -> None:
+    """There is no index for them: what the writer remembers must be what the table holds."""
+    store = SqliteLog(database)
+    writing = await begun(store)
+    opened = MessageOpened(message_id=MessageId("m"))
+    assert await taken(store, writing.append(started(1), opened)) == [True]
+    pieces = [a_piece(3, word, place=place) for place, word in enumerate(["one ", "two ", "three"], 1)]
+    assert await taken(store, writing.append(pieces=pieces[:1])) == [True]
+    another = deepcopy(writing)
+    broken = another.append(started(2), pieces=[a_piece(3, "never", place=2)], closed=[(MessageId("m"), 0)])
+    broken.payloads = []  # fewer than events: fails in the middle of the transaction
+    with pytest.raises(ValueError, match="zip"):
+        await store.commit([broken])
+    for place, again in ((1, store), (2, SqliteLog(database))):
+        assert await taken(again, writing.append(pieces=[pieces[place]])) == [True]
+        snapshot = await again.load(writing.session_id)
+        assert snapshot is not None
+        assert [*snapshot.pieces] == pieces[: place + 1]
+    closing = writing.append(MessageClosed(message_id=MessageId("m")), closed=[(MessageId("m"), 0)])
+    assert await taken(again, closing) == [True]
+    assert rows(database.folder)["pieces"] == []
 
 
 async def test_commits_are_shared_by_who_writes_at_the_same_time(database: Database) -> None:

@@ -343,7 +343,7 @@ Event = (
 )
 
 
-class Logged(msgspec.Struct, frozen=True):
+class Logged(msgspec.Struct, frozen=True, gc=False):
     """An event at its place in the log. `seq` counts the session's events from 1 without gaps."""
 
     seq: int

@@ -7,7 +7,6 @@ of them, however many deltas the agent emitted.
 
 import asyncio
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -67,6 +66,45 @@ class Placed(NamedTuple):
 class LiveSession:
     """One session's single writer. Everything but waiting happens in plain calls on the event loop."""
 
+    __slots__ = (
+        "__weakref__",
+        "_assembler",
+        "_clock",
+        "_closed",
+        "_closing",
+        "_committer",
+        "_followers",
+        "_in_flight",
+        "_in_flight_bytes",
+        "_is_new",
+        "_name",
+        "_once",
+        "_outbox",
+        "_payloads",
+        "_place",
+        "_ring",
+        "_ring_base",
+        "_ring_bytes",
+        "_ring_from",
+        "_settings_due",
+        "_tail_bytes",
+        "_tail_marks",
+        "_wakers",
+        "_written",
+        "blocks",
+        "durable",
+        "epoch",
+        "failure",
+        "holds",
+        "is_dirty",
+        "on_lost",
+        "readers",
+        "run_task",
+        "state",
+        "tail",
+        "tail_from",
+    )
+
     def __init__(self, state: SessionState, epoch: int, committer: Committer, clock: Clock) -> None:
         self.state = state
         self.epoch = epoch
@@ -80,12 +118,12 @@ class LiveSession:
         self.on_lost: Callable[[LiveSession], None] | None = None
         """Told when a commit failed, so that the session's run can be taken up again."""
         self.run_task: asyncio.Task[None] | None = None
-        self.tail: deque[Placed] = deque()
+        self.tail: list[Placed] = []
         self.tail_from = state.seq
         """Messages completed after this event are in `tail`."""
         self._tail_bytes = 0
         """Of all events that were remembered."""
-        self._tail_marks: deque[int] = deque()
+        self._tail_marks: list[int] = []
         """What `_tail_bytes` was at each message of the tail."""
         self._committer = committer
         self._clock = clock
@@ -232,31 +270,35 @@ class LiveSession:
                 pieces += self._new_pieces(block)
                 block.is_stored = True
         records, payloads = self._outbox, self._payloads
-        if pieces:
-            records.extend(pieces)
+        records += pieces
         if not records:
             return None
         self._outbox, self._payloads, self._in_flight = [], [], records
-        self._in_flight_bytes = sum(map(len, payloads)) + sum(len(piece.text) for piece in pieces)
-        closed, self._closed = self._closed, []  # also when empty: the store reads the list on a thread of its own
-        events = [record for record in records if type(record) is Logged]
+        self._in_flight_bytes = sum([len(piece.text) for piece in pieces])
         append = Append(
             session_id=self.state.session_id,
             owner=self.state.owner,
             epoch=self.epoch,
             after=self._written,
-            events=events,
+            events=[],
             payloads=payloads,
             pieces=pieces,
-            closed=closed,
-            head=self._head() if self.state.run is None and not self.state.queue else None,
-            is_new=self._is_new,
-            name=self._name,
-            once=self._once,
         )
-        self._written += len(append.events)
-        self._is_new, self._name, self._once = False, None, []
+        if payloads:
+            self._add_events(append, records)
         return append
+
+    def _add_events(self, append: Append, records: Sequence[Record]) -> None:
+        """Complete a share that has events: most have none, but words of one block."""
+        append.events = [record for record in records if type(record) is Logged]
+        append.closed, self._closed = self._closed, []
+        append.once, self._once = self._once, []
+        append.is_new, self._is_new = self._is_new, False
+        append.name, self._name = self._name, None
+        if self.state.run is None and not self.state.queue:
+            append.head = self._head()
+        self._written += len(append.events)
+        self._in_flight_bytes += sum(map(len, append.payloads))
 
     def published(self) -> None:
         """See `committer.Writing`: show the records to the readers."""
@@ -325,8 +367,8 @@ class LiveSession:
         tail.append(Placed(logged.seq, message))
         marks.append(self._tail_bytes)
         while len(tail) > TAIL_MESSAGES or (len(tail) > 1 and self._tail_bytes - marks[0] > TAIL_BYTES):
-            self.tail_from = tail.popleft().seq
-            marks.popleft()
+            self.tail_from = tail.pop(0).seq
+            marks.pop(0)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -399,6 +441,8 @@ class LiveSession:
         self._ring_base += gone
 
     def _wake_readers(self) -> None:
+        if not self._wakers:
+            return
         wakers, self._wakers = self._wakers, {}
         for waker in wakers:
             if not waker.done():

@@ -20,7 +20,9 @@ from dragoman.core.events import (
     type_of,
 )
 from dragoman.core.ids import CallId, SessionId
+from dragoman.core.stream import Piece
 from dragoman.ports import Append, Once
+from dragoman.stores.sqlite.pieces import Pieces
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -47,10 +49,11 @@ class Appends:
 
     def __init__(self) -> None:
         self._running: dict[SessionId, tuple[int, int]] = {}
+        self._pieces: Pieces | None = None
 
     def forget(self) -> None:
         """Trust the database again: a transaction was rolled back."""
-        self._running = {}
+        self._running, self._pieces = {}, None
 
     def write(self, batch: Sequence[Append], connection: sqlite3.Connection) -> list[bool]:
         """Write each append whole, or not at all; tell which were taken.
@@ -60,11 +63,7 @@ class Appends:
         taken = [self._pass(connection, append) for append in batch]
         passed = [append for append, was_taken in zip(batch, taken, strict=True) if was_taken]
         connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", _event_rows(passed))
-        connection.executemany(
-            "DELETE FROM pieces WHERE session_id = ? AND message_id = ? AND block = ?",
-            [(append.session_id, message_id, index) for append in passed for message_id, index in append.closed],
-        )
-        connection.executemany("INSERT INTO pieces VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _piece_rows(passed))
+        self._stored(connection).write(passed, connection)
         for append in passed:
             for logged in append.events:
                 if isinstance(logged.event, _INDEXED):
@@ -79,8 +78,19 @@ class Appends:
         connection.execute(
             "DELETE FROM runs WHERE run_id IN (SELECT run_id FROM events WHERE session_id = ?)", (session_id,)
         )
-        for table in ("sessions", "events", "pieces", "calls", "messages", "names", "once"):
+        self._stored(connection).delete(session_id, connection)
+        for table in ("sessions", "events", "calls", "messages", "names", "once"):
             connection.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))  # noqa: S608  # fixed names
+
+    def pieces(self, session_id: SessionId, connection: sqlite3.Connection) -> list[Piece]:
+        """The pieces of a session's open blocks."""
+        return self._stored(connection).of(session_id, connection)
+
+    def _stored(self, connection: sqlite3.Connection) -> Pieces:
+        pieces = self._pieces
+        if pieces is None:
+            pieces = self._pieces = Pieces(connection)
+        return pieces
 
     def _pass(self, connection: sqlite3.Connection, append: Append) -> bool:
         """The fence: whether the log stands where the writer thinks, and no later claim wrote. Moves it on."""
@@ -158,14 +168,6 @@ def _event_rows(appends: Iterable[Append]) -> list[tuple[object, ...]]:
         (append.session_id, logged.seq, logged.run_id, to_us(logged.at), type_of(logged.event), payload.decode())
         for append in appends
         for logged, payload in zip(append.events, append.payloads, strict=True)
-    ]
-
-
-def _piece_rows(appends: Iterable[Append]) -> list[tuple[object, ...]]:
-    return [
-        (append.session_id, each.after, each.place, each.message_id, each.index, each.kind, each.loop, each.text)
-        for append in appends
-        for each in append.pieces
     ]
 
 

@@ -6,12 +6,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from dragoman.core import events as core_events
-from dragoman.core.content import Growing
-from dragoman.core.events import BlockClosed, Logged
-from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
+from dragoman.core.events import Logged
+from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.session import SessionState, thaw
-from dragoman.core.stream import Piece
 from dragoman.ports import Append, Once, Recent, RunRow, Snapshot
 from dragoman.stores.sqlite.appends import Appends, from_us, to_us
 from dragoman.stores.sqlite.database import Database
@@ -43,13 +43,20 @@ class SqliteLog:
 
     async def delete(self, session_id: SessionId) -> None:
         """See `EventLog.delete`."""
-        await self._run(partial(self._appends.delete, session_id))
+        try:
+            await self._run(partial(self._appends.delete, session_id))
+        except BaseException:
+            self._appends.forget()
+            raise
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def load(self, session_id: SessionId) -> Snapshot | None:
         """See `EventLog.load`."""
-        return await self._read(partial(_load, session_id))
+        snapshot = await self._read(partial(_load, session_id))
+        if snapshot is None or not snapshot.events:
+            return snapshot
+        return msgspec.structs.replace(snapshot, pieces=await self._run(partial(self._appends.pieces, session_id)))
 
     async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[Logged]:
         """See `EventLog.events`."""
@@ -146,20 +153,7 @@ def _load(session_id: SessionId, connection: sqlite3.Connection) -> Snapshot | N
         "SELECT seq, at, run_id, payload FROM events WHERE session_id = ? AND seq > ? ORDER BY seq",
         (session_id, state.seq),
     )
-    events = _logged(rows)
-    pieces = connection.execute(
-        "SELECT after, place, message_id, block, kind, text, loop FROM pieces WHERE session_id = ?"
-        " ORDER BY after, place",
-        (session_id,),
-    )
-    closed = {(each.event.message_id, each.event.index) for each in events if isinstance(each.event, BlockClosed)}
-    found = [_piece(*each) for each in pieces]
-    still_open = [piece for piece in found if (piece.message_id, piece.index) not in closed]
-    return Snapshot(head=state, events=events, pieces=still_open)
-
-
-def _piece(after: int, place: int, message_id: str, block: int, kind: Growing, text: str, loop: str) -> Piece:
-    return Piece(after, place, MessageId(message_id), block, kind, text, LoopId(loop))
+    return Snapshot(head=state, events=_logged(rows), pieces=())
 
 
 def _events(session_id: SessionId, after: int, limit: int, connection: sqlite3.Connection) -> list[Logged]:

@@ -37,8 +37,10 @@ CREATE TABLE events (
 
 CREATE UNIQUE INDEX events_in_order ON events (session_id, seq);
 
--- What open blocks hold so far. The event that closes a block replaces its pieces in the same transaction.
+-- What open blocks hold so far. The event that closes a block replaces its pieces in the same transaction. There is no
+-- index, which would cost more than the rest of a piece: the writer remembers which rows each open block has.
 CREATE TABLE pieces (
+    id         INTEGER PRIMARY KEY,
     session_id TEXT NOT NULL,
     after      INTEGER NOT NULL,
     place      INTEGER NOT NULL,
@@ -48,8 +50,6 @@ CREATE TABLE pieces (
     loop       TEXT NOT NULL,
     text       TEXT NOT NULL
 ) STRICT;
-
-CREATE INDEX pieces_by_session ON pieces (session_id);
 
 -- From here on: indexes, all of which could be rebuilt from the events.
 
