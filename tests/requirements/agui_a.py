@@ -115,4 +115,24 @@ REQUIREMENTS = (
     Requirement("runs:transcribe:text", "The backend's text is the answer", "ag-ui A.7"),
     Requirement("runs:transcribe:backend-fails", "A backend that fails: 502 without its words", "ag-ui A.1"),
     Requirement("runs:transcribe:names", "A backend is named as a model is", "ours"),
+    # --- the suite ----------------------------------------------------------------------------------------------------
+    Requirement("runs:suite:conversations", "Every conversation of the suite can be held", "ag-ui A; design, 3"),
+    Requirement("runs:suite:agreement", "History, events and the standard endpoint agree", "design, 3; ruling 11"),
+    Requirement(
+        "runs:suite:killed", "Readers continue with their cursor after kill -9 and see an end", "ag-ui B.14, 4"
+    ),
+    # --- answers, the profile, any bytes ------------------------------------------------------------------------------
+    Requirement("runs:answers:accepted", "Answers are taken with 202 and start the run that goes on", "ruling 22"),
+    Requirement("runs:answers:one-by-one", "Answers are taken one by one; the last one starts the run", "ruling 20"),
+    Requirement("runs:answers:once", "Each is taken once", "ruling 20; design, 3"),
+    Requirement("runs:answers:wrong", "What answers nothing is refused and executes nothing", "design, 3"),
+    Requirement("runs:answers:busy", "While a run is active nothing is answered", "ruling 10"),
+    Requirement("runs:answers:question", "A question takes selections or words", "rulings 21, 22"),
+    Requirement(
+        "runs:answers:tools-and-time-go-on", "Front-end tools and time hold for the run that goes on", "seed 002"
+    ),
+    Requirement("runs:profile:settings", "A profile holds a user's time zone and locale", "ruling 6"),
+    Requirement("runs:profile:wrong", "What is no zone or no language tag is 422", "ruling 6"),
+    Requirement("runs:fuzz:decode", "Any bytes are a body or a refusal", "design, 3"),
+    Requirement("runs:fuzz:no-500", "Nothing that a client sends is answered with 5xx", "ag-ui A.1"),
 )

@@ -1,0 +1,175 @@
+"""UI schema 2.0: what comes out holds to the schema, or is None."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragoman.core.ui_schema import CUT, LEVELS, NODES, compile_card
+
+Json = Any
+CAPTION = {"type": "text", "content": CUT, "role": "caption"}
+
+
+def whole(root: Json, **fields: Json) -> Json:
+    return {"version": "2.0", "locale": "en", "status": "info", "theme": "default", **fields, "root": root}
+
+
+def texts(count: int) -> list[Json]:
+    return [{"type": "text", "content": str(place)} for place in range(count)]
+
+
+NODES_OF_ALL_KINDS: list[Json] = [
+    {"type": "stack", "direction": "horizontal", "gap": "lg", "align": "center", "appearance": "card", "children": []},
+    {"type": "grid", "columns": 12, "gap": "none", "appearance": "plain", "children": [{"type": "divider"}]},
+    {"type": "text", "content": "a", "format": "markdown", "role": "code", "id": "n-1", "status": "error"},
+    {"type": "icon", "source": "icon", "value": "calendar"},
+    {"type": "icon", "source": "emoji", "value": "🧑‍🚀", "label": "astronaut"},
+    {"type": "icon", "source": "url", "value": "https://example.org/i.svg"},
+    {"type": "badge", "label": "new", "status": "success"},
+    {"type": "image", "url": "https://example.org/x.png", "alt": "", "width": 10, "height": 1},
+    {"type": "image", "url": "data:image/png;base64,aGk=", "alt": "a"},
+    {"type": "kv", "items": [{"label": "a", "value": "b", "copyable": True}, {"label": "c", "value": "d"}]},
+    {"type": "divider"},
+    *(
+        {"type": "button", "label": "go", "action": action}
+        for action in (
+            {"type": "navigation", "path": "/x", "params": {"a": 1}},
+            {"type": "url", "url": "https://example.org"},
+            {"type": "event", "name": "e", "payload": None},
+            {"type": "event", "name": "e"},
+            {"type": "tool", "tool": "add", "args": {}},
+            {"type": "copy", "text": ""},
+            {"type": "payload", "payload": [1]},
+        )
+    ),
+    {"type": "button", "label": "go", "style": "danger", "disabled": True, "action": {"type": "copy", "text": "x"}},
+]
+
+
+@pytest.mark.parametrize("place", range(len(NODES_OF_ALL_KINDS)))
+def test_what_holds_to_the_schema_comes_out_as_it_went_in(place: int) -> None:
+    card = whole(NODES_OF_ALL_KINDS[place], status="warning", theme="dark", meta={"requestId": "r", "userId": "u"})
+    assert compile_card(card) == card
+
+
+BAD_NODES: list[Json] = [
+    {"type": "stack"},
+    {"type": "stack", "children": {}},
+    {"type": "stack", "children": [1]},
+    {"type": "stack", "children": [{"type": "badge"}]},
+    {"type": "grid", "columns": 0, "children": []},
+    {"type": "grid", "columns": 13, "children": []},
+    {"type": "text"},
+    {"type": "text", "content": 1},
+    {"type": "text", "content": "a", "role": "huge"},
+    {"type": "icon", "source": "url", "value": "http://example.org/i.svg"},
+    {"type": "icon", "source": "file", "value": "x"},
+    {"type": "badge", "label": "a", "status": "fine"},
+    {"type": "button", "label": "a"},
+    {"type": "button", "label": "a", "action": {"type": "url", "url": "http://example.org"}},
+    {"type": "button", "label": "a", "action": {"type": "url", "url": "javascript:x"}},
+    {"type": "button", "label": "a", "action": {"type": "run", "tool": "x"}},
+    {"type": "button", "label": "a", "action": {"type": "tool", "tool": "x", "args": []}},
+    {"type": "image", "url": "https://example.org/x.png"},
+    {"type": "image", "url": "javascript:x", "alt": ""},
+    {"type": "image", "url": "https://example.org/x.png", "alt": "", "width": 0},
+    {"type": "kv", "items": [{"label": "a"}]},
+    {"type": ["text"]},
+    {"type": "mystery"},
+    {},
+    None,
+    1,
+    [],
+    "text",
+]
+
+
+@pytest.mark.parametrize("place", range(len(BAD_NODES)))
+def test_what_does_not_hold_to_the_schema_gives_nothing(place: int) -> None:
+    assert compile_card(whole(BAD_NODES[place])) is None
+
+
+@pytest.mark.parametrize(
+    "fields", [{"version": "1.0"}, {"version": 2}, {"status": "fine"}, {"theme": "pink"}, {"meta": {"requestId": 1}}]
+)
+def test_a_frame_that_is_wrong_gives_nothing(fields: Json) -> None:
+    assert compile_card(whole({"type": "divider"}, **fields)) is None
+
+
+def test_what_the_agent_leaves_out_is_filled_in() -> None:
+    assert compile_card({"type": "divider"}, "de") == whole({"type": "divider"}, locale="de")
+    assert compile_card({"root": {"type": "divider"}}) == whole({"type": "divider"})
+    assert compile_card({"locale": "fr", "root": {"type": "divider"}}, "de") == whole({"type": "divider"}, locale="fr")
+
+
+def test_unknown_members_and_unknown_nodes_are_left_out() -> None:
+    root = {
+        "type": "stack",
+        "colour": "red",
+        "children": [
+            {"type": "chart", "label": "Sales"},
+            {"type": "video", "content": "a film", "label": "x"},
+            {"type": "gap"},
+            {"type": "badge", "label": "b", "shape": "round"},
+        ],
+    }
+    assert compile_card(whole(root, extra=1)) == whole(
+        {
+            "type": "stack",
+            "children": [
+                {"type": "text", "content": "Sales"},
+                {"type": "text", "content": "a film"},
+                {"type": "badge", "label": "b"},
+            ],
+        }
+    )
+
+
+def nested(levels: int) -> Json:
+    node: Json = {"type": "text", "content": "leaf"}
+    for _ in range(levels - 1):
+        node = {"type": "stack", "children": [node]}
+    return node
+
+
+def test_eight_levels_fit_and_the_ninth_is_a_caption() -> None:
+    assert compile_card(nested(LEVELS)) == whole(nested(LEVELS))
+    deep = json.dumps(compile_card(nested(LEVELS + 1)))
+    assert deep == json.dumps(whole(nested(LEVELS))).replace(
+        json.dumps({"type": "text", "content": "leaf"}), json.dumps(CAPTION)
+    )
+    assert json.dumps(compile_card(nested(90))) == deep
+
+
+def test_two_hundred_nodes_fit_and_more_are_cut_with_one_caption() -> None:
+    fits = {"type": "stack", "children": texts(NODES - 1)}
+    assert compile_card(fits) == whole(fits)
+    much = {"type": "stack", "children": texts(NODES)}
+    assert compile_card(much) == whole({"type": "stack", "children": [*texts(NODES - 2), CAPTION]})
+    inner = {"type": "stack", "children": texts(150)}
+    cut = compile_card({"type": "grid", "children": [inner, inner, inner]})
+    assert cut is not None
+    assert json.dumps(cut).count(CUT) == 1
+    assert json.dumps(cut).count('"type"') == NODES
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=3) | st.sampled_from(NODES_OF_ALL_KINDS + BAD_NODES),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.sampled_from(["type", "children", "content", "root", "action"]), inner, max_size=4)
+            | st.builds(lambda children: {"type": "stack", "children": children}, st.lists(inner, max_size=4))
+        ),
+        max_leaves=30,
+    )
+)
+@settings(max_examples=400, deadline=None)
+def test_anything_gives_a_tree_that_compiles_to_itself_or_nothing(card: Json) -> None:
+    made = compile_card(card)
+    if made is not None:
+        assert compile_card(made) == made
+        assert json.dumps(made).count('"type"') <= 2 * NODES  # actions have types too

@@ -1,0 +1,202 @@
+"""The run service's driver of the conversation suite: the core's words said in its own, and back."""
+
+import json
+from typing import Any, Literal
+
+from tests.conversations import (
+    Allow,
+    Answer,
+    Called,
+    Choose,
+    Feature,
+    Heard,
+    Input,
+    Outcome,
+    Refuse,
+    Result,
+    Said,
+    Seen,
+    Server,
+    Settled,
+    Setup,
+    Stop,
+    Tell,
+    Thought,
+)
+from tests.protocols.agui.endpoint import Endpoint
+from tests.protocols.agui.run_service import Frame, RunService, Watch, a_run, new_thread
+
+Json = Any
+WHOLE: frozenset[type] = frozenset({Heard, Said, Thought, Called, Settled})
+"""What a stream has a form for."""
+WORDS: frozenset[type] = frozenset({Heard, Said})
+"""What the history has a form for."""
+
+
+class RunsDriver:
+    """One thread over the run service; its streams are compared whole, or its history beside them."""
+
+    features: frozenset[Feature] = frozenset(
+        {"client tools", "permissions", "questions", "sub-agents", "delete", "stop", "rejoin"}
+    )
+    stops: dict[Stop, Stop] = {}  # noqa: RUF012  # a constant of the class
+
+    def __init__(self, *, looks_back: bool) -> None:
+        self.shows = WORDS if looks_back else WHOLE
+        self.features = self.features | {"history"} if looks_back else self.features
+        self._server: Server | None = None
+        self._thread = new_thread()
+        self._tools: list[Json] = []
+        self._runs: list[str] = []
+        self._watch: Watch | None = None
+        self._names: dict[str, str] = {}
+        self._open: dict[str, str] = {}
+
+    @property
+    def service(self) -> RunService:
+        assert self._server is not None
+        return RunService(self._server.line, self._server.key("alice"))
+
+    def connect(self, server: Server) -> None:
+        self._server = server
+
+    async def begin(self, setup: Setup) -> None:
+        self._tools = [
+            {"name": name, "description": f"Do {name}.", "parameters": {"type": "object"}}
+            for name in setup.client_tools
+        ]
+
+    async def run(self, does: Input) -> Outcome:
+        return self._outcome(await self.service.events(self._thread, await self._say(does)))
+
+    async def start(self, does: Tell, once_said: str) -> None:
+        run = await self._say(does)
+        self._watch = watch = Watch(await self.service.open(self._thread, f"?runId={run}"))
+        while said(watch.frames) != once_said:
+            chunk = await watch.stream.chunk()
+            assert chunk is not None
+            watch.raw += chunk
+
+    async def rejoin(self) -> Outcome:
+        assert self._watch is not None
+        seen = self._watch.frames
+        return self._outcome([*seen, *await self.service.events(self._thread, self._runs[-1], seen[-1].id)])
+
+    async def cut(self, how: Literal["delete", "stop"]) -> Outcome:
+        assert self._watch is not None
+        if how == "delete":
+            assert (await self.service.ask("DELETE", f"/sessions/{self._thread}")).status == 204
+        else:
+            stopped = await self.service.post(f"/runs/{self._thread}/cancel?runId={self._runs[-1]}", b"")
+            assert stopped.json["accepted"] is True
+        return self._outcome(await self._watch.rest())
+
+    async def history(self) -> list[Seen]:
+        """The whole history; it agrees with the events, and with the standard endpoint of the same thread."""
+        messages: list[Json] = []
+        before: str | None = None
+        while True:
+            day = await self.service.history(self._thread, before)
+            messages = [*day["messages"], *messages]
+            before = day["day"]
+            if not day["hasMore"]:
+                break
+        told = [(each["role"], each["id"], each["content"]) for each in messages]
+        assert [each["seq"] for each in messages] == sorted({each["seq"] for each in messages})
+        answers = [each for each in told if each[0] == "assistant"]
+        assert answers == [
+            ("assistant", frame.event["messageId"], frame.event["answer"])
+            for run in self._runs
+            for frame in await self.service.events(self._thread, run)
+            if frame.type == "TEXT_MESSAGE_END"
+        ]
+        assert told == await self._on_the_standard_endpoint()
+        return [Heard(content) if role == "user" else Said(content) for role, _, content in told]
+
+    async def _on_the_standard_endpoint(self) -> list[tuple[str, str, str]]:
+        assert self._server is not None
+        endpoint = Endpoint(self._server.line, self._server.key("alice"))
+        body = {"threadId": self._thread, "runId": "hydrate", "messages": [], "protocolVersion": "1.0"}
+        reply = await endpoint.ask("POST", "rehearsal", body)
+        (snapshot,) = [event for event in reply.events if event["type"] == "MESSAGES_SNAPSHOT"]
+        return [
+            (each["role"], each["id"], each["content"])
+            for each in snapshot["messages"]
+            if each["role"] in ("user", "assistant") and each.get("content") and "subagentRunId" not in each
+        ]
+
+    async def is_gone(self) -> bool:
+        return (await self.service.get(f"/history?threadId={self._thread}")).status == 404
+
+    # --- saying ---------------------------------------------------------------------------------------------------
+
+    async def _say(self, does: Input) -> str:
+        """Say it; the run that it starts, by its client's name."""
+        if isinstance(does, Tell):
+            run = f"r-{len(self._runs)}"
+            body = a_run(self._thread, does.text, run, tools=self._tools)
+            body["messages"][0]["id"] = new_thread()
+            await self.service.submit(body)
+        else:
+            answers, run = [self._answer(each) for each in does.answers], ""
+            for place, answer in enumerate(answers):  # one by one: the run goes on with the last (rulings, 20)
+                reply = await self.service.post(f"/runs/{self._thread}/answers", {"answers": [answer]})
+                assert reply.status == 202, reply
+                assert bool(reply.json["pending"]) == (place < len(answers) - 1)
+                run = reply.json["runId"]
+        self._runs.append(run)
+        return run
+
+    def _answer(self, answer: Answer) -> Json:
+        match answer:
+            case Result(name, text):
+                return {"callId": self._open[name], "result": text}
+            case Allow(name):
+                return {"callId": self._open[name], "granted": True}
+            case Refuse(name, None):
+                return {"callId": self._open[name], "granted": False}
+            case Refuse(name, reason):
+                return {"call_id": self._open[name], "granted": False, "reason": reason}
+            case Choose(_, custom) if custom is not None:
+                return {"callId": self._open["AskUserQuestion"], "custom": custom}
+            case Choose(selections):
+                return {"callId": self._open["AskUserQuestion"], "selections": list(selections)}
+
+    # --- what was seen --------------------------------------------------------------------------------------------
+
+    def _outcome(self, frames: list[Frame]) -> Outcome:
+        seen: list[Seen] = []
+        for frame in frames:
+            event = frame.event
+            match frame.type:
+                case "TEXT_MESSAGE_CONTENT":
+                    seen.append(Said(event["delta"]))
+                case "REASONING_MESSAGE_CONTENT":
+                    seen.append(Thought(event["delta"]))
+                case "TOOL_CALL_START":
+                    self._names[event["toolCallId"]] = event["toolCallName"]
+                    self._open[event["toolCallName"]] = event["toolCallId"]
+                case "TOOL_CALL_ARGS":
+                    seen.append(Called(event["toolCallName"], event["args"]))
+                case "TOOL_CALL_RESULT":
+                    assert event["tool_name"] == self._names[event["toolCallId"]]
+                    seen.append(Settled(event["tool_name"], event["result"]))
+        return Outcome(seen, stop_of(frames[-1].event))
+
+
+def said(frames: list[Frame]) -> str:
+    return "".join(frame.event["delta"] for frame in frames if frame.type == "TEXT_MESSAGE_CONTENT")
+
+
+def stop_of(event: Json) -> Stop:
+    """Why a run stopped, by its last event."""
+    if event["type"] == "RUN_ERROR":
+        return "max_steps" if event["code"] == "max_steps" else "error"
+    assert event["type"] == "RUN_FINISHED", json.dumps(event)
+    outcome = event["outcome"]
+    if outcome["type"] == "cancelled":
+        return "cancelled"
+    if outcome["type"] == "interrupt" or "pendingToolCallIds" in outcome:
+        return "tool_use"
+    stop: Stop = event.get("metadata", {}).get("dragoman", {}).get("stopReason", "end_turn")
+    return stop
