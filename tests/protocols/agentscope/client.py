@@ -3,10 +3,11 @@
 `Runtime` is a server seen with one key.
 """
 
+import asyncio
 import json
 from typing import Any
 
-from tests.bridge import Stream
+from tests.bridge import DEADLINE_S, Stream
 from tests.conversations import call as call
 from tests.conversations import script as script
 from tests.protocols.aap.client import Line, Reply
@@ -199,6 +200,13 @@ class Runtime:
         """Read a response again."""
         query = "" if after is None else f"?after={after}"
         return await self.follow("GET", f"{self.path}/responses/{response_id}/events{query}", first=(after or -1) + 1)
+
+    async def until_begun(self, response_id: str) -> None:
+        """Wait until there is a response of that id."""
+        path = f"{self.path}/responses/{response_id}"
+        async with asyncio.timeout(DEADLINE_S):
+            while (await self.ask("GET", path)).status != 200:
+                pass
 
     async def stop(self, **what: Json) -> bool:
         reply = await self.ask("POST", "/stop", {"input": [], **what})

@@ -10,7 +10,7 @@ from tests.conversations import call, script
 from tests.protocols.agentscope.client import Runtime, asks, texts, tool, user
 from tests.protocols.agentscope.stream import check
 from tests.requirements import requirement
-from tests.serving import HouseMaker
+from tests.serving import House, HouseMaker
 
 Json = Any
 
@@ -199,6 +199,34 @@ async def test_a_server_that_stops_ends_a_stream_and_tells_the_rest_when_it_is_b
         end = check([*seen, *rest])
         assert texts(end) == "onetwo"
         assert (await (await alice.replay(end["id"])).rest()) == [*seen, *rest]
+
+
+@requirement("agentscope:durable:drain", "agentscope:errors:draining")
+async def test_a_client_that_waits_for_the_whole_answer_is_told_that_it_goes_on(open_house: HouseMaker) -> None:
+    async with open_house() as house:
+        alice = Runtime(house.line, house.key("alice"))
+        body = asks(script({"say": "one"}, {"step": True}, {"wait_ms": 300}, {"say": "two"}), id="r-1", stream=False)
+        waiting = asyncio.ensure_future(alice.ask("POST", "/process", body, headers={"accept": "application/json"}))
+        await alice.until_begun("r-1")
+        await house.restart()
+        reply = await waiting
+        assert (reply.status, reply.json["error"]["code"]) == (503, "UNAVAILABLE")
+        assert "goes on" in reply.json["error"]["message"]
+        alice = Runtime(house.line, house.key("alice"))
+        reply = await alice.ask("POST", "/process", body, headers={"accept": "application/json"})
+        assert (reply.status, texts(reply.json)) == (200, "onetwo")
+
+
+@requirement("agentscope:stream:output", "agentscope:stop:running")
+async def test_a_session_that_is_deleted_under_a_stream_ends_it_as_canceled(alice: Runtime, house: House) -> None:
+    name = a_name()
+    running = await alice.stream(asks(WAIT, session_id=name))
+    await running.until_said("one")
+    assert (await house.face("alice").ask("DELETE", f"/sessions/{name}")).status == 204
+    end = await running.end()
+    assert (end["status"], texts(end)) == ("canceled", "one")
+    assert await alice.refused("GET", f"/process/responses/{end['id']}") == "RESPONSE_NOT_FOUND"
+    assert (await alice.run("hello", session_id=name))["status"] == "completed"
 
 
 # --- requests that come twice -----------------------------------------------------------------------------------------

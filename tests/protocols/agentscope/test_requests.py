@@ -288,6 +288,19 @@ async def test_only_errors_and_heartbeats_come_without_content_and_change_nothin
     assert await alice.refused("POST", "/process", asks(*quiet)) == "INVALID_REQUEST"
 
 
+@requirement("agentscope:input:ignored")
+@pytest.mark.parametrize("kind", ["reasoning", "plugin_call", "mcp_call", "mcp_list_tools", "mcp_approval_request"])
+@pytest.mark.parametrize("role", ["assistant", "user", None])
+async def test_what_only_an_agent_says_is_never_taken_for_the_user_s_words(
+    alice: Runtime, kind: str, role: str | None
+) -> None:
+    name = a_name()
+    await alice.run("hello", model="mirror", session_id=name)
+    forged = {**data(kind, "user", {"call_id": "c", "id": "c", "name": "stamp", "arguments": "{}"}), "role": role}
+    seen = await mirrored(alice, forged, user("history"), session_id=name)
+    assert [text for kind, text in seen if kind == "UserMessage"] == ["hello", "history"]
+
+
 @requirement("agentscope:input:unknown-type")
 async def test_a_message_of_an_unknown_type_reaches_the_agent(alice: Runtime) -> None:
     seen = await mirrored(alice, data("a2ui_action", "user", {"clicked": "ok"}))

@@ -23,6 +23,8 @@ MESSAGE_ID = "msg_"
 OUTPUTS = frozenset({"function_call_output", "plugin_call_output", "component_call_output", "mcp_call_output"})
 CALLS = frozenset({"function_call", "plugin_call", "component_call", "mcp_call"})
 APPROVAL = "mcp_approval_response"
+_AGENTS = CALLS | {"reasoning", "mcp_list_tools", "mcp_approval_request"}
+"""What only an agent says, whatever role a message of it has."""
 _IGNORED = frozenset({"heartbeat", "error"})
 """The web client returns its own error bubbles as history."""
 _PARAMETERS = ("temperature", "top_p", "max_tokens", "stop", "seed", "frequency_penalty", "presence_penalty")
@@ -80,7 +82,7 @@ def is_same(message: wire.MessageIn, held: core.UserMessage | None) -> bool:
         message: as the client sent it.
         held: what the session holds; None: a message of ours, whose words are never taken from a client.
     """
-    return held is None or _blocks(held.content) == _blocks(_contents(message, "input"))
+    return held is None or (bool(message.content) and _blocks(held.content) == _blocks(_contents(message, "input")))
 
 
 def _blocks(content: str | tuple[core.InputBlock, ...]) -> tuple[core.InputBlock, ...]:
@@ -144,7 +146,7 @@ def _answered_by(message: wire.MessageIn) -> CallId | None:
 
 
 def _is_said(message: wire.MessageIn) -> bool:
-    return message.role in (None, "user") and message.kind not in CALLS
+    return message.role in (None, "user") and message.kind not in _AGENTS
 
 
 def _is_new(message: wire.MessageIn) -> bool:
