@@ -120,4 +120,5 @@ REQUIREMENTS = (
     Requirement("ag-ui-b:events:position", "It goes on strictly after `Last-Event-ID`", "ag-ui B.9"),
     Requirement("ag-ui-b:events:live", "It tells live what other protocols send", "ruling 11"),
     Requirement("ag-ui-b:connect:as-it-stands", "At rest `connect` is hydration", "ag-ui B.9"),
+    Requirement("ag-ui-b:page", "The example page works in a real browser, from another origin", "ag-ui B.14"),
 )
