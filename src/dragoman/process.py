@@ -11,6 +11,7 @@ import sqlite3
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
@@ -30,6 +31,8 @@ from dragoman.telemetry import send_spans, set_up
 
 KEEP_ALIVE_S = 75
 """Longer than the minute after which most proxies close idle connections themselves: so none is closed under them."""
+MESSAGE_BYTES = 16 * 1024 * 1024
+"""Largest message over a WebSocket."""
 LAST_ANSWERS_S = 5
 """What answers still under way get after the drain."""
 
@@ -197,7 +200,10 @@ def _config(app: App, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=Connection,
-        ws="none",
+        ws="websockets-sansio" if settings.blade and find_spec("websockets") else "none",
+        ws_max_size=MESSAGE_BYTES,
+        ws_ping_interval=None,  # Socket.IO has a heartbeat of its own
+        ws_per_message_deflate=False,
         interface="asgi3",
         lifespan="off",  # `_serve` runs it, so that its errors reach the terminal as sentences
         log_config=None,

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 from starlette.routing import BaseRoute, Mount, Route, Router
@@ -44,6 +44,9 @@ from dragoman.stores.sqlite.profiles import SqliteProfiles
 from dragoman.system import RandomIds, SystemClock
 from dragoman.telemetry import SECRETS
 
+if TYPE_CHECKING:
+    from dragoman.protocols.blade.http import Blade
+
 VERSION = version("dragoman")
 State = Literal["starting", "ready", "draining", "drained"]
 PROBE_S = 2.0
@@ -78,6 +81,7 @@ class Application:
         self._transcriber: Transcriber | None
         self._uploads: Uploads
         self._log: CountedLog
+        self._blade: Blade | None = None
         self._router = Router(default=pages.nothing_here, lifespan=lambda _: self.running(), redirect_slashes=False)
         self._gate = Gate(
             self._router,
@@ -119,6 +123,8 @@ class Application:
         """
         self.state = "draining"
         await self.engine.drain(self.settings.drain_s if grace_s is None else grace_s)
+        if self._blade is not None:
+            await self._blade.close()
         self.state = "drained"
 
     async def _let_go(self) -> None:
@@ -188,6 +194,8 @@ class Application:
         await self.engine.start()
         stack.push_async_callback(self.engine.close)
         self._router.routes = self._routes()
+        if self._blade is not None:
+            stack.push_async_callback(self._blade.close)
 
     # --- doors ----------------------------------------------------------------------------------------------------
 
@@ -253,6 +261,8 @@ class Application:
             door = Door(runtime, "agentscope", doorkeeper)
             routes += [Route(each, door) for each in all_paths(path)]
             described += agentscope_routes.routes(path)
+        if settings.blade:
+            routes += self._blade_routes(doorkeeper, shares)
         public = settings.is_loopback if settings.public_metrics is None else settings.public_metrics
         own = Pages(
             state=self._readiness,
@@ -286,6 +296,27 @@ class Application:
             admit_stream=lambda principal: streams.hold(principal.user),
         )
         return Door(face, "runs", doorkeeper)
+
+    def _blade_routes(self, doorkeeper: Doorkeeper, shares: Limits) -> list[BaseRoute]:
+        try:
+            from dragoman.protocols.blade import http as blade
+        except ModuleNotFoundError as error:
+            log.warning("Blade is not served", because=str(error), mend="install the extra `blade`")
+            return []
+        from dragoman.protocols.blade import memories_http
+
+        self._blade = blade.Blade(
+            self.engine,
+            counted(doorkeeper, shares),
+            doorkeeper,
+            blade.BladeOptions(
+                about=blade.About(level=self.settings.blade_level, oldest=blade.OLDEST, server=VERSION),
+            ),
+            areas=memories_http.routes(self.memories),
+            admit_run=lambda principal: shares.runs.hold(principal.user),
+        )
+        rest = Door(self._blade.rest, "blade", doorkeeper)
+        return [Mount("/socket.io", app=self._blade.sockets), Mount("/api", app=rest)]
 
     async def _readiness(self) -> str:
         """`ready`, or why not. A store that failed is asked to write something."""

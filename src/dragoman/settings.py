@@ -101,6 +101,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     agentscope: Annotated[bool, says("serve the Agent API of AgentScope Runtime")] = True
     agentscope_path: Annotated[str, says("where runs of the Agent API begin")] = "/process"
+    blade: Annotated[
+        bool, says("serve Blade at `/api` and `/socket.io/`; left out where the extra `blade` is not installed")
+    ] = True
+    blade_level: Annotated[str, says("level of Blade that clients are told; those of the same number fit")] = "2608.0.4"
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], says("least important lines to log")] = "info"
     log_format: Annotated[

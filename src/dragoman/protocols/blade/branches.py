@@ -1,0 +1,84 @@
+"""The branches of a session's conversation: what each shows, and where it can be gone back to. Pure.
+
+Nothing is taken out of the log. A branch is what stands outside some ranges of events; it begins where the session
+left another one, and is that session's end as long as nobody leaves it. Source: specification, 5.4; rulings, 15.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dragoman.core.events import Branched
+from dragoman.protocols.blade.turns import Growing
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+class Branch(NamedTuple):
+    """A stretch of the log: its last event, and what is not shown there."""
+
+    end: int
+    hidden: Ranges
+
+    def shows(self, seq: int) -> bool:
+        """Whether an event belongs to the conversation as it was here."""
+        return seq <= self.end and not any(first <= seq <= last for first, last in self.hidden)
+
+
+def branches_of(marks: Sequence[tuple[int, Branched]], last: int) -> list[Branch]:
+    """The branches in the order of their beginning; the last one is active.
+
+    Args:
+        marks: the events where the session left a branch.
+        last: the log's last event.
+    """
+    found: list[Branch] = []
+    hidden: Ranges = ()
+    for seq, branched in marks:
+        found.append(Branch(seq - 1, hidden))
+        hidden = branched.hidden
+    return [*found, Branch(last, hidden)]
+
+
+def newest_with(branches: Sequence[Branch], turn: Growing) -> Branch:
+    """The newest branch that shows a turn."""
+    return next(branch for branch in reversed(branches) if branch.shows(turn.first_seq))
+
+
+def hidden_for(branch: Branch, last: int) -> Ranges:
+    """What has to be hidden for a branch to be gone on with."""
+    return (*branch.hidden, (branch.end + 1, last)) if branch.end < last else branch.hidden
+
+
+def shown_in(branch: Branch, turns: Sequence[Growing]) -> list[Growing]:
+    """The turns of a branch."""
+    return [turn for turn in turns if branch.shows(turn.first_seq)]
+
+
+def is_checkpoint(turn: Growing) -> bool:
+    """Whether the conversation can go back to before this turn: it is what a user said."""
+    return turn.cut_at is not None
+
+
+def until(turns: Sequence[Growing], checkpoint: Growing, *, whole_turn: bool) -> list[Growing]:
+    """A branch's turns up to a checkpoint, or with all that the user's turn led to."""
+    place = turns.index(checkpoint)
+    if not whole_turn:
+        cut = checkpoint.cut_at or checkpoint.first_seq
+        return [turn for turn in turns[:place] if turn.first_seq < cut]
+    end = next((later for later in range(place + 1, len(turns)) if is_checkpoint(turns[later])), len(turns))
+    return list(turns[:end])
+
+
+def parents_of(branches: Sequence[Branch], turns: Sequence[Growing]) -> dict[str, str | None]:
+    """For each turn, by its client's key, the entry before it on the branch where it was begun."""
+    found: dict[str, str | None] = {}
+    homes = iter(branches)
+    home, parent = Branch(0, ()), None
+    for place, turn in enumerate(turns):
+        if turn.first_seq > home.end:
+            home = next(each for each in homes if turn.first_seq <= each.end)
+            before = shown_in(home, turns[:place])
+            parent = before[-1].turn.id if before else None
+        found[turn.turn.turn_id] = parent
+        parent = turn.turn.id
+    return found

@@ -1,0 +1,81 @@
+"""What a chat is to Blade: its beginning, its end and why it ended. Pure. Source: specification, 6.2; rulings, 24."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from dragoman.core import content as core
+from dragoman.core.content import Json, JsonObject
+from dragoman.core.events import RunStarted, SettingsChange, StopReason
+from dragoman.core.tools import FORK
+from dragoman.protocols.blade.wire import Attachment, MemoryRef
+
+ENDS: Mapping[StopReason, tuple[str, str | None]] = {
+    "end_turn": ("completed", "completed"),
+    "tool_use": ("completed", "completed"),
+    "max_tokens": ("completed", "completed"),
+    "refusal": ("completed", "completed"),
+    "max_steps": ("completed", "max_turns"),
+    "cancelled": ("interrupted", None),
+    "error": ("failed", None),
+    "interrupted": ("interrupted", None),
+}
+"""A chat's status and finish reason (rulings, 24)."""
+MODEL_CODES = frozenset({"model_error", "model_unavailable", "context_too_long"})
+
+
+class Chat:
+    """The run that is active, or was last. `first` is the number of its first event."""
+
+    def __init__(self, run_id: str, first: int, started: RunStarted | None, seq: int) -> None:
+        self.run_id = run_id
+        self.first = first
+        self.seq = seq
+        props: JsonObject = {} if started is None else started.props
+        self.is_headless = props.get("headless") is True
+        self.schema: Json = props.get("output_schema")
+        self.attachments = iter(noted_attachments(props))
+        self.memories: list[MemoryRef] | None = None
+        self.is_over = False
+        self.ended_at: datetime | None = None
+
+
+def noted_attachments(props: JsonObject) -> list[Attachment]:
+    """What the door noted about the attachments of a run's input."""
+    try:
+        return msgspec.convert(props.get("attachments", []), list[Attachment])
+    except msgspec.ValidationError:
+        return []
+
+
+def updated_fields(change: SettingsChange) -> JsonObject:
+    """The changed fields of a session, by Blade's names."""
+    named = {
+        "intent": change.title,
+        "model": change.model,
+        "is_pinned": change.pinned,
+        "shared": change.shared,
+        "memory_enabled": change.memory_enabled,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def error_code(code: str | None) -> str:
+    """The socket's word for why a chat failed (specification, section 15)."""
+    if code in MODEL_CODES:
+        return "model_error"
+    return "tool_error" if code == "tool_error" else "internal"
+
+
+def saved_ratio(before: int, after: int) -> float:
+    """How much a compaction saved, to 4 digits."""
+    return round(1 - after / before, 4) if before else 0.0
+
+
+def described(call: core.Call) -> str | None:
+    """What a sub-agent was asked to do, in a few words."""
+    if call.name != FORK:
+        return None
+    words = call.input.get("description") or call.input.get("agent")
+    return words if isinstance(words, str) else None

@@ -1,0 +1,192 @@
+"""Blade's events from clients: read, let into the core, acknowledged. Thin; the rules are in the core.
+
+Every event is acknowledged. What is refused is told twice, as clients of older releases take no acknowledgements, and
+to the refused socket alone: a `system:error` ends streams in published clients. Source: specification, section 6.1.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import cast
+
+import structlog
+
+from dragoman.core.content import Json, JsonObject
+from dragoman.core.inputs import Submit
+from dragoman.core.principal import Principal
+from dragoman.core.refusals import Forbidden, Refused, SessionNotFound
+from dragoman.engine.engine import Engine, Held, Submitted
+from dragoman.engine.live import LiveSession
+from dragoman.engine.metrics import REFUSED
+from dragoman.protocols.blade import errors, translate, wire
+from dragoman.protocols.blade.rooms import Rooms
+from dragoman.protocols.blade.sockets import Handler, Socket
+
+MISSING = "Missing session_id or message"
+DENIED = "Access denied"
+STOP_S = 5.0
+"""How long a stop is waited for before it is said that it is under way."""
+RESUMED_WITHIN = timedelta(seconds=60)
+"""After which a chat that ended is not sent again to those who resume without a number."""
+
+Admit = Callable[[Principal], Callable[[], None]]
+
+log = structlog.get_logger(__name__)
+
+
+class Inbox:
+    """Answers the events of all sockets."""
+
+    def __init__(self, engine: Engine, rooms: Rooms, admit_run: Admit) -> None:
+        self._engine = engine
+        self._rooms = rooms
+        self._admit_run = admit_run
+        self._stopping: set[asyncio.Task[bool]] = set()
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """What answers to which event."""
+        return {
+            "session:subscribe": self._guarded(self.subscribe),
+            "session:unsubscribe": self._guarded(self.unsubscribe),
+            "chat:send": self._guarded(self.send),
+            "chat:stop": self._guarded(self.stop),
+        }
+
+    # --- following ----------------------------------------------------------------------------------------------------
+
+    async def subscribe(self, socket: Socket, data: Json) -> JsonObject:
+        """`session:subscribe`."""
+        asked = cast("wire.Subscribe", wire.read_event(wire.Subscribe, data))
+        async with self._readable(socket, asked.session_id) as live:
+            room = await self._rooms.open(live)
+            is_raw = asked.event_format == "raw"
+            chat = room.projection.chat
+            is_fresh = chat is not None and (
+                not chat.is_over
+                or (chat.ended_at is not None and self._engine.clock.now() - chat.ended_at < RESUMED_WITHIN)
+            )
+            told: JsonObject = {
+                "status": "ok",
+                "session_id": wire.shown_session(live.state.session_id),
+                "running": room.projection.is_running,
+                "stream_sequence": room.projection.number,
+            }
+            if asked.after_sequence > 0 or (asked.resume and is_fresh):
+                await room.resume(socket, asked.after_sequence, is_raw=is_raw)
+                return {**told, "resumed": True}
+            room.join(socket, is_raw=is_raw)
+            room.tell_snapshot(socket)
+            return told
+
+    async def unsubscribe(self, socket: Socket, data: Json) -> JsonObject:
+        """`session:unsubscribe`."""
+        asked = cast("wire.OfSession", wire.read_event(wire.OfSession, data))
+        async with self._readable(socket, asked.session_id) as live:
+            room = self._rooms.find(live.state.session_id)
+            if room is not None:
+                self._rooms.leave(room, socket)
+        return {"status": "ok"}
+
+    # --- chatting -----------------------------------------------------------------------------------------------------
+
+    async def send(self, socket: Socket, data: Json) -> JsonObject:
+        """`chat:send`. The sender is subscribed, and hears of the acknowledgement before it hears of the chat."""
+        if not isinstance(data, dict) or not data.get("session_id") or "message" not in data:
+            raise Missing
+        asked = cast("wire.ChatSend", wire.read_event(wire.ChatSend, data))
+        if not asked.message and asked.askuser_answer is None and asked.whatif is None:
+            raise Missing
+        socket.principal.require("use")
+        async with await self._owned(socket, asked.session_id) as live:
+            request = translate.submit_of(asked, live.state)
+            room = await self._rooms.open(live)
+            if not room.holds(socket):
+                room.join(socket, is_raw=False)
+            release = room.hold(socket)
+            try:
+                submitted = await self._submit(live, request, socket.principal)
+                await live.until_durable(submitted.seq)
+            finally:
+                asyncio.get_running_loop().call_soon(release)
+            run_id = submitted.run_id
+            return {
+                "status": "ok",
+                "session_id": wire.shown_session(live.state.session_id),
+                "chat_run_id": f"answer_{submitted.seq}" if run_id is None else wire.shown_run(run_id),
+            }
+
+    async def _submit(self, live: LiveSession, request: Submit, caller: Principal) -> Submitted:
+        """Let input in; a run that it starts counts against its caller's share until it ends."""
+        give_back = self._admit_run(caller)
+        try:
+            submitted = await self._engine.submit(live, request, by=caller.user)
+        except BaseException:
+            give_back()
+            raise
+        if submitted.run_id is None or live.run_task is None:
+            give_back()
+        else:
+            live.run_task.add_done_callback(lambda _: give_back())
+        return submitted
+
+    async def stop(self, socket: Socket, data: Json) -> JsonObject:
+        """`chat:stop`. Acknowledged after the events that it leads to."""
+        asked = cast("wire.ChatStop", wire.read_event(wire.ChatStop, data))
+        socket.principal.require("use")
+        async with await self._owned(socket, asked.session_id) as live:
+            active = live.state.run
+            if asked.chat_run_id is not None and (active is None or wire.shown_run(active.run_id) != asked.chat_run_id):
+                return {"status": "idle"}
+            stopping = asyncio.create_task(self._engine.stop_run(live))
+            self._stopping.add(stopping)
+            stopping.add_done_callback(self._stopping.discard)
+            done, _ = await asyncio.wait([stopping], timeout=STOP_S)
+            if not done:
+                return {"status": "stopping"}
+            room = self._rooms.find(live.state.session_id)
+            if room is not None:
+                await room.until_sent(live.durable)
+            return {"status": "stopped" if stopping.result() else "idle"}
+
+    # --- access -------------------------------------------------------------------------------------------------------
+
+    def _readable(self, socket: Socket, name: str) -> Held:
+        return self._engine.session(socket.principal.user, wire.session_name(name), shared_too=True)
+
+    async def _owned(self, socket: Socket, name: str) -> Held:
+        user, name = socket.principal.user, wire.session_name(name)
+        live = await self._engine.found(user, name, shared_too=True)
+        if live.state.owner != user:
+            raise Forbidden(DENIED)
+        return self._engine.session(user, name)
+
+    # --- answering ----------------------------------------------------------------------------------------------------
+
+    def _guarded(self, handle: Callable[[Socket, Json], Awaitable[JsonObject]]) -> Handler:
+        async def answer(socket: Socket, data: Json) -> JsonObject:
+            try:
+                return await handle(socket, data)
+            except (Refused, Missing) as refused:
+                code, message = told_of(refused)
+                REFUSED.labels(protocol="blade", code=code).inc()
+                told: JsonObject = {"message": message, "code": code}
+                given = data.get("session_id") if isinstance(data, dict) else None
+                if isinstance(given, str) and given and not isinstance(refused, Missing):
+                    told["session_id"] = given
+                socket.emit("system:error", told)
+                return {"status": "error", "code": code, "message": message}
+
+        return answer
+
+
+class Missing(Exception):
+    """A message without what makes it one."""
+
+
+def told_of(refused: Refused | Missing) -> tuple[str, str]:
+    """What a refused socket is told: a code and a sentence."""
+    if isinstance(refused, Missing):
+        return "bad_request", MISSING
+    if isinstance(refused, Forbidden | SessionNotFound):  # unknown and foreign are never told apart
+        return "forbidden", DENIED
+    return errors.ANSWERS[type(refused)].code, errors.tell(refused).detail

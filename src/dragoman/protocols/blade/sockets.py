@@ -1,0 +1,214 @@
+"""Socket.IO, behind one module: who connects, what it sends, and what goes out to it. Knows no object of Blade's.
+
+python-socketio does the protocol. What it would do too often is done here: an event for many sockets is encoded once
+and put straight into their queues, past the library's own sending (which takes some 35 µs each).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+import socketio  # type: ignore[import-untyped]  # the library is not annotated
+import structlog
+from engineio import packet  # type: ignore[import-untyped]  # nor is this one
+from socketio.exceptions import ConnectionRefusedError as Refusal  # type: ignore[import-untyped]  # see above
+from starlette.types import Receive, Scope, Send
+
+from dragoman.core.content import Json, JsonObject
+from dragoman.core.principal import Principal
+from dragoman.core.refusals import Refused
+from dragoman.engine.keys import Doorkeeper
+from dragoman.engine.metrics import FAILED, STREAMS_OPEN
+from dragoman.protocols._http import address_of
+
+MESSAGE_BYTES = 16 * 1024 * 1024
+WAITING_BYTES = 8 * 1024 * 1024
+WAITING_EVENTS = 2000
+"""What may wait for a socket before it counts as slow (specification, section 9, rule 6)."""
+LOOK_S = 0.05
+"""How often it is looked whether a slow socket has caught up."""
+UNAUTHORIZED = "Unauthorized"
+
+log = structlog.get_logger(__name__)
+_ENCODER = msgspec.json.Encoder()
+
+
+class _Json:
+    """msgspec in the shape of the module `json`, as the library wants one."""
+
+    JSONDecodeError = msgspec.DecodeError
+
+    @staticmethod
+    def dumps(value: Json, **_: Json) -> str:
+        return _ENCODER.encode(value).decode()
+
+    @staticmethod
+    def loads(text: str, **_: Json) -> Json:
+        try:
+            return msgspec.json.decode(text)
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
+
+
+class _Link(Protocol):
+    """The Engine.IO half of a connection, as far as it is used here."""
+
+    queue: "asyncio.Queue[packet.Packet]"
+    closed: bool
+    closing: bool
+
+
+class Socket:
+    """One client's connection."""
+
+    def __init__(self, sid: str, principal: Principal, link: _Link) -> None:
+        self.sid = sid
+        self.principal = principal
+        self.on_drained: list[Callable[[], None]] = []
+        """Called once each when a slow socket has caught up."""
+        self.forget_key: Callable[[], None] = lambda: None
+        self._link = link
+        self._sizes: deque[int] = deque()
+        self._bytes = 0
+        self._looking: asyncio.TimerHandle | None = None
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether too much waits for it. It is until it has read all of that."""
+        if self._looking is not None:
+            return True
+        waiting = self._link.queue.qsize()
+        while len(self._sizes) > waiting:
+            self._bytes -= self._sizes.popleft()
+        if waiting <= WAITING_EVENTS and self._bytes <= WAITING_BYTES:
+            return False
+        self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        return True
+
+    def send(self, made: packet.Packet) -> None:
+        """Send what `event_packet` made."""
+        if self._link.closed or self._link.closing:
+            return
+        self._link.queue.put_nowait(made)
+        self._sizes.append(len(made.data))
+        self._bytes += len(made.data)
+
+    def emit(self, name: str, told: JsonObject) -> None:
+        """Send an event to this socket alone."""
+        self.send(event_packet(name, _ENCODER.encode(told)))
+
+    def forget(self) -> None:
+        """The socket is gone."""
+        self.forget_key()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _look(self) -> None:
+        if self._link.closed:
+            return
+        if self._link.queue.qsize():
+            self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+            return
+        self._looking, self._bytes = None, 0
+        self._sizes.clear()
+        drained, self.on_drained = self.on_drained, []
+        for tell in drained:
+            tell()
+
+
+def event_packet(name: str, payload: bytes) -> packet.Packet:
+    """An event of the default namespace, as it goes over every socket."""
+    return packet.Packet(packet.MESSAGE, data=f'2["{name}",{payload.decode()}]')
+
+
+Handler = Callable[[Socket, Json], Awaitable[JsonObject]]
+"""Handles an event; gives its acknowledgement."""
+
+
+class Sockets:
+    """The Socket.IO server, as an ASGI application."""
+
+    def __init__(
+        self,
+        doorkeeper: Doorkeeper,
+        handlers: Mapping[str, Handler],
+        *,
+        on_connect: Callable[[Socket], None],
+        on_gone: Callable[[Socket], None],
+    ) -> None:
+        self._doorkeeper = doorkeeper
+        self._sockets: dict[str, Socket] = {}
+        self._on_connect = on_connect
+        self._on_gone = on_gone
+        self._closing: set[asyncio.Task[None]] = set()
+        self._open = STREAMS_OPEN.labels(protocol="blade")
+        self._server = socketio.AsyncServer(
+            async_mode="asgi",
+            async_handlers=False,  # "Events of one socket are handled strictly one after the other" (section 6)
+            json=_Json,
+            cors_allowed_origins=[],  # the gate has looked at Origin, and writes the headers
+            max_http_buffer_size=MESSAGE_BYTES,
+            logger=False,
+            engineio_logger=False,
+        )
+        self._server.on("connect", self._connected)
+        self._server.on("disconnect", self._gone)
+        for name, handler in handlers.items():
+            self._server.on(name, self._handling(name, handler))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        await self._server.handle_request(scope, receive, send)
+
+    async def close(self) -> None:
+        """Send all clients away."""
+        for socket in tuple(self._sockets.values()):
+            await self._server.disconnect(socket.sid)
+        await self._server.shutdown()
+
+    async def _connected(self, sid: str, environ: Mapping[str, Any], auth: Json) -> None:
+        token = auth.get("token") if isinstance(auth, dict) else None
+        if not isinstance(token, str):
+            token = ""
+        try:
+            principal = self._doorkeeper.authenticate(
+                f"Bearer {token}" if token else None, address_of(environ["asgi.scope"])
+            )
+        except Refused as refused:
+            raise Refusal(UNAUTHORIZED) from refused
+        link = self._server.eio.sockets[self._server.manager.eio_sid_from_sid(sid, "/")]
+        socket = Socket(sid, principal, link)
+        socket.forget_key = self._doorkeeper.on_revoked(principal, lambda: self._revoked(socket))
+        self._sockets[sid] = socket
+        self._open.inc()
+        self._on_connect(socket)
+
+    async def _gone(self, sid: str, _reason: str) -> None:
+        socket = self._sockets.pop(sid, None)
+        if socket is not None:
+            self._open.dec()
+            socket.forget()
+            self._on_gone(socket)
+
+    def _revoked(self, socket: Socket) -> None:
+        task = asyncio.ensure_future(self._server.disconnect(socket.sid))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _handling(self, name: str, handler: Handler) -> Callable[..., Awaitable[JsonObject]]:
+        async def handle(sid: str, *given: Json) -> JsonObject:
+            socket = self._sockets.get(sid)
+            if socket is None:
+                return {"status": "error", "code": "forbidden", "message": UNAUTHORIZED}
+            try:
+                return await handler(socket, given[0] if given else None)
+            except Exception as error:  # an event's root: whatever failed, it is acknowledged
+                FAILED.labels(protocol="blade").inc()
+                log.error("event failed", event_name=name, exc_info=error)
+                told = {"code": "internal", "message": "The server failed"}
+                socket.emit("system:error", told)
+                return {"status": "error", **told}
+
+        return handle

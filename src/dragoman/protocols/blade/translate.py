@@ -1,0 +1,224 @@
+"""Blade ↔ core: what clients send as the core's input, and sessions as clients see them. Pure.
+
+Turns and events are made in `projection`. Source: specification, sections 3.1, 4.1, 6.1, 8; rulings, 24.
+"""
+
+import binascii
+import mimetypes
+from collections.abc import Mapping
+
+import msgspec
+
+from dragoman.core import content as core
+from dragoman.core.content import JsonObject
+from dragoman.core.events import Mode, SettingsChange, StopReason
+from dragoman.core.inputs import Answer, Choice, Decision, Submit, UserInput
+from dragoman.core.refusals import Invalid, InvalidAnswer, LimitExceeded
+from dragoman.core.session import SessionState
+from dragoman.core.tools import AgentSpec, ToolGrant
+from dragoman.protocols.blade import turns, wire
+
+DOOR = "blade"
+TITLE = 40
+"""Characters of the first message that make a title."""
+PARTS_BYTES = 10 * 1024 * 1024
+"""Decoded bytes of all parts of a message."""
+NO_ANSWER = "the answer chooses one of the options, or says something in words"
+
+STATUSES: Mapping[StopReason, wire.SessionStatus] = {
+    "end_turn": "completed",
+    "tool_use": "interrupted",  # what it waited for was stopped, or left behind
+    "max_tokens": "completed",
+    "refusal": "completed",
+    "max_steps": "completed",
+    "cancelled": "interrupted",
+    "error": "failed",
+    "interrupted": "interrupted",
+}
+"""A session's status after its last run, when nothing waits in it."""
+
+
+def status_of(state: SessionState) -> wire.SessionStatus:
+    """A session's status."""
+    match state.status():
+        case "running":
+            return "running"
+        case "waiting":
+            return "waiting_for_input"
+        case "idle":
+            return "created" if state.last_stop is None else STATUSES[state.last_stop]
+
+
+def session_of(state: SessionState, default_agent: str) -> wire.Session:
+    """A session as it stands in lists."""
+    return wire.Session(**_session_fields(state, default_agent))
+
+
+def detail_of(
+    state: SessionState, spec: AgentSpec | None, default_agent: str, *, is_owner: bool = True
+) -> wire.SessionDetail:
+    """A session by itself."""
+    settings = state.settings
+    env: dict[str, str] | msgspec.UnsetType = settings.env if is_owner else msgspec.UNSET
+    return wire.SessionDetail(
+        **_session_fields(state, default_agent),
+        solution=None if spec is None else solution_of(spec),
+        session_setup=wire.SessionSetup(settings.mode, disabled_tools(state, spec)),
+        viewer_role="owner" if is_owner else "viewer",
+        env=env,
+    )
+
+
+def _session_fields(state: SessionState, default_agent: str) -> JsonObject:
+    settings = state.settings
+    return {
+        "id": wire.shown_session(state.session_id),
+        "intent": settings.title or "",
+        "status": status_of(state),
+        "created_at": state.created_at,
+        "updated_at": state.updated_at,
+        "user_id": state.owner,
+        "solution_id": None if state.agent == default_agent else state.agent,
+        "biz_role_id": settings.variant,
+        "model": settings.model,
+        "shared": settings.shared,
+        "is_pinned": settings.pinned,
+        "memory_enabled": settings.memory_enabled is True,
+        "is_persistent": settings.persistent,
+    }
+
+
+def solution_of(spec: AgentSpec) -> JsonObject:
+    """An agent as a solution."""
+    return {
+        "id": spec.name,
+        "name": spec.title or spec.name,
+        "version": spec.version,
+        "description": spec.description or "",
+        "layout_type": "chat",
+        "initial_message": "",
+        "data": {},
+        "roles": [],
+    }
+
+
+def disabled_tools(state: SessionState, spec: AgentSpec | None) -> list[str]:
+    """The agent's tools that the session has not switched on."""
+    tools = state.settings.tools
+    if spec is None or tools == "all":
+        return []
+    on = {grant.name for grant in tools or ()}
+    return [tool.spec.name for tool in spec.exposed() if tool.spec.name not in on]
+
+
+def tools_without(spec: AgentSpec, disabled: tuple[str, ...]) -> tuple[ToolGrant, ...] | None:
+    """The tools of a new session some of whose agent's tools are switched off; None when none is.
+
+    A name that the agent has no tool of is ignored: clients send one list to every agent.
+    """
+    off = {tool.spec.name for tool in spec.exposed()}.intersection(disabled)
+    if not off:
+        return None
+    return tuple(
+        ToolGrant(tool.spec.name, trust=not tool.policy.needs_approval)
+        for tool in spec.exposed()
+        if tool.spec.name not in off
+    )
+
+
+# --- chat:send --------------------------------------------------------------------------------------------------------
+
+
+def submit_of(send: wire.ChatSend, state: SessionState) -> Submit:
+    """What a `chat:send` asks of the core.
+
+    Raises:
+        Invalid: there is nothing to say, a part or the schema is wrong, the answer does not fit.
+        LimitExceeded: the parts are too large.
+    """
+    content, attachments = content_of(send)
+    words = text_in(content)
+    answers = (answer_of(send.askuser_answer, state),) if send.askuser_answer is not None else ()
+    props: JsonObject = {}
+    if send.headless or send.output_schema is not None:
+        props["headless"] = True
+    if send.output_schema is not None:
+        props["output_schema"] = send.output_schema
+    if send.model is not None:
+        props["model"] = send.model
+    if send.runtime_env:
+        props["env"] = send.runtime_env
+    if attachments:
+        props["attachments"] = msgspec.to_builtins(attachments)
+    if send.whatif is not None and send.whatif.deprecate_entry_ids:
+        props["deprecate"] = list(send.whatif.deprecate_entry_ids)
+    mode: Mode | None = send.mode or ("executing" if send.headless else None)
+    change = SettingsChange(
+        title=words[:TITLE].strip() if words.strip() and not state.settings.title else None,
+        model=send.model if send.model != state.settings.model else None,
+        mode=mode if mode != state.settings.mode else None,
+    )
+    messages = (UserInput(content=content),) if content else ()
+    return Submit(door=DOOR, messages=messages, answers=answers, change=change, props=props)
+
+
+def content_of(send: wire.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], list[wire.Attachment]]:
+    """A message's content, and what is to be noted of its attachments.
+
+    Raises:
+        Invalid, LimitExceeded: a part is wrong, or all are too large.
+    """
+    quotes = "".join(f"> {quote.text}\n" for quote in send.whatif.quotes) if send.whatif is not None else ""
+    if isinstance(send.message, str):
+        return (f"{quotes}\n{send.message}" if quotes else send.message), []
+    blocks: list[core.InputBlock] = [core.Text(quotes)] if quotes else []
+    attachments: list[wire.Attachment] = []
+    left = PARTS_BYTES
+    for place, part in enumerate(send.message):
+        if isinstance(part, wire.TextPart):
+            blocks.append(core.Text(part.text))
+            continue
+        block = _media(part, f"message[{place}]")
+        noted = turns.attachment_of(block)
+        left -= noted.size
+        if left < 0:
+            raise LimitExceeded("a message's parts", PARTS_BYTES, path="message")
+        blocks.append(block)
+        attachments.append(noted)
+    return tuple(blocks), attachments
+
+
+def _media(part: wire.ImagePart | wire.FilePart, path: str) -> core.Image | core.File:
+    if isinstance(part, wire.ImagePart):
+        return core.Image(part.image_url.url)
+    try:
+        binascii.a2b_base64(part.data, strict_mode=True)
+    except (binascii.Error, ValueError) as error:
+        raise Invalid("a file's data is base64", path=f"{path}.data") from error
+    media_type = mimetypes.guess_type(part.name)[0] or "application/octet-stream"
+    return core.File(f"data:{media_type};base64,{part.data}", "file", media_type, part.name)
+
+
+def text_in(content: str | tuple[core.InputBlock, ...]) -> str:
+    """The words of a message, for its title."""
+    return core.text_of(content)
+
+
+def answer_of(answer: wire.AskUserAnswer, state: SessionState) -> Answer:
+    """An answer as the core takes it. A permission request is a question with three options (specification, 8.3).
+
+    Raises:
+        InvalidAnswer: it chooses nothing, or what is not there.
+    """
+    call_id = wire.read_call(answer.tool_call_id)
+    call = state.answerable().get(call_id)
+    if call is None or (call.kind != "permission" and not call.parked):
+        return Choice(call_id=call_id, selections=answer.selections, custom=answer.custom)
+    chosen = answer.selections.get("0", [])
+    custom = answer.custom.get("0") or None
+    if len(chosen) > 1 or any(not 0 <= each < len(turns.ALLOWED) for each in chosen):
+        raise InvalidAnswer(f"the question takes one of {len(turns.ALLOWED)} options, got {str(chosen)[:80]}")
+    if not chosen and custom is None:
+        raise InvalidAnswer(NO_ANSWER)
+    is_granted = bool(chosen) and chosen[0] < 2
+    return Decision(call_id=call_id, granted=is_granted, reason=custom, remember=bool(chosen) and chosen[0] == 1)
