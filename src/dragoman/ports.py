@@ -11,6 +11,7 @@ from dragoman.core.events import Logged
 from dragoman.core.ids import CallId, KeyId, MessageId, RunId, SessionId, UserId
 from dragoman.core.memories import Memory, MemoryFilter
 from dragoman.core.profile import Profile
+from dragoman.core.schedules import Fire, Schedule, ScheduleId
 from dragoman.core.session import Head, SessionState
 from dragoman.core.stream import Piece
 from dragoman.core.tools import ToolSpec
@@ -246,6 +247,31 @@ class Memories(Protocol):
 
     async def hit(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
         """Count that an agent was told of these memories; of one run only once."""
+
+
+class Schedules(Protocol):
+    """The users' schedules, and the times of theirs that came due."""
+
+    async def put(self, schedule: Schedule) -> None:
+        """Store a schedule, replacing what was there."""
+
+    async def remove(self, schedule_id: ScheduleId) -> None:
+        """Remove a schedule with all its fires."""
+
+    async def all(self) -> Sequence[Schedule]:
+        """All schedules, oldest first."""
+
+    async def claim(self, schedule: Schedule, fire: Fire) -> bool:
+        """Store a fire and its schedule as it stands afterwards, together. False: that time was claimed before."""
+
+    async def settle(self, fire: Fire) -> None:
+        """Store what became of a fire; nothing happens when it is there no more."""
+
+    async def fires(self, schedule_id: ScheduleId, offset: int, limit: int) -> Sequence[Fire]:
+        """A schedule's fires, newest first, from a place on."""
+
+    async def running(self) -> Sequence[Fire]:
+        """The fires that have not ended, oldest first."""
 
 
 class Transcriber(Protocol):

@@ -1,0 +1,143 @@
+"""Schedules: a prompt that is sent at certain times. What they are, what may be asked of one, what is due. Pure."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Literal, NewType
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from dragoman.core.cron import Cron, last_time, next_time, parse, times_after
+from dragoman.core.events import RunStopped
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.refusals import Invalid
+from dragoman.core.time_zones import is_zone
+
+ScheduleId = NewType("ScheduleId", str)
+FireId = NewType("FireId", str)
+FireStatus = Literal["running", "completed", "failed"]
+
+TITLE = MODEL = 200
+LATE = timedelta(minutes=5)
+"""How late a time may still be kept, when the server was not there."""
+PATIENCE = timedelta(hours=24)
+"""How long a fire waits for its user."""
+MISSED = "missed: server was not running"
+SKIPPED = "skipped: previous run still running"
+NO_ANSWER = "no answer within 24 hours"
+GONE = "the session was deleted"
+NOT_STARTED = "the run could not be started"
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt and its times. `next_at` is the next that is due, also where it will have expired by then."""
+
+    schedule_id: ScheduleId
+    user: UserId
+    title: str
+    prompt: str
+    cron: str
+    time_zone: str
+    enabled: bool = True
+    expires_at: datetime | None = None
+    skip_confirmations: bool = False
+    model: str | None = None
+    created_at: datetime
+    updated_at: datetime
+    next_at: datetime | None = None
+    last_at: datetime | None = None
+
+    @property
+    def times(self) -> tuple[Cron, ZoneInfo]:
+        """Its times, parsed."""
+        return parse(self.cron), ZoneInfo(self.time_zone)
+
+    def is_expired(self, now: datetime) -> bool:
+        """Whether its time is over."""
+        return self.expires_at is not None and self.expires_at <= now
+
+
+class Fire(msgspec.Struct, frozen=True, kw_only=True):
+    """One time that came due, and what became of it."""
+
+    fire_id: FireId
+    schedule_id: ScheduleId
+    due_at: datetime
+    session_id: SessionId | None = None
+    status: FireStatus
+    error: str | None = None
+    started_at: datetime
+    finished_at: datetime | None = None
+
+
+def checked(schedule: Schedule, now: datetime) -> Schedule:
+    """The schedule with the next time that is due. Raises Invalid with the field at fault as its path."""
+    _check("title", schedule.title, TITLE)
+    _check("prompt", schedule.prompt, None)
+    if schedule.model is not None:
+        _check("model", schedule.model, MODEL)
+    cron = parse(schedule.cron)
+    if not is_zone(schedule.time_zone):
+        raise Invalid(f"{schedule.time_zone[:80]!r} is no IANA time zone such as Europe/Berlin", path="timezone")
+    return msgspec.structs.replace(schedule, next_at=next_time(cron, ZoneInfo(schedule.time_zone), now))
+
+
+def _check(name: str, value: str, most: int | None) -> None:
+    if not value.strip() or (most is not None and len(value) > most):
+        raise Invalid(f"must have 1 to {most} characters" if most else "must not be blank", path=name)
+    if any("\ud800" <= each <= "\udfff" or each == "\0" for each in value):
+        raise Invalid("must be whole Unicode characters", path=name)
+
+
+class Expired(msgspec.Struct, frozen=True):
+    """Its time is over: it is switched off."""
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A time to be kept; `next_at` comes after it."""
+
+    due_at: datetime
+    next_at: datetime | None
+    error: str | None = None
+    """Why it is not kept."""
+
+
+def what_is_due(schedule: Schedule, now: datetime, *, is_running: bool) -> Expired | Due | None:
+    """What is to be done about a schedule. Of several times that passed, the last one counts.
+
+    Args:
+        schedule: whichever.
+        now: the time.
+        is_running: the fire before has not ended yet.
+    """
+    first = schedule.next_at
+    if not schedule.enabled or first is None or first > now:
+        return None
+    if schedule.is_expired(first):
+        return Expired()
+    cron, zone = schedule.times
+    last = last_time(cron, zone, first, now)
+    if schedule.is_expired(last):  # it ran out while the server was not there
+        assert schedule.expires_at is not None, "it has expired"
+        last = last_time(cron, zone, first, schedule.expires_at - timedelta(microseconds=1))
+    upcoming = next_time(cron, zone, now)
+    if now - last >= LATE:
+        return Due(last, upcoming, MISSED)
+    return Due(last, upcoming, SKIPPED if is_running else None)
+
+
+def occurrences(schedule: Schedule, first: datetime, end: datetime) -> Iterator[datetime]:
+    """The times from `first` up to, not including, `end`, and before it expires."""
+    cron, zone = schedule.times
+    end = end if schedule.expires_at is None else min(end, schedule.expires_at)
+    for each in times_after(cron, zone, first - timedelta(microseconds=1)):
+        if each >= end:
+            return
+        yield each
+
+
+def outcome(stop: RunStopped) -> tuple[FireStatus, str | None]:
+    """What a fire became whose session came to rest, by its last run's end."""
+    if stop.reason in ("cancelled", "interrupted", "error"):
+        return "failed", stop.message or stop.reason
+    return "completed", None

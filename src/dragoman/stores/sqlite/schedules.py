@@ -1,0 +1,164 @@
+"""Schedules and their fires in SQLite."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.schedules import Fire, FireId, Schedule, ScheduleId
+from dragoman.stores.sqlite.appends import from_us, to_us
+from dragoman.stores.sqlite.database import Database
+
+KEPT_FIRES = 1000
+"""Of each schedule; older ones go."""
+
+
+class SqliteSchedules:
+    """`Schedules` over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._run = database.writer.run
+        self._read = database.read
+
+    async def put(self, schedule: Schedule) -> None:
+        """See `Schedules.put`."""
+        await self._run(partial(_put, schedule))
+
+    async def remove(self, schedule_id: ScheduleId) -> None:
+        """See `Schedules.remove`."""
+        await self._run(partial(_remove, schedule_id))
+
+    async def all(self) -> Sequence[Schedule]:
+        """See `Schedules.all`."""
+        return await self._read(_all)
+
+    async def claim(self, schedule: Schedule, fire: Fire) -> bool:
+        """See `Schedules.claim`."""
+        return await self._run(partial(_claim, schedule, fire))
+
+    async def settle(self, fire: Fire) -> None:
+        """See `Schedules.settle`."""
+        values = (fire.session_id, fire.status, fire.error, _us(fire.finished_at), fire.fire_id)
+        await self._run(
+            lambda connection: connection.execute(
+                "UPDATE fires SET session_id = ?, status = ?, error = ?, finished_at = ? WHERE fire_id = ?", values
+            )
+        )
+
+    async def fires(self, schedule_id: ScheduleId, offset: int, limit: int) -> Sequence[Fire]:
+        """See `Schedules.fires`."""
+        where = "schedule_id = ? ORDER BY due_at DESC LIMIT ? OFFSET ?"
+        return await self._read(lambda connection: _fires(connection, where, (schedule_id, limit, offset)))
+
+    async def running(self) -> Sequence[Fire]:
+        """See `Schedules.running`."""
+        return await self._read(lambda connection: _fires(connection, "status = 'running' ORDER BY due_at, fire_id"))
+
+
+def _put(schedule: Schedule, connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "INSERT OR REPLACE INTO schedules VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            schedule.schedule_id,
+            schedule.user,
+            schedule.title,
+            schedule.prompt,
+            schedule.cron,
+            schedule.time_zone,
+            schedule.enabled,
+            _us(schedule.expires_at),
+            schedule.skip_confirmations,
+            schedule.model,
+            to_us(schedule.created_at),
+            to_us(schedule.updated_at),
+            _us(schedule.next_at),
+            _us(schedule.last_at),
+        ),
+    )
+
+
+def _remove(schedule_id: ScheduleId, connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM fires WHERE schedule_id = ?", (schedule_id,))
+    connection.execute("DELETE FROM schedules WHERE schedule_id = ?", (schedule_id,))
+
+
+def _claim(schedule: Schedule, fire: Fire, connection: sqlite3.Connection) -> bool:
+    made = connection.execute(
+        "INSERT OR IGNORE INTO fires VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            fire.fire_id,
+            fire.schedule_id,
+            to_us(fire.due_at),
+            fire.session_id,
+            fire.status,
+            fire.error,
+            to_us(fire.started_at),
+            _us(fire.finished_at),
+        ),
+    )
+    _put(schedule, connection)
+    connection.execute(
+        "DELETE FROM fires WHERE schedule_id = ?1 AND status <> 'running' AND due_at <="
+        " (SELECT due_at FROM fires WHERE schedule_id = ?1 ORDER BY due_at DESC LIMIT 1 OFFSET ?2)",
+        (fire.schedule_id, KEPT_FIRES),
+    )
+    return made.rowcount == 1
+
+
+def _all(connection: sqlite3.Connection) -> list[Schedule]:
+    rows = connection.execute(
+        "SELECT schedule_id, user, title, prompt, cron, time_zone, enabled, expires_at, skip_confirmations, model,"
+        " created_at, updated_at, next_at, last_at FROM schedules ORDER BY created_at, schedule_id"
+    )
+    return [
+        Schedule(
+            schedule_id=ScheduleId(schedule_id),
+            user=UserId(user),
+            title=title,
+            prompt=prompt,
+            cron=cron,
+            time_zone=time_zone,
+            enabled=bool(enabled),
+            expires_at=_time(expires_at),
+            skip_confirmations=bool(skip_confirmations),
+            model=model,
+            created_at=from_us(created_at),
+            updated_at=from_us(updated_at),
+            next_at=_time(next_at),
+            last_at=_time(last_at),
+        )
+        for (
+            schedule_id, user, title, prompt, cron, time_zone, enabled, expires_at, skip_confirmations, model,
+            created_at, updated_at, next_at, last_at,
+        ) in rows
+    ]  # fmt: skip
+
+
+def _fires(connection: sqlite3.Connection, where: str, values: Sequence[object] = ()) -> list[Fire]:
+    rows = connection.execute(
+        "SELECT fire_id, schedule_id, due_at, session_id, status, error, started_at, finished_at FROM fires"  # noqa: S608
+        f" WHERE {where}",
+        values,
+    )
+    return [
+        Fire(
+            fire_id=FireId(fire_id),
+            schedule_id=ScheduleId(schedule_id),
+            due_at=from_us(due_at),
+            session_id=None if session_id is None else SessionId(session_id),
+            status=status,
+            error=error,
+            started_at=from_us(started_at),
+            finished_at=_time(finished_at),
+        )
+        for fire_id, schedule_id, due_at, session_id, status, error, started_at, finished_at in rows
+    ]
+
+
+def _us(at: datetime | None) -> int | None:
+    return None if at is None else to_us(at)
+
+
+def _time(us: int | None) -> datetime | None:
+    return None if us is None else from_us(us)

@@ -1,0 +1,138 @@
+"""What every store of schedules promises, held against SQLite and against the simulated one."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.schedules import Fire, FireId, Schedule, ScheduleId
+from dragoman.ports import Schedules
+from dragoman.stores.sqlite import schedules as sqlite_schedules
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.schedules import SqliteSchedules
+from tests.core.values import NOON
+from tests.stores.simulated_schedules import SimulatedSchedules
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(tmp_path, synchronous="normal")
+    database.start()
+    yield database
+    database.close()
+
+
+@pytest.fixture(params=["sqlite", "simulated"])
+def store(request: pytest.FixtureRequest, database: Database) -> Schedules:
+    return SqliteSchedules(database) if request.param == "sqlite" else SimulatedSchedules()
+
+
+def schedule(name: str = "s", **fields: Any) -> Schedule:
+    given: dict[str, Any] = {
+        "schedule_id": ScheduleId(name),
+        "user": UserId("ann"),
+        "title": "Report",
+        "prompt": "write it",
+        "cron": "0 9 * * *",
+        "time_zone": "UTC",
+        "created_at": NOON,
+        "updated_at": NOON,
+    }
+    return Schedule(**{**given, **fields})
+
+
+def fire(hour: int, name: str = "s", **fields: Any) -> Fire:
+    given: dict[str, Any] = {
+        "fire_id": FireId(f"{name}-{hour:05}"),
+        "schedule_id": ScheduleId(name),
+        "due_at": NOON + hour * HOUR,
+        "status": "running",
+        "started_at": NOON,
+    }
+    return Fire(**{**given, **fields})
+
+
+FULL = schedule(
+    expires_at=NOON + HOUR,
+    enabled=False,
+    skip_confirmations=True,
+    model="m",
+    updated_at=NOON + HOUR,
+    next_at=NOON + 2 * HOUR,
+    last_at=NOON - HOUR,
+)
+
+
+async def test_a_schedule_reads_back_as_it_was_written_and_is_replaced(store: Schedules) -> None:
+    await store.put(FULL)
+    await store.put(schedule("later", created_at=NOON + HOUR))
+    await store.put(schedule("earlier", created_at=NOON - HOUR))
+    assert await store.all() == [
+        schedule("earlier", created_at=NOON - HOUR), FULL, schedule("later", created_at=NOON + HOUR)
+    ]  # fmt: skip
+    await store.put(schedule())
+    assert (await store.all())[1] == schedule()
+
+
+async def test_a_claim_stores_fire_and_schedule_together(store: Schedules) -> None:
+    await store.put(schedule())
+    moved = schedule(next_at=NOON + HOUR, last_at=NOON)
+    first = fire(0, session_id=SessionId("x"))
+    assert await store.claim(moved, first)
+    assert (await store.all(), await store.running()) == ([moved], [first])
+    assert await store.fires(ScheduleId("s"), 0, 10) == [first]
+
+
+async def test_a_time_is_claimed_once(store: Schedules) -> None:
+    await store.put(schedule())
+    assert await store.claim(schedule(), fire(0))
+    assert not await store.claim(schedule(), fire(0, fire_id=FireId("another")))
+    assert await store.fires(ScheduleId("s"), 0, 10) == [fire(0)]
+    assert await store.claim(schedule("t"), fire(0, "t"))
+    assert [each.schedule_id for each in await store.running()] == ["s", "t"]
+
+
+async def test_a_settled_fire_runs_no_more(store: Schedules) -> None:
+    await store.claim(schedule(), fire(0))
+    ended = fire(0, status="failed", error="why", finished_at=NOON + HOUR, session_id=SessionId("x"))
+    await store.settle(ended)
+    await store.settle(fire(7, status="failed"))
+    assert (await store.running(), await store.fires(ScheduleId("s"), 0, 10)) == ([], [ended])
+
+
+async def test_fires_are_read_newest_first_by_pages(store: Schedules) -> None:
+    for hour in range(5):
+        await store.claim(schedule(), fire(hour))
+    assert await store.fires(ScheduleId("s"), 1, 2) == [fire(3), fire(2)]
+    assert await store.running() == [fire(hour) for hour in range(5)]
+
+
+async def test_with_a_schedule_its_fires_go(store: Schedules) -> None:
+    await store.claim(schedule(), fire(0))
+    await store.claim(schedule("t"), fire(0, "t"))
+    await store.remove(ScheduleId("s"))
+    assert [each.schedule_id for each in await store.all()] == ["t"]
+    assert (await store.fires(ScheduleId("s"), 0, 10), len(await store.running())) == ([], 1)
+
+
+async def test_of_very_many_fires_the_oldest_go_unless_they_run(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_schedules, "KEPT_FIRES", 3)
+    store = SqliteSchedules(database)
+    for hour in range(6):
+        await store.claim(schedule(), fire(hour, status="running" if hour == 0 else "completed"))
+    assert [each.due_at - NOON for each in await store.fires(ScheduleId("s"), 0, 10)] == [
+        hour * HOUR for hour in (5, 4, 3, 0)
+    ]
+
+
+async def test_a_fire_that_is_written_whole_reads_back_whole(store: Schedules) -> None:
+    whole = fire(0, session_id=SessionId("x"), status="completed", error="none", finished_at=NOON + HOUR)
+    await store.claim(schedule(), whole)
+    assert await store.fires(ScheduleId("s"), 0, 1) == [whole]
