@@ -241,6 +241,9 @@ class MemoryRun:
     def plan(self, plan: PlanShown) -> None:
         self.session.plans.append(plan)
 
+    def stage(self, name: str | None) -> None:
+        raise AssertionError("the rehearsal agent has no stages")
+
     def card(self, card: Json) -> None:
         self.session.cards.append(card)
 

@@ -27,7 +27,7 @@ from dragoman import (
 from dragoman.agents.function import FunctionAgent
 from dragoman.agents.parameters import Misdeclared
 from dragoman.core.content import AssistantMessage, ToolMessage, Usage
-from dragoman.core.events import CardShown, PlanShown
+from dragoman.core.events import CardShown, PlanShown, StageChanged
 from dragoman.core.tools import ASK, FORK, Capabilities, ToolSpec
 from tests.agents.playing import DEADLINE_S, Gate, ScriptedModel, stage, told
 
@@ -294,6 +294,22 @@ async def test_the_application_can_be_called(tmp_path: Path) -> None:
         assert await session.say("Where am I?") == "tool_use"
         assert await session.give("Rome") == "end_turn"
         assert (await session.told())[-1] == "assistant: You are in Rome."
+
+
+async def test_a_run_that_goes_on_enters_the_stage_in_which_it_has_something_new_to_do(tmp_path: Path) -> None:
+    @agent(client_tools=True)
+    async def staged(run: Run) -> AsyncIterator[str]:
+        run.stage("router")
+        run.stage("worker")
+        yield f"It is {await run.call('paint')}."
+        run.stage(None)
+
+    async with stage(tmp_path, staged) as house:
+        session = await house.session(client_tools=(ToolSpec(name="paint", description="", parameters={}),))
+        assert await session.say("Go") == "tool_use"
+        assert await session.give("red") == "end_turn"
+        entered = [event.stage for event in await session.events() if isinstance(event, StageChanged)]
+        assert entered == ["router", "worker", "worker", None]
 
 
 async def test_a_function_gives_tasks_to_other_agents(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ from dragoman.core.events import (
     SessionSettings,
     SettingsChange,
     SettingsChanged,
+    StageChanged,
 )
 from dragoman.core.ids import ROOT
 from dragoman.core.tools import ToolGrant, ToolSpec
@@ -199,6 +200,7 @@ events: st.SearchStrategy[Event] = st.one_of(
         ).map(tuple),
         loop=loops,
     ),
+    st.builds(StageChanged, stage=st.none() | words, loop=loops),
     st.builds(CardShown, card=json_values, loop=loops),
     st.builds(
         MemoriesInjected,

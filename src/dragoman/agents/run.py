@@ -95,6 +95,7 @@ class Run:
         self._is_calling = False
         self._is_over = False
         self._usage: Usage | None = None
+        self._stage: str | None = None
 
     @property
     def time_zone(self) -> str:
@@ -157,6 +158,15 @@ class Run:
         """Show a plan."""
         if self._may_act():
             self._run.plan(plan)
+
+    def stage(self, name: str | None) -> None:
+        """Enter a stage of the work, such as `router` or `worker`; the one before is over. None: only that.
+
+        A run that goes on enters the stage in which it has something new to do.
+        """
+        self._stage = name
+        if self._may_act():
+            self._run.stage(name)
 
     def card(self, card: Json) -> None:
         """Give the answer a user interface (UI schema 2.0)."""
@@ -317,6 +327,8 @@ class Run:
         self._at += 1
         self._is_new = self._at >= len(self._recorded)
         self._usage, self._has_said = None, False
+        if self._is_new and self._stage is not None:
+            self._run.stage(self._stage)
         return [step.results[call.call_id] for call in step.calls]
 
     def _value(self, result: ToolMessage) -> Json:

@@ -81,6 +81,10 @@ class TaskRun:
         """See `Run.plan`."""
         self._run.plan(plan)
 
+    def stage(self, name: str | None) -> None:
+        """See `Run.stage`."""
+        self._run.stage(name)
+
     def card(self, card: Json) -> None:
         """See `Run.card`."""
         self._run.card(card)

@@ -105,6 +105,9 @@ class Run(Protocol):
     def plan(self, plan: PlanShown) -> None:
         """Show a plan."""
 
+    def stage(self, name: str | None) -> None:
+        """Enter a stage of the work; the one before is over. None: only that."""
+
     def card(self, card: Json) -> None:
         """Give the answer a user interface (UI schema 2.0)."""
 

@@ -311,6 +311,13 @@ class PlanShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     loop: LoopId = ROOT
 
 
+class StageChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="stage_changed"):
+    """The agent entered another stage of its work, such as `router` or `worker`; None: it is in none."""
+
+    stage: str | None = None
+    loop: LoopId = ROOT
+
+
 class CardShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="card_shown"):
     """The agent gave its answer a user interface: the renderer tree of UI schema 2.0, as the agent wrote it."""
 
@@ -339,6 +346,7 @@ Event = (
     | CompactionMade
     | Branched
     | PlanShown
+    | StageChanged
     | CardShown
 )
 

@@ -19,6 +19,7 @@ from dragoman.core.events import (
     MessageClosed,
     MessageOpened,
     PlanShown,
+    StageChanged,
 )
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.tools import AgentSpec, SecretOption, ToolSpec
@@ -131,6 +132,10 @@ class LoopRun:
     def plan(self, plan: PlanShown) -> None:
         """See `Run.plan`."""
         self.append((PlanShown(status=plan.status, steps=plan.steps, loop=self.loop),))
+
+    def stage(self, name: str | None) -> None:
+        """See `Run.stage`."""
+        self.append((StageChanged(stage=name, loop=self.loop),))
 
     def card(self, card: Json) -> None:
         """See `Run.card`."""

@@ -2,11 +2,12 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
+from dragoman import AgentError, Run, agent, tool
 from dragoman.protocols.agui.runs_wire import EventId, parse_event_id
 from tests.protocols.agui.run_service import Frame, RunService, a_run, new_thread, parse, problem, script
 from tests.requirements import requirement
@@ -174,6 +175,67 @@ async def test_plans_pictures_and_sub_agents_are_left_out_and_thinking_is_told(a
         "RUN_FINISHED",
     ]
     assert said(frames) == "sogold"
+
+
+@tool
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@agent(tools=[look])
+async def worker(run: Run) -> AsyncIterator[str]:
+    """Works in stages, and needs no model."""
+    run.stage("router")
+    yield "I look. "
+    await run.call(look)
+    run.stage("worker")
+    yield "I work."
+    if run.text == "fail":
+        raise AgentError("tired", "The worker is tired")
+
+
+@requirement("runs:events:stages")
+async def test_an_agent_with_stages_tells_its_steps_and_the_stage_of_what_happens_in_them(
+    open_house: HouseMaker,
+) -> None:
+    async with open_house(agents=(worker,), rehearsal=False) as house:
+        alice, thread = RunService(house.line, house.key("alice")), new_thread()
+        own = {"agent_type": "worker"}
+        frames = await alice.play(thread, forwardedProps=own)
+        told = [(frame.type, frame.event.get("stepName"), frame.event.get("stage")) for frame in frames]
+        assert told == [
+            ("RUN_STARTED", None, None),
+            ("STEP_STARTED", "router", None),
+            ("TEXT_MESSAGE_START", None, "router"),
+            ("TEXT_MESSAGE_CONTENT", None, "router"),
+            ("TEXT_MESSAGE_END", None, "router"),
+            ("TOOL_CALL_START", None, "router"),
+            ("TOOL_CALL_ARGS", None, "router"),
+            ("TOOL_CALL_END", None, "router"),
+            ("TOOL_CALL_RESULT", None, "router"),
+            ("STEP_FINISHED", "router", None),
+            ("STEP_STARTED", "worker", None),
+            ("TEXT_MESSAGE_START", None, "worker"),
+            ("TEXT_MESSAGE_CONTENT", None, "worker"),
+            ("TEXT_MESSAGE_END", None, "worker"),
+            ("STEP_FINISHED", "worker", None),
+            ("RUN_FINISHED", None, None),
+        ]
+        step = {name: value for name, value in frames[1].event.items() if name != "timestamp"}
+        assert step == {"type": "STEP_STARTED", "stepName": "router", "threadId": thread, "runId": "r-1"}
+        failed = await alice.play(thread, "fail", "r-2", forwardedProps=own)
+        assert failed[-1].type == "RUN_ERROR"
+        assert "stage" not in failed[-1].event
+        plain = await alice.play(thread, "hello", "r-3", forwardedProps=own)
+        assert [frame.type for frame in plain].count("STEP_STARTED") == 2
+
+
+@requirement("runs:events:no-figures")
+async def test_a_run_that_fails_tells_no_figures_either(alice: RunService) -> None:
+    used = {"usage": {"input_tokens": 5, "output_tokens": 6}}
+    frames = await alice.play(new_thread(), script({"say": "a"}, used, {"step": True}, {"fail": "x"}))
+    assert "usage" not in frames[-1].event
 
 
 @requirement("runs:events:parent")

@@ -195,6 +195,8 @@ class RunEvents:
         self._run_id = run_id
         self._events = Translator(run_id, thread_id=thread_id)
         self._own: core.JsonObject = {"threadId": thread_id, "runId": run_id}
+        self._work = self._own
+        """What events of the agent's work carry: in a stage, that too."""
         self._cards = Cards()
         self._locale = "en"
         self._texts: dict[str, list[str]] = {}
@@ -246,26 +248,32 @@ class RunEvents:
         match event:
             case agui.TextMessageContent(message_id=message_id, delta=delta):
                 self._texts[message_id].append(delta)
-                return {"type": "TEXT_MESSAGE_CONTENT", "messageId": message_id, "delta": delta, **self._own}
+                return {"type": "TEXT_MESSAGE_CONTENT", "messageId": message_id, "delta": delta, **self._work}
             case agui.TextMessageStart(message_id=message_id):
                 self._texts[message_id] = []
-                return {**_plain(event), **self._own}
+                return {**_plain(event), **self._work}
             case agui.TextMessageEnd(message_id=message_id):
-                return {**_plain(event), **self._own, **self._answer(message_id, record)}
+                return {**_plain(event), **self._work, **self._answer(message_id, record)}
             case agui.ToolCallStart(tool_call_id=call_id):
-                return {**_plain(event), **self._own, "messageId": self._calls[call_id].message_id}
+                return {**_plain(event), **self._work, "messageId": self._calls[call_id].message_id}
             case agui.ToolCallArgs(tool_call_id=call_id) | agui.ToolCallEnd(tool_call_id=call_id):
-                return {**_plain(event), **self._own, **self._of_call(call_id)}
+                return {**_plain(event), **self._work, **self._of_call(call_id)}
             case agui.ToolCallResult():
-                return {**_plain(event), **self._own, **self._result(record)}
+                return {**_plain(event), **self._work, **self._result(record)}
+            case agui.StepStarted(step_name=stage):
+                self._work = {**self._own, "stage": stage}
+                return {**_plain(event), **self._own}
+            case agui.StepFinished():
+                self._work = self._own
+                return {**_plain(event), **self._own}
             case agui.RunStarted():
                 return {**_plain(event), **self._warnings(record)}
             case agui.RunFinished():
                 return _plain(msgspec.structs.replace(event, usage=None, outcome=_outcome(event)))
             case agui.RunError():
-                return {**_plain(event), **self._own, **_failure(record)}
+                return {**_plain(msgspec.structs.replace(event, usage=None)), **self._own, **_failure(record)}
             case _:
-                return {**_plain(event), **self._own}
+                return {**_plain(event), **self._work}
 
     def _answer(self, message_id: str, record: Record) -> core.JsonObject:
         closed = record.event if isinstance(record, Logged) else None

@@ -6,6 +6,7 @@
       BlockClosed            ends a thinking; an image or data block is CUSTOM `dragoman.block`
       CallOpened             TEXT_MESSAGE_END if the text is open, then TOOL_CALL_START, ARGS, END: before the tool runs
     MessageClosed            TEXT_MESSAGE_END if the text is open
+    StageChanged             STEP_FINISHED for the stage before, STEP_STARTED
     CallSettled              TOOL_CALL_RESULT, but for results that the application itself gave
     RunStopped               RUN_FINISHED or RUN_ERROR
 
@@ -34,10 +35,12 @@ from dragoman.core.events import (
     PlanShown,
     RunStarted,
     RunStopped,
+    StageChanged,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
 from dragoman.core.stream import Piece, Record, cut
 from dragoman.core.tools import FORK
+from dragoman.core.ui_schema import compile_card
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.content import (
     Cancelled,
@@ -136,6 +139,8 @@ class Translator:
         """The calls of this run without a result."""
         self._subagents: dict[LoopId, None] = {}
         """The loops of sub-agents that are at work, in the order of their beginning."""
+        self._stages: dict[LoopId, str] = {}
+        """The stage that each loop is in."""
         self._models: set[str | None] = set()
         self.is_over = False
         """Whether the last event was the run's end."""
@@ -193,6 +198,7 @@ class Translator:
                 outcome, metadata = outcome_of(self._asked.values())
         return [
             *self._suspended(at),
+            *self._staged(ROOT, None, at),
             wire.RunFinished(
                 timestamp=at,
                 metadata=metadata,
@@ -203,12 +209,24 @@ class Translator:
             ),
         ]
 
+    def _staged(self, loop: LoopId, stage: str | None, at: int) -> list[wire.Event]:
+        """The end of a loop's stage, and the beginning of the next."""
+        before, tag = self._stages.pop(loop, None), _tag(loop)
+        found: list[wire.Event] = []
+        if before is not None:
+            found.append(wire.StepFinished(timestamp=at, step_name=before, subagent_run_id=tag))
+        if stage is not None:
+            self._stages[loop] = stage
+            found.append(wire.StepStarted(timestamp=at, step_name=stage, subagent_run_id=tag))
+        return found
+
     def _suspended(self, at: int) -> list[wire.Event]:
         """The sub-agents that wait, innermost first."""
         ends: list[wire.Event] = []
         for loop in reversed(self._subagents):
             own = tuple(each.call_id for each in self._asked.values() if each.loop == loop and each.is_interrupt())
             outcome = SubagentSuspended(interrupt_ids=own or None)
+            ends += self._staged(loop, None, at)
             ends.append(wire.SubagentFinished(timestamp=at, subagent_run_id=subagent_of(loop), outcome=outcome))
         self._subagents.clear()
         return ends
@@ -248,25 +266,35 @@ class Translator:
                 asked = self._asked.get(call_id) or Waiting(call_id, "permission", ROOT, None)
                 self._asked[call_id] = asked._replace(is_parked=True)
                 return []
-            case PlanShown(loop=loop) as plan:
-                shown = wire.ActivitySnapshot(
-                    timestamp=at,
-                    message_id=activity_id(self._run_id, loop),
-                    activity_type="PLAN",
-                    content=plan_content(plan),
-                    replace=True,
-                    subagent_run_id=_tag(loop),
-                )
-                return [*self._subagent(loop, at), shown]
-            case CardShown(card=card, loop=loop):
-                event = wire.Custom(timestamp=at, name="dragoman.ui_schema", value=card, subagent_run_id=_tag(loop))
-                return [*self._subagent(loop, at), event]
+            case PlanShown() | CardShown() as shown:
+                return self._shown(shown, at)
+            case StageChanged(stage=stage, loop=loop):
+                return [*self._subagent(loop, at), *self._staged(loop, stage, at)]
             case MessageAdded(message=core.UserMessage() as message) if self._shows_input:
                 return _heard(message, at)
             case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
                 return self._stopped(stopped, at)
             case _:
                 return []
+
+    def _shown(self, shown: PlanShown | CardShown, at: int) -> list[wire.Event]:
+        """What stands beside the words: a plan, or the user interface of an answer. A bad card never fails a run."""
+        loop, tag = shown.loop, _tag(shown.loop)
+        event: wire.Event
+        if isinstance(shown, PlanShown):
+            event = wire.ActivitySnapshot(
+                timestamp=at,
+                message_id=activity_id(self._run_id, loop),
+                activity_type="PLAN",
+                content=plan_content(shown),
+                replace=True,
+                subagent_run_id=tag,
+            )
+        elif (schema := compile_card(shown.card)) is not None:
+            event = wire.Custom(timestamp=at, name="dragoman.ui_schema", value=schema, subagent_run_id=tag)
+        else:
+            return []
+        return [*self._subagent(loop, at), event]
 
     def _piece(self, piece: Piece) -> list[wire.Event]:
         """A piece that begins a text or a thinking, or goes on with a thinking."""
@@ -382,9 +410,11 @@ class Translator:
         del self._subagents[loop]
         own = subagent_of(loop)
         text = core.text_of(settled.result.content)
+        ends = self._staged(loop, None, at)
         if settled.outcome == "done":
-            return [wire.SubagentFinished(timestamp=at, subagent_run_id=own, outcome=SubagentSuccess(), result=text)]
-        return [wire.SubagentError(timestamp=at, subagent_run_id=own, message=text, code=settled.outcome)]
+            done = wire.SubagentFinished(timestamp=at, subagent_run_id=own, outcome=SubagentSuccess(), result=text)
+            return [*ends, done]
+        return [*ends, wire.SubagentError(timestamp=at, subagent_run_id=own, message=text, code=settled.outcome)]
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------
