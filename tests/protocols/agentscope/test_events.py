@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from dragoman.protocols.agentscope import translate
 from tests.conversations import call, calls, script
 from tests.protocols.agentscope.client import Runtime, asks, texts
 from tests.protocols.agentscope.stream import Event, check, parse
@@ -296,6 +297,23 @@ async def test_a_run_that_fails_keeps_what_it_said_and_tells_no_internals(alice:
         ("failed", "failed"),
     ]
     assert texts(end) == "wholehalf"
+
+
+@requirement("agentscope:errors:run", "agentscope:stream:output")
+async def test_a_fault_of_the_server_s_own_ends_the_stream_well_formed(
+    alice: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(result: object) -> str:
+        raise ZeroDivisionError("secret words")
+
+    monkeypatch.setattr(translate, "_output_of", fails)
+    running = await alice.stream(asks(script({"say": "a"}, call("add", a=1, b=2), {"say": "b"})))
+    end = await running.end()
+    assert (end["status"], end["error"]) == ("failed", {"code": "INTERNAL_ERROR", "message": "The server failed"})
+    assert [each["type"] for each in end["output"]] == ["message", "plugin_call"]
+    monkeypatch.undo()
+    whole = await (await alice.replay(end["id"])).end()
+    assert (whole["status"], texts(whole)) == ("completed", "ab")
 
 
 @requirement("agentscope:errors:agent-code")

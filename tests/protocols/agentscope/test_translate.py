@@ -179,10 +179,12 @@ def test_the_words_of_a_sub_agent_are_not_told() -> None:
 def test_a_session_that_is_deleted_under_a_stream_ends_it() -> None:
     events = ResponseEvents(RUN, SESSION)
     assert events.broken("SESSION_DELETED", "The session was deleted", AT) == b""
-    body = b"".join(map(events.feed, logged(piece("a", 0, "half"))))
+    body = b"".join(map(events.feed, logged(piece("a", 0, "ha"), piece("a", 0, "lf"))))
     body += events.broken("SESSION_DELETED", "The session was deleted", AT)
-    end = stream.parse(body)[-1]
+    end = stream.check(stream.parse(body))
     assert (end["status"], end["error"]["code"]) == ("failed", "SESSION_DELETED")
+    assert end["output"][0]["content"][0]["text"] == "half"
+    assert events.broken("AGAIN", "again", AT) == b""
 
 
 @requirement("agentscope:replay:live")

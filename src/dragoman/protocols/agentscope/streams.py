@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
+import structlog
+
 from dragoman.core.events import AnswerGiven, CallOpened, CallSettled, Event
 from dragoman.core.ids import CallId, RunId
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
@@ -15,16 +17,23 @@ from dragoman.protocols._http import Chunk, EventStream
 from dragoman.protocols.agentscope import wire
 from dragoman.protocols.agentscope.translate import ResponseEvents
 
+log = structlog.get_logger(__name__)
+
 KEEP_ALIVE = b": keep-alive\n\n"
 ANSWERS = 400
 """Events with which a run may begin that are answers."""
 
 
-def _chunk(events: ResponseEvents, records: Sequence[Record]) -> Chunk:
+def _chunk(events: ResponseEvents, records: Sequence[Record], clock: Clock) -> Chunk:
     """What goes out for these records; the last chunk when they end the response."""
     feed, frames = events.feed, []
     for record in records:
-        frames.append(feed(record))
+        try:
+            frames.append(feed(record))
+        except Exception as error:  # a stream's root: it ends well-formed even over a fault of ours
+            log.error("stream failed", record=type(record).__name__, exc_info=error)
+            frames.append(events.broken("INTERNAL_ERROR", "The server failed", clock.now()))
+            return Chunk(b"".join(frames), is_last=True)
         if events.is_over:
             return Chunk(b"".join(frames), is_last=True)
     return Chunk(b"".join(frames))
@@ -41,7 +50,7 @@ async def open_stream(
                 records = await reader.next()
                 if not records:
                     return Chunk(events.heartbeat() if events.noted.heartbeat else KEEP_ALIVE)
-                chunk = _chunk(events, records)
+                chunk = _chunk(events, records, clock)
                 if chunk.body or chunk.is_last:
                     return chunk
         except SessionNotFound:
@@ -55,7 +64,7 @@ async def open_stream(
 
     reader.__enter__()
     try:
-        return EventStream(_chunk(events, await reader.next()), more, close)
+        return EventStream(_chunk(events, await reader.next(), clock), more, close)
     except BaseException:
         reader.__exit__(None, None, None)
         raise
@@ -65,7 +74,7 @@ async def wait(reader: Reader, events: ResponseEvents, clock: Clock) -> wire.Age
     """Wait for a run's end; its terminal response."""
     begun = reader.cursor.seq + 1
     try:
-        while not _chunk(events, await reader.next()).is_last:
+        while not _chunk(events, await reader.next(), clock).is_last:
             pass
     except SessionNotFound:
         events.broken("SESSION_DELETED", "The session was deleted", clock.now())

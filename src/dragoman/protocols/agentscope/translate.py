@@ -122,8 +122,11 @@ class ResponseEvents:
         self._is_waiting = False
         """The step of the open message is over; how the message ended is told with the next record."""
         self.started_at: datetime | None = None
+        self._frames: list[bytes] = []
         self._piece_of: tuple[str, int] | None = None
         self._piece_head = b""
+        self._pieces: list[str] = []
+        """What was told of the block that is open."""
 
     # --- records --------------------------------------------------------------------------------------------------
 
@@ -131,6 +134,7 @@ class ResponseEvents:
         """Take the next record; give the frames that it makes."""
         if isinstance(record, Piece):
             if self._piece_of == (record.message_id, record.index):
+                self._pieces.append(record.text)
                 self.count = number = self.count + 1
                 if number <= self._skip:
                     return b""
@@ -140,38 +144,37 @@ class ResponseEvents:
             return self._begin_block(record)
         if self.response is None and not isinstance(record.event, RunStarted):
             return b""  # the run is queued: another one goes on
-        frames: list[bytes] = []
         if self._is_waiting and not isinstance(record.event, RunStopped):
-            self._finish(frames)
-        self._event(record, frames)
-        return b"".join(frames)
+            self._finish()
+        self._event(record)
+        return self._take()
 
-    def _event(self, logged: Logged, frames: list[bytes]) -> None:
+    def _event(self, logged: Logged) -> None:
         match logged.event:
             case RunStarted(run_id=run_id) as started if run_id == self._run_id:
-                self._begin(started, logged.at, frames)
+                self._begin(started, logged.at)
             case BlockClosed(loop="root") as closed:
-                self._close_block(closed, frames)
+                self._close_block(closed)
             case CallOpened() as opened:
-                self._open_call(opened, frames)
+                self._open_call(opened)
             case MessageClosed(loop="root") as closed:
-                self._close_step(closed, frames)
+                self._close_step(closed)
             case CallParked(call_id=call_id):
-                self._ask_again(call_id, f"{self._run_id}_{logged.seq}", frames)
+                self._ask_again(call_id, f"{self._run_id}_{logged.seq}")
             case CallSettled(by_client=False) as settled if settled.result.loop == ROOT:
-                self._settle(settled, frames)
+                self._settle(settled)
             case PlanShown(loop="root") as plan:
                 steps = [{"title": step.title, "status": step.status} for step in plan.steps]
                 told: JsonObject = {"plan": {"status": plan.status, "steps": steps}}
-                self._aside(f"{MESSAGE_ID}{self._run_id}_{logged.seq}", "message", told, frames)
+                self._aside(f"{MESSAGE_ID}{self._run_id}_{logged.seq}", "message", told)
             case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
-                self._end(stopped, logged.at, frames)
+                self._end(stopped, logged.at)
             case _:
                 pass
 
     # --- the response ---------------------------------------------------------------------------------------------
 
-    def _begin(self, started: RunStarted, at: datetime, frames: list[bytes]) -> None:
+    def _begin(self, started: RunStarted, at: datetime) -> None:
         self.noted = noted_in(started.door, started.props)
         self.started_at = at
         response = wire.AgentResponse(
@@ -180,13 +183,13 @@ class ResponseEvents:
             created_at=int(at.timestamp()),
             session_id=self.noted.session_id or self._session_id,
         )
-        self._respond(response, frames)
-        self._respond(msgspec.structs.replace(response, status="in_progress"), frames)
+        self._respond(response)
+        self._respond(msgspec.structs.replace(response, status="in_progress"))
 
-    def _respond(self, response: wire.AgentResponse, frames: list[bytes]) -> None:
-        self.response = self._tell(response, frames)
+    def _respond(self, response: wire.AgentResponse) -> None:
+        self.response = self._tell(response)
 
-    def _end(self, stopped: RunStopped, at: datetime, frames: list[bytes]) -> None:
+    def _end(self, stopped: RunStopped, at: datetime) -> None:
         status, error = ENDS[stopped.reason], None
         if status == "failed":
             code = stopped.code or (None if stopped.reason == "error" else stopped.reason)
@@ -194,16 +197,14 @@ class ResponseEvents:
         elif status == "canceled" and self._has_used_up(at):
             self.is_late = True
             status, error = "failed", wire.Error("TIMEOUT", "The task took longer than its timeout")
-        self._finish(frames, FINISH_REASONS.get(stopped.reason))
+        self._finish(FINISH_REASONS.get(stopped.reason))
         usage = stopped.usage
-        self._over(status, error, usage_of(usage.input_tokens, usage.output_tokens), at, frames)
+        self._over(status, error, usage_of(usage.input_tokens, usage.output_tokens), at)
 
     def _has_used_up(self, at: datetime) -> bool:
         return self.noted.deadline is not None and at >= self.noted.deadline
 
-    def _over(
-        self, status: Ended, error: wire.Error | None, usage: dict[str, int], at: datetime, frames: list[bytes]
-    ) -> None:
+    def _over(self, status: Ended, error: wire.Error | None, usage: dict[str, int], at: datetime) -> None:
         assert self.response is not None, "a run starts before it ends"
         self.is_over = True
         over = msgspec.structs.replace(
@@ -214,16 +215,17 @@ class ResponseEvents:
             output=tuple(message for message in self._output.values() if message is not None),
             usage=usage,
         )
-        self._respond(over, frames)
+        self._respond(over)
 
     def broken(self, code: str, message: str, at: datetime) -> bytes:
-        """The frames that end a response whose session is gone."""
-        frames: list[bytes] = []
-        if self.response is None:
+        """The frames that end a response before its run has ended: its session is gone, or this code failed."""
+        if self.response is None or self.is_over:
             return b""
-        self._finish(frames, status="failed")
-        self._over("failed", wire.Error(code, message), usage_of(0, 0), at, frames)
-        return b"".join(frames)
+        if self._open is not None and self._open.slot >= 0 and self._open.text is None:
+            self._open.text = "".join(self._pieces)
+        self._finish(status="failed")
+        self._over("failed", wire.Error(code, message), usage_of(0, 0), at)
+        return self._take()
 
     def acknowledge(self, noted: Noted, at: datetime) -> bytes:
         """All frames of a response that took answers, and waits for more before a run goes on."""
@@ -249,16 +251,16 @@ class ResponseEvents:
         """The first piece of a block, or one that nobody is told."""
         if piece.loop != ROOT or self.noted.whole or self.response is None:
             return b""
-        frames: list[bytes] = []
-        opened = self._message_for(piece.message_id, piece.index, piece.kind, frames)
+        opened = self._message_for(piece.message_id, piece.index, piece.kind)
         opened.slot = piece.index
         template = _ENCODE(self._text(opened, "in_progress", "", delta=True))
         self._piece_head = template[_HEAD:-_TAIL]
         self._piece_of = (piece.message_id, piece.index)
-        frames.append(self.feed(piece))
-        return b"".join(frames)
+        self._pieces = []
+        self._frames.append(self.feed(piece))
+        return self._take()
 
-    def _close_block(self, closed: BlockClosed, frames: list[bytes]) -> None:
+    def _close_block(self, closed: BlockClosed) -> None:
         block = closed.block
         self._piece_of = None
         if isinstance(block, core.Call):
@@ -266,77 +268,76 @@ class ResponseEvents:
         kind: core.Growing = "thinking" if isinstance(block, core.Thinking) else "text"
         opened = self._open
         if opened is None or opened.slot != closed.index or opened.step != closed.message_id:
-            opened = self._message_for(closed.message_id, closed.index, kind, frames)
+            opened = self._message_for(closed.message_id, closed.index, kind)
         if isinstance(block, core.Text | core.Thinking):
             opened.slot, opened.text = closed.index, block.text
         else:
-            self._add(opened, _content_of(block, opened), frames)
+            self._add(opened, _content_of(block, opened))
 
-    def _message_for(self, step: str, index: int, kind: core.Growing, frames: list[bytes]) -> _Open:
+    def _message_for(self, step: str, index: int, kind: core.Growing) -> _Open:
         """The open message, if this block belongs to it; else a new one."""
         message_type = "message" if kind == "text" else "reasoning"
-        self._close_content(frames, "completed")
+        self._close_content("completed")
         opened = self._open
         if opened is not None and opened.type == message_type and opened.step == step:
             return opened
-        self._finish(frames)
-        return self._begin_message(_Open(f"{MESSAGE_ID}{step}_{index}", message_type, step), "assistant", frames)
+        self._finish()
+        return self._begin_message(_Open(f"{MESSAGE_ID}{step}_{index}", message_type, step), "assistant")
 
-    def _begin_message(self, opened: _Open, role: wire.Role, frames: list[bytes]) -> _Open:
+    def _begin_message(self, opened: _Open, role: wire.Role) -> _Open:
         self._open = opened
         self._output[opened.id] = None
         for status in ("created", "in_progress"):
-            self._tell(wire.Message(status=status, id=opened.id, type=opened.type, role=role), frames)
+            self._tell(wire.Message(status=status, id=opened.id, type=opened.type, role=role))
         return opened
 
     def _text(self, opened: _Open, status: str, text: str, *, delta: bool = False) -> wire.TextContent:
         return wire.TextContent(status=status, index=len(opened.contents), delta=delta, msg_id=opened.id, text=text)
 
-    def _add(self, opened: _Open, content: wire.Content, frames: list[bytes]) -> None:
+    def _add(self, opened: _Open, content: wire.Content) -> None:
         """A content that comes whole. Behind another one it opens with a delta, or it would replace that one in the
         web client (section 6.3).
         """
         if content.index and not self.noted.whole:
-            self._tell(msgspec.structs.replace(content, status="in_progress", delta=True), frames)
-        self._tell(content, frames)
+            self._tell(msgspec.structs.replace(content, status="in_progress", delta=True))
+        self._tell(content)
         opened.contents.append(content)
 
-    def _close_content(self, frames: list[bytes], status: Ended) -> None:
+    def _close_content(self, status: Ended) -> None:
         """Tell the end of the text that is open."""
         opened = self._open
         if opened is None or opened.text is None:
             return
         content = self._text(opened, status, opened.text)
         opened.slot, opened.text = -1, None
-        self._tell(content, frames)
+        self._tell(content)
         opened.contents.append(content)
 
     # --- the end of messages --------------------------------------------------------------------------------------
 
-    def _close_step(self, closed: MessageClosed, frames: list[bytes]) -> None:
+    def _close_step(self, closed: MessageClosed) -> None:
         status = MESSAGE_ENDS[closed.status]
         self._piece_of = None
-        self._close_content(frames, status)
+        self._close_content(status)
         opened = self._open
         if opened is None:
             return
         if closed.usage is not None:
             opened.usage = usage_of(closed.usage.input_tokens, closed.usage.output_tokens)
         if opened.is_call or status != "completed":
-            self._finish(frames, status=status, is_cut=closed.status == "cut")
+            self._finish(status=status, is_cut=closed.status == "cut")
         else:
             self._is_waiting = True
 
     def _finish(
         self,
-        frames: list[bytes],
         finish_reason: str | None = None,
         *,
         status: Ended = "completed",
         is_cut: bool = False,
     ) -> None:
         """Tell the end of the open message, if there is one."""
-        self._close_content(frames, status)
+        self._close_content(status)
         opened, self._open, self._is_waiting = self._open, None, False
         if opened is None:
             return
@@ -355,27 +356,25 @@ class ResponseEvents:
             usage=opened.usage,
             metadata=metadata or None,
         )
-        self._output[opened.id] = self._tell(message, frames)
+        self._output[opened.id] = self._tell(message)
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
-    def _open_call(self, opened: CallOpened, frames: list[bytes]) -> None:
+    def _open_call(self, opened: CallOpened) -> None:
         """A call of the agent's; of a sub-agent's, only one that waits for the application."""
         self._calls[opened.call.call_id] = opened
         message_id = f"{MESSAGE_ID}{opened.message_id}_{opened.index}"
         if opened.loop != ROOT:
             if opened.kind in WAITING:
-                self._aside(message_id, _type_of(opened), _payload_of(opened), frames)
+                self._aside(message_id, _type_of(opened), _payload_of(opened))
             return
-        self._finish(frames)
-        call = self._begin_message(
-            _Open(message_id, _type_of(opened), opened.message_id, is_call=True), "assistant", frames
-        )
-        self._tell_payload(call, _payload_of(opened), frames)
+        self._finish()
+        call = self._begin_message(_Open(message_id, _type_of(opened), opened.message_id, is_call=True), "assistant")
+        self._tell_payload(call, _payload_of(opened))
         if opened.kind != "permission":
             self._told.add(opened.call.call_id)
 
-    def _settle(self, settled: CallSettled, frames: list[bytes]) -> None:
+    def _settle(self, settled: CallSettled) -> None:
         """The result of a call, and before it the call, if this response has not told it yet."""
         result = settled.result
         opened = self._calls.get(result.call_id)
@@ -386,49 +385,54 @@ class ResponseEvents:
             call: JsonObject = {"call_id": result.call_id, "name": result.name, "arguments": compact(arguments)}
             if opened is not None and opened.server is not None:
                 call["server_label"] = opened.server
-            self._aside(f"{MESSAGE_ID}{result.call_id}", kind, call, frames)
+            self._aside(f"{MESSAGE_ID}{result.call_id}", kind, call)
         output: JsonObject = {"call_id": result.call_id, "name": result.name, "output": _output_of(result)}
-        self._aside(f"{MESSAGE_ID}{result.id}", f"{kind}_output", output, frames)
+        self._aside(f"{MESSAGE_ID}{result.id}", f"{kind}_output", output)
 
-    def _ask_again(self, call_id: CallId, name: str, frames: list[bytes]) -> None:
+    def _ask_again(self, call_id: CallId, name: str) -> None:
         """A call that a crash cut off needs the user's word before it runs again."""
         opened = self._calls.get(call_id)
         if opened is not None:
             asking = msgspec.structs.replace(opened, kind="permission")
-            self._aside(f"{MESSAGE_ID}{name}", _type_of(asking), _payload_of(asking), frames)
+            self._aside(f"{MESSAGE_ID}{name}", _type_of(asking), _payload_of(asking))
 
-    def _aside(self, message_id: str, kind: str, payload: JsonObject, frames: list[bytes]) -> None:
+    def _aside(self, message_id: str, kind: str, payload: JsonObject) -> None:
         """A message of one object, from its beginning to its end, whatever else is open."""
         kept, piece_of, waiting = self._open, self._piece_of, self._is_waiting
         role: wire.Role = "tool" if kind.endswith("_output") else "assistant"
-        opened = self._begin_message(_Open(message_id, kind, ""), role, frames)
+        opened = self._begin_message(_Open(message_id, kind, ""), role)
         if role == "tool" or kind == "message":
-            self._add(opened, wire.DataContent(status="completed", index=0, msg_id=opened.id, data=payload), frames)
+            self._add(opened, wire.DataContent(status="completed", index=0, msg_id=opened.id, data=payload))
         else:
-            self._tell_payload(opened, payload, frames)
-        self._finish(frames)
+            self._tell_payload(opened, payload)
+        self._finish()
         self._open, self._piece_of, self._is_waiting = kept, piece_of, waiting
 
-    def _tell_payload(self, opened: _Open, payload: JsonObject, frames: list[bytes]) -> None:
+    def _tell_payload(self, opened: _Open, payload: JsonObject) -> None:
         """The payload of a call: first without its arguments, then in snapshots (section 5.1)."""
         content = wire.DataContent(status="completed", index=0, msg_id=opened.id, data=payload)
         if not self.noted.whole:
             empty = msgspec.structs.replace(content, status="in_progress", data={**payload, "arguments": ""})
-            self._tell(empty, frames)
-            self._tell(msgspec.structs.replace(content, status="in_progress"), frames)
-        self._tell(content, frames)
+            self._tell(empty)
+            self._tell(msgspec.structs.replace(content, status="in_progress"))
+        self._tell(content)
         opened.contents.append(content)
 
     # --- frames ---------------------------------------------------------------------------------------------------
 
-    def _tell(self, event: _Told, frames: list[bytes]) -> _Told:
+    def _tell(self, event: _Told) -> _Told:
         """Give an event its number, and its frame to those who have not seen it."""
         number = self.count
         self.count = number + 1
         event = msgspec.structs.replace(event, sequence_number=number)
         if number >= self._skip:
-            frames.append(b"id: %d\ndata: %b\n\n" % (number, _ENCODE(event)))
+            self._frames.append(b"id: %d\ndata: %b\n\n" % (number, _ENCODE(event)))
         return event
+
+    def _take(self) -> bytes:
+        """The frames that were made and not given yet."""
+        frames, self._frames = self._frames, []
+        return b"".join(frames)
 
 
 def response_id(run_id: RunId) -> str:
