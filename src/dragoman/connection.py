@@ -78,6 +78,7 @@ class Connection(HttpToolsProtocol):
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
         self.flow = Flow(transport)
+        self.pipeline = []  # type: ignore[assignment]  # a deque has room for 64 from the start; hardly anybody pipelines
         self._head_bytes = 0
         self._is_in_head = True
         self._head_timer: TimerHandle | None = self.loop.call_later(HEAD_S, self.transport.close)
@@ -130,7 +131,7 @@ class Connection(HttpToolsProtocol):
             self._start_asgi_task(cycle, self.app)
         else:
             self.flow.pause_reading()
-            self.pipeline.appendleft((cycle, self.app))
+            self.pipeline.insert(0, (cycle, self.app))
 
     def on_message_complete(self) -> None:
         """See `httptools`."""

@@ -4,14 +4,44 @@ A pure ASGI wrapper that knows no protocol: what it needs is the caller, which e
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import takewhile
+
+from starlette.routing import BaseRoute, Mount, Router
 
 from dragoman.core.principal import Principal
 from dragoman.engine.keys import Doorkeeper
-from dragoman.engine.metrics import STREAMS_OPEN
+from dragoman.engine.metrics import STREAMS_OPEN, Gauge
 from dragoman.gate import App, Message, Receive, Send
 
 _STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
+
+
+class Front:
+    """Where a request goes: to the door whose path it begins with, else to the router with the server's own pages.
+
+    The way through the router would cost a door's stream more memory than the door itself: four coroutines that stay
+    open as long as the stream.
+    """
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._doors: tuple[tuple[str, App], ...] = ()
+
+    def open(self, routes: Sequence[BaseRoute]) -> None:
+        """Let requests in. Mounts that come first are doors."""
+        self._router.routes = list(routes)
+        mounts = takewhile(lambda route: isinstance(route, Mount), routes)
+        self._doors = tuple((f"{mount.path}/", mount.app) for mount in mounts if isinstance(mount, Mount))
+
+    def __call__(self, scope: Message, receive: Receive, send: Send) -> Awaitable[None]:
+        """See ASGI."""
+        path, root = scope.get("path", ""), scope.get("root_path", "")
+        for begin, door in self._doors:
+            if path.startswith(begin, len(root)):
+                scope["root_path"] = root + begin[:-1]
+                return door(scope, receive, send)
+        return self._router(scope, receive, send)
 
 
 class Door:
@@ -27,46 +57,52 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        stream: _Stream | None = None
-
-        async def watching(message: Message) -> None:
-            nonlocal stream
-            await send(message)
-            if message["type"] == "http.response.start" and _STREAM in message["headers"]:
-                stream = _Stream(self._doorkeeper, scope.get("principal"))
-                self._open.inc()
-
+        stream = _Stream(self._doorkeeper, self._open, scope, send)
         try:
-            await self._app(scope, receive, watching)
+            await self._app(scope, receive, stream.send)
         except asyncio.CancelledError:
-            if stream is None or not stream.was_cut():
+            if not stream.was_cut():
                 raise
             # The frames so far are whole, and the run goes on; a client that comes back is told about its key.
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            if stream is not None:
-                self._open.dec()
-                stream.forget()
+            stream.forget()
 
 
 class _Stream:
-    """An open stream's tie to its key: a revocation cancels the request's task, until it has ended."""
+    """A stream's tie to its key, if the answer is one: a revocation cancels the request's task, until it has ended."""
 
     AGAIN_S = 1.0
     """Code that waits for a task of its own that it cancelled can swallow a cancellation that was meant for it."""
 
-    def __init__(self, doorkeeper: Doorkeeper, principal: Principal | None) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "a request is handled in a task"
-        self._task: asyncio.Task[object] = task
+    __slots__ = ("_again", "_cuts", "_doorkeeper", "_forget", "_open", "_scope", "_send", "_task")
+
+    def __init__(self, doorkeeper: Doorkeeper, is_open: Gauge, scope: Message, send: Send) -> None:
+        self._doorkeeper = doorkeeper
+        self._open = is_open
+        self._scope = scope
+        self._send = send
+        self._task: asyncio.Task[object] | None = None
+        """The request's, once the stream is open."""
         self._cuts = 0
         self._again: asyncio.TimerHandle | None = None
         self._forget: Callable[[], None] | None = None
-        if principal is not None:
-            self._forget = doorkeeper.on_revoked(principal, self._cut)
+
+    async def send(self, message: Message) -> None:
+        """See ASGI: what begins as a stream is tied to the key that opened it."""
+        await self._send(message)
+        if message["type"] == "http.response.start" and _STREAM in message["headers"]:
+            self._task = asyncio.current_task()
+            self._open.inc()
+            principal: Principal | None = self._scope.get("principal")
+            if principal is not None:
+                self._forget = self._doorkeeper.on_revoked(principal, self._cut)
 
     def forget(self) -> None:
-        """The stream has ended."""
+        """The answer has ended."""
+        if self._task is None:
+            return
+        self._open.dec()
         if self._forget is not None:
             self._forget()
         if self._again is not None:
@@ -76,10 +112,12 @@ class _Stream:
         """Whether it was the revocation that cancelled, and nobody else besides."""
         left = 1
         for _ in range(self._cuts):
+            assert self._task is not None, "it was cut"
             left = self._task.uncancel()
         return left == 0
 
     def _cut(self) -> None:
+        assert self._task is not None, "only what is open is cut"
         self._cuts += 1
         self._task.cancel()
         self._again = asyncio.get_running_loop().call_later(self.AGAIN_S, self._cut)

@@ -73,7 +73,7 @@ async def _serve(settings: Settings, environ: Mapping[str, str]) -> None:
         gc.collect()
         gc.freeze()  # what is there now stays: the collector need not look at it again
         gc.set_threshold(*GC_THRESHOLDS)
-        server = Server(_config(app, settings), app.drain, lambda: _announce(app, listening))
+        server = Server(_config(app.gate, settings), app.drain, lambda: _announce(app, listening))
         await server.serve(sockets=[listening])
     log.info("stopped")
 

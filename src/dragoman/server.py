@@ -20,7 +20,7 @@ from dragoman.core.agent import Agent
 from dragoman.core.content import JsonObject
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.doors import Door
+from dragoman.doors import Door, Front
 from dragoman.engine import metrics
 from dragoman.engine.counted_log import CountedLog
 from dragoman.engine.engine import Engine, EngineOptions
@@ -82,17 +82,19 @@ class Application:
         self._uploads: Uploads
         self._log: CountedLog
         self._blade: Blade | None = None
-        self._router = Router(default=pages.nothing_here, lifespan=lambda _: self.running(), redirect_slashes=False)
-        self._gate = Gate(
-            self._router,
+        self._front = Front(
+            Router(default=pages.nothing_here, lifespan=lambda _: self.running(), redirect_slashes=False)
+        )
+        self.gate = Gate(
+            self._front,
             origins=settings.cors_origins,
             hosts=settings.allowed_hosts,
             is_keyless=not settings.auth,
         )
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """See ASGI."""
-        await self._gate(scope, receive, send)
+        """See ASGI. Our own process calls the gate itself."""
+        await self.gate(scope, receive, send)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -193,7 +195,7 @@ class Application:
         )
         await self.engine.start()
         stack.push_async_callback(self.engine.close)
-        self._router.routes = self._routes()
+        self._front.open(self._routes())
         if self._blade is not None:
             stack.push_async_callback(self._blade.close)
 

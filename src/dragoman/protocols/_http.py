@@ -126,6 +126,9 @@ class Pipe(Protocol):
         """Write a part; it is ready."""
 
 
+NOTHING = Chunk(b"")
+
+
 class Live(NamedTuple):
     """How a stream goes on while its reader keeps up: `take` makes the next chunk of records, without waiting."""
 
@@ -176,6 +179,7 @@ class EventStream(Response):
             pipe: Pipe | None = scope.get("extensions", {}).get(PUSH)
             if self._live is not None and pipe is not None:
                 self._live.reader.push = partial(_push, pipe, self._live.take)
+            scope["headers"].clear()  # for hours they would weigh more than the rest of a request
             chunk, clock = self._first, asyncio.get_running_loop().time
             looked = clock()
             while not chunk.is_last:
@@ -184,6 +188,7 @@ class EventStream(Response):
                     looked = clock()
                     if await _has_left(receive):
                         return
+                chunk = self._first = NOTHING
                 try:
                     chunk = await self._more()
                 except _Over as over:

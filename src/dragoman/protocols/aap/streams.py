@@ -14,6 +14,8 @@ from dragoman.protocols.aap import translate, wire
 class OneTurn:
     """The frames of one turn, and then the end."""
 
+    __slots__ = ("_frames",)
+
     def __init__(self, frames: translate.TurnFrames) -> None:
         self._frames = frames
 
@@ -61,37 +63,47 @@ class Watch:
         return self._frames.broken(code, message)
 
 
+class _Following:
+    """What a stream does with its reader."""
+
+    __slots__ = ("_frames", "_reader", "_release")
+
+    def __init__(self, reader: Reader, frames: OneTurn | Watch, release: Callable[[], None]) -> None:
+        self._reader = reader
+        self._frames = frames
+        self._release = release
+
+    async def more(self) -> Chunk:
+        """The next chunk; empty when a ping is due."""
+        try:
+            while True:
+                records = await self._reader.next()
+                chunk = self._frames.take(records)
+                if chunk.body or chunk.is_last or not records:
+                    return chunk
+        except SessionNotFound:
+            return Chunk(self._frames.broken("session_deleted", "The session was deleted"), is_last=True)
+        except (ShuttingDown, StoreUnavailable):
+            return Chunk(b"", is_last=True)  # the turn is not over: the client goes on from its last id
+
+    def close(self) -> None:
+        """The stream has ended."""
+        self._reader.__exit__(None, None, None)
+        self._release()
+
+
 async def open_stream(
     reader: Reader, frames: OneTurn | Watch, release: Callable[[], None] = lambda: None
 ) -> EventStream:
     """Open a stream once its first frame is durable: what fails before that is still an HTTP status."""
-
-    async def more() -> Chunk:
-        try:
-            while True:
-                records = await reader.next()
-                chunk = frames.take(records)
-                if chunk.body or chunk.is_last or not records:
-                    return chunk
-        except SessionNotFound:
-            return Chunk(frames.broken("session_deleted", "The session was deleted"), is_last=True)
-        except (ShuttingDown, StoreUnavailable):
-            return Chunk(b"", is_last=True)  # the turn is not over: the client goes on from its last id
-
-    def close() -> None:
-        reader.__exit__(None, None, None)
-        release()
-
-    live = Live(reader, frames.take)
+    following = _Following(reader, frames, release)
     reader.__enter__()
     try:
-        if isinstance(frames, Watch):
-            return EventStream(Chunk(b""), more, close, live)
-        records = await reader.next()
-        return EventStream(frames.take(records), more, close, live)
+        first = Chunk(b"") if isinstance(frames, Watch) else frames.take(await reader.next())
     except BaseException:
         reader.__exit__(None, None, None)
         raise
+    return EventStream(first, following.more, following.close, Live(reader, frames.take))
 
 
 async def summarise(reader: Reader, run_id: RunId) -> wire.TurnAnswer:

@@ -318,6 +318,8 @@ class TurnFrames:
     The same records give the same frames with the same numbers, live and in every replay.
     """
 
+    __slots__ = ("_is_delta", "_prefix", "_run_id", "_skip", "count", "is_over")
+
     def __init__(self, run_id: RunId, mode: wire.StreamMode, *, prefix: str = "", skip: int = 0) -> None:
         """Begin before the run's first record.
 
