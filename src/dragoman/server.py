@@ -192,6 +192,7 @@ class Application:
                 beat_s=settings.heartbeat_s,
             ),
             memories=self.memories,
+            profiles=self.profiles,
         )
         await self.engine.start()
         stack.push_async_callback(self.engine.close)

@@ -50,6 +50,7 @@ from dragoman.engine.live import LiveSession
 from dragoman.engine.memories import MemoryBook
 from dragoman.engine.onces import Key, Onces
 from dragoman.engine.past import Past
+from dragoman.engine.profiles import ProfileBook
 from dragoman.engine.reader import Reader, Readers
 from dragoman.engine.runs import Runs
 from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Once, Recent, RunRow, SessionIndex
@@ -131,6 +132,7 @@ class Engine:
         limits: InputLimits,
         options: EngineOptions,
         memories: MemoryBook | None = None,
+        profiles: ProfileBook | None = None,
     ) -> None:
         self.agents = dict(agents)
         self.default_agent = default_agent
@@ -144,6 +146,7 @@ class Engine:
         self._cipher = cipher
         self._options = options
         self._epoch = 0
+        self._profiles = profiles
         self._names = {alias: name for name, agent in agents.items() for alias in agent.spec.aliases}
         self._committer = Committer(log, window_s=options.window_s)
         self._past = Past(log)
@@ -373,6 +376,7 @@ class Engine:
             Invalid, SessionBusy, ShuttingDown: nothing changed.
         """
         self._refuse_when_draining()
+        request = self._with_profile(request, by)
         agent = self.agent_of(live)
         spec = agent.spec
         change = admission.check_change(spec, live.state.settings, request.change, self._seal, self.limits)
@@ -570,6 +574,15 @@ class Engine:
             messages=await self.attachments.put(session_id, request.messages),
             answers=await self.attachments.put_answers(session_id, request.answers),
         )
+
+    def _with_profile(self, request: Submit, by: UserId) -> Submit:
+        """The request with what its user has set for all runs, as it is now (rulings, 6)."""
+        profile = None if self._profiles is None else self._profiles.of(by)
+        if profile is None or not (profile.time_zone or profile.locale):
+            return request
+        own = {"time_zone": profile.time_zone, "locale": profile.locale}
+        props = {**{name: value for name, value in own.items() if value}, **request.props}
+        return msgspec.structs.replace(request, props=props)
 
     def _refuse_when_draining(self) -> None:
         if self.is_draining:

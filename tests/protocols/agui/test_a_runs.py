@@ -400,6 +400,9 @@ async def test_the_zone_of_events_is_the_tools_argument_the_device_the_profile_o
         )
         assert profile.status == 200
         assert await zone() == "Asia/Tokyo"
+        session = await house.face("alice").create()
+        over_aap = await session.run(script({"props": "time_zone"}), "none")
+        assert over_aap.messages[0]["content"] == [{"type": "text", "text": "Asia/Tokyo"}]
         assert await zone(forwardedProps=on_device) == "America/Los_Angeles"
 
         async def offset(**arguments: str) -> str:

@@ -246,10 +246,9 @@ class _Door:
     ) -> RunId:
         if live.state.agent != agent:
             raise Problem(422, INPUT, rules.PROPS)
-        profile = self._profiles.of(caller.user)
         path_of = partial(self._files.path_of, caller.user)
         try:
-            submit = translate.submit_from(body, live.state, lambda url: path_of(url) or "", profile)
+            submit = translate.submit_from(body, live.state, lambda url: path_of(url) or "")
             submitted = await self._counted(caller, live, submit, busy="queue", once=key)
         except Refused:
             if created and live.state.last_run is None and not live.state.queue:

@@ -24,7 +24,6 @@ from dragoman.core.events import (
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Decision, Result, Stored, Submit, UserInput
-from dragoman.core.profile import Profile
 from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Record
@@ -51,16 +50,13 @@ STATUS: Mapping[core.MessageStatus, str] = {
 # --- wire → core ------------------------------------------------------------------------------------------------------
 
 
-def submit_from(
-    body: wire.RunAgentInput, state: SessionState, path_of: Callable[[str], str], profile: Profile
-) -> Submit:
+def submit_from(body: wire.RunAgentInput, state: SessionState, path_of: Callable[[str], str]) -> Submit:
     """A run as the core takes it.
 
     Args:
         body: the request; its rules hold.
         state: the session as it is now.
         path_of: the object behind a signed link of ours.
-        profile: the user's.
     """
     props: core.JsonObject = {}
     if body.state is not None:
@@ -69,10 +65,6 @@ def submit_from(
         props["context"] = [{"description": each.description, "value": each.value} for each in body.context]
     if (client_time := client_time_of(body)) is not None:
         props["client_time"] = client_time
-    if profile.time_zone is not None:
-        props["time_zone"] = profile.time_zone
-    if profile.locale is not None:
-        props["locale"] = profile.locale
     if body.parent_run_id is not None:
         props["parent_run_id"] = body.parent_run_id
     user = body.user
