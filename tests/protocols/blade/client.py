@@ -1,0 +1,150 @@
+"""Blade's test client: REST over httpx2, events over the library's own Socket.IO client."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import httpx2
+import msgspec
+import socketio  # type: ignore[import-untyped]  # the library is not annotated
+
+from tests.bridge import DEADLINE_S
+
+Json = Any
+Event = tuple[str, dict[str, Json]]
+
+
+class Told(NamedTuple):
+    """An answer over REST."""
+
+    status: int
+    body: Json
+
+
+class Caller:
+    """Somebody with a key, over REST."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.url = url
+        self.key = key
+
+    async def ask(self, method: str, path: str, body: object = None, *, raw: bytes | None = None) -> Told:
+        """Ask for a path below `/api`."""
+        content = raw if raw is not None else b"" if body is None else msgspec.json.encode(body)
+        headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
+        async with httpx2.AsyncClient(base_url=self.url, timeout=DEADLINE_S, verify=False) as http:
+            answer = await http.request(method, f"/api/{path}", content=content, headers=headers)
+        return Told(answer.status_code, msgspec.json.decode(answer.content) if answer.content else None)
+
+    async def get(self, path: str) -> Json:
+        """What stands at a path."""
+        told = await self.ask("GET", path)
+        assert told.status == 200, told
+        return told.body
+
+    async def session(self, **body: Json) -> str:
+        """A new session's id."""
+        told = await self.ask("POST", "sessions", body)
+        assert told.status == 200, told
+        return str(told.body["session_id"])
+
+    async def messages(self, session: str) -> list[dict[str, Json]]:
+        """A session's turns."""
+        found = await self.get(f"sessions/{session}/messages")
+        assert isinstance(found, list)
+        return found
+
+
+class Tab:
+    """One connection, and what came over it."""
+
+    def __init__(self, url: str, key: Json, transports: list[str] | None = None) -> None:
+        self.events: list[Event] = []
+        self.is_gone = asyncio.Event()
+        self._url = url
+        self._key = key
+        self._transports = transports or ["websocket"]
+        self._came = asyncio.Condition()
+        self._seen = 0
+        self._sio = socketio.AsyncClient(reconnection=False)
+        self._sio.on("*", self._hear)
+        self._sio.on("disconnect", self._left)
+
+    async def connect(self) -> None:
+        await self._sio.connect(
+            self._url, auth={"token": self._key}, transports=self._transports, wait_timeout=DEADLINE_S
+        )
+
+    async def leave(self) -> None:
+        await self._sio.disconnect()
+
+    async def cut(self) -> None:
+        """Cut the TCP connection, as a network does."""
+        ws = self._sio.eio.ws
+        transport = ws._response.connection.transport
+        transport.abort()
+        async with asyncio.timeout(DEADLINE_S):
+            await self.is_gone.wait()
+
+    async def call(self, name: str, payload: Json) -> dict[str, Json]:
+        """Send an event, and wait for its acknowledgement."""
+        found = await self._sio.call(name, payload, timeout=DEADLINE_S)
+        assert isinstance(found, dict), found
+        return found
+
+    async def emit(self, name: str, payload: Json) -> None:
+        """Send an event without waiting."""
+        await self._sio.emit(name, payload)
+
+    async def until(self, wanted: Callable[[str, dict[str, Json]], bool] | str) -> list[Event]:
+        """What came since the last time, up to the event that is wanted."""
+        is_it = (lambda name, _: name == wanted) if isinstance(wanted, str) else wanted
+        async with asyncio.timeout(DEADLINE_S), self._came:
+            while True:
+                for place in range(self._seen, len(self.events)):
+                    if is_it(*self.events[place]):
+                        found, self._seen = self.events[self._seen : place + 1], place + 1
+                        return found
+                await self._came.wait()
+
+    async def send(self, session: str, message: Json, **fields: Json) -> list[Event]:
+        """Chat, and give all events of the chat."""
+        told = await self.call("chat:send", {"session_id": session, "message": message, **fields})
+        assert told["status"] == "ok", told
+        return await self.until("chat:end")
+
+    async def _hear(self, name: str, payload: dict[str, Json]) -> None:
+        async with self._came:
+            self.events.append((name, payload))
+            self._came.notify_all()
+
+    def _left(self, *_: object) -> None:
+        self.is_gone.set()
+
+
+@asynccontextmanager
+async def tab(url: str, key: Json, transports: list[str] | None = None) -> AsyncIterator[Tab]:
+    """A connection, from its beginning to its end."""
+    opened = Tab(url, key, transports)
+    await opened.connect()
+    try:
+        yield opened
+    finally:
+        await opened.leave()
+
+
+def kinds(events: list[Event]) -> list[str]:
+    """The events' names, patches with their type."""
+    return [f"{name} {payload['patch_type']}" if name == "turn:patch" else name for name, payload in events]
+
+
+def flat(events: list[Event]) -> list[Event]:
+    """Events without their batches, as a plain socket gets them."""
+    found: list[Event] = []
+    for name, payload in events:
+        if name == "turn:events":
+            found += [(item["type"], item["payload"]) for item in payload["events"]]
+        else:
+            found.append((name, payload))
+    return found

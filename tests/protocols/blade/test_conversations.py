@@ -1,0 +1,50 @@
+"""The conversations of the suite through Blade: plain and raw sockets, with restarts, after a crash.
+
+The driver folds the patches of every chat and compares them with `turn:end` and with the messages (section 7, G1, G2).
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conversations import CONVERSATIONS, Conversation, play
+from tests.protocols.blade.driver import BladeDriver
+from tests.requirements import requirement
+from tests.serving import SocketHouse, opened_socket, program
+
+EXPRESSIBLE = [each for each in CONVERSATIONS if each.needs <= BladeDriver.features]
+ALIVE = [each for each in EXPRESSIBLE if not each.crashes()]
+
+
+def name_of(value: object) -> str:
+    return value.name.replace(" ", "-") if isinstance(value, Conversation) else str(value)
+
+
+@requirement("blade:suite:conversations", "blade:patches:fold", "blade:patches:end-equals-messages")
+@pytest.mark.parametrize("is_raw", [False, True], ids=["plain", "raw"])
+@pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
+async def test_a_conversation(shared: SocketHouse, conversation: Conversation, is_raw: bool) -> None:
+    driver = BladeDriver(is_raw=is_raw)
+    await play(conversation, driver, shared)
+    await driver.close()
+
+
+@requirement("blade:suite:conversations", "blade:catch-up:restart")
+@pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
+async def test_a_conversation_with_a_restart_before_every_step(tmp_path: Path, conversation: Conversation) -> None:
+    async with opened_socket(tmp_path) as house:
+        driver = BladeDriver()
+        await play(conversation, driver, house, restart_before=lambda place: place > 0)
+        await driver.close()
+
+
+@requirement("blade:suite:conversations", "blade:catch-up:restart")
+@pytest.mark.parametrize("is_raw", [False, True], ids=["plain", "raw"])
+@pytest.mark.parametrize("conversation", [each for each in EXPRESSIBLE if each.crashes()], ids=name_of)
+async def test_a_conversation_with_a_server_that_is_killed(
+    tmp_path: Path, conversation: Conversation, is_raw: bool
+) -> None:
+    async with program(tmp_path) as server:
+        driver = BladeDriver(is_raw=is_raw)
+        await play(conversation, driver, server)
+        await driver.close()
