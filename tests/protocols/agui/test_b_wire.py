@@ -20,6 +20,13 @@ HELLO = "Hello! I am the rehearsal agent."
 PAINT = {"name": "paint", "description": "", "parameters": {"type": "object"}}
 IMAGE = {"type": "data", "value": "aGk=", "mimeType": "image/png"}
 PLAN = {"plan": {"status": "in_progress", "steps": [{"title": "dig", "status": "pending"}]}}
+CARD = {
+    "version": "2.0",
+    "locale": "en",
+    "status": "info",
+    "theme": "default",
+    "root": {"type": "badge", "label": "new", "status": "info"},
+}
 FORK = {"fork": {"description": "dig", "script": [{"think": "where"}, {"say": "gold"}, call("add", a=1, b=2)]}}
 EVERYTHING = script(
     {"think": "hm"},
@@ -27,7 +34,8 @@ EVERYTHING = script(
     {"image": "https://example.org/a.png"},
     {"data": {"nothing": None}},
     PLAN,
-    {"card": {"version": "2.0"}},
+    {"card": {"root": {"type": "badge", "label": "new"}}},
+    {"card": {"type": "hologram"}},
     {"say": "on "},
     FORK,
     calls(("add", {"a": 1, "b": 2}), ("boom", {})),
@@ -96,7 +104,7 @@ async def test_every_event_of_a_run_is_told_in_order_and_to_the_rules(endpoint: 
     assert custom == [
         ("dragoman.block", {"messageId": message_id, "index": 2, "type": "image", "url": "https://example.org/a.png"}),
         ("dragoman.block", {"messageId": message_id, "index": 3, "type": "data", "data": {"nothing": None}}),
-        ("dragoman.ui_schema", custom[2][1]),
+        ("dragoman.ui_schema", CARD),
     ]
     (plan,) = [each for each in reply.events if each["type"] == "ACTIVITY_SNAPSHOT"]
     assert (plan["activityType"], plan["content"]) == ("PLAN", PLAN["plan"])
