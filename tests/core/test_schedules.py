@@ -110,6 +110,7 @@ def test_a_field_that_cannot_be_so_is_refused(fields: dict[str, Any], path: str)
         ("max_tokens", None, ("completed", None)),
         ("refusal", None, ("completed", None)),
         ("max_steps", "too many", ("completed", None)),
+        ("tool_use", None, ("failed", "the run was stopped while it waited")),
         ("cancelled", "The run was stopped", ("failed", "The run was stopped")),
         ("interrupted", None, ("failed", "interrupted")),
         ("error", "The agent failed", ("failed", "The agent failed")),

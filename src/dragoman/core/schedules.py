@@ -25,6 +25,7 @@ PATIENCE = timedelta(hours=24)
 MISSED = "missed: server was not running"
 SKIPPED = "skipped: previous run still running"
 NO_ANSWER = "no answer within 24 hours"
+GIVEN_UP = "the run was stopped while it waited"
 GONE = "the session was deleted"
 NOT_STARTED = "the run could not be started"
 
@@ -138,6 +139,8 @@ def occurrences(schedule: Schedule, first: datetime, end: datetime) -> Iterator[
 
 def outcome(stop: RunStopped) -> tuple[FireStatus, str | None]:
     """What a fire became whose session came to rest, by its last run's end."""
+    if stop.reason == "tool_use":  # it waited, and nobody has to answer any more
+        return "failed", GIVEN_UP
     if stop.reason in ("cancelled", "interrupted", "error"):
         return "failed", stop.message or stop.reason
     return "completed", None
