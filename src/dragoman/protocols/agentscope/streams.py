@@ -13,7 +13,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.engine.reader import Reader
 from dragoman.ports import Clock
-from dragoman.protocols._http import Chunk, EventStream
+from dragoman.protocols._http import Chunk, EventStream, Live
 from dragoman.protocols.agentscope import wire
 from dragoman.protocols.agentscope.translate import ResponseEvents
 
@@ -24,57 +24,75 @@ ANSWERS = 400
 """Events with which a run may begin that are answers."""
 
 
-def _chunk(events: ResponseEvents, records: Sequence[Record], clock: Clock) -> Chunk:
-    """What goes out for these records; the last chunk when they end the response."""
-    feed, frames = events.feed, []
-    for record in records:
+class _Following:
+    """What a stream, or somebody who waits for a response, does with its reader."""
+
+    __slots__ = ("_clock", "_events", "_reader", "_release")
+
+    def __init__(self, reader: Reader, events: ResponseEvents, clock: Clock, release: Callable[[], None]) -> None:
+        self._reader = reader
+        self._events = events
+        self._clock = clock
+        self._release = release
+
+    def take(self, records: Sequence[Record]) -> Chunk:
+        """What goes out for these records; the last chunk when they end the response."""
+        events, frames = self._events, []
+        for record in records:
+            try:
+                frames.append(events.feed(record))
+            except Exception as error:  # a stream's root: it ends well-formed even over a fault of ours
+                log.error("stream failed", record=type(record).__name__, exc_info=error)
+                frames.append(self._broken("INTERNAL_ERROR", "The server failed"))
+                return Chunk(b"".join(frames), is_last=True)
+            if events.is_over:
+                return Chunk(b"".join(frames), is_last=True)
+        return Chunk(b"".join(frames))
+
+    async def more(self) -> Chunk:
+        """The next chunk, or a sign of life."""
         try:
-            frames.append(feed(record))
-        except Exception as error:  # a stream's root: it ends well-formed even over a fault of ours
-            log.error("stream failed", record=type(record).__name__, exc_info=error)
-            frames.append(events.broken("INTERNAL_ERROR", "The server failed", clock.now()))
-            return Chunk(b"".join(frames), is_last=True)
-        if events.is_over:
-            return Chunk(b"".join(frames), is_last=True)
-    return Chunk(b"".join(frames))
+            while True:
+                records = await self._reader.next()
+                if not records:
+                    return Chunk(self._events.heartbeat() if self._events.noted.heartbeat else KEEP_ALIVE)
+                chunk = self.take(records)
+                if chunk.body or chunk.is_last:
+                    return chunk
+        except SessionNotFound:
+            return Chunk(self._broken("SESSION_DELETED", "The session was deleted"), is_last=True)
+        except (ShuttingDown, StoreUnavailable):
+            return Chunk(b"", is_last=True)  # the run is not over: the client goes on from its last number
+
+    def close(self) -> None:
+        """The stream has ended."""
+        self._reader.__exit__(None, None, None)
+        self._release()
+
+    def _broken(self, code: str, message: str) -> bytes:
+        return self._events.broken(code, message, self._clock.now())
 
 
 async def open_stream(
     reader: Reader, events: ResponseEvents, clock: Clock, release: Callable[[], None] = lambda: None
 ) -> EventStream:
     """Open a stream once its first record is durable: what fails before that is still an HTTP status."""
-
-    async def more() -> Chunk:
-        try:
-            while True:
-                records = await reader.next()
-                if not records:
-                    return Chunk(events.heartbeat() if events.noted.heartbeat else KEEP_ALIVE)
-                chunk = _chunk(events, records, clock)
-                if chunk.body or chunk.is_last:
-                    return chunk
-        except SessionNotFound:
-            return Chunk(events.broken("SESSION_DELETED", "The session was deleted", clock.now()), is_last=True)
-        except (ShuttingDown, StoreUnavailable):
-            return Chunk(b"", is_last=True)  # the run is not over: the client goes on from its last number
-
-    def close() -> None:
-        reader.__exit__(None, None, None)
-        release()
-
+    following = _Following(reader, events, clock, release)
     reader.__enter__()
     try:
-        return EventStream(_chunk(events, await reader.next(), clock), more, close)
+        first = following.take(await reader.next())
     except BaseException:
         reader.__exit__(None, None, None)
         raise
+    return EventStream(first, following.more, following.close, Live(reader, following.take))
 
 
 async def wait(reader: Reader, events: ResponseEvents, clock: Clock) -> wire.AgentResponse:
     """Wait for a run's end; its terminal response."""
     begun = reader.cursor.seq + 1
+    following = _Following(reader, events, clock, lambda: None)
     try:
-        while not _chunk(events, await reader.next(), clock).is_last:
+        while not following.take(await reader.next()).is_last:
             pass
     except SessionNotFound:
         events.broken("SESSION_DELETED", "The session was deleted", clock.now())
