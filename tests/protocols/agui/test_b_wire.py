@@ -25,7 +25,7 @@ CARD = {
     "locale": "en",
     "status": "info",
     "theme": "default",
-    "root": {"type": "badge", "label": "new", "status": "info"},
+    "root": {"type": "badge", "label": "new"},
 }
 FORK = {"fork": {"description": "dig", "script": [{"think": "where"}, {"say": "gold"}, call("add", a=1, b=2)]}}
 EVERYTHING = script(
