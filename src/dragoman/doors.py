@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import takewhile
 
-from starlette.routing import BaseRoute, Mount, Router
+from starlette.routing import BaseRoute, Mount, Route, Router
 
 from dragoman.core.principal import Principal
 from dragoman.engine.keys import Doorkeeper
@@ -27,16 +27,22 @@ class Front:
     def __init__(self, router: Router) -> None:
         self._router = router
         self._doors: tuple[tuple[str, App], ...] = ()
+        self._exact: dict[str, App] = {}
 
     def open(self, routes: Sequence[BaseRoute]) -> None:
-        """Let requests in. Mounts that come first are doors."""
+        """Let requests in. Mounts that come first are doors, and so are routes that lead to one."""
         self._router.routes = list(routes)
+        led = (route for route in routes if isinstance(route, Route) and isinstance(route.app, Door))
+        self._exact = {route.path: route.app for route in led}
         mounts = takewhile(lambda route: isinstance(route, Mount), routes)
         self._doors = tuple((f"{mount.path}/", mount.app) for mount in mounts if isinstance(mount, Mount))
 
     def __call__(self, scope: Message, receive: Receive, send: Send) -> Awaitable[None]:
         """See ASGI."""
         path, root = scope.get("path", ""), scope.get("root_path", "")
+        exact = self._exact.get(path[len(root) :])
+        if exact is not None and scope["type"] == "http":
+            return exact(scope, receive, send)
         for begin, door in self._doors:
             if path.startswith(begin, len(root)):
                 scope["root_path"] = root + begin[:-1]
