@@ -139,6 +139,15 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_message_complete()
 
+    def _should_upgrade(self) -> bool:
+        """Whether this opens a WebSocket: by a whole handshake alone. A body after it would never be answered."""
+        names = {name for name, _ in self.headers}
+        is_whole = b"sec-websocket-key" in names and not names & {b"content-length", b"transfer-encoding"}
+        return is_whole and super()._should_upgrade()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """What asks for another protocol is answered in this one, as HTTP has it: nothing to warn of."""
+
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()

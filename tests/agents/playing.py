@@ -186,8 +186,12 @@ class Stage:
         await self.start()
 
     async def kill(self) -> None:
-        """Die as by SIGKILL, as far as the log goes, and start again."""
+        """Die as by SIGKILL, as far as the log goes, and start again. What was done until now is on the disk."""
         engine = self.engine
+        for live in engine.running():
+            await live.until_durable(live.state.seq)
+        engine._runs._is_parking = True  # the dead write no ends
+        engine._runs._cancelled |= engine._runs._tasks
         tasks = [task for task in (engine._committer._task, *engine._runs._tasks) if task is not None]
         for task in tasks:
             task.cancel()
