@@ -124,15 +124,10 @@ REQUIREMENTS = (
         ("types:media", "Images and data are contents, complete in the terminal output"),
         ("types:plugin-call", "A tool of the server's is a `plugin_call` and its `plugin_call_output`"),
         ("types:mcp-call", "A tool of an MCP server is an `mcp_call` with its `server_label`, and its output"),
+        ("types:component-call", "A tool that the server itself brings along, as for memories, is a `component_call`"),
         ("types:plan", "A plan is a data content (ruling 16)"),
         ("types:sub-agent", "A sub-agent is its call and its result; what waits below it is shown (ruling 16)"),
         ("types:arguments", "`arguments` is a JSON text, `output` a text, JSON where the tool gave structure"),
-    ),
-    Requirement(
-        "agentscope:types:component-call",
-        "Calls of the server's own components are `component_call`",
-        "agentscope-runtime §5",
-        gap="there are no such components yet; the type is read in histories",
     ),
     Requirement(
         "agentscope:types:mcp-list-tools",

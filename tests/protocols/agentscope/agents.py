@@ -4,6 +4,8 @@ import json
 
 import msgspec
 
+from dragoman import Run as Told
+from dragoman import agent
 from dragoman.core.agent import Agent, Run, RunnableTool
 from dragoman.core.content import Call, Data, File, Image, Text, UserMessage, text_of
 from dragoman.core.events import StopReason
@@ -56,4 +58,10 @@ class Mirror:
         return None
 
 
-AGENTS = (Mirror(),)
+@agent(name="diarist", memory=True)
+async def diarist(run: Told) -> None:
+    """Writes one thing down."""
+    await run.remember("likes tea", reason="said so")
+
+
+AGENTS = (Mirror(), diarist)

@@ -1,15 +1,19 @@
 """Agent API, section 5: calls that wait for the application, and what answers them."""
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from dragoman.agents.loading import load
 from tests.conversations import call, calls, script
 from tests.protocols.agentscope.client import Runtime, approval, asks, data, output, pending, texts, tool, user
 from tests.protocols.agentscope.stream import Event
 from tests.requirements import requirement
+from tests.serving import HouseMaker
 
 Json = Any
 
@@ -211,3 +215,24 @@ async def test_an_answer_behind_a_whole_history_is_found(alice: Runtime) -> None
     sent = [user("hello"), *earlier["output"], user(STAMP), *first["output"]]
     end = await alice.run(*sent, approval(pending(first)["stamp"], approve=True), session_id=name)
     assert texts(end) == "Then: stamped x"
+
+
+TRIP = Path(__file__).parents[3] / "examples" / "trip.py"
+
+
+@requirement("agentscope:calls:question", "agentscope:approval:granted", "agentscope:durable:restart")
+async def test_straight_line_code_asks_and_waits_over_restarts(open_house: HouseMaker) -> None:
+    async with open_house(agents=load(str(TRIP))) as house:
+        first = await Runtime(house.line, house.key("alice")).run("Paris", model="trip", session_id="s-1")
+        question = first["output"][-1]["content"][0]["data"]
+        train = json.loads(question["arguments"])["questions"][0]["options"][1]["label"]
+        await house.restart()
+        alice = Runtime(house.line, house.key("alice"))
+        second = await alice.run(output(question["call_id"], json.dumps({"selections": [1]})), session_id="s-1")
+        assert types(second) == ["mcp_approval_request"]
+        await house.restart()
+        alice = Runtime(house.line, house.key("alice"))
+        answer = approval(pending(second)["buy"], approve=True)
+        third = await alice.run(second["output"][0], answer, session_id="s-1")
+        assert types(third) == ["plugin_call", "plugin_call_output", "message"]
+        assert texts(third).startswith(f"Done: ticket for {train}, second class")

@@ -242,6 +242,13 @@ async def test_a_tool_of_an_mcp_server_names_its_server(alice: Runtime) -> None:
     assert payload(settled)["output"] == '{"rain":true}'
 
 
+@requirement("agentscope:types:component-call")
+async def test_a_tool_of_the_server_s_own_is_a_component(alice: Runtime) -> None:
+    called, settled = (await alice.run("hello", model="diarist"))["output"]
+    assert (called["type"], settled["type"], settled["role"]) == ("component_call", "component_call_output", "tool")
+    assert json.loads(payload(called)["arguments"])["content"] == "likes tea"
+
+
 @requirement("agentscope:calls:several")
 async def test_several_calls_are_a_message_each_and_results_follow_their_calls(alice: Runtime) -> None:
     end = await alice.run(script(calls(("add", {"a": 1, "b": 1}), ("boom", {}), ("lookup", {"q": "x"}))))

@@ -33,6 +33,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.ids import ROOT, CallId, RunId, SessionId
 from dragoman.core.stream import Piece, Record
+from dragoman.core.tools import WRITE_MEMORY
 from dragoman.protocols.agentscope import errors, wire
 from dragoman.protocols.agentscope.inputs import DOOR, MESSAGE_ID, Noted, noted_in
 
@@ -58,6 +59,8 @@ MESSAGE_ENDS: Mapping[MessageStatus, Ended] = {
 }
 AGENT_SERVER = "agent"
 """The server label of a tool that is the agent's own: the field cannot be empty."""
+COMPONENTS = frozenset({WRITE_MEMORY})
+"""The tools that the server itself brings along."""
 WAITING: frozenset[CallKind] = frozenset({"client", "permission", "question"})
 _CUT = wire.Error("INTERRUPTED", "The server restarted")
 _ENCODE = msgspec.json.Encoder().encode
@@ -472,7 +475,9 @@ def _type_of(opened: CallOpened, *, is_running: bool = False) -> str:
         return "function_call"
     if opened.kind == "permission" and not is_running:
         return "mcp_approval_request"
-    return "plugin_call" if opened.server is None else "mcp_call"
+    if opened.server is not None:
+        return "mcp_call"
+    return "component_call" if opened.call.name in COMPONENTS else "plugin_call"
 
 
 def _payload_of(opened: CallOpened) -> JsonObject:
