@@ -121,4 +121,7 @@ REQUIREMENTS = (
     Requirement("ag-ui-b:events:live", "It tells live what other protocols send", "ruling 11"),
     Requirement("ag-ui-b:connect:as-it-stands", "At rest `connect` is hydration", "ag-ui B.9"),
     Requirement("ag-ui-b:page", "The example page works in a real browser, from another origin", "ag-ui B.14"),
+    Requirement("ag-ui-b:subagents:suspended", "A sub-agent that waits is suspended, and goes on later", "ag-ui B.5"),
+    Requirement("ag-ui-b:errors:shutdown", "A stream that a stopping server ends has a terminal event", "ag-ui B.7"),
+    Requirement("ag-ui-b:errors:deleted", "A stream of a deleted thread has a terminal event", "ag-ui B.7"),
 )

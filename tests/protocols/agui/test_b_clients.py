@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from tests.conversations import call, calls, script
+from tests.protocols.aap.client import Face
 from tests.protocols.agui.endpoint import Endpoint
 from tests.protocols.agui.official import VERSIONS, Agent, Official, Version, check, user
 from tests.requirements import requirement
@@ -302,3 +303,70 @@ async def test_a_sub_agents_words_are_its_own(desk: Desk) -> None:
     assert started["parentToolCallId"] == own
     assert [each["content"] for each in ran.messages if each.get("subagentRunId") == own] == ["gold"]
     assert ran.messages[-1]["content"] == "found gold"
+
+
+@both
+@requirement("ag-ui-b:subagents:suspended")
+async def test_a_sub_agent_that_waits_is_suspended_and_goes_on_with_the_answer(desk: Desk) -> None:
+    agent = await desk.open()
+    below = [{"say": "may I? "}, call("stamp", text="x"), {"say": "did: {result}"}]
+    asked = check(
+        await agent.tell(script({"fork": {"description": "dig", "script": below}}, {"say": "found {result}"}))
+    )
+    (interrupt,) = asked.interrupts
+    (suspended,) = [each for each in asked.events if each["type"] == "SUBAGENT_FINISHED"]
+    assert interrupt["subagentRunId"] == suspended["subagentRunId"]
+    assert suspended["outcome"] == {"type": "suspended", "interruptIds": [interrupt["id"]]}
+    entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
+    answered = check(await agent.run(resume=[entry]))
+    assert [each["type"] for each in answered.events if "subagentRunId" in each] == [
+        "SUBAGENT_STARTED",
+        "TOOL_CALL_RESULT",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "SUBAGENT_FINISHED",
+    ]
+    assert answered.messages[-1]["content"] == "found did: stamped x"
+    hydrated = check(await (await desk.open(agent.thread)).run())
+    assert {each["id"] for each in hydrated.messages} == {each["id"] for each in answered.messages}
+
+
+@both
+@requirement("ag-ui-b:connect:reopened")
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"say": "before "}, {"think": "hm"}, HANG],
+        [{"fork": {"description": "dig", "script": [{"say": "deep "}, {"think": "down"}, HANG]}}],
+        [call("add", a=1, b=2), {"say": "and "}, call("slow", seconds=600)],
+        [HANG],
+    ],
+)
+async def test_whatever_is_open_a_joining_client_takes_it(desk: Desk, steps: list[Json]) -> None:
+    first = await desk.open()
+    await first.say(user(script(*steps)))
+    running = first.begin()
+    await first.until("RUN_STARTED")
+    second = await desk.open(first.thread, route="/connect")
+    joining = second.begin()
+    await second.until("MESSAGES_SNAPSHOT")
+    await desk.endpoint.ask("POST", f"rehearsal/stop/{first.thread}")
+    check(await running)
+    joined = check(await joining)
+    stored = await desk.endpoint.messages(first.thread)
+    said = {each["id"]: each.get("content") for each in joined.messages}
+    assert said == {each["id"]: each.get("content") for each in stored}
+
+
+@both
+@requirement("ag-ui-b:errors:deleted")
+async def test_a_thread_that_is_deleted_ends_its_streams(desk: Desk) -> None:
+    agent = await desk.open()
+    await agent.say(user(script({"say": "before "}, HANG)))
+    running = agent.begin()
+    await agent.until_said("before ")
+    face = Face(desk.house.line, desk.house.key("alice"))
+    assert (await face.ask("DELETE", f"/sessions/{agent.thread}")).status == 204
+    assert check(await running).events[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR")
+    assert (await desk.endpoint.hydrate(agent.thread)).status == 404

@@ -362,6 +362,21 @@ async def test_a_0x_client_is_told_of_a_stopped_run_by_an_error(endpoint: Endpoi
     assert (last["type"], last["code"]) == ("RUN_ERROR", "cancelled")
 
 
+@requirement("ag-ui-b:errors:shutdown")
+async def test_a_server_that_stops_says_so_and_the_answer_is_there_when_it_is_back(open_house: HouseMaker) -> None:
+    async with open_house() as house:
+        endpoint = Endpoint(house.line, house.key("alice"))
+        body = an_input(script({"say": "before "}, {"step": True}, {"wait_ms": 300}, {"say": "after"}))
+        reading = await started(endpoint, body)
+        await house.stop()
+        *_, last = await reading.rest()
+        assert (last["type"], last["code"]) == ("RUN_ERROR", "shutting_down")
+        await house.start()
+        endpoint = Endpoint(house.line, house.key("alice"))
+        assert (await endpoint.connect({**body, "runId": "back", "messages": []})).types[-1] == "RUN_FINISHED"
+        assert [each["content"] for each in await endpoint.messages(body["threadId"])][1:] == ["before ", "after"]
+
+
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
