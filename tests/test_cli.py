@@ -307,9 +307,20 @@ def test_keys_are_kept_while_the_server_runs_and_a_revoked_ones_stream_ends(tmp_
         assert key not in running.errors.read_text()
 
 
+def test_a_users_profile_is_set_on_a_folder_at_rest(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    assert run("keys", "create", "--name", "laptop", *data).returncode == 0
+    both = run("users", "set", "ann", "--timezone", "Europe/Berlin", "--locale", "de", *data)
+    assert (both.returncode, both.stdout) == (0, "ann: time zone Europe/Berlin, locale de\n")
+    back = run("users", "set", "ann", "--timezone", "", *data)
+    assert (back.returncode, back.stdout) == (0, "ann: time zone -, locale de\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
+        (("users", "set", "ann"), 2, "--timezone ZONE, --locale TAG or both were expected"),
+        (("users", "set", "ann", "--locale", "de"), 1, "there is no data in"),
         (("keys", "create"), 2, "Missing option '--name'"),
         (("keys", "create", "--name", ""), 1, "a key's name has 1 to 200 printable characters"),
         (("keys", "create", "--name", "x", "--scopes", "root"), 1, "scopes are read, use, admin; got root"),

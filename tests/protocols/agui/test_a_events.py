@@ -370,6 +370,20 @@ async def test_more_than_eight_streams_of_a_user_are_too_many(open_house: HouseM
         await alice.play(thread, run="r-2")
 
 
+@requirement("runs:events:revoked")
+async def test_a_stream_ends_when_its_key_is_revoked_and_the_run_goes_on(open_house: HouseMaker) -> None:
+    async with open_house() as house:
+        phone, thread = RunService(house.line, house.key("alice_phone")), new_thread()
+        await phone.submit(a_run(thread, LONG))
+        async with phone.watching(thread) as watch:
+            await watch.until("TEXT_MESSAGE_CONTENT")
+            app: Any = house.line.app
+            await app.keys.revoke("alice_phone")
+            assert [frame.type for frame in await watch.rest()][-1] == "TEXT_MESSAGE_CONTENT"
+        alice = RunService(house.line, house.key("alice"))
+        assert (await alice.post(f"/runs/{thread}/cancel?runId=r-1", b"")).json["accepted"] is True
+
+
 @requirement("runs:events:slow-reader")
 async def test_a_reader_that_does_not_read_neither_slows_the_run_nor_loses_anything(alice: RunService) -> None:
     thread = new_thread()

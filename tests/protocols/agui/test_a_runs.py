@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from dragoman.core.refusals import all_refusals
+from dragoman.protocols.agui.runs_errors import ANSWERS
 from tests.protocols.agui.run_service import Frame, RunService, a_run, new_thread, problem, script
 from tests.requirements import requirement
 from tests.serving import House, HouseMaker
@@ -45,6 +47,11 @@ def said(frames: list[Frame]) -> str:
 
 def outcome(frames: list[Frame]) -> Json:
     return frames[-1].event["outcome"]
+
+
+@requirement("runs:errors:complete")
+def test_every_refusal_of_the_core_has_an_answer() -> None:
+    assert set(ANSWERS) == set(all_refusals())
 
 
 # --- taking -----------------------------------------------------------------------------------------------------------
