@@ -113,6 +113,7 @@ REQUIREMENTS = (
         ("status:response", "A response is created, in progress, and then one of completed, failed, canceled"),
         ("status:message", "Every message is created, in progress, and ends once"),
         ("status:content", "Every content ends once, with its whole value; one that was cut off as its message"),
+        ("status:queued", "A run that waits for another, as other protocols let it, is polled as queued, and followed"),
         ("status:length", "An answer cut by `max_tokens` is completed, with `finish_reason` `length` on its message"),
         ("status:refusal", "A refusal is completed, with `finish_reason` `content_filter`"),
         ("status:timeout", "A run past its deadline is failed with `TIMEOUT`"),

@@ -6,6 +6,8 @@ from uuid import uuid4
 
 import pytest
 
+from dragoman.core.ids import UserId
+from dragoman.core.inputs import Submit, UserInput
 from tests.conversations import call, script
 from tests.protocols.agentscope.client import Runtime, asks, texts, tool, user
 from tests.protocols.agentscope.stream import check
@@ -148,6 +150,27 @@ async def test_a_response_is_told_as_it_stands(alice: Runtime) -> None:
     assert (await alice.ask("GET", path)).json == running.events[1]
     await alice.stop(response_id=running.events[0]["id"])
     end = await running.end()
+    assert (await alice.ask("GET", path)).json == end
+
+
+@requirement("agentscope:status:queued", "agentscope:replay:any-protocol")
+async def test_a_run_that_waits_for_another_is_queued_and_can_be_followed(alice: Runtime, house: House) -> None:
+    name = a_name()
+    running = await alice.stream(asks(WAIT, session_id=name))
+    await running.until_said("one")
+    engine = house.line.app.engine  # type: ignore[attr-defined]  # the app of a house is the server's
+    async with engine.session(UserId("alice"), name) as live:
+        waits = Submit(door="runs", messages=(UserInput(content="hello"),))
+        queued = await engine.submit(live, waits, by=UserId("alice"), busy="queue")
+        await live.until_durable(queued.seq)
+    path = f"/process/responses/response_{queued.run_id}"
+    told = (await alice.ask("GET", path)).json
+    assert (told["status"], told["id"], told["output"]) == ("queued", f"response_{queued.run_id}", None)
+    following = await alice.follow("GET", f"{path}/events")
+    assert await alice.stop(response_id=running.events[0]["id"])
+    assert texts(await running.end()) == "one"
+    end = await following.end()
+    assert (end["status"], texts(end)) == ("completed", "Hello! I am the rehearsal agent.")
     assert (await alice.ask("GET", path)).json == end
 
 

@@ -6,7 +6,7 @@ a stream has begun, it ends with one terminal response.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
 
@@ -109,7 +109,16 @@ class _App:
     def __init__(self, door: "_Door", authenticate: Authenticate, path: str) -> None:
         self._door = door
         self._authenticate = authenticate
-        self._path = path
+        self._below = f"{path}/"
+        self._fixed: Mapping[str, tuple[str, Handler]] = {
+            path: ("POST", door.process),
+            f"{path}/task": ("POST", door.submit_task),
+            stop_path(path): ("POST", door.stop),
+            "/": ("GET", door.service),
+            "/health": ("GET", door.health),
+            "/readiness": ("GET", door.readiness),
+            "/liveness": ("GET", door.liveness),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -144,20 +153,11 @@ class _App:
 
     def _route(self, path: str) -> tuple[str, Handler, str]:
         """The method that a path takes, what answers there, and the id that the path holds."""
-        door = self._door
-        found = {
-            self._path: ("POST", door.process),
-            f"{self._path}/task": ("POST", door.submit_task),
-            stop_path(self._path): ("POST", door.stop),
-            "/": ("GET", door.service),
-            "/health": ("GET", door.health),
-            "/readiness": ("GET", door.readiness),
-            "/liveness": ("GET", door.liveness),
-        }.get(path)
+        found = self._fixed.get(path)
         if found is not None:
             return *found, ""
-        below = path.removeprefix(f"{self._path}/") if path.startswith(f"{self._path}/") else ""
-        kind, _, name = below.partition("/")
+        door = self._door
+        kind, _, name = path.removeprefix(self._below).partition("/") if path.startswith(self._below) else ("", "", "")
         stem = name.removesuffix("/events")
         match kind, stem != name:
             case "task", False if name:
