@@ -28,6 +28,7 @@ from dragoman.engine.keys import Doorkeeper, KeyRing, NoKeys
 from dragoman.engine.limits import Limits, Rate, Share, limits
 from dragoman.engine.memories import MemoryBook
 from dragoman.engine.profiles import ProfileBook
+from dragoman.engine.schedules import ScheduleBook
 from dragoman.engine.uploads import Uploads
 from dragoman.gate import Gate, Message, Receive, Send
 from dragoman.pages import Pages
@@ -41,6 +42,7 @@ from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.log import SqliteLog
 from dragoman.stores.sqlite.memories import SqliteMemories
 from dragoman.stores.sqlite.profiles import SqliteProfiles
+from dragoman.stores.sqlite.schedules import SqliteSchedules
 from dragoman.system import RandomIds, SystemClock
 from dragoman.telemetry import SECRETS
 
@@ -73,6 +75,7 @@ class Application:
         self.profiles: ProfileBook
         self.engine: Engine
         self.memories: MemoryBook
+        self.schedules: ScheduleBook
         self._given = tuple(agents)
         self._clock = clock
         self._environ = environ
@@ -196,6 +199,9 @@ class Application:
         )
         await self.engine.start()
         stack.push_async_callback(self.engine.close)
+        self.schedules = ScheduleBook(SqliteSchedules(database), self.engine, self._clock, ids)
+        await self.schedules.start()
+        stack.push_async_callback(self.schedules.close)
         self._front.open(self._routes())
         if self._blade is not None:
             stack.push_async_callback(self._blade.close)
@@ -306,8 +312,14 @@ class Application:
         except ModuleNotFoundError as error:
             log.warning("Blade is not served", because=str(error), mend="install the extra `blade`")
             return []
-        from dragoman.protocols.blade import memories_http
+        from dragoman.protocols.blade import keys_http, memories_http, schedules_http
 
+        zone = self.settings.time_zone
+        areas = [
+            *memories_http.routes(self.memories),
+            *keys_http.routes(self.keys, self.settings.blade_key_prefix),
+            *schedules_http.routes(self.schedules, self._clock, lambda user: self.profiles.of(user).time_zone or zone),
+        ]
         self._blade = blade.Blade(
             self.engine,
             counted(doorkeeper, shares),
@@ -315,7 +327,7 @@ class Application:
             blade.BladeOptions(
                 about=blade.About(level=self.settings.blade_level, oldest=blade.OLDEST, server=VERSION),
             ),
-            areas=memories_http.routes(self.memories),
+            areas=areas,
             admit_run=lambda principal: shares.runs.hold(principal.user),
         )
         rest = Door(self._blade.rest, "blade", doorkeeper)

@@ -72,6 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, says("wrong keys of one address before it gets 429 for them; 0 for no limit", ge=0)
     ] = 60
 
+    time_zone: Annotated[str, says("time zone of scheduled tasks that name none, for users without one")] = "UTC"
     run_timeout_s: Annotated[float, says("longest run", ge=1)] = 3600.0
     drain_s: Annotated[float, says("grace that running runs get when the server stops", ge=0)] = 30.0
     heartbeat_s: Annotated[float, says("silence after which a stream gets a sign of life", ge=0.1)] = 15.0
@@ -104,6 +105,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     blade: Annotated[
         bool, says("serve Blade at `/api` and `/socket.io/`; left out where the extra `blade` is not installed")
     ] = True
+    blade_key_prefix: Annotated[str, says("begins the keys that are made over Blade's REST")] = "sk-blade-v2-"
     blade_level: Annotated[str, says("level of Blade that clients are told; those of the same number fit")] = "2608.0.4"
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], says("least important lines to log")] = "info"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dragoman.core.cron import last_time, next_time, parse, times_after
 from dragoman.core.refusals import Invalid
+from tests.requirements import requirement
 
 
 def at(text: str) -> datetime:
@@ -74,6 +75,7 @@ def test_the_29th_of_february_comes_every_four_years() -> None:
     assert [each.year for each in islice(times, 2)] == [2096, 2104]
 
 
+@requirement("blade:schedules:cron")
 @pytest.mark.parametrize(
     "cron",
     [
@@ -94,6 +96,7 @@ def test_what_is_no_expression_or_never_matches_is_refused(cron: str) -> None:
 # --- where the clock jumps --------------------------------------------------------------------------------------------
 
 
+@requirement("blade:schedules:daylight")
 @pytest.mark.parametrize(
     ("cron", "zone", "first", "last", "times"),
     [

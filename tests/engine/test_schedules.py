@@ -35,6 +35,7 @@ from dragoman.stores.sqlite import schedules as sqlite_schedules
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.schedules import SqliteSchedules
 from tests.engine.world import ANN, DEADLINE_S, Gate, Use, World, answers, ask, texts, world_over
+from tests.requirements import requirement
 from tests.stores.simulated import SimulatedLog
 from tests.stores.simulated_schedules import SimulatedSchedules
 
@@ -213,6 +214,7 @@ async def test_a_prompt_that_the_agent_does_not_take_fails_with_the_reason(plann
     assert (status, str(error).startswith(f"{NOT_STARTED}: ")) == ("failed", True)
 
 
+@requirement("blade:schedules:overlap")
 async def test_while_a_fire_is_under_way_the_next_is_skipped(planned: Planned) -> None:
     gate = Gate()
     planned.world.scripts["write it"] = [[gate]]
@@ -233,6 +235,7 @@ async def test_while_a_fire_is_under_way_the_next_is_skipped(planned: Planned) -
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
+@requirement("blade:schedules:waits")
 async def test_a_fire_waits_for_its_user_and_ends_with_the_answer(planned: Planned) -> None:
     planned.world.scripts["write it"] = [[ask("tea", "coffee")], ["thanks"]]
     schedule = await planned.daily()
@@ -248,6 +251,7 @@ async def test_a_fire_waits_for_its_user_and_ends_with_the_answer(planned: Plann
     assert (await planned.said(fire))[-1] == "thanks"
 
 
+@requirement("blade:schedules:waits")
 async def test_who_never_answers_fails_the_fire_after_a_day(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_S", 0.01)
     planned.world.scripts["write it"] = [[ask("tea")]]
@@ -258,6 +262,7 @@ async def test_who_never_answers_fails_the_fire_after_a_day(planned: Planned, mo
     assert await planned.outcomes(schedule) == [("failed", NO_ANSWER)]
 
 
+@requirement("blade:schedules:skips-confirmations")
 async def test_with_confirmations_skipped_permissions_are_given_and_questions_get_no_answer(planned: Planned) -> None:
     echo = planned.world.echo("act", needs_approval=True)
     planned.world.scripts["write it"] = [
@@ -313,6 +318,7 @@ async def test_an_expired_schedule_is_switched_off_at_its_time_and_cannot_be_sta
         await planned.book.change(ANN, schedule.schedule_id, enabled=True)
 
 
+@requirement("blade:schedules:delete")
 async def test_a_removed_schedule_is_gone_and_what_it_started_goes_on(planned: Planned) -> None:
     gate = Gate()
     planned.world.scripts["write it"] = [[gate, "done"]]
@@ -364,6 +370,7 @@ async def test_a_calendar_tells_the_first_thousand_times_of_what_is_enabled(plan
 # --- servers that come and go -----------------------------------------------------------------------------------------
 
 
+@requirement("blade:schedules:missed")
 async def test_a_time_missed_by_less_than_five_minutes_is_kept_and_a_longer_one_noted(planned: Planned) -> None:
     schedule = await planned.daily()
     await planned.stop()
@@ -381,6 +388,7 @@ async def test_a_time_missed_by_less_than_five_minutes_is_kept_and_a_longer_one_
     ]
 
 
+@requirement("blade:schedules:once")
 async def test_a_server_that_died_before_the_session_was_made_has_it_made_by_the_next(planned: Planned) -> None:
     schedule = await planned.daily()
     await planned.at(NINE)
@@ -482,6 +490,7 @@ def expected(zone: str, cron: str) -> list[datetime]:
     return found
 
 
+@requirement("blade:schedules:year")
 async def test_a_year_in_five_zones_with_100_restarts_misses_nothing_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,4 +69,51 @@ REQUIREMENTS = (
     Requirement(
         "blade:keys:scope", "A key that may only read makes no keys; a new key has the scope `use`", "ruling 5"
     ),
+    # --- schedules ----------------------------------------------------------------------------------------------------
+    Requirement("blade:schedules:create", "`POST /scheduled-tasks` is 201 with the task", "blade §13 [docs]"),
+    Requirement("blade:schedules:fields", "A ScheduledTask has all its fields, and when it runs next", "blade §3.5"),
+    Requirement("blade:schedules:get", "Tasks are listed and read", "blade §13 [docs]"),
+    Requirement(
+        "blade:schedules:zone", "The zone is the one named, else the user's, else the server's", "blade §13; ruling 6"
+    ),
+    Requirement("blade:schedules:bounds", "Fields out of bounds are 422, and nothing changes", "blade §13 [docs]"),
+    Requirement(
+        "blade:schedules:cron", "An expression outside of the dialect, or one that never matches, is 422", "blade §13"
+    ),
+    Requirement("blade:schedules:change", "A change of cron or zone finds the next time anew", "blade §13 [chosen]"),
+    Requirement("blade:schedules:start-stop", "Tasks are started and stopped, repeatedly if need be", "blade §13"),
+    Requirement("blade:schedules:start-expired", "An expired task cannot be started: 409", "blade §13 [chosen]"),
+    Requirement("blade:schedules:expiry", "A task that has expired by its time is disabled then", "blade §13 [chosen]"),
+    Requirement("blade:schedules:delete", "A deleted task is 404; what it started goes on", "blade §13 [chosen]"),
+    Requirement("blade:schedules:own", "Another user's task is 404", "blade §2 [chosen]"),
+    Requirement(
+        "blade:schedules:run",
+        "A run is a session with the task's title and model that answers the prompt",
+        "blade §13 [chosen]",
+    ),
+    Requirement("blade:schedules:runs", "Runs are listed newest first, with all their fields", "blade §13 [docs]"),
+    Requirement(
+        "blade:schedules:missed",
+        "A time missed by five minutes or more is one failed run; one missed by less is kept",
+        "blade §13 [chosen]",
+    ),
+    Requirement(
+        "blade:schedules:overlap", "While the run before goes on, a time is a failed run", "blade §13 [chosen]"
+    ),
+    Requirement(
+        "blade:schedules:waits", "A run that asks waits for its user, and fails after 24 hours", "blade §13 [chosen]"
+    ),
+    Requirement(
+        "blade:schedules:skips-confirmations",
+        "With `skip_confirmations` permissions are given, and questions get no answer",
+        "blade §13 [chosen]",
+    ),
+    Requirement(
+        "blade:schedules:calendar",
+        "The calendar tells when enabled tasks are due in a span, at most 1000 times each",
+        "blade §13 [docs, chosen]",
+    ),
+    Requirement("blade:schedules:once", "Each time is kept once, restart or not", "blade §13 [chosen]"),
+    Requirement("blade:schedules:daylight", "Clocks that jump are read as the table says", "blade §13 [chosen]"),
+    Requirement("blade:schedules:year", "A year in five zones misses and doubles nothing", "blade §13"),
 )

@@ -10,7 +10,7 @@ The claim names the session before there is one, so that a server that died in b
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 import structlog
@@ -351,7 +351,3 @@ def _times(schedule: Schedule, first: datetime, end: datetime) -> Times:
             return Times(schedule, found, is_cut=True)
         found.append(each)
     return Times(schedule, found, is_cut=False)
-
-
-SPAN = timedelta(days=366)
-"""The longest calendar."""

@@ -20,6 +20,7 @@ from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.memories import SqliteMemories
 from tests.engine.world import CountingIds, HeldClock
+from tests.serving import House
 
 NOON = "2026-03-04T05:06:07Z"
 """What the clock shows, until somebody moves it."""
@@ -65,6 +66,14 @@ class Desk:
         """Somebody new at the desk."""
         key, _ = await self.ring.create(f"{user}'s", user=UserId(user), scopes=(scope,))
         return Client(self.http, key)
+
+
+@asynccontextmanager
+async def client_of(house: House, name: str) -> AsyncIterator[Client]:
+    """The holder of a key at a whole server."""
+    transport = httpx2.ASGITransport(app=house.line.app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000/api/") as http:
+        yield Client(http, house.key(name))
 
 
 @asynccontextmanager
