@@ -9,7 +9,7 @@ from dragoman.core.events import Logged
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.session import SessionState
-from dragoman.ports import Append, Once, RunRow, Snapshot
+from dragoman.ports import Append, Once, Recent, RunRow, Snapshot
 from tests.stores.simulated import Store
 
 Moment = Literal["before", "after"]
@@ -110,6 +110,11 @@ class FaultyLog:
         self.reads += 1
         await self._come_in()
         return await self.store.page(owner, before, limit)
+
+    async def recent(self, owner: UserId, words: str, offset: int, limit: int) -> Recent:
+        self.reads += 1
+        await self._come_in()
+        return await self.store.recent(owner, words, offset, limit)
 
     async def unfinished(self) -> Sequence[SessionId]:
         self.reads += 1
