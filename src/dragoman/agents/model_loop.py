@@ -25,6 +25,7 @@ from dragoman.core.agent import AgentError, RunnableTool, ToolFailed
 from dragoman.core.answers import whole
 from dragoman.core.content import AssistantMessage, JsonObject, Message, Usage, UserMessage, is_too_deep
 from dragoman.core.events import StopReason
+from dragoman.core.headless import instruction
 from dragoman.core.ids import MessageId
 from dragoman.core.tokens import tokens_of_text
 from dragoman.core.tools import ASK, FORK, WRITE_MEMORY, ToolSpec
@@ -185,7 +186,7 @@ class ModelLoop:
         if not isinstance(instructions, str):
             words = instructions(Run(self._run, self._agent, messages, acts=False))
             instructions = words if isinstance(words, str) else await words
-        return "\n\n".join(filter(None, (instructions, self._run.memories)))
+        return "\n\n".join(filter(None, (instructions, self._run.memories, instruction(self._run.props))))
 
     async def _request(
         self, messages: Sequence[Message], instructions: str, tools: Sequence[ToolSpec], budget: int | None

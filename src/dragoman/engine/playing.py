@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from dragoman.core.admission import kind_of_call, offered_tools
-from dragoman.core.agent import Agent, AgentError, RunnableTool
+from dragoman.core.agent import Agent, AgentError, RunnableTool, ToolContext, ToolFailed
 from dragoman.core.content import Block, Call, Growing, Json, JsonObject, Message, Text, Thinking, ToolMessage, Usage
 from dragoman.core.events import (
     BlockClosed,
@@ -21,8 +21,9 @@ from dragoman.core.events import (
     PlanShown,
     StageChanged,
 )
+from dragoman.core.headless import NOBODY, UNASKED, is_headless
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
-from dragoman.core.tools import AgentSpec, SecretOption, ToolSpec
+from dragoman.core.tools import AgentSpec, SecretOption, ServerTool, ToolPolicy, ToolSpec
 from dragoman.engine.attachments import Attachments
 from dragoman.engine.calls import CallRunner
 from dragoman.engine.live import LiveSession, OpenBlock
@@ -200,8 +201,11 @@ class LoopRun:
         asked, self._asked = self._asked, []
         events: list[CallOpened | MessageClosed] = []
         brought: dict[CallId, RunnableTool] = {}
-        for index, (call, tool) in enumerate(asked, self._blocks):
-            kind = self._kind(call.name) if tool is None else "inline"
+        for index, (call, brought_tool) in enumerate(asked, self._blocks):
+            kind = self._kind(call.name) if brought_tool is None else "inline"
+            tool = brought_tool
+            if kind in ("question", "permission") and is_headless(self.props):
+                kind, tool = "inline", Unasked(call.name, kind)
             known = tool.declaration if tool is not None else self.agent.spec.tool(call.name)
             if tool is not None:
                 brought[call.call_id] = tool
@@ -297,6 +301,20 @@ class LoopRun:
         active = self.live.state.run
         if active is None or active.run_id != self.run_id:
             raise asyncio.CancelledError
+
+
+class Unasked:
+    """What comes with a call that would ask somebody, in a run that nobody attends: it fails, and the agent goes on."""
+
+    def __init__(self, name: str, kind: CallKind) -> None:
+        spec = ToolSpec(name=name, description="", parameters={"type": "object"})
+        self.declaration = ServerTool(spec=spec, policy=ToolPolicy(exposed=False))
+        """See `RunnableTool.declaration`."""
+        self._why = NOBODY if kind == "question" else UNASKED
+
+    async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
+        """See `RunnableTool.run`."""
+        raise ToolFailed(self._why)
 
 
 def zone_of(props: JsonObject) -> str:

@@ -11,7 +11,15 @@ import structlog
 from dragoman.core import admission
 from dragoman.core.agent import Agent, AgentError, Paused
 from dragoman.core.answers import INTERRUPTED, STOPPED, settled
-from dragoman.core.content import AssistantMessage, MessageStatus, Usage, UserMessage, text_of
+from dragoman.core.content import (
+    AssistantMessage,
+    JsonObject,
+    MessageStatus,
+    SystemMessage,
+    Usage,
+    UserMessage,
+    text_of,
+)
 from dragoman.core.events import (
     Event,
     MemoriesInjected,
@@ -26,7 +34,8 @@ from dragoman.core.events import (
     SettingsChanged,
     StopReason,
 )
-from dragoman.core.ids import ROOT, CallId, LoopId, RunId, fork_loop
+from dragoman.core.headless import SCHEMA, unfit
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, fork_loop
 from dragoman.core.memories import Memory, is_on, told, used
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import AgentSpec
@@ -43,6 +52,8 @@ from dragoman.ports import Ids
 STOP_WAIT_S = 5.0
 """How long a stopped agent or tool may take to give up; then the run ends over it."""
 FAILED = "Tool call cancelled: the run failed"
+SCHEMA_TRIES = 3
+"""Answers that an agent may give where one has to fit a schema."""
 
 log = structlog.get_logger(__name__)
 
@@ -211,7 +222,39 @@ class Runs:
             run.memories = told(await self._remembered(self._memories, run))
         reason = await agent.play(run)
         run.finish()
+        schema = run.props.get(SCHEMA)
+        if schema is not None and reason in (None, "end_turn"):
+            return await self._fitting(run, schema)
         return reason or "end_turn"
+
+    async def _fitting(self, run: LoopRun, schema: JsonObject) -> StopReason:
+        """Have the agent answer again until its answer fits the schema that was asked for.
+
+        Raises:
+            AgentError: it does not after `SCHEMA_TRIES` answers.
+        """
+        reason: StopReason | None = None
+        for left in range(SCHEMA_TRIES - 1, -1, -1):
+            wrong = unfit(schema, await self._last_words(run))
+            if wrong is None or reason not in (None, "end_turn"):
+                return reason or "end_turn"
+            if not left:
+                raise AgentError("output_invalid", f"The answer does not fit the schema: {wrong}")
+            notice = (
+                f"The answer does not fit the JSON Schema that was asked for: {wrong}. Answer again, with JSON alone."
+            )
+            message = SystemMessage(id=MessageId(self._ids.new()), content=notice, origin="notice")
+            run.append((MessageAdded(message=message),))
+            reason = await run.agent.play(run)
+            run.finish()
+        raise AssertionError("the last try returns or raises")
+
+    async def _last_words(self, run: LoopRun) -> str:
+        """What the agent said last."""
+        async for message in self._past.newest_first(run.live):
+            if isinstance(message, AssistantMessage):
+                return text_of(message.content)
+        return ""
 
     async def _remembered(self, book: MemoryBook, run: LoopRun) -> Sequence[Memory]:
         """What the agent is told of what is remembered of the user: the same in the whole run, also after a crash."""

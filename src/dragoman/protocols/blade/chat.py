@@ -8,6 +8,7 @@ import msgspec
 from dragoman.core import content as core
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.events import RunStarted, SettingsChange, StopReason
+from dragoman.core.headless import SCHEMA, is_headless
 from dragoman.core.tools import FORK
 from dragoman.protocols.blade.wire import Attachment, MemoryRef
 
@@ -33,8 +34,8 @@ class Chat:
         self.first = first
         self.seq = seq
         props: JsonObject = {} if started is None else started.props
-        self.is_headless = props.get("headless") is True
-        self.schema: Json = props.get("output_schema")
+        self.is_headless = is_headless(props)
+        self.schema: Json = props.get(SCHEMA)
         self.attachments = iter(noted_attachments(props))
         self.memories: list[MemoryRef] | None = None
         self.is_over = False

@@ -1,11 +1,12 @@
 """A session as a whole, folded from its log: for who asks once, and does not follow."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dragoman.core.stream import START
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.protocols.blade.projection import Projection
+from dragoman.protocols.blade.turns import Growing
 
 
 def titles_of(engine: Engine, live: LiveSession) -> Mapping[str, str]:
@@ -28,3 +29,13 @@ async def folded(engine: Engine, live: LiveSession) -> Projection:
     for growing in projection.turns:
         growing.settle()
     return projection
+
+
+def shown(live: LiveSession, projection: Projection) -> Sequence[Growing]:
+    """The turns of the active branch; those that a compaction stands for are marked."""
+    state = live.state if projection.state is None else projection.state
+    found = [each for each in projection.turns if state.shows(each.first_seq)]
+    up_to = 0 if state.compacted is None else state.compacted.up_to
+    for each in found:
+        each.turn.archived = each.first_seq <= up_to
+    return found

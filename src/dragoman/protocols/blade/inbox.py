@@ -12,13 +12,15 @@ from typing import cast
 import structlog
 
 from dragoman.core.content import Json, JsonObject
+from dragoman.core.ids import ROOT
 from dragoman.core.inputs import Submit
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import Forbidden, Refused, SessionNotFound
+from dragoman.core.refusals import Forbidden, Invalid, Refused, SessionNotFound
 from dragoman.engine.engine import Engine, Held, Submitted
 from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import REFUSED
 from dragoman.protocols.blade import errors, translate, wire
+from dragoman.protocols.blade.folded import folded, shown
 from dragoman.protocols.blade.rooms import Rooms
 from dragoman.protocols.blade.sockets import Handler, Socket
 
@@ -99,11 +101,15 @@ class Inbox:
         socket.principal.require("use")
         async with await self._owned(socket, asked.session_id) as live:
             request = translate.submit_of(asked, live.state)
+            if not request.messages and not request.answers:
+                raise Missing
             room = await self._rooms.open(live)
             if not room.holds(socket):
                 room.join(socket, is_raw=False)
             release = room.hold(socket)
             try:
+                if asked.whatif is not None:
+                    await self._branch_off(live, asked.whatif.from_step)
                 submitted = await self._submit(live, request, socket.principal)
                 await live.until_durable(submitted.seq)
             finally:
@@ -114,6 +120,21 @@ class Inbox:
                 "session_id": wire.shown_session(live.state.session_id),
                 "chat_run_id": f"answer_{submitted.seq}" if run_id is None else wire.shown_run(run_id),
             }
+
+    async def _branch_off(self, live: LiveSession, from_step: int) -> None:
+        """Keep so many root entries of the active branch; what follows is gone on from there (section 8.7).
+
+        Raises:
+            Invalid: there are not so many.
+            SessionBusy: a chat goes on.
+        """
+        projection = await folded(self._engine, live)
+        entries = [each for each in shown(live, projection) if each.turn.loop_id == ROOT]
+        if not 0 <= from_step <= len(entries):
+            raise Invalid(f"must be from 0 to {len(entries)}", path="whatif.from_step")
+        if from_step < len(entries):
+            first = entries[from_step]
+            await self._engine.rewind(live, first.cut_at or first.first_seq)
 
     async def _submit(self, live: LiveSession, request: Submit, caller: Principal) -> Submitted:
         """Let input in; a run that it starts counts against its caller's share until it ends."""

@@ -42,6 +42,7 @@ from dragoman.core.events import (
     SettingsChanged,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, SessionId, UserId, fork_loop
+from dragoman.core.json_schema import json_in
 from dragoman.core.session import OpenCall, SessionState, apply, begin
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.blade import turns, wire
@@ -280,8 +281,8 @@ class Projection:
         if chat.schema is None:
             return {"output": text, "result": text}
         try:
-            output = msgspec.json.decode(text)
-        except (ValueError, RecursionError):
+            output = json_in(text)
+        except ValueError:
             return {"err_msg": "the answer is no JSON"}
         fields = output if isinstance(output, dict) else {}
         kept = {name: value for name, value in fields.items() if name not in ("output", "schema", "err_msg")}

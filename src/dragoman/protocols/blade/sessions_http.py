@@ -1,7 +1,5 @@
 """Blade's sessions, messages and branches over REST. Thin: decode, ask the engine, encode. Source: 5.2 to 5.4."""
 
-from collections.abc import Sequence
-
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +13,7 @@ from dragoman.protocols._http import json_answer, read_body, require_json
 from dragoman.protocols.blade import branches, translate, wire
 from dragoman.protocols.blade import sessions_wire as told
 from dragoman.protocols.blade.bodies import decode, number, text
-from dragoman.protocols.blade.folded import folded
+from dragoman.protocols.blade.folded import folded, shown
 from dragoman.protocols.blade.projection import Projection
 from dragoman.protocols.blade.rest import Route, caller
 from dragoman.protocols.blade.rooms import Rooms
@@ -307,16 +305,6 @@ class _Door:
         if agent is None:
             return 0
         return sum(told.tokens_of_value(msgspec.to_builtins(tool.spec)) for tool in agent.spec.tools)
-
-
-def shown(live: LiveSession, projection: Projection) -> Sequence[Growing]:
-    """The turns of the active branch; those that a compaction stands for are marked."""
-    state = live.state if projection.state is None else projection.state
-    found = [each for each in projection.turns if state.shows(each.first_seq)]
-    up_to = 0 if state.compacted is None else state.compacted.up_to
-    for each in found:
-        each.turn.archived = each.first_seq <= up_to
-    return found
 
 
 def checkpoint_in(projection: Projection, name: str) -> Growing:

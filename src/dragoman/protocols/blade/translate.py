@@ -10,8 +10,10 @@ from collections.abc import Mapping
 import msgspec
 
 from dragoman.core import content as core
+from dragoman.core import json_schema
 from dragoman.core.content import JsonObject
 from dragoman.core.events import Mode, SettingsChange, StopReason
+from dragoman.core.headless import HEADLESS, SCHEMA
 from dragoman.core.inputs import Answer, Choice, Decision, Submit, UserInput
 from dragoman.core.refusals import Invalid, InvalidAnswer, LimitExceeded
 from dragoman.core.session import SessionState
@@ -141,13 +143,14 @@ def submit_of(send: wire.ChatSend, state: SessionState) -> Submit:
     answers = (answer_of(send.askuser_answer, state),) if send.askuser_answer is not None else ()
     props: JsonObject = {}
     if send.headless or send.output_schema is not None:
-        props["headless"] = True
+        props[HEADLESS] = True
     if send.output_schema is not None:
-        props["output_schema"] = send.output_schema
+        json_schema.check(send.output_schema)
+        props[SCHEMA] = send.output_schema
     if send.model is not None:
         props["model"] = send.model
-    if send.runtime_env:
-        props["env"] = send.runtime_env
+    if env := {**state.settings.env, **(send.runtime_env or {})}:
+        props["env"] = env
     if attachments:
         props["attachments"] = msgspec.to_builtins(attachments)
     if send.whatif is not None and send.whatif.deprecate_entry_ids:

@@ -1,0 +1,130 @@
+"""Whether values fit JSON Schemas."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core.json_schema import check, fault, json_in
+from dragoman.core.refusals import Invalid
+
+CITY = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "minLength": 1}, "people": {"type": "integer", "minimum": 0}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+LONG = {"if": {"type": "string"}, "then": {"minLength": 2}, "else": False}
+TWICE = "nested too deeply"
+TREE = {
+    "$defs": {
+        "node": {"type": "object", "properties": {"below": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
+    },
+    "$ref": "#/$defs/node",
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "wrong"),
+    [
+        (CITY, {"name": "Wien", "people": 2}, None),
+        (CITY, {"name": "Wien", "people": 2.0}, None),
+        (CITY, {"people": 2}, "$: name is missing"),
+        (CITY, {"name": "", "people": 2}, "$.name: the number of characters is out of bounds"),
+        (CITY, {"name": "Wien", "people": -1}, "$.people: the number is out of bounds"),
+        (CITY, {"name": "Wien", "x": 1}, "$.x: nothing is allowed here"),
+        (CITY, [], "$: object was expected"),
+        ({"type": ["null", "boolean"]}, 0, "$: null or boolean was expected"),
+        ({"enum": [1, "a"]}, True, "$: one of the listed values was expected"),
+        ({"const": {"a": [1]}}, {"a": [1.0]}, None),
+        ({"multipleOf": 0.5}, 0.75, "$: a multiple of 0.5 was expected"),
+        ({"exclusiveMaximum": 3}, 3, "$: the number is out of bounds"),
+        ({"items": {"type": "string"}, "maxItems": 2}, ["a", 1], "$[1]: string was expected"),
+        ({"prefixItems": [{"type": "string"}], "items": False}, ["a", 1], "$[1]: nothing is allowed here"),
+        ({"uniqueItems": True}, [1, 1.0], "$[1]: it stands there twice"),
+        ({"uniqueItems": True}, [1, True], None),
+        ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, "$.ab: the number of characters is out of bounds"),
+        (
+            {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            1,
+            "$: it fits none of the alternatives ($: string was expected)",
+        ),
+        ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, 1, "$: it must fit exactly one of the alternatives"),
+        ({"not": {"type": "string"}}, "a", "$: it is what it must not be"),
+        (
+            {"if": {"type": "string"}, "then": {"minLength": 2}, "else": False},
+            "a",
+            "$: the number of characters is out of bounds",
+        ),
+        (LONG, 1, "$: nothing is allowed here"),
+        (TREE, {"below": [{"below": []}]}, None),
+        (TREE, {"below": [{"below": [1]}]}, "$.below[0].below[0]: object was expected"),
+        ({"$ref": "#"}, 1, "$: nested too deeply"),
+        ({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}, 1, TWICE),
+        ({"x-note": "what nobody knows is no assertion", "title": "t"}, 1, None),
+    ],
+)
+def test_a_value_fits_or_it_is_said_what_does_not(schema: dict[str, Any], value: Any, wrong: str | None) -> None:
+    check(schema)
+    found = fault(schema, value)
+    assert found == wrong or (wrong == TWICE and TWICE in str(found))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        True,
+        [],
+        {"type": "text"},
+        {"type": [1]},
+        {"minLength": -1},
+        {"minimum": "1"},
+        {"multipleOf": 0},
+        {"enum": 1},
+        {"required": "name"},
+        {"properties": []},
+        {"properties": {"a": 1}},
+        {"anyOf": {}},
+        {"items": [1]},
+        {"$ref": "https://elsewhere.example/schema"},
+        {"$ref": "#/$defs/none"},
+        {"pattern": "(a+)+$"},
+    ],
+)
+def test_what_is_no_schema_or_cannot_be_held_is_refused(schema: Any) -> None:
+    with pytest.raises(Invalid):
+        check(schema)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', '```json\n{"a": 1}\n```', '\n```\n{"a": 1}\n```\n'])
+def test_the_json_of_an_answer_may_stand_in_a_fence(text: str) -> None:
+    assert json_in(text) == {"a": 1}
+
+
+@pytest.mark.parametrize("text", ["", "so: {}", "[" * 100_000])
+def test_an_answer_without_json_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        json_in(text)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(values, values)
+def test_any_value_as_a_schema_is_refused_or_answers_for_any_other(schema: Any, value: Any) -> None:
+    try:
+        check(schema)
+    except Invalid:
+        return
+    assert fault(schema, value) is None or isinstance(fault(schema, value), str)
+
+
+@given(values)
+def test_a_value_fits_the_schema_that_wants_exactly_it(value: Any) -> None:
+    assert fault({"const": value, "enum": [value]}, json.loads(json.dumps(value))) is None
