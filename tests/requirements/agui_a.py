@@ -86,6 +86,7 @@ REQUIREMENTS = (
         "seed 002; ag-ui A.6; ruling 14",
     ),
     Requirement("runs:history:seq", "`seq` counts all messages of the thread from 1", "ag-ui A.6; ruling 12"),
+    Requirement("runs:history:internal", "Prompts that nobody wrote are not shown", "ag-ui A.6 [origin]"),
     Requirement("runs:history:text", "Text blocks are joined with a newline", "ag-ui A.6"),
     Requirement("runs:history:running", "An answer appears once it is complete", "ag-ui A.6 [chosen]"),
     Requirement("runs:history:attachments", "Pictures come by links that are signed anew", "ag-ui A.6"),

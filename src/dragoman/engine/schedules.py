@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from dragoman.core.events import RunStopped, SettingsChange
+from dragoman.core.history import INTERNAL
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import Conflict, NotFound, Refused, SessionBusy, SessionNotFound, Unavailable
@@ -299,7 +300,7 @@ class ScheduleBook:
         async with engine.session(schedule.user, session_id) as live:
             state = live.state
             if state.last_run is None and state.run is None and not state.queue:
-                prompt = Submit(door=DOOR, messages=(UserInput(content=schedule.prompt),))
+                prompt = Submit(door=DOOR, messages=(UserInput(content=schedule.prompt),), props={INTERNAL: True})
                 submitted = await engine.submit(live, prompt, by=schedule.user)
                 await live.until_durable(submitted.seq)
 

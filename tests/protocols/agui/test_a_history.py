@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from dragoman.core.ids import UserId
+from dragoman.core.inputs import Submit, UserInput
 from tests.protocols.agui.run_service import PNG, RunService, a_run, new_thread, problem, script
 from tests.requirements import requirement
 from tests.serving import House, HouseMaker
@@ -96,6 +98,30 @@ async def test_instructions_of_other_doors_are_hidden(house: House, alice: RunSe
     )
     day = await alice.history(session.id)
     assert [(each["seq"], each["role"], each["content"]) for each in day["messages"]] == [(2, "user", "hi")]
+
+
+@requirement("runs:history:internal")
+async def test_prompts_that_nobody_wrote_are_hidden_and_their_answers_shown(open_house: HouseMaker) -> None:
+    async with open_house(held_clock=True) as house:
+        alice, thread = RunService(house.line, house.key("alice")), new_thread()
+        move_to(house, "2027-03-15T10:00:00+00:00")
+        await alice.play(thread, "one", "r-1")
+        app: Any = house.line.app
+        for moment, text in (
+            ("2027-03-16T10:00:00+00:00", script({"call": {"name": "add", "input": {"a": 1, "b": 1}}})),
+            ("2027-03-17T10:00:00+00:00", "prompt"),
+        ):
+            move_to(house, moment)
+            async with app.engine.session(UserId("alice"), thread) as live:
+                internal = Submit(door="schedules", messages=(UserInput(content=text),), props={"internal": True})
+                submitted = await app.engine.submit(live, internal, by=UserId("alice"))
+            await alice.events(thread, submitted.run_id)
+        day = await alice.history(thread)
+        assert (day["day"], day["hasMore"]) == ("2027-03-17", True)
+        assert contents(day) == [("assistant", "You said: prompt")]
+        assert [each["seq"] for each in day["messages"]] == [7]
+        before = await alice.history(thread, day["day"])
+        assert (before["day"], before["hasMore"]) == ("2027-03-15", False), "nothing of the day between is visible"
 
 
 @requirement("runs:history:text")

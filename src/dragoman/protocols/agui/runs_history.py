@@ -1,7 +1,7 @@
 """One day of a thread as the run service's history shows it, found by reading the log backwards. Pure.
 
 A day is the UTC date of the moment at which a message was complete. Shown are what the user said and what the agent
-said to it; calls, results, thinking and instructions are not.
+said to it; calls, results, thinking, instructions and prompts that nobody wrote are not.
 Source: seed 002, "History API"; the run service's specification, A.6.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from dragoman.core import content as core
 from dragoman.core.events import BlockClosed, CallSettled, Logged, MessageAdded, MessageClosed, RunStarted
-from dragoman.core.history import Assembler
+from dragoman.core.history import Assembler, is_internal
 from dragoman.core.ids import ROOT, MessageId
 from dragoman.core.uploads import SCHEME, mime_type_of
 from dragoman.protocols.agui import runs_wire as wire
@@ -45,6 +45,8 @@ class Day:
         self._before = before
         self._shows = shows
         self._closing: dict[MessageId, date] = {}
+        self._heard: list[date] = []
+        """The days of the user's messages in the run that is being read."""
         self._kept: list[Logged] = []
         """The events so far, newest first."""
         self.day: date | None = None
@@ -53,8 +55,9 @@ class Day:
     def feed(self, page: Sequence[Logged]) -> bool:
         """Take the events just before those so far; whether all of the day is there."""
         for logged in reversed(page):
-            seen = self._visible(logged)
-            if seen is not None and (self._before is None or seen < self._before):
+            for seen in self._visible(logged):
+                if self._before is not None and seen >= self._before:
+                    continue
                 if self.day is None:
                     self.day = seen
                 elif seen < self.day:
@@ -69,16 +72,24 @@ class Day:
         """The oldest event that belongs to the day's messages or lies between them."""
         return self._kept[-1] if self._kept else None
 
-    def _visible(self, logged: Logged) -> date | None:
-        """The day of the message of which this event is a visible part."""
+    def _visible(self, logged: Logged) -> Sequence[date]:
+        """The days of the messages that are now known to be visible.
+
+        Those of a user are, once the beginning of their run says that somebody wrote them.
+        """
         match logged.event:
             case MessageAdded(message=core.UserMessage(loop="root")) if self._shows(logged.seq):
-                return logged.at.date()
+                if logged.run_id is None:
+                    return (logged.at.date(),)
+                self._heard.append(logged.at.date())
+            case RunStarted(props=props):
+                heard, self._heard = self._heard, []
+                return () if is_internal(props) else heard
             case MessageClosed(loop="root", message_id=message_id) if self._shows(logged.seq):
                 self._closing[message_id] = logged.at.date()
-            case BlockClosed(message_id=message_id, block=core.Text(text=text)) if text:
-                return self._closing.get(message_id)
-        return None
+            case BlockClosed(message_id=message_id, block=core.Text(text=text)) if text and message_id in self._closing:
+                return (self._closing[message_id],)
+        return ()
 
     def messages(self, started: RunStarted | None) -> list[Shown]:
         """The day's messages, oldest first.
@@ -87,18 +98,22 @@ class Day:
             started: the beginning of the run to which the first event belongs.
         """
         ordinal, assembler, cards = self._ordinal, Assembler(), Cards()
-        locale = "en" if started is None else locale_of(started.props)
+        props = {} if started is None else started.props
         found: list[Shown] = []
         for logged in reversed(self._kept):
             ordinal += completes(logged)
             cards.feed(logged)
             if isinstance(logged.event, RunStarted):
-                locale = locale_of(logged.event.props)
+                props = logged.event.props
             message = assembler.feed(logged)
             schema = None
             if isinstance(message, core.AssistantMessage) and message.loop == ROOT and core.text_of(message.content):
-                schema = cards.take(locale)
-            elif not isinstance(message, core.UserMessage) or message.loop != ROOT:
+                schema = cards.take(locale_of(props))
+            elif (
+                not isinstance(message, core.UserMessage)
+                or message.loop != ROOT
+                or (logged.run_id is not None and is_internal(props))
+            ):
                 continue
             if logged.at.date() == self.day and self._shows(logged.seq):
                 found.append(Shown(logged, ordinal, message, schema))
