@@ -172,3 +172,27 @@ async def test_a_sub_agent_sums_up_its_own_loop(tmp_path: Path) -> None:
         assert await session.compactions() == [], "it is not the session's conversation that was summed up"
         assert (await session.told())[2] == "tool: Done."
     assert inner.read()[0] == f"user: {HEADING}\nSeen some."
+
+
+async def test_a_conversation_is_summed_up_when_somebody_asks_for_it(tmp_path: Path) -> None:
+    model = ScriptedModel("First.", "Second.", "Third.", summaries=["They greeted."])
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        session = await house.session()
+        for word in ("one", "two"):
+            assert await session.say(word) == "end_turn"
+        made = await house.engine.compact(await session.live())
+        assert made is not None
+        assert (made.summary, made.archived, made.trigger) == (f"{HEADING}\nThey greeted.", 2, "manual")
+        assert await session.say("three") == "end_turn"
+    *_, asked = model.requests
+    assert [message.content for message in asked.messages[:2]] == [made.summary, "two"]
+
+
+async def test_there_may_be_nothing_to_sum_up(tmp_path: Path) -> None:
+    model = ScriptedModel("First.", summaries=["A word."])
+    async with stage(tmp_path, Agent("a", model=model)) as house:
+        session = await house.session()
+        assert await house.engine.compact(await session.live()) is None
+        await session.say("one")
+        assert await house.engine.compact(await session.live()) is not None, "the question, but not its answer"
+        assert await house.engine.compact(await session.live()) is None

@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from dragoman.agents.window import cuts, shortened_text, tokens_of, tokens_of_all
+from dragoman.core import agent as contract
 from dragoman.core.content import (
     AssistantMessage,
     Call,
@@ -75,27 +76,39 @@ class Compactor:
             Whether something was summed up. Nothing is when there is nothing that could be, or when the model fails.
         """
         place = cut_place(messages, int(budget * KEPT_SHARE))
-        if place is None:
+        made = None if place is None else await self.sum_up(messages, place, await run.summary(), budget)
+        if made is None:
             return False
-        earlier = await run.summary()
+        await run.compact(made.text, made.keep_from, tokens_before=made.tokens_before, tokens_after=made.tokens_after)
+        return True
+
+    async def sum_up(
+        self, messages: Sequence[Message], place: int, earlier: str | None, budget: int
+    ) -> contract.Summary | None:
+        """A summary of the messages before a place; None when the model fails, or has nothing to say.
+
+        Args:
+            messages: the context.
+            place: of the first message that stays.
+            earlier: the summary that stands before the messages.
+            budget: tokens that the conversation may have.
+        """
         older = messages[:place]
         try:
             summary = await self._summarise(older, earlier, budget)
         except ModelFailed as error:
-            log.warning("no summary", session_id=run.session_id, error=str(error))
-            return False
+            log.warning("no summary", error=str(error))
+            return None
         if not summary:
-            return False
-        system = system_texts(older, earlier)
-        whole = f"{system}{HEADING}\n{summary}"
+            return None
+        whole = f"{system_texts(older, earlier)}{HEADING}\n{summary}"
         kept = tokens_of_all(messages[place:])
-        await run.compact(
-            whole,
-            messages[place].id,
+        return contract.Summary(
+            text=whole,
+            keep_from=messages[place].id,
             tokens_before=kept + tokens_of_all(older) + (tokens_of_text(earlier) if earlier else 0),
             tokens_after=kept + tokens_of_text(whole),
         )
-        return True
 
     async def _summarise(self, messages: Sequence[Message], earlier: str | None, budget: int) -> str:
         """The summary, made part by part where the conversation is longer than a request."""
@@ -140,6 +153,14 @@ def cut_place(messages: Sequence[Message], keep: int) -> int | None:
     if not fitting:
         return allowed[-1] if allowed else None
     return next((place for place in fitting if isinstance(messages[place], UserMessage)), fitting[0])
+
+
+def last_cut(messages: Sequence[Message]) -> int | None:
+    """Where to cut when all that can be is to be summed up: before the newest words of a user, if possible."""
+    allowed = [place for place in cuts(messages) if place > 0]
+    users = [place for place in allowed if isinstance(messages[place], UserMessage)]
+    found = users or allowed
+    return found[-1] if found else None
 
 
 def system_texts(messages: Sequence[Message], earlier: str | None) -> str:

@@ -3,11 +3,13 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from dragoman.agents.base import Resolve, ServableAgent, ToolLike, capabilities_of
+from dragoman.agents.compaction import Compactor, last_cut
 from dragoman.agents.model_loop import ModelLoop
 from dragoman.agents.parameters import Misdeclared
 from dragoman.agents.run import Run
+from dragoman.agents.window import tokens_of_all
 from dragoman.core import agent as contract
-from dragoman.core.content import JsonObject
+from dragoman.core.content import JsonObject, Message
 from dragoman.core.events import StopReason
 from dragoman.core.tools import Capabilities, Option
 from dragoman.ports import Model
@@ -118,6 +120,14 @@ class Agent(ServableAgent):
         if self._given_model is None or isinstance(self._given_model, str):
             self.model_name = self._given_model or default
             self._model = resolve(self.model_name)
+
+    async def sum_up(self, messages: Sequence[Message], earlier: str | None) -> contract.Summary | None:
+        """See `Summing.sum_up`."""
+        place = last_cut(messages)
+        if self._model is None or place is None:
+            return None
+        budget = self.context_window or self._model.context_window or tokens_of_all(messages)
+        return await Compactor(self._model, self.model_name).sum_up(messages, place, earlier, budget)
 
     async def play(self, run: contract.Run) -> StopReason | None:
         """See `Agent.play`."""

@@ -33,7 +33,7 @@ from dragoman.agents.rehearsal_steps import (
     Words,
 )
 from dragoman.agents.rehearsal_tools import Starts, tools
-from dragoman.core.agent import Agent, AgentError, Run, RunnableTool, ToolContext
+from dragoman.core.agent import Agent, AgentError, Run, RunnableTool, Summary, ToolContext
 from dragoman.core.answers import answer_text, compact
 from dragoman.core.content import (
     AssistantMessage,
@@ -66,6 +66,8 @@ from dragoman.core.tools import (
 )
 
 CHARACTERS_PER_TOKEN = 4
+SUMMED = 32
+"""Characters of each message that a summary holds."""
 LONG = "x" * 1000
 _PLACE = re.compile(r"\{(result|results|answer)\}")
 
@@ -139,6 +141,20 @@ class Player:
         """The player of a fork's script."""
         script = read_fork(call.input)
         return None if script is None else Player(self.spec, self._tools, self._starts, script)
+
+    async def sum_up(self, messages: Sequence[Message], earlier: str | None) -> Summary | None:
+        """See `Summing.sum_up`: the first words of each message."""
+        if len(messages) < 2:
+            return None
+        texts = [text_of(message.content) for message in messages]
+        text = " | ".join(filter(None, [earlier, *(each[:SUMMED] for each in texts[:-1])]))
+        kept = _tokens(len(texts[-1]))
+        return Summary(
+            text=text,
+            keep_from=messages[-1].id,
+            tokens_before=kept + sum(_tokens(len(each)) for each in texts[:-1]),
+            tokens_after=kept + _tokens(len(text)),
+        )
 
     async def play(self, run: Run) -> StopReason | None:
         """Play on from where the history ends.

@@ -5,7 +5,9 @@ two runs: what it needs to go on, it reads off the history.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import msgspec
 
 from dragoman.core.content import Block, Call, Json, JsonObject, Message, ToolMessage, Usage
 from dragoman.core.events import PlanShown, StopReason
@@ -152,6 +154,23 @@ class Run(Protocol):
 
     async def compact(self, summary: str, keep_from: MessageId, *, tokens_before: int, tokens_after: int) -> None:
         """Record that `summary` stands for everything before message `keep_from`, in place of the older messages."""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands for a conversation's older messages, all those before message `keep_from`."""
+
+    text: str
+    keep_from: MessageId
+    tokens_before: int
+    tokens_after: int
+
+
+@runtime_checkable
+class Summing(Protocol):
+    """An agent that can sum up a conversation when somebody asks for it, outside of a run."""
+
+    async def sum_up(self, messages: Sequence[Message], earlier: str | None) -> Summary | None:
+        """Sum up all but the newest messages, whose summary so far is `earlier`; None when that cannot be done."""
 
 
 class Agent(Protocol):

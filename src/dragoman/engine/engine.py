@@ -18,7 +18,7 @@ import structlog
 
 from dragoman.core import admission
 from dragoman.core.admission import InputLimits
-from dragoman.core.agent import Agent
+from dragoman.core.agent import Agent, Summing
 from dragoman.core.content import Message
 from dragoman.core.events import (
     Branched,
@@ -60,6 +60,8 @@ BusyPolicy = Literal["refuse", "queue", "supersede"]
 
 PAGE = 2000
 BACK_PAGE = 400
+ALL_MESSAGES = 100_000
+"""Messages that are summed up at once, when somebody asks for it."""
 RUN_PAGE = 200
 """Events read at a time where those of one run are looked for."""
 SPARED = 16
@@ -473,6 +475,41 @@ class Engine:
                 if isinstance(event, CompactionMade) and not any(a <= logged.seq <= b for a, b in hidden):
                     return Compacted(seq=logged.seq, summary=event.summary, up_to=event.up_to)
         return None
+
+    async def compact(self, live: LiveSession) -> CompactionMade | None:
+        """Sum up a session's older messages now; the agent does it. Durable when this returns.
+
+        Returns:
+            What was made; None when there is nothing to sum up, or the agent cannot.
+
+        Raises:
+            SessionBusy: a run is active or queued, or something happened meanwhile.
+        """
+        self._refuse_when_draining()
+        agent = self.agent_of(live)
+        if admission.is_busy(live.state):
+            raise SessionBusy("a run of this session is active")
+        before, compacted = live.state.seq, live.state.compacted
+        messages = [placed.message for placed in await self._past.context(live, ALL_MESSAGES)]
+        if len(messages) < 2 or not isinstance(agent, Summing):
+            return None
+        earlier = None if compacted is None else compacted.summary
+        summary = await agent.sum_up(messages, earlier)
+        up_to, archived = (0, 0) if summary is None else await self._past.before(live, summary.keep_from)
+        if live.state.seq != before:
+            raise SessionBusy("the session went on meanwhile")
+        if summary is None or not up_to:
+            return None
+        made = CompactionMade(
+            summary=summary.text,
+            up_to=up_to,
+            archived=archived,
+            tokens_before=summary.tokens_before,
+            tokens_after=summary.tokens_after,
+            trigger="manual",
+        )
+        await live.until_durable(live.append((made,), None))
+        return made
 
     # --- looking back ---------------------------------------------------------------------------------------------
 

@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator, Sequence
 
-from dragoman.core.content import AssistantMessage, Message, UserMessage
+from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMessage
 from dragoman.core.events import Logged, MessageClosed, MessageOpened
 from dragoman.core.history import Assembler, is_empty
-from dragoman.core.ids import ROOT, LoopId
+from dragoman.core.ids import ROOT, LoopId, MessageId
 from dragoman.engine.live import LiveSession, Placed
 from dragoman.ports import EventLog
 
@@ -61,6 +61,26 @@ class Past:
             has_user = has_user or isinstance(message, UserMessage)
         found.reverse()
         return found
+
+    async def before(self, live: LiveSession, keep_from: MessageId) -> tuple[int, int]:
+        """The last event of all that a summary stands for, and how many messages that are; nothing: 0 and 0.
+
+        Args:
+            live: the session.
+            keep_from: the first message that stays as it is.
+        """
+        begins = 0 if live.state.compacted is None else live.state.compacted.up_to
+        up_to, archived, is_kept, is_found = 0, 0, True, False
+        async for placed in self.placed_newest_first(live):
+            if placed.seq <= begins:
+                break
+            if not is_kept:
+                up_to = up_to or placed.seq
+                archived += 1
+            elif is_found or placed.message.id == keep_from:
+                is_found = True
+                is_kept = isinstance(placed.message, ToolMessage)  # a result stays with the step that asked for it
+        return up_to, archived
 
     async def placed_newest_first(self, live: LiveSession) -> AsyncIterator[Placed]:
         """The messages of all loops in the active branch with their places, newest first."""

@@ -254,17 +254,7 @@ class LoopRun:
 
     async def compact(self, summary: str, keep_from: MessageId, *, tokens_before: int, tokens_after: int) -> None:
         """See `Run.compact`. Raises ValueError when there is nothing before that message, or no such message."""
-        before = 0 if self.live.state.compacted is None else self.live.state.compacted.up_to
-        up_to, archived, is_kept, is_found = 0, 0, True, False
-        async for placed in self._past.placed_newest_first(self.live):
-            if placed.seq <= before:
-                break
-            if not is_kept:
-                up_to = up_to or placed.seq
-                archived += 1
-            elif is_found or placed.message.id == keep_from:
-                is_found = True
-                is_kept = isinstance(placed.message, ToolMessage)  # a result stays with the step that asked for it
+        up_to, archived = await self._past.before(self.live, keep_from)
         if not up_to:
             raise ValueError(f"nothing to sum up before message {keep_from} (session {self.session_id})")
         made = CompactionMade(

@@ -26,6 +26,7 @@ from dragoman.protocols.blade.sockets import Handler, Socket
 
 MISSING = "Missing session_id or message"
 DENIED = "Access denied"
+NOTHING_TO_COMPACT = "there is nothing to sum up"
 STOP_S = 5.0
 """How long a stop is waited for before it is said that it is under way."""
 RESUMED_WITHIN = timedelta(seconds=60)
@@ -52,6 +53,7 @@ class Inbox:
             "session:unsubscribe": self._guarded(self.unsubscribe),
             "chat:send": self._guarded(self.send),
             "chat:stop": self._guarded(self.stop),
+            "chat:compact": self._guarded(self.compact),
         }
 
     # --- following ----------------------------------------------------------------------------------------------------
@@ -168,6 +170,19 @@ class Inbox:
             if room is not None:
                 await room.until_sent(live.durable)
             return {"status": "stopped" if stopping.result() else "idle"}
+
+    async def compact(self, socket: Socket, data: Json) -> JsonObject:
+        """`chat:compact`."""
+        asked = cast("wire.OfSession", wire.read_event(wire.OfSession, data))
+        socket.principal.require("use")
+        async with await self._owned(socket, asked.session_id) as live:
+            made = await self._engine.compact(live)
+            room = self._rooms.find(live.state.session_id)
+            if room is not None:
+                await room.until_sent(live.durable)
+        if made is None:
+            return {"status": "error", "code": "nothing_to_compact", "message": NOTHING_TO_COMPACT}
+        return {"status": "ok", "message": f"{made.archived} messages were summed up"}
 
     # --- access -------------------------------------------------------------------------------------------------------
 

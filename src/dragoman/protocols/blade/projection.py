@@ -432,7 +432,7 @@ class Projection:
         message_id = MessageId(f"{logged.seq}-compaction")
         turn = self._turn(message_id, ROOT, "system", logged.at)
         turn.kind = "compaction"
-        turn.compaction_id = f"compaction_{logged.seq}"
+        turn.compaction_id = wire.compaction_id(logged.seq)
         turn.summary_full, turn.summary_preview = made.summary, made.summary[:PREVIEW]
         turn.archived_count, turn.trigger = made.archived, made.trigger
         turn.tokens_before, turn.tokens_after = made.tokens_before, made.tokens_after

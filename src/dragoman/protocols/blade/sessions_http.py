@@ -13,6 +13,7 @@ from dragoman.protocols._http import json_answer, read_body, require_json
 from dragoman.protocols.blade import branches, translate, wire
 from dragoman.protocols.blade import sessions_wire as told
 from dragoman.protocols.blade.bodies import decode, number, text
+from dragoman.protocols.blade.chat import saved_ratio
 from dragoman.protocols.blade.folded import folded, shown
 from dragoman.protocols.blade.projection import Projection
 from dragoman.protocols.blade.rest import Route, caller
@@ -50,6 +51,7 @@ def routes(engine: Engine, rooms: Rooms, *, remembers: bool) -> list[Route]:
         Route("GET", "sessions/{session}/messages", door.messages),
         Route("GET", "sessions/{session}/history", door.history),
         Route("GET", "sessions/{session}/context-stats", door.context),
+        Route("POST", "sessions/{session}/compact", door.compact),
         Route("GET", "sessions/{session}/checkpoints", door.checkpoints),
         Route("POST", "sessions/{session}/rewind", door.rewind),
         Route("POST", "sessions/{session}/checkout", door.checkout),
@@ -183,6 +185,24 @@ class _Door:
                 "messages_tokens": words,
                 "used_ratio": 0.0,
                 "compaction_threshold": THRESHOLD,
+            }
+        )
+
+    async def compact(self, request: Request) -> Response:
+        async with await self._owned(request) as live:
+            made = await self._engine.compact(live)
+            seq = live.state.seq
+        if made is None:
+            return json_answer({"detail": "there is nothing to sum up"}, 409)
+        return json_answer(
+            {
+                "status": "ok",
+                "compaction_id": wire.compaction_id(seq),
+                "archived_count": made.archived,
+                "tokens_before": made.tokens_before,
+                "tokens_after": made.tokens_after,
+                "saved_ratio": saved_ratio(made.tokens_before, made.tokens_after),
+                "trigger": made.trigger,
             }
         )
 

@@ -84,6 +84,11 @@ def checkpoint_id(seq: int) -> str:
     return f"cp_{seq}"
 
 
+def compaction_id(seq: int) -> str:
+    """The compaction that event `seq` made."""
+    return f"compaction_{seq}"
+
+
 def read_checkpoint(text: str) -> int:
     """The inverse of `checkpoint_id`; 0 when it is none."""
     found = _CHECKPOINT.fullmatch(text)
