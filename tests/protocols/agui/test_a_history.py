@@ -115,6 +115,7 @@ async def test_prompts_that_nobody_wrote_are_hidden_and_their_answers_shown(open
             async with app.engine.session(UserId("alice"), thread) as live:
                 internal = Submit(door="schedules", messages=(UserInput(content=text),), props={"internal": True})
                 submitted = await app.engine.submit(live, internal, by=UserId("alice"))
+                await live.until_durable(submitted.seq)
             await alice.events(thread, submitted.run_id)
         day = await alice.history(thread)
         assert (day["day"], day["hasMore"]) == ("2027-03-17", True)

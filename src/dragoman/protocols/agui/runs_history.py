@@ -106,14 +106,10 @@ class Day:
             if isinstance(logged.event, RunStarted):
                 props = logged.event.props
             message = assembler.feed(logged)
-            schema = None
+            schema, is_written = None, logged.run_id is None or not is_internal(props)
             if isinstance(message, core.AssistantMessage) and message.loop == ROOT and core.text_of(message.content):
                 schema = cards.take(locale_of(props))
-            elif (
-                not isinstance(message, core.UserMessage)
-                or message.loop != ROOT
-                or (logged.run_id is not None and is_internal(props))
-            ):
+            elif not isinstance(message, core.UserMessage) or message.loop != ROOT or not is_written:
                 continue
             if logged.at.date() == self.day and self._shows(logged.seq):
                 found.append(Shown(logged, ordinal, message, schema))
