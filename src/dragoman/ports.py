@@ -249,6 +249,29 @@ class Memories(Protocol):
         """Count that an agent was told of these memories; of one run only once."""
 
 
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """A link that shows a session to whoever has it, as it is stored: never its token."""
+
+    digest: bytes
+    owner: UserId
+    session_id: SessionId
+    created_at: datetime
+    expires_at: datetime | None = None
+
+
+class Shares(Protocol):
+    """The stored links. They go with their sessions."""
+
+    async def add(self, share: Share) -> None:
+        """Store a link; those that have expired by its creation may go."""
+
+    async def get(self, digest: bytes) -> Share | None:
+        """The link of that token."""
+
+    async def remove(self, session_id: SessionId, digest: bytes) -> bool:
+        """Remove a link of a session. False: there was none."""
+
+
 class Schedules(Protocol):
     """The users' schedules, and the times of theirs that came due."""
 

@@ -29,6 +29,7 @@ from dragoman.engine.limits import Limits, Rate, Share, limits
 from dragoman.engine.memories import MemoryBook
 from dragoman.engine.profiles import ProfileBook
 from dragoman.engine.schedules import ScheduleBook
+from dragoman.engine.shares import ShareBook
 from dragoman.engine.uploads import Uploads
 from dragoman.gate import Gate, Message, Receive, Send
 from dragoman.pages import Pages
@@ -43,6 +44,7 @@ from dragoman.stores.sqlite.log import SqliteLog
 from dragoman.stores.sqlite.memories import SqliteMemories
 from dragoman.stores.sqlite.profiles import SqliteProfiles
 from dragoman.stores.sqlite.schedules import SqliteSchedules
+from dragoman.stores.sqlite.shares import SqliteShares
 from dragoman.system import RandomIds, SystemClock
 from dragoman.telemetry import SECRETS
 
@@ -76,6 +78,7 @@ class Application:
         self.engine: Engine
         self.memories: MemoryBook
         self.schedules: ScheduleBook
+        self._shares: ShareBook
         self._given = tuple(agents)
         self._clock = clock
         self._environ = environ
@@ -150,6 +153,7 @@ class Application:
         await self.keys.start()
         stack.push_async_callback(self.keys.close)
         self.memories = MemoryBook(SqliteMemories(database), self._clock)
+        self._shares = ShareBook(SqliteShares(database), self._clock)
         self.profiles = ProfileBook(SqliteProfiles(database))
         await self.profiles.start()
         admin = AdminSocket(settings.folder, self.keys, self.profiles)
@@ -312,12 +316,15 @@ class Application:
         except ModuleNotFoundError as error:
             log.warning("Blade is not served", because=str(error), mend="install the extra `blade`")
             return []
-        from dragoman.protocols.blade import keys_http, memories_http, schedules_http
+        from dragoman.protocols.blade import keys_http, memories_http, schedules_http, sharing_http
 
-        zone = self.settings.time_zone
+        settings, zone = self.settings, self.settings.time_zone
         areas = [
             *memories_http.routes(self.memories),
-            *keys_http.routes(self.keys, self.settings.blade_key_prefix),
+            *keys_http.routes(self.keys, settings.blade_key_prefix),
+            *sharing_http.routes(
+                self.engine, self._shares, public_url=settings.public_url, is_on=settings.blade_public_sharing
+            ),
             *schedules_http.routes(self.schedules, self._clock, lambda user: self.profiles.of(user).time_zone or zone),
         ]
         self._blade = blade.Blade(
@@ -325,7 +332,12 @@ class Application:
             counted(doorkeeper, shares),
             doorkeeper,
             blade.BladeOptions(
-                about=blade.About(level=self.settings.blade_level, oldest=blade.OLDEST, server=VERSION),
+                about=blade.About(
+                    level=settings.blade_level,
+                    oldest=blade.OLDEST,
+                    server=VERSION,
+                    sharing=settings.blade_public_sharing,
+                ),
             ),
             areas=areas,
             admit_run=lambda principal: shares.runs.hold(principal.user),

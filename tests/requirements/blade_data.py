@@ -116,4 +116,19 @@ REQUIREMENTS = (
     Requirement("blade:schedules:once", "Each time is kept once, restart or not", "blade §13 [chosen]"),
     Requirement("blade:schedules:daylight", "Clocks that jump are read as the table says", "blade §13 [chosen]"),
     Requirement("blade:schedules:year", "A year in five zones misses and doubles nothing", "blade §13"),
+    # --- share links --------------------------------------------------------------------------------------------------
+    Requirement("blade:share:create", "A link has a token, a URL and an expiry", "blade §5.5 [docs]"),
+    Requirement(
+        "blade:share:reads",
+        "A link shows the turns without a key; never variables or memories",
+        "blade §5.5 [docs, chosen]",
+    ),
+    Requirement("blade:share:expires", "A link ends with its time; without one it lasts", "blade §5.5 [docs]"),
+    Requirement("blade:share:revoke", "A link is revoked by its own session alone", "blade §5.5 [docs]"),
+    Requirement("blade:share:deleted", "Links go with their session", "blade §5.2 [chosen]"),
+    Requirement("blade:share:unknown", "An unknown, revoked or expired token is 404", "blade §5.5 [docs]"),
+    Requirement("blade:share:own", "Only the owner makes and revokes links; a viewer gets 403", "blade §§5.5, 15"),
+    Requirement("blade:share:bounds", "A time is a whole number of seconds from 1 on, else 422", "blade §5.5 [docs]"),
+    Requirement("blade:share:off", "Where public sharing is off, the link calls are 403", "blade §5.5 [chosen]"),
+    Requirement("blade:share:token", "A token is kept as a digest only", "design §4"),
 )

@@ -91,6 +91,7 @@ CREATE INDEX fires_running ON fires (schedule_id) WHERE status = 'running';
 
 CREATE TABLE shares (
     digest     BLOB PRIMARY KEY,
+    owner      TEXT NOT NULL,
     session_id TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     expires_at INTEGER

@@ -1,0 +1,56 @@
+"""Links that show sessions, in SQLite. A trigger removes them with their sessions."""
+
+import sqlite3
+from functools import partial
+
+from dragoman.core.ids import SessionId, UserId
+from dragoman.ports import Share
+from dragoman.stores.sqlite.appends import from_us, to_us
+from dragoman.stores.sqlite.database import Database
+
+
+class SqliteShares:
+    """`Shares` over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._run = database.writer.run
+        self._read = database.read
+
+    async def add(self, share: Share) -> None:
+        """See `Shares.add`."""
+        await self._run(partial(_add, share))
+
+    async def get(self, digest: bytes) -> Share | None:
+        """See `Shares.get`."""
+        return await self._read(partial(_get, digest))
+
+    async def remove(self, session_id: SessionId, digest: bytes) -> bool:
+        """See `Shares.remove`."""
+        statement = "DELETE FROM shares WHERE session_id = ? AND digest = ?"
+        removed = await self._run(lambda connection: connection.execute(statement, (session_id, digest)).rowcount)
+        return removed == 1
+
+
+def _add(share: Share, connection: sqlite3.Connection) -> None:
+    expires_at = None if share.expires_at is None else to_us(share.expires_at)
+    connection.execute("DELETE FROM shares WHERE expires_at <= ?", (to_us(share.created_at),))
+    connection.execute(
+        "INSERT INTO shares (digest, owner, session_id, created_at, expires_at) VALUES (?, ?, ?, ?, ?)",
+        (share.digest, share.owner, share.session_id, to_us(share.created_at), expires_at),
+    )
+
+
+def _get(digest: bytes, connection: sqlite3.Connection) -> Share | None:
+    row = connection.execute(
+        "SELECT owner, session_id, created_at, expires_at FROM shares WHERE digest = ?", (digest,)
+    ).fetchone()
+    if row is None:
+        return None
+    owner, session_id, created_at, expires_at = row
+    return Share(
+        digest=digest,
+        owner=UserId(owner),
+        session_id=SessionId(session_id),
+        created_at=from_us(created_at),
+        expires_at=None if expires_at is None else from_us(expires_at),
+    )

@@ -1,0 +1,24 @@
+"""Links in a dictionary: the contract in the fewest words."""
+
+from dragoman.core.ids import SessionId
+from dragoman.ports import Share
+
+
+class SimulatedShares:
+    """`Shares` in memory."""
+
+    def __init__(self) -> None:
+        self._all: dict[bytes, Share] = {}
+
+    async def add(self, share: Share) -> None:
+        self._all[share.digest] = share
+
+    async def get(self, digest: bytes) -> Share | None:
+        return self._all.get(digest)
+
+    async def remove(self, session_id: SessionId, digest: bytes) -> bool:
+        share = self._all.get(digest)
+        if share is None or share.session_id != session_id:
+            return False
+        del self._all[digest]
+        return True

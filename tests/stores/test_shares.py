@@ -1,0 +1,76 @@
+"""What every store of links promises, held against SQLite and against the simulated one."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.core.ids import UserId
+from dragoman.ports import Share, Shares
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.log import SqliteLog
+from dragoman.stores.sqlite.shares import SqliteShares
+from tests.core.values import NOON
+from tests.stores.contract import begun, session_id
+from tests.stores.simulated_shares import SimulatedShares
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(tmp_path, synchronous="normal")
+    database.start()
+    yield database
+    database.close()
+
+
+@pytest.fixture(params=["sqlite", "simulated"])
+def store(request: pytest.FixtureRequest, database: Database) -> Shares:
+    return SqliteShares(database) if request.param == "sqlite" else SimulatedShares()
+
+
+def share(digest: bytes = b"d", **fields: Any) -> Share:
+    given: dict[str, Any] = {
+        "digest": digest,
+        "owner": UserId("ann"),
+        "session_id": session_id(1),
+        "created_at": NOON,
+    }
+    return Share(**{**given, **fields})
+
+
+async def test_a_link_reads_back_as_it_was_written(store: Shares) -> None:
+    await store.add(share())
+    await store.add(share(b"e", expires_at=NOON + HOUR))
+    assert [await store.get(each) for each in (b"d", b"e", b"f")] == [
+        share(), share(b"e", expires_at=NOON + HOUR), None
+    ]  # fmt: skip
+
+
+async def test_a_link_is_removed_by_its_own_session_alone(store: Shares) -> None:
+    await store.add(share())
+    assert not await store.remove(session_id(2), b"d")
+    assert await store.get(b"d") == share()
+    assert await store.remove(session_id(1), b"d")
+    assert not await store.remove(session_id(1), b"d")
+    assert await store.get(b"d") is None
+
+
+async def test_with_a_session_its_links_go(database: Database) -> None:
+    log, store = SqliteLog(database), SqliteShares(database)
+    for number in (1, 2):
+        await begun(log, number)
+        await store.add(share(bytes([number]), session_id=session_id(number)))
+    await log.delete(session_id(1))
+    assert await store.get(b"\1") is None
+    assert await store.get(b"\2") is not None
+
+
+async def test_what_has_expired_is_tidied_away(database: Database) -> None:
+    store = SqliteShares(database)
+    await store.add(share(expires_at=NOON + HOUR))
+    await store.add(share(b"e", created_at=NOON + HOUR))
+    assert await store.get(b"d") is None
