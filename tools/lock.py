@@ -20,7 +20,14 @@ RESOLVER_HOME = HERE / "build" / "lock"
 ALL = "test"
 """The list with everything; the others follow it."""
 
-EXTRAS = {"run": ["blade", "embedded"], "blade": ["blade"], "mcp": ["mcp"], "models": ["models"], "otel": ["otel"]}
+EXTRAS = {
+    "run": ["blade", "embedded"],
+    "blade": ["blade"],
+    "mcp": ["mcp"],
+    "models": ["models"],
+    "otel": ["otel"],
+    "postgres": ["postgres"],
+}
 """The other lists, and the extras that each of them holds besides the base."""
 
 BUILD = "setuptools>=77"
