@@ -18,9 +18,9 @@ TURNS = 3
 """Turns of the loop before a commit begins: in them a run that has just started says its first words, which then share
 the commit of its start. It waits for nothing but what is ready."""
 CROWD = 16
-"""So many sessions in a commit double the window: a commit costs as much CPU as what some forty sessions write in it,
-and where many speak, few milliseconds gather many."""
-WIDEST = 10
+"""So many sessions in a commit double the window before the next, twice as many make it five times as wide: a commit
+costs as much CPU as the words of some forty sessions, but a few sessions should not wait for one another."""
+WIDEST = 5
 """How often the window fits in the widest one."""
 
 log = structlog.get_logger(__name__)
@@ -86,7 +86,7 @@ class Committer:
             written = await self._commit()
             if is_last:  # an agent that does not let itself be cancelled would always have more
                 return
-            window_s = self._window_s * min(1 + written / CROWD, WIDEST)
+            window_s = self._window_s * min(1 + (written / CROWD) ** 2, WIDEST)
 
     async def _commit(self) -> int:
         """Commit what all sessions have to write, and show it; how many sessions there were."""

@@ -82,9 +82,12 @@ class Runs:
         self._timeout_s = timeout_s
         self._attempts = attempts
         self._calls = CallRunner(ids, self._play_fork, self._close_fork)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], asyncio.TimerHandle] = {}
+        """Each with the timer that cancels it, and later ends the run over it."""
         self._cancelled: set[asyncio.Task[None]] = set()
         """Those of the tasks that were asked to give up."""
+        self._late: set[asyncio.Task[None]] = set()
+        """Those that were cancelled because their time was up."""
         self._is_parking = False
 
     @property
@@ -99,14 +102,11 @@ class Runs:
         assert live.state.run is not None, "a run is logged before it is played"
         RUNS_STARTED.inc()
         RUNS_ACTIVE.inc()
-        task = asyncio.create_task(self._play(live, live.state.run.run_id, after_crash=after_crash))
+        run_id = live.state.run.run_id
+        task = asyncio.create_task(self._play(live, run_id, after_crash=after_crash))
         live.run_task = task
-        self._tasks.add(task)
+        self._tasks[task] = asyncio.get_running_loop().call_later(self._timeout_s, self._time_is_up, live, run_id, task)
         task.add_done_callback(partial(self._done, live))
-        overdue = asyncio.get_running_loop().call_later(
-            self._timeout_s + STOP_WAIT_S, self._end_overdue, live, live.state.run.run_id
-        )
-        task.add_done_callback(lambda _: overdue.cancel())
 
     def take_over(self, live: LiveSession) -> None:
         """Go on with the run that died with its server, or end it where its agent cannot go on (rulings, 25)."""
@@ -168,11 +168,9 @@ class Runs:
         reason: StopReason
         code: str | None = None
         message: str | None = None
-        limit = asyncio.timeout(self._timeout_s)
         try:
             with run_span(live.state.agent, live.state.session_id, run_id):
-                async with limit:
-                    reason = await self._play_root(live, run_id, after_crash=after_crash)
+                reason = await self._play_root(live, run_id, after_crash=after_crash)
         except Paused:
             reason = "tool_use"
         except StepLimit as error:
@@ -182,7 +180,7 @@ class Runs:
         except BaseException as error:  # the root of a run's task: even a SystemExit must not end the server
             if live.failure is not None:
                 return
-            if isinstance(error, TimeoutError) and limit.expired():
+            if isinstance(error, asyncio.CancelledError) and asyncio.current_task() in self._late:
                 reason, code, message = self._timed_out()
             else:
                 if asyncio.current_task() not in self._cancelled:
@@ -309,8 +307,9 @@ class Runs:
     # --- ending ---------------------------------------------------------------------------------------------------
 
     def _done(self, live: LiveSession, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task).cancel()
         self._cancelled.discard(task)
+        self._late.discard(task)
         RUNS_ACTIVE.dec()
         if live.run_task is task:
             live.run_task = None
@@ -342,6 +341,13 @@ class Runs:
             self._close_open(live, run_id, "completed" if reason in ("max_tokens", "refusal") else "failed")
             live.append(admission.cancelled(live.state, FAILED, self._ids.new), run_id)
         self._stop(live, run_id, reason, code, message)
+
+    def _time_is_up(self, live: LiveSession, run_id: RunId, task: asyncio.Task[None]) -> None:
+        """Cancel a run; it has a few seconds to give up."""
+        self._late.add(task)
+        task.cancel()
+        later = asyncio.get_running_loop().call_later(STOP_WAIT_S, self._end_overdue, live, run_id)
+        self._tasks[task] = later
 
     def _end_overdue(self, live: LiveSession, run_id: RunId) -> None:
         """End a run whose time was up long ago over an agent that did not let itself be cancelled."""
