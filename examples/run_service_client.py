@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from typing import Any
 from uuid import uuid4
 
@@ -25,11 +25,16 @@ class RunService:
         self.base = f"{url}/api/v1/agent"
         self.key = key
 
-    def ask(self, path: str, body: Event | None = None, **headers: str) -> Any:
+    def ask(self, path: str, body: Event | None = None, *, after: str = "") -> HTTPResponse:
         """Send a request; its answer, open."""
         content = None if body is None else json.dumps(body).encode()
-        given = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json", **headers}
-        return urllib.request.urlopen(urllib.request.Request(f"{self.base}{path}", content, given), timeout=60)
+        given = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        if after:
+            given["Last-Event-ID"] = after
+        answer: HTTPResponse = urllib.request.urlopen(
+            urllib.request.Request(f"{self.base}{path}", content, given), timeout=60
+        )
+        return answer
 
     def post(self, path: str, body: Event) -> Event:
         with self.ask(path, body) as answer:
@@ -41,7 +46,7 @@ class RunService:
         last, is_over = "0-0", False
         while not is_over:
             try:
-                with self.ask(f"/runs/{thread}/events?runId={run}", **{"Last-Event-ID": last}) as stream:
+                with self.ask(f"/runs/{thread}/events?runId={run}", after=last) as stream:
                     for line in stream:
                         if line.startswith(b"id: "):
                             last = line[4:].decode().strip()

@@ -121,6 +121,7 @@ REQUIREMENTS = (
     Requirement("runs:transcribe:names", "A backend is named as a model is", "ours"),
     # --- the suite ----------------------------------------------------------------------------------------------------
     Requirement("runs:suite:conversations", "Every conversation of the suite can be held", "ag-ui A; design, 3"),
+    Requirement("runs:suite:example", "The example client works as it stands", "ours"),
     Requirement("runs:suite:agreement", "History, events and the standard endpoint agree", "design, 3; ruling 11"),
     Requirement(
         "runs:suite:killed", "Readers continue with their cursor after kill -9 and see an end", "ag-ui B.14, 4"
