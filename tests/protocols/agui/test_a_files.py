@@ -16,8 +16,8 @@ from dragoman.core.ids import UserId
 from dragoman.core.uploads import folder_of, is_path_of, path_for, sniffed
 from dragoman.models.registry import ModelNameError
 from dragoman.models.transcription import OpenAITranscriber, transcriber
+from dragoman.protocols._form import NotAForm, Part, read_form
 from dragoman.protocols.agui.runs_files import wav_bytes
-from dragoman.protocols.agui.runs_form import NotAForm, Part, read_form
 from dragoman.protocols.agui.runs_links import Link, Links
 from tests.protocols.agui.run_service import PNG, RunService, a_run, new_thread, problem
 from tests.requirements import requirement

@@ -11,10 +11,10 @@ from dragoman.core.ids import SessionId, UserId, parse_session_id
 from dragoman.core.uploads import BUCKET, EXTENSIONS, is_path_of, mime_type_of, sniffed
 from dragoman.engine.uploads import Uploads
 from dragoman.ports import Clock, Transcriber, TranscriptionFailed
+from dragoman.protocols._form import NotAForm, Part, read_form
 from dragoman.protocols._http import BodyTooLarge, json_answer, read_body
 from dragoman.protocols.agui import runs_wire as wire
 from dragoman.protocols.agui.runs_errors import FORBIDDEN, NOT_YOURS, Problem
-from dragoman.protocols.agui.runs_form import NotAForm, Part, read_form
 from dragoman.protocols.agui.runs_links import LIFETIME_S, Links
 from dragoman.protocols.agui.runs_rules import RUN_ID_LIMIT
 

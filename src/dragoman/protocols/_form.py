@@ -34,11 +34,11 @@ def read_form(content_type: str, body: bytes) -> list[Part]:
     if declared is None:
         raise NotAForm("multipart/form-data with a boundary was expected")
     delimiter = b"\r\n--" + (declared[1] or declared[2]).encode()
-    pieces = (b"\r\n" + body).split(delimiter)
-    if len(pieces) < 3 or not pieces[-1].startswith(b"--"):
-        raise NotAForm("the form has no end")
+    pieces = (b"\r\n" + body).split(delimiter, PARTS + 2)
     if len(pieces) - 2 > PARTS:
         raise NotAForm(f"the form has more than {PARTS} parts")
+    if len(pieces) < 3 or not pieces[-1].startswith(b"--"):
+        raise NotAForm("the form has no end")
     return [_part(piece) for piece in pieces[1:-1]]
 
 
