@@ -29,6 +29,7 @@ REQUIREMENTS = (
     Requirement("runs:submit:idempotent", "The same run again is told again; nothing runs twice", "ag-ui A.4 [chosen]"),
     Requirement("runs:submit:conflict", "A runId with another body is 409 `runId already used`", "ag-ui A.4 [chosen]"),
     Requirement("runs:submit:queue", "A run waits for the one before it", "ag-ui A.4; ruling 10"),
+    Requirement("runs:doors:live", "What other protocols run on the thread is seen here, live", "ruling 11"),
     Requirement("runs:submit:refused-leaves-nothing", "A refused run makes no thread", "design, 3"),
     Requirement("runs:auth:401", "Every route wants a key, else 401", "ag-ui A.1"),
     Requirement("runs:auth:scope", "Reading needs the scope read, all else use", "ruling 5"),

@@ -1,7 +1,7 @@
 """Uploaded objects: stored before their path is told, and read back. See `Attachments.forget` for their end."""
 
 from dragoman.core.ids import UserId
-from dragoman.core.uploads import path_for
+from dragoman.core.uploads import path_for, thread_folder
 from dragoman.ports import Blobs, Ids
 
 
@@ -17,6 +17,10 @@ class Uploads:
         path = path_for(owner, thread, run, self._ids.new(), mime_type)
         await self._blobs.put(path, content)
         return path
+
+    async def forget(self, owner: UserId, thread: str) -> None:
+        """Remove what a user uploaded for a thread that never was."""
+        await self._blobs.delete(thread_folder(owner, thread))
 
     async def get(self, path: str) -> bytes | None:
         """The object at a path that `core.uploads` made."""

@@ -140,6 +140,28 @@ async def test_what_was_uploaded_for_a_thread_goes_with_it(alice: RunService, vi
     assert (await visitor.get(other)).status == 200
 
 
+@requirement("runs:files:deleted-with-thread")
+async def test_what_was_uploaded_for_a_thread_that_never_was_goes_when_it_is_deleted(
+    alice: RunService, bob: RunService, visitor: RunService
+) -> None:
+    thread = new_thread()
+    link = place_of((await alice.upload(threadId=thread)).json["url"])
+    assert (await bob.ask("DELETE", f"/sessions/{thread}")).status == 204
+    assert (await visitor.get(link)).status == 200
+    assert (await alice.ask("DELETE", f"/sessions/{thread}")).status == 204
+    assert (await visitor.get(link)).status == 404
+
+
+@requirement("runs:links:public-url")
+async def test_links_follow_the_path_that_the_service_is_moved_to(open_house: HouseMaker) -> None:
+    async with open_house(run_service_path="/other/place") as house:
+        alice = RunService(house.line, house.key("alice"), base="/other/place")
+        url = (await alice.upload()).json["url"]
+        assert url.startswith("http://127.0.0.1:8000/other/place/attachments/content/")
+        visitor = RunService(house.line, None, base="")
+        assert (await visitor.get(url.removeprefix("http://127.0.0.1:8000"))).body == PNG
+
+
 # --- links ------------------------------------------------------------------------------------------------------------
 
 BAD_LINK = problem(403, "AGENT_FORBIDDEN", "this link is not valid, or no longer")

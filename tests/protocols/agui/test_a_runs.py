@@ -9,6 +9,7 @@ import pytest
 
 from dragoman.core.refusals import all_refusals
 from dragoman.protocols.agui.runs_errors import ANSWERS
+from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import Frame, RunService, a_run, new_thread, problem, script
 from tests.requirements import requirement
 from tests.serving import House, HouseMaker
@@ -147,6 +148,33 @@ async def test_a_second_run_waits_in_order_and_enters_the_history_when_it_starts
     assert [frame.event["runId"] for frame in frames if frame.type == "RUN_STARTED"] == ["r-1", "r-2", "r-3"]
     contents = [each["content"] for each in (await alice.history(thread))["messages"]]
     assert contents == [LONG, "one", "second", "You said: second", "third", "You said: third"]
+
+
+@requirement("runs:submit:queue", "runs:submit:durable")
+async def test_a_queued_run_is_there_after_a_restart_and_has_its_turn(open_house: HouseMaker) -> None:
+    async with open_house() as house:
+        alice, thread = RunService(house.line, house.key("alice")), new_thread()
+        await alice.submit(a_run(thread, LONG, "r-1"))
+        queued = await alice.submit(a_run(thread, "second", "r-2"))
+        await house.restart()
+        alice = RunService(house.line, house.key("alice"))
+        assert await alice.submit(a_run(thread, "second", "r-2")) == queued
+        await alice.post(f"/runs/{thread}/cancel?runId=r-1", b"")
+        assert said(await alice.events(thread, "r-2")) == "You said: second"
+
+
+@requirement("runs:doors:live")
+async def test_runs_of_other_protocols_are_seen_live_and_can_be_named(house: House, alice: RunService) -> None:
+    thread = new_thread()
+    await alice.play(thread)
+    async with alice.watching(thread) as watch:
+        await watch.until("RUN_FINISHED")
+        standard = an_input("over the other door", thread=thread)
+        assert (await Endpoint(house.line, house.key("alice")).run(standard)).types[-1] == "RUN_FINISHED"
+        frames = (await watch.until("RUN_FINISHED", 2))[5:]
+    assert said(frames) == "You said: over the other door"
+    assert {frame.event["runId"] for frame in frames} == {standard["runId"]}
+    assert await alice.events(thread, standard["runId"].replace(" ", "%20")) == frames
 
 
 @requirement("runs:submit:refused-leaves-nothing")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dragoman.core import refusals
 from dragoman.core.content import JsonObject
 from dragoman.core.refusals import Refused
-from dragoman.protocols.agui.runs_rules import INPUT, MESSAGES, PROPS, Broken
+from dragoman.protocols.agui.runs_rules import INPUT, MESSAGES, PROPS, SIZE, Broken
 from dragoman.protocols.agui.runs_wire import Misshapen
 
 MEDIA_TYPE = "application/problem+json"
@@ -92,7 +92,7 @@ def tell(error: Refused | Broken | Misshapen | Problem) -> Told:
             body = _body(422, rule.code, rule.message)
             if locations:
                 body["errors"] = [{"loc": list(location)} for location in locations]
-            return Told(422, body, {})
+            return Told(422, body, {"Connection": "close"} if rule is SIZE else {})  # the rest was not read
         case Misshapen(location=location):
             return Told(422, {**_body(422, INPUT, str(error)), "errors": [{"loc": list(location)}]}, {})
         case _:

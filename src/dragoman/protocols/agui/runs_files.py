@@ -86,6 +86,10 @@ class Files:
         stored = wire.Stored(bucket=BUCKET, path=path, mime_type=declared, url=self.link(request, path))
         return json_answer(stored, 201)
 
+    async def forget(self, owner: UserId, thread: SessionId) -> None:
+        """Remove what was uploaded for a thread that is not there."""
+        await self._uploads.forget(owner, thread)
+
     def signed_url(self, request: Request, owner: UserId) -> Response:
         """`GET /attachments/signed-url`."""
         bucket, path = request.query_params.get("bucket"), request.query_params.get("path", "")

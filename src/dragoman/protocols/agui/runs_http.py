@@ -417,11 +417,12 @@ class _Door:
         return None if row is None else await self._start_at(live, row.first_seq)
 
     async def delete(self, request: Request) -> Response:
+        caller, thread = _caller(request), _thread_in_path(request)
         try:
-            async with self._thread(_caller(request), _thread_in_path(request)) as live:
+            async with self._thread(caller, thread) as live:
                 await self._engine.delete(live)
-        except SessionNotFound:
-            pass  # it is gone already, which is what was asked for
+        except SessionNotFound:  # it is gone already, or never was: then there may be pictures for it
+            await self._files.forget(caller.user, thread)
         return Response(status_code=204)
 
     # --- files and the profile ------------------------------------------------------------------------------------
