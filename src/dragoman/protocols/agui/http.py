@@ -99,9 +99,10 @@ class _App:
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
         request = Request(scope, receive)
-        key = request.headers.get("x-api-key")
-        header = request.headers.get("authorization") or (None if key is None else f"Bearer {key}")
-        principal = self._authenticate(header, address_of(scope))
+        headers = dict(scope["headers"])
+        key = headers.get(b"x-api-key")
+        header = headers.get(b"authorization") or (None if key is None else b"Bearer " + key)
+        principal = self._authenticate(None if header is None else header.decode("latin-1"), address_of(scope))
         method: str = scope["method"]
         principal.require("read" if method in ("GET", "HEAD") else "use")
         scope["principal"] = principal

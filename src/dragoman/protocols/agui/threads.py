@@ -99,19 +99,21 @@ class Threads:
 
     async def run(self, ask: Ask, policy: Policy) -> Response:
         """Answer a run request."""
-        async with AsyncExitStack() as stack:
+        is_new = False
+        try:
+            live = await self._engine.found(ask.owner, ask.run.thread_id)
+        except SessionNotFound:
+            await self._refuse_foreign(ask.owner, ask.run.thread_id)
             try:
-                live = await stack.enter_async_context(self._thread(ask.owner, ask.run.thread_id, ask.agent))
-            except SessionNotFound:
-                await self._refuse_foreign(ask.owner, ask.run.thread_id)
-                try:
-                    live = await self._create(ask)
-                except IdTaken:  # somebody was quicker: it is there now
-                    live = await stack.enter_async_context(self._thread(ask.owner, ask.run.thread_id, ask.agent))
-                else:
-                    await stack.enter_async_context(self._engine.session(ask.owner, live.state.session_id))
-                    return await self._first_run(ask, live, policy)
-            return await self._run_on(ask, live, policy)
+                live, is_new = await self._create(ask), True
+            except IdTaken:  # somebody was quicker: it is there now
+                live = await self._engine.found(ask.owner, ask.run.thread_id)
+        _check_agent(live, ask.agent)
+        live.holds += 1  # as `Engine.session` does, on the way of every run
+        try:
+            return await (self._first_run if is_new else self._run_on)(ask, live, policy)
+        finally:
+            live.holds -= 1
 
     async def _first_run(self, ask: Ask, live: LiveSession, policy: Policy) -> Response:
         """The run that a thread was made for. What is refused leaves nothing behind."""
@@ -414,8 +416,7 @@ class Threads:
     async def _thread(self, owner: UserId, thread_id: str, agent: Agent) -> AsyncIterator[LiveSession]:
         """A thread of that owner and agent, held in memory. Raises SessionNotFound, AgentFixed."""
         async with self._engine.session(owner, thread_id) as live:
-            if live.state.agent != agent.spec.name:
-                raise AgentFixed(f"this thread's agent is {live.state.agent!r} and cannot change")
+            _check_agent(live, agent)
             yield live
 
     @asynccontextmanager
@@ -434,6 +435,11 @@ class Threads:
         session_id = parse_session_id(thread_id)
         if session_id is not None and await self._engine.is_foreign(owner, session_id):
             raise Forbidden("this thread is another user's")
+
+
+def _check_agent(live: LiveSession, agent: Agent) -> None:
+    if live.state.agent != agent.spec.name:
+        raise AgentFixed(f"this thread's agent is {live.state.agent!r} and cannot change")
 
 
 def _is_user(logged: Logged) -> bool:

@@ -5,11 +5,12 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -57,6 +58,8 @@ class Database:
         self._local = threading.local()
         self._path = path
         self._connections: list[sqlite3.Connection] = []
+        self._looked_up: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
+        """What was asked for in this turn of the loop."""
         warn_of_old_sqlite()
 
     def start(self) -> None:
@@ -71,6 +74,19 @@ class Database:
         """
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
+    async def look_up(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a read of a few rows. What is looked up in one turn of the loop shares one hop to a thread.
+
+        Raises:
+            StoreUnavailable: the database cannot be read.
+        """
+        loop = asyncio.get_running_loop()
+        if not self._looked_up:
+            loop.call_soon(self._send)
+        answer: asyncio.Future[T] = loop.create_future()
+        self._looked_up.append((work, answer))
+        return await answer
+
     def close(self) -> None:
         """Finish what is queued, close all connections, release the folder."""
         self._readers.shutdown()
@@ -78,6 +94,19 @@ class Database:
             connection.close()
         self.writer.close()
         os.close(self._lock)
+
+    def _send(self) -> None:
+        asked, self._looked_up = self._looked_up, []
+        works = [work for work, _ in asked]
+        try:
+            job = asyncio.get_running_loop().run_in_executor(
+                self._readers, self._read, lambda connection: [work(connection) for work in works]
+            )
+        except RuntimeError as error:  # it was closed meanwhile
+            for _, answer in asked:
+                answer.set_exception(StoreUnavailable(str(error)))
+            return
+        job.add_done_callback(partial(_answer, [answer for _, answer in asked]))
 
     def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -94,6 +123,17 @@ class Database:
                 connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise StoreUnavailable("the database cannot be read now") from error
+
+
+def _answer(answers: Sequence[asyncio.Future[Any]], job: asyncio.Future[list[Any]]) -> None:
+    error = job.exception()
+    for place, answer in enumerate(answers):
+        if answer.done():
+            continue  # nobody waits for it any more
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(job.result()[place])
 
 
 def open_writer(path: Path, synchronous: Synchronous) -> Writer:

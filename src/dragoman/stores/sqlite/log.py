@@ -25,6 +25,7 @@ class SqliteLog:
         self._database = database
         self._run = database.writer.run
         self._read = database.read
+        self._look_up = database.look_up
         self._appends = Appends()
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -86,11 +87,11 @@ class SqliteLog:
 
     async def run(self, run_id: RunId) -> RunRow | None:
         """See `SessionIndex.run`."""
-        return await self._read(partial(_run_row, run_id))
+        return await self._look_up(partial(_run_row, run_id))
 
     async def settled(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
         """See `SessionIndex.settled`."""
-        return await self._read(
+        return await self._look_up(
             lambda connection: {
                 call_id
                 for call_id in call_ids
@@ -102,7 +103,7 @@ class SqliteLog:
 
     async def named(self, owner: UserId, name: str) -> SessionId | None:
         """See `SessionIndex.named`."""
-        row = await self._read(
+        row = await self._look_up(
             lambda connection: connection.execute(
                 "SELECT session_id FROM names WHERE owner = ? AND name = ?", (owner, name)
             ).fetchone()
@@ -111,7 +112,7 @@ class SqliteLog:
 
     async def once(self, owner: UserId, key: str) -> Once | None:
         """See `SessionIndex.once`."""
-        row = await self._read(
+        row = await self._look_up(
             lambda connection: connection.execute(
                 "SELECT fingerprint, session_id, run_id, at, lasts FROM once WHERE owner = ? AND key = ?", (owner, key)
             ).fetchone()
@@ -131,7 +132,7 @@ class SqliteLog:
 
     async def messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
         """See `SessionIndex.messages`."""
-        return await self._read(partial(_message_seqs, session_id, ids))
+        return await self._look_up(partial(_message_seqs, session_id, ids))
 
 
 def _claim(connection: sqlite3.Connection) -> int:
