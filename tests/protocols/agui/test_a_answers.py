@@ -148,13 +148,13 @@ async def test_the_run_that_goes_on_has_the_tools_and_the_time_of_the_one_that_a
     thread = new_thread()
     zone = {"device_timezone": "Asia/Kolkata", "client_now_iso": "2026-03-16T09:12:33Z", "client_epoch_ms": 1}
     text = script(STAMP, {"props": "time_zone"}, {"call": {"name": "paint", "input": {}}})
-    frames = await alice.play(
-        thread, text, tools=[PAINT], forwardedProps={"agent_type": "rehearsal", "client_time": zone}
-    )
+    props = {"agent_type": "rehearsal", "client_time": zone}
+    frames = await alice.play(thread, text, tools=[PAINT], parentRunId="r-0", forwardedProps=props)
     (call,) = calls(frames)
     taken = (await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call, "granted": True}]})).json
     rest = await alice.events(thread, taken["runId"])
     assert said(rest) == "Asia/Kolkata"
+    assert "parentRunId" not in rest[0].event
     assert rest[-1].event["outcome"] == {"type": "success", "pendingToolCallIds": calls(rest)}
 
 

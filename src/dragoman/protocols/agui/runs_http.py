@@ -291,7 +291,7 @@ class _Door:
                 answers=answers,
                 client_tools=() if asked is None else asked.client_tools,
                 parameters={} if asked is None else asked.parameters,
-                props={} if asked is None else asked.props,
+                props={} if asked is None else translate.props_that_go_on(asked.props),
             )
             submitted = await self._counted(caller, live, submit)
             run_id = submitted.run_id or live.state.last_run or RunId("")
@@ -318,13 +318,13 @@ class _Door:
             run_id = _run_in_query(request)
             if run_id is None:
                 raise Problem(422, "AGENT_INVALID_RUN_ID", "runId is required")
-            row = await self._run(live, run_id)
+            row = await self._run(live, thread, run_id)
             accepted = await self._engine.stop_run(live, row.run_id)
             return answer(wire.Cancelled(thread_id=thread, run_id=run_id, accepted=accepted), 202)
 
     async def events(self, request: Request) -> Response:
-        caller = _caller(request)
-        async with self._thread(caller, _thread_in_path(request)) as live:
+        caller, thread = _caller(request), _thread_in_path(request)
+        async with self._thread(caller, thread) as live:
             idle = wire.parse_idle_limit(request.query_params.get("idle_limit", str(wire.IDLE_DEFAULT)))
             if idle is None:
                 raise Problem(422, INPUT, "idle_limit must be an integer from 1 to 3600")
@@ -335,7 +335,7 @@ class _Door:
                 headers = {"Retry-After": str(error.retry_after_s)}
                 raise Problem(429, "AGENT_SSE_CONNECTION_LIMIT", str(error), headers) from error
             try:
-                row = None if only is None else await self._run(live, only)
+                row = None if only is None else await self._run(live, thread, only)
                 start = await self._position(live, row, after)
                 told = translate.ThreadEvents(
                     live.state.session_id, only=None if row is None else row.run_id, after=after or wire.START
@@ -360,17 +360,17 @@ class _Door:
                 return Cursor(begun - 1 if begun else seq)
         return Cursor(seq)
 
-    async def _run(self, live: LiveSession, name: str) -> RunRow:
+    async def _run(self, live: LiveSession, thread: SessionId, name: str) -> RunRow:
         """A run of the thread, as its client names it, through whichever door, or by its task's id."""
-        owner, thread = live.state.owner, live.state.session_id
-        for key in (_once(thread, name), f"ag-ui:{thread}:{name}"):
+        owner, session_id = live.state.owner, live.state.session_id
+        for key in (_once(thread, name), f"ag-ui:{session_id}:{name}"):
             once = await self._engine.done_once(owner, key)
             if once is not None and once.run_id is not None:
                 row = await self._engine.run_row(owner, once.run_id)
                 if row is not None:
                     return row
         row = await self._engine.run_row(owner, RunId(name))
-        if row is None or row.session_id != thread:
+        if row is None or row.session_id != session_id:
             raise RunNotFound("this thread has no such run")
         return row
 

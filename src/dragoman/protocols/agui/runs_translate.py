@@ -127,6 +127,11 @@ def _answer(answer: wire.Answer, path: str) -> Answer:
     return Result(call_id=call_id, content=answer.result if isinstance(answer.result, str) else compact(answer.result))
 
 
+def props_that_go_on(props: core.JsonObject) -> core.JsonObject:
+    """What a run that goes on keeps of the one that asked: the time, the state and the context, not its parent."""
+    return {name: value for name, value in props.items() if name != "parent_run_id"}
+
+
 # --- cards ------------------------------------------------------------------------------------------------------------
 
 
