@@ -67,16 +67,29 @@ def settled(
 def result_content(value: Json) -> str | tuple[InputBlock, ...]:
     """What the model reads of a tool's return value: a string as it is, blocks as blocks, all else compact JSON.
 
-    `_meta` is for applications and is removed. A text over `RESULT_LIMIT` is cut, a block over `MEDIA_LIMIT` left out.
+    `_meta` is for applications and is removed, also from an object that comes as its JSON text. A text over
+    `RESULT_LIMIT` is cut, a block over `MEDIA_LIMIT` left out.
 
     Raises:
         TypeError: the value is no JSON.
     """
+    value = object_with_meta(value)
     if isinstance(value, dict) and "_meta" in value:
         value = {key: each for key, each in value.items() if key != "_meta"}
     if isinstance(value, (list, tuple)) and value and all(isinstance(each, InputBlock) for each in value):
         return tuple(_bounded(value))
     return _cut(whole(value) if isinstance(value, str) else compact(value), RESULT_LIMIT)
+
+
+def object_with_meta(value: Json) -> Json:
+    """The object that a tool returned as JSON text, where that has something for applications; else the value."""
+    if not (isinstance(value, str) and value.lstrip().startswith("{") and '"_meta"' in value):
+        return value
+    try:
+        found = msgspec.json.decode(value)
+    except (ValueError, RecursionError):
+        return value
+    return found if isinstance(found, dict) and "_meta" in found and not is_too_deep(found) else value
 
 
 def _bounded(blocks: Sequence[InputBlock]) -> Iterator[InputBlock]:

@@ -13,7 +13,17 @@ import msgspec
 import structlog
 
 from dragoman.core.agent import Agent, AgentError, Paused, RunnableTool, ToolFailed
-from dragoman.core.answers import INTERRUPTED, denial, failure, not_found, plain, result_content, settled, without
+from dragoman.core.answers import (
+    INTERRUPTED,
+    denial,
+    failure,
+    not_found,
+    object_with_meta,
+    plain,
+    result_content,
+    settled,
+    without,
+)
 from dragoman.core.content import Json, JsonObject, ToolMessage
 from dragoman.core.events import CallOutcome, CallParked, CallSettled, CallStarted, Event
 from dragoman.core.ids import CallId, LoopId, RunId, SessionId, UserId
@@ -189,7 +199,8 @@ class CallRunner:
         try:
             content = result_content(value)
             shown = without(content, run.secrets) if run.secrets else content
-            raw = plain(value) if isinstance(value, dict) and shown == content else msgspec.UNSET
+            keeps = isinstance(value, dict) or object_with_meta(value) is not value
+            raw = plain(value) if keeps and shown == content else msgspec.UNSET
             return settled(call, outcome, shown, self._new_id, raw=raw)
         except (TypeError, ValueError, RecursionError):
             text = failure(f"the tool {declaration.spec.name} returned a value that is no JSON")

@@ -186,6 +186,7 @@ class Projection:
             case AnswerGiven() as answer:
                 assert given is not None, "an answer is about an open call"
                 self._answered(answer, given, logged, was_parked=was_parked)
+                return  # an answered question keeps its status until its result, which comes next
             case CallSettled() as settled:
                 self._settled(settled, closed, logged)
             case MemoriesInjected(memories=memories):
@@ -577,7 +578,9 @@ class Projection:
         if not self.state.calls:
             return
         waits = self._waits()
-        for call_id in self.state.calls:
+        for call_id, call in self.state.calls.items():
+            if call.granted is False:
+                continue  # its result comes next
             growing, _ = self._asked[call_id]
             shown = growing.calls[call_id]
             ref = waits.get(call_id)

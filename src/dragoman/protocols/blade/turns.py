@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.answers import compact, questions_of
+from dragoman.core.answers import compact, object_with_meta, questions_of
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.events import CallOutcome
 from dragoman.core.ids import CallId
@@ -283,11 +283,7 @@ def meta_blocks(value: Json, call: ToolCall) -> Iterator[Block | Bad]:
 
 def meta_of(value: Json) -> JsonObject:
     """The `_meta` of a return value, which may also be the JSON text of an object."""
-    if isinstance(value, str) and value.lstrip().startswith("{") and '"_meta"' in value:
-        try:
-            value = msgspec.json.decode(value)
-        except (ValueError, RecursionError):
-            return {}
+    value = object_with_meta(value)
     meta = value.get("_meta") if isinstance(value, dict) else None
     return meta if isinstance(meta, dict) else {}
 

@@ -1,0 +1,270 @@
+"""Chats over Socket.IO: connecting, sending, acknowledgements, refusals, stopping (specification, section 6)."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from socketio.exceptions import ConnectionError as Refused  # type: ignore[import-untyped]  # the library is not annotated
+
+from tests.conversations import call, script
+from tests.protocols.blade.client import Caller, Tab, flat, kinds, tab
+from tests.requirements import requirement
+
+SLOW = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
+
+
+@requirement("blade:socket:connect")
+@pytest.mark.parametrize("token", [None, "", "sk-dragoman-wrong", 7])
+async def test_who_has_no_key_is_refused_at_connect(alice: Caller, token: Any) -> None:
+    knocking = Tab(alice.url, token)
+    said: list[Any] = []
+    knocking._sio.on("connect_error", said.append)
+    with pytest.raises(Refused):
+        await knocking.connect()
+    assert said == [{"message": "Unauthorized"}]
+    await knocking.leave()
+
+
+@requirement("blade:socket:transports")
+@pytest.mark.parametrize("transports", [["websocket"], ["polling"], ["polling", "websocket"]])
+async def test_both_transports_carry_a_chat(alice: Caller, transports: list[str]) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key, transports) as mine:
+        assert kinds(await mine.send(session, "hello"))[-1] == "chat:end"
+
+
+@requirement("blade:chats:order", "blade:chats:acknowledged", "blade:chats:sender-is-subscribed")
+async def test_a_plain_chat_is_told_in_order_to_a_sender_who_never_subscribed(alice: Caller) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as mine:
+        told = await mine.call("chat:send", {"session_id": session, "message": "add 2 and 3"})
+        events = await mine.until("chat:end")
+    assert (told["status"], told["session_id"]) == ("ok", session)
+    assert kinds(events) == [
+        "session:updated",
+        "chat:start",
+        "turn:start",
+        "turn:end",
+        "memory:inject:done",
+        "turn:start",
+        "turn:patch add_tool_call",
+        "turn:patch tool_result",
+        "turn:end",
+        "turn:start",
+        "turn:patch add_content",
+        "turn:end",
+        "chat:end",
+    ]
+    assert [payload["stream_sequence"] for _, payload in events] == list(range(1, 14))
+    assert {payload["chat_run_id"] for name, payload in events if name.startswith("chat")} == {told["chat_run_id"]}
+    assert events[0][1]["intent"] == "add 2 and 3"
+    assert events[-1][1] == {
+        "session_id": session,
+        "status": "completed",
+        "result": None,
+        "finish_reason": "completed",
+        "waiting_for_input": False,
+        "stream_sequence": 13,
+        "chat_run_id": told["chat_run_id"],
+    }
+
+
+@requirement("blade:chats:order")
+async def test_events_of_one_socket_are_handled_one_after_the_other(alice: Caller) -> None:
+    """Clients subscribe and send back to back, without waiting."""
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as mine:
+        await mine.emit("session:subscribe", {"session_id": session, "event_format": "raw", "after_sequence": 0})
+        await mine.emit("chat:send", {"session_id": session, "message": "hello"})
+        events = await mine.until("chat:end")
+    assert "turn:events" in kinds(events)
+    assert "turn:start" not in kinds(events)
+
+
+@requirement("blade:raw:batches")
+async def test_raw_sockets_get_batches_whose_ends_repeat_their_fields(alice: Caller) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as raw, tab(alice.url, alice.key) as plain:
+        await raw.call("session:subscribe", {"session_id": session, "event_format": "raw"})
+        await plain.call("session:subscribe", {"session_id": session})
+        await raw.emit("chat:send", {"session_id": session, "message": "hello"})
+        batched, seen = await raw.until("chat:end"), await plain.until("chat:end")
+    assert {name for name, _ in batched} == {"session:updated", "memory:inject:done", "turn:events", "chat:end"}
+    assert flat(batched) == seen, "G5: two subscribers see the same"
+    items = [item for name, payload in batched if name == "turn:events" for item in payload["events"]]
+    for item in items:
+        assert item["stream_sequence"] == item["payload"]["stream_sequence"]
+        if item["type"] in ("turn:start", "turn:end"):
+            repeated = {name: value for name, value in item.items() if name not in ("type", "payload")}
+            assert repeated == item["payload"]
+
+
+@requirement("blade:chats:busy")
+async def test_a_second_message_is_refused_to_its_sender_alone(alice: Caller) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as mine, tab(alice.url, alice.key) as other:
+        await mine.call("chat:send", {"session_id": session, "message": SLOW})
+        told = await other.call("chat:send", {"session_id": session, "message": "hello"})
+        assert (told["status"], told["code"]) == ("error", "session_busy")
+        errors = [payload for name, payload in other.events if name == "system:error"]
+        assert [(each["code"], each["session_id"]) for each in errors] == [("session_busy", session)]
+        assert await mine.call("chat:stop", {"session_id": session}) == {"status": "stopped"}
+        assert "system:error" not in kinds(mine.events)
+
+
+@requirement("blade:chats:refused")
+@pytest.mark.parametrize(
+    ("name", "payload", "code", "message"),
+    [
+        ("chat:send", None, "bad_request", "Missing session_id or message"),
+        ("chat:send", {"message": "hello"}, "bad_request", "Missing session_id or message"),
+        ("chat:send", {"session_id": "SESSION"}, "bad_request", "Missing session_id or message"),
+        ("chat:send", {"session_id": "SESSION", "message": ""}, "bad_request", "Missing session_id or message"),
+        ("chat:send", {"session_id": "FOREIGN", "message": "x"}, "forbidden", "Access denied"),
+        ("chat:send", {"session_id": "sess_none", "message": "x"}, "forbidden", "Access denied"),
+        ("session:subscribe", {"session_id": "FOREIGN"}, "forbidden", "Access denied"),
+        ("session:subscribe", {"session_id": 7}, "bad_request", "Expected str, got int - at $.session_id"),
+        ("session:subscribe", {}, "bad_request", "Object missing required field session_id"),
+        ("chat:stop", {"session_id": "FOREIGN"}, "forbidden", "Access denied"),
+        ("chat:send", {"session_id": "SESSION", "message": "x", "mode": "sleeping"}, "bad_request", None),
+        ("chat:send", {"session_id": "SESSION", "message": [{"type": "video"}]}, "bad_request", None),
+        (
+            "chat:send",
+            {"session_id": "SESSION", "message": "x", "output_schema": {"type": "text"}},
+            "bad_request",
+            None,
+        ),
+        ("chat:send", {"session_id": "SESSION", "message": "x", "whatif": {"from_step": 1}}, "bad_request", None),
+        (
+            "chat:send",
+            {"session_id": "SESSION", "message": "", "askuser_answer": {"tool_call_id": "tc_none"}},
+            "no_pending_question",
+            None,
+        ),
+        (
+            "chat:send",
+            {"session_id": "SESSION", "message": [{"type": "file", "name": "a", "data": "%"}]},
+            "bad_request",
+            "message[0].data: a file's data is base64",
+        ),
+    ],
+)
+async def test_what_is_refused_is_acknowledged_and_announced(
+    alice: Caller, bob: Caller, name: str, payload: Any, code: str, message: str | None
+) -> None:
+    session, foreign = await alice.session(), await bob.session()
+    names = {"SESSION": session, "FOREIGN": foreign}
+    if isinstance(payload, dict) and payload.get("session_id") in names:
+        payload = {**payload, "session_id": names[payload["session_id"]]}
+    async with tab(alice.url, alice.key) as mine:
+        told = await mine.call(name, payload)
+        [(_, error)] = await mine.until("system:error")
+    assert (told["status"], told["code"]) == ("error", code)
+    assert message is None or told["message"] == message
+    assert (error["code"], error["message"]) == (code, told["message"])
+    assert ("session_id" in error) == (
+        told["message"] != "Missing session_id or message" and isinstance(payload.get("session_id"), str)
+    )
+    assert await alice.messages(session) == []
+
+
+@requirement("blade:chats:stop")
+async def test_a_stopped_chat_keeps_its_words_and_ends_before_the_acknowledgement(alice: Caller) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as mine:
+        await mine.call("chat:send", {"session_id": session, "message": SLOW})
+        await mine.until("turn:patch")
+        assert await mine.call("chat:stop", {"session_id": session, "chat_run_id": "chat_other"}) == {"status": "idle"}
+        assert await mine.call("chat:stop", {"session_id": session}) == {"status": "stopped"}
+        rest = await mine.until("chat:end")
+        assert kinds(rest) == ["turn:end", "chat:end"]
+        assert (rest[0][1]["status"], rest[0][1]["blocks"][0]["content"]) == ("interrupted", "one")
+        assert (rest[1][1]["status"], rest[1][1]["finish_reason"]) == ("interrupted", None)
+        assert (await alice.get(f"sessions/{session}"))["status"] == "interrupted"
+        assert await mine.call("chat:stop", {"session_id": session}) == {"status": "idle"}
+        assert kinds(await mine.send(session, "hello"))[-1] == "chat:end", "the next message works at once"
+
+
+@requirement("blade:chats:stop")
+async def test_a_stop_cancels_the_calls_that_run(alice: Caller) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as mine:
+        await mine.call("chat:send", {"session_id": session, "message": script(call("slow", seconds=600))})
+        await mine.until("turn:patch")
+        await mine.call("chat:stop", {"session_id": session})
+        rest = await mine.until("chat:end")
+    assert kinds(rest) == ["turn:patch set_tool_status", "turn:end", "chat:end"]
+    turn = rest[1][1]
+    assert (turn["status"], [each["status"] for each in turn["tool_calls"]]) == ("interrupted", ["cancelled"])
+
+
+@requirement("blade:chats:failed")
+async def test_a_failed_chat_ends_its_turn_says_why_and_ends(alice: Caller) -> None:
+    session = await alice.session()
+    failing = script({"say": "half"}, {"fail": {"code": "model_error", "message": "The model is gone"}})
+    async with tab(alice.url, alice.key) as mine:
+        events = await mine.send(session, failing)
+    assert kinds(events)[-3:] == ["turn:end", "system:error", "chat:end"]
+    turn, error, end = (payload for _, payload in events[-3:])
+    assert (turn["status"], turn["failure_reason"]) == ("failed", "The model is gone")
+    assert (error["message"], error["code"], error["session_id"]) == ("The model is gone", "model_error", session)
+    assert (end["status"], end["finish_reason"]) == ("failed", None)
+    assert (await alice.get(f"sessions/{session}"))["status"] == "failed"
+
+
+@requirement("blade:chats:limit")
+async def test_a_chat_at_the_limit_of_model_calls_is_completed(alice: Caller) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as mine:
+        events = await mine.send(session, script(*[call("add", a=1, b=1)] * 26))
+    assert (events[-1][1]["status"], events[-1][1]["finish_reason"]) == ("completed", "max_turns")
+
+
+@requirement("blade:socket:updated")
+async def test_changes_of_a_session_reach_the_owners_other_sockets_and_nobody_elses(alice: Caller, bob: Caller) -> None:
+    session = await alice.session()
+    async with (
+        tab(alice.url, alice.key) as subscribed,
+        tab(alice.url, alice.key) as other,
+        tab(bob.url, bob.key) as his,
+    ):
+        await alice.ask("PATCH", f"sessions/{session}/pin", {"pinned": True})
+        pinned = (await other.until("session:updated"))[-1][1]
+        assert pinned == {"session_id": session, "is_pinned": True}
+        await subscribed.call("session:subscribe", {"session_id": session})
+        await alice.ask("PATCH", f"sessions/{session}", {"intent": "new"})
+        for each in (subscribed, other):
+            renamed = (await each.until(lambda _, payload: "intent" in payload))[-1][1]
+            assert renamed == {"session_id": session, "intent": "new", "stream_sequence": 2}
+        assert his.events == []
+
+
+@requirement("blade:socket:revoked")
+async def test_a_revoked_key_closes_its_sockets(alice: Caller) -> None:
+    made = await alice.ask("POST", "user/api-keys/", {"name": "short-lived"})
+    if made.status == 404:
+        pytest.skip("keys over REST are not mounted")
+    async with tab(alice.url, made.body["plaintext"]) as mine:
+        assert (await alice.ask("DELETE", f"user/api-keys/{made.body['key']['id']}")).status == 204
+        async with asyncio.timeout(5):
+            await mine.is_gone.wait()
+
+
+@requirement("blade:chats:parts")
+async def test_images_and_files_become_notes_and_reach_the_agent_whole(alice: Caller) -> None:
+    session = await alice.session()
+    png = "data:image/png;base64,iVBORw0KGgo="
+    parts = [
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": png}},
+        {"type": "file", "name": "data.csv", "data": "YSxi"},
+    ]
+    async with tab(alice.url, alice.key) as mine:
+        await mine.send(session, parts)
+    [user, *_] = await alice.messages(session)
+    notes = [(block["content"], block.get("attachment")) for block in user["blocks"]]
+    assert notes == [
+        ("look", None),
+        ("[image image/png 1 KB]", {"kind": "image", "name": None, "media_type": "image/png", "size": 8}),
+        ("[file data.csv 1 KB]", {"kind": "file", "name": "data.csv", "media_type": "text/csv", "size": 3}),
+    ]
