@@ -23,6 +23,7 @@ from dragoman.agents.window import arranged, fitted, tokens_of_all, tokens_of_to
 from dragoman.core import agent as contract
 from dragoman.core.agent import AgentError, RunnableTool, ToolFailed
 from dragoman.core.answers import whole
+from dragoman.core.application import situation
 from dragoman.core.content import AssistantMessage, JsonObject, Message, Usage, UserMessage, is_too_deep
 from dragoman.core.events import StopReason
 from dragoman.core.headless import instruction
@@ -186,7 +187,8 @@ class ModelLoop:
         if not isinstance(instructions, str):
             words = instructions(Run(self._run, self._agent, messages, acts=False))
             instructions = words if isinstance(words, str) else await words
-        return "\n\n".join(filter(None, (instructions, self._run.memories, instruction(self._run.props))))
+        props = self._run.props
+        return "\n\n".join(filter(None, (instructions, self._run.memories, situation(props), instruction(props))))
 
     async def _request(
         self, messages: Sequence[Message], instructions: str, tools: Sequence[ToolSpec], budget: int | None

@@ -9,7 +9,9 @@ from ag_ui_validate import create_validator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dragoman import Agent
 from dragoman.protocols.agui.wire import Malformed, Misshapen, UnsupportedVersion, decode_run
+from tests.agents.playing import ScriptedModel
 from tests.conversations import call, calls, script
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.requirements import requirement
@@ -401,3 +403,15 @@ async def test_an_agent_knows_what_came_along_with_the_request(endpoint: Endpoin
         "parent_run_id": "before",
         "state": {"zoom": 3},
     }
+
+
+@requirement("ag-ui-b:input:context")
+async def test_a_model_is_told_what_the_application_says_about_the_situation(open_house: HouseMaker) -> None:
+    model = ScriptedModel("Fine.", "Fine.")
+    async with open_house(agents=[Agent("told", model=model, instructions="Be brief.")]) as house:
+        told = Endpoint(house.line, house.key("alice"), agent="told")
+        context = [{"description": "page", "value": "orders"}, {"description": "locale", "value": "de"}]
+        await told.run(an_input("hi", context=context))
+        await told.run(an_input("hi"))
+    situation = "What the application says about the user's situation:\n- page: orders\n- locale: de"
+    assert [each.instructions for each in model.requests] == [f"Be brief.\n\n{situation}", "Be brief."]
