@@ -63,6 +63,7 @@ REQUIREMENTS = (
     Requirement("runs:events:cancelled", "A cancelled run closes what is open and ends as cancelled", "ag-ui A.7"),
     Requirement("runs:events:left-out", "What has no form here is left out", "ruling 16"),
     Requirement("runs:events:stages", "An agent with stages tells them as STEP events", "ag-ui A.5 [origin]"),
+    Requirement("runs:events:official-clients", "Official clients accept the stream", "ag-ui A.5 [chosen]"),
     Requirement("runs:events:parent", "`parentRunId` is told with the run", "ag-ui A.3 [chosen]"),
     Requirement("runs:events:ids", "Ids grow along the thread and are functions of the log", "ag-ui A.5; ruling 7"),
     Requirement(

@@ -4,6 +4,7 @@
 //   {"id", "do": "say", "agent", "messages"}                   adds messages, as an application does
 //   {"id", "do": "run", "agent", "parameters"}                 answers when `runAgent` has come back
 //   {"id", "do": "abort", "agent"}
+//   {"id", "do": "get", "agent"}                               its runs are read with GET, as the run service tells them
 //
 // Every event that a client lets through is told at once as {"agent", "event"}; whatever is written to the console, by
 // whomever, as {"console", "text"}.
@@ -51,6 +52,10 @@ const commands = {
       state: client.state,
       interrupts: client.pendingInterrupts ?? [],
     };
+  },
+  get({ agent }) {
+    const client = agents.get(agent);
+    client.requestInit = () => ({ method: "GET", headers: { ...client.headers, Accept: "text/event-stream" } });
   },
   abort({ agent }) {
     agents.get(agent).abortRun();
