@@ -32,6 +32,7 @@ from dragoman.engine.schedules import ScheduleBook
 from dragoman.engine.shares import ShareBook
 from dragoman.engine.uploads import Uploads
 from dragoman.gate import Gate, Message, Receive, Send
+from dragoman.late import postponed
 from dragoman.pages import Pages
 from dragoman.ports import Cipher, Clock, Transcriber
 from dragoman.served import ready_agents
@@ -312,7 +313,8 @@ class Application:
 
     def _blade_routes(self, doorkeeper: Doorkeeper, shares: Limits) -> list[BaseRoute]:
         try:
-            from dragoman.protocols.blade import http as blade
+            with postponed("aiohttp", "requests", "websocket"):  # what the Socket.IO library's client needs: 0.2 s
+                from dragoman.protocols.blade import http as blade
         except ModuleNotFoundError as error:
             log.warning("Blade is not served", because=str(error), mend="install the extra `blade`")
             return []
