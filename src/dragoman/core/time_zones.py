@@ -1,4 +1,8 @@
-"""Which names are time zones that events may be in. Pure, but for the list of zones, which Python brings along."""
+"""Which names are time zones that events may be in. Pure, but for the list of zones.
+
+The list is the package `tzdata`'s, beside the machine's own: some machines have none, others have left out older names,
+and browsers still send those (`Asia/Calcutta`).
+"""
 
 from functools import cache
 from zoneinfo import available_timezones

@@ -238,7 +238,10 @@ HOLDS: dict[int, list[Change]] = {
     14: [lambda body: user(body).update(content=[PICTURE]), lambda body: user(body).update(content="x")],
     15: [without(props, "client_time")],
     16: [nothing],
-    17: [setting(time, "device_timezone", value) for value in ("UTC", "Etc/GMT+8", "Europe/Berlin")],
+    17: [
+        setting(time, "device_timezone", value)
+        for value in ("UTC", "Etc/GMT+8", "Europe/Berlin", "Asia/Calcutta", "US/Pacific")
+    ],
     18: [
         setting(time, "client_now_iso", value)
         for value in ("2026-03-16T09:12:33Z", "2026-03-16t09:12:33.123456789z", "2016-12-31T23:59:60Z")
