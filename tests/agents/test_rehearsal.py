@@ -229,21 +229,26 @@ async def test_without_a_pause_nobody_else_has_a_turn_between_deltas(step: Json)
 @pytest.mark.parametrize(
     ("step", "pauses"),
     [
-        ({"say": "abc", "size": 1, "every_ms": 5}, [0.005] * 3),
-        ({"think": ["a", "b"], "every_ms": 7}, [0.007] * 2),
-        ({"emit": {"count": 4, "text": "x", "every_ms": 1}}, [0.001] * 4),
-        ({"wait_ms": 250}, [0.25]),
+        ({"say": "abc", "size": 1, "every_ms": 5}, [5, 3, 3]),
+        ({"think": ["a", "b"], "every_ms": 7}, [7, 5]),
+        ({"emit": {"count": 4, "text": "x", "every_ms": 1}}, [1, 0, 0, 0]),
+        ({"wait_ms": 250}, [250]),
     ],
 )
-async def test_pauses_are_as_long_as_the_script_says(
+async def test_pauses_keep_to_the_schedule_that_the_script_sets(
     step: Json, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Here everybody wakes 2 ms late; the next pause makes up for it."""
     slept: list[float] = []
+    now_ms = 0.0
 
     async def sleep(seconds: float) -> None:
-        slept.append(seconds)
+        nonlocal now_ms
+        slept.append(round(seconds * 1000, 6))
+        now_ms += seconds * 1000 + 2
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr("dragoman.agents.rehearsal.monotonic", lambda: now_ms / 1000)
     await session().tell(script(step))
     assert slept == pauses
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import repeat
+from time import monotonic
 
 from msgspec import UNSET
 
@@ -259,11 +260,11 @@ class _Play:
 
     async def _grow(self, kind: Growing, deltas: Iterable[str], every_ms: float) -> None:
         """Say a block. Between deltas this waits only where the script or the run asks for it."""
-        run, pause_s = self._run, every_ms / 1000
+        run, rhythm = self._run, _Rhythm(every_ms / 1000) if every_ms else None
         left = iter(deltas)
         for first in left:
-            if pause_s:
-                await asyncio.sleep(pause_s)
+            if rhythm is not None:
+                await rhythm.next()
             if first:
                 run.add(Text(first) if kind == "text" else Thinking(first))
                 self._is_open = True
@@ -271,14 +272,14 @@ class _Play:
                 break
         grow = run.emit if kind == "text" else run.think
         written = 0
-        if pause_s:
+        if rhythm is None:
             for delta in left:
-                await asyncio.sleep(pause_s)
                 written += len(delta)
                 if grow(delta):
                     await run.drain()
         else:
             for delta in left:
+                await rhythm.next()
                 written += len(delta)
                 if grow(delta):
                     await run.drain()
@@ -374,6 +375,19 @@ class _Play:
         if "{" not in text:
             return text
         return _PLACE.sub(lambda place: self._values.get(place[1], place[0]), text)
+
+
+class _Rhythm:
+    """Moments with a pause between them, on a schedule of their own: what a moment is late does not move the next."""
+
+    def __init__(self, pause_s: float) -> None:
+        self._pause_s = pause_s
+        self._next = monotonic()
+
+    async def next(self) -> None:
+        """Wait for the next moment."""
+        self._next += self._pause_s
+        await asyncio.sleep(max(0.0, self._next - monotonic()))
 
 
 def characters(message: Message) -> int:
