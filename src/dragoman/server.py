@@ -318,12 +318,19 @@ class Application:
         except ModuleNotFoundError as error:
             log.warning("Blade is not served", because=str(error), mend="install the extra `blade`")
             return []
-        from dragoman.protocols.blade import keys_http, memories_http, schedules_http, sharing_http
+        from dragoman.protocols.blade import (
+            archives_http,
+            keys_http,
+            memories_http,
+            schedules_http,
+            sharing_http,
+        )
 
         settings, zone = self.settings, self.settings.time_zone
         areas = [
             *memories_http.routes(self.memories),
             *keys_http.routes(self.keys, settings.blade_key_prefix),
+            *archives_http.routes(self.engine),
             *sharing_http.routes(
                 self.engine, self._shares, public_url=settings.public_url, is_on=settings.blade_public_sharing
             ),

@@ -131,4 +131,30 @@ REQUIREMENTS = (
     Requirement("blade:share:bounds", "A time is a whole number of seconds from 1 on, else 422", "blade §5.5 [docs]"),
     Requirement("blade:share:off", "Where public sharing is off, the link calls are 403", "blade §5.5 [chosen]"),
     Requirement("blade:share:token", "A token is kept as a digest only", "design §4"),
+    # --- export and import --------------------------------------------------------------------------------------------
+    Requirement(
+        "blade:archive:export",
+        "An export is a ZIP with manifest, session, turns and history; without variables, keys and memories",
+        "blade §5.5 [docs, chosen]",
+    ),
+    Requirement(
+        "blade:archive:round-trip",
+        "Texts, calls, results and their order outlive export and import; all ids are new",
+        "blade §5.5 [chosen]",
+    ),
+    Requirement("blade:archive:order", "Results and sub-agents stay where they were", "blade §5.5 [chosen]"),
+    Requirement(
+        "blade:archive:preview", "A preview tells title, turns, time, format and what is left out", "blade §5.5 [docs]"
+    ),
+    Requirement("blade:archive:import", "An import is a new session of the importer's", "blade §5.5 [docs]"),
+    Requirement("blade:archive:hold-together", "Turns that do not hold together are 422", "blade §5.5 [chosen]"),
+    Requirement("blade:archive:broken", "A broken or foreign archive is 422", "blade §5.5 [chosen]"),
+    Requirement("blade:archive:outside", "An entry outside of the archive's root is refused", "blade §5.5 [chosen]"),
+    Requirement(
+        "blade:archive:bounds",
+        "An archive is bounded packed, unpacked, in entries, in messages and in depth",
+        "blade §5.5 [chosen]",
+    ),
+    Requirement("blade:archive:own", "Only its owner exports a session", "blade §5.5 [chosen]"),
+    Requirement("blade:archive:forged", "An imported call runs nothing, and asks nobody", "design §1, 4"),
 )

@@ -232,13 +232,16 @@ class Engine:
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
-    async def create(self, owner: UserId, request: Create, *, once: Key | None = None) -> LiveSession:
+    async def create(
+        self, owner: UserId, request: Create, *, once: Key | None = None, limits: InputLimits | None = None
+    ) -> LiveSession:
         """Make a session; it is durable when this returns.
 
         Args:
             owner: whose it is.
             request: its agent, settings and seeds, and its id or name where the client chose one.
             once: the client's key for this request, to be kept with it.
+            limits: in place of the engine's own.
 
         Raises:
             IdTaken: there is a session of that id, or the owner has one of that name.
@@ -252,7 +255,7 @@ class Engine:
             raise IdTaken("there is a session of that id")
         if name is not None and await self.index.named(owner, name) is not None:
             raise IdTaken("there is a session of that name")
-        created = admission.create(agent.spec, request, self.ids.new, self._seal, self.limits)
+        created = admission.create(agent.spec, request, self.ids.new, self._seal, limits or self.limits)
         events = await self.attachments.put_seeds(session_id, created)
         if session_id in self._sessions:  # somebody was quicker meanwhile
             raise IdTaken("there is a session of that id")
