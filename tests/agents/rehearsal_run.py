@@ -244,6 +244,9 @@ class MemoryRun:
     def stage(self, name: str | None) -> None:
         raise AssertionError("the rehearsal agent has no stages")
 
+    def share(self, state: Json) -> None:
+        raise AssertionError("the rehearsal agent shares no state")
+
     def card(self, card: Json) -> None:
         self.session.cards.append(card)
 

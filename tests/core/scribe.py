@@ -36,6 +36,7 @@ from dragoman.core.events import (
     Sealed,
     SettingsChange,
     StageChanged,
+    StateShared,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, fork_loop
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
@@ -219,10 +220,8 @@ class Scribe:
             self._settle(chance, loop)
         elif what == "show":
             remembered = MemoriesInjected(memories=(MemoryUse(7, "tea"),))
-            self.append(
-                [PlanShown(status="draft", steps=()), StageChanged(stage="a"), CardShown(card={"a": 1}), remembered],
-                self._run_id,
-            )
+            plan, stage = PlanShown(status="draft", steps=()), StageChanged(stage="a")
+            self.append([plan, stage, StateShared(state=None), CardShown(card={"a": 1}), remembered], self._run_id)
         elif what == "sum up":
             up_to = chance.randint(1, self.state.seq)
             made = CompactionMade(summary="…", up_to=up_to, archived=0, tokens_before=2, tokens_after=1)

@@ -48,6 +48,7 @@ from dragoman.core.events import (
     SettingsChange,
     SettingsChanged,
     StageChanged,
+    StateShared,
 )
 from dragoman.core.ids import ROOT
 from dragoman.core.tools import ToolGrant, ToolSpec
@@ -201,6 +202,7 @@ events: st.SearchStrategy[Event] = st.one_of(
         loop=loops,
     ),
     st.builds(StageChanged, stage=st.none() | words, loop=loops),
+    st.builds(StateShared, state=json_values, loop=loops),
     st.builds(CardShown, card=json_values, loop=loops),
     st.builds(
         MemoriesInjected,

@@ -43,6 +43,9 @@ REQUIREMENTS = (
     ),
     Requirement("ag-ui-b:hydrate:interrupts", "Hydration ends with the interrupts that are open", "ag-ui B.9"),
     Requirement("ag-ui-b:state:hydrated", "The state that a client sent last comes back with the thread", "ag-ui B.9"),
+    Requirement(
+        "ag-ui-b:state:shared", "What the agent makes of the state is a STATE_SNAPSHOT, and stays", "ag-ui B.8, 6"
+    ),
     Requirement("ag-ui-b:connect:joins", "`connect` tells the thread and joins the live run", "ag-ui B.9"),
     Requirement(
         "ag-ui-b:connect:reopened",

@@ -78,6 +78,8 @@ class Run:
         """Settings of the model that the application chose for this run, by their OpenAI names."""
         self.props: JsonObject = run.props
         """What the protocol noted about the run."""
+        self.state: Json = run.props.get("state")
+        """The state shared with the application, as it sent or `share` replaced it; None where there is none."""
         self.memories = run.memories
         """What is remembered of the user, in words for a model's instructions; empty when nothing is."""
         self.message: UserMessage | None = next(
@@ -167,6 +169,16 @@ class Run:
         self._stage = name
         if self._may_act():
             self._run.stage(name)
+
+    def share(self, state: Json) -> None:
+        """Replace the state that is shared with the application; `state` is it from here on.
+
+        Raises:
+            ValueError: it has too many levels.
+        """
+        self.state = state
+        if self._may_act():
+            self._run.share(state)
 
     def card(self, card: Json) -> None:
         """Give the answer a user interface (UI schema 2.0)."""

@@ -85,6 +85,10 @@ class TaskRun:
         """See `Run.stage`."""
         self._run.stage(name)
 
+    def share(self, state: Json) -> None:
+        """See `Run.share`."""
+        self._run.share(state)
+
     def card(self, card: Json) -> None:
         """See `Run.card`."""
         self._run.card(card)

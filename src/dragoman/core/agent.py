@@ -110,6 +110,9 @@ class Run(Protocol):
     def stage(self, name: str | None) -> None:
         """Enter a stage of the work; the one before is over. None: only that."""
 
+    def share(self, state: Json) -> None:
+        """Replace the state that is shared with the application. Raises ValueError when it has too many levels."""
+
     def card(self, card: Json) -> None:
         """Give the answer a user interface (UI schema 2.0)."""
 

@@ -318,6 +318,13 @@ class StageChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     loop: LoopId = ROOT
 
 
+class StateShared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="state_shared"):
+    """The agent replaced the state that it shares with the application: any JSON value, which the core only keeps."""
+
+    state: Json
+    loop: LoopId = ROOT
+
+
 class CardShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="card_shown"):
     """The agent gave its answer a user interface: the renderer tree of UI schema 2.0, as the agent wrote it."""
 
@@ -347,6 +354,7 @@ Event = (
     | Branched
     | PlanShown
     | StageChanged
+    | StateShared
     | CardShown
 )
 

@@ -45,6 +45,7 @@ from dragoman.core.events import (
     SettingsChange,
     SettingsChanged,
     StageChanged,
+    StateShared,
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId
@@ -324,7 +325,7 @@ def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one cas
             state.compacted = Compacted(seq=logged.seq, summary=summary, up_to=up_to)
         case Branched(hidden=hidden, compacted=compacted):
             state.hidden, state.compacted = hidden, compacted
-        case SessionCreated() | PlanShown() | StageChanged() | CardShown():
+        case SessionCreated() | PlanShown() | StageChanged() | StateShared() | CardShown():
             pass
         case _ as never:
             assert_never(never)

@@ -8,7 +8,20 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from dragoman.core.admission import kind_of_call, offered_tools
 from dragoman.core.agent import Agent, AgentError, RunnableTool, ToolContext, ToolFailed
-from dragoman.core.content import Block, Call, Growing, Json, JsonObject, Message, Text, Thinking, ToolMessage, Usage
+from dragoman.core.content import (
+    DEPTH_LIMIT,
+    Block,
+    Call,
+    Growing,
+    Json,
+    JsonObject,
+    Message,
+    Text,
+    Thinking,
+    ToolMessage,
+    Usage,
+    is_too_deep,
+)
 from dragoman.core.events import (
     BlockClosed,
     CallKind,
@@ -20,6 +33,7 @@ from dragoman.core.events import (
     MessageOpened,
     PlanShown,
     StageChanged,
+    StateShared,
 )
 from dragoman.core.headless import NOBODY, UNASKED, is_headless
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
@@ -137,6 +151,12 @@ class LoopRun:
     def stage(self, name: str | None) -> None:
         """See `Run.stage`."""
         self.append((StageChanged(stage=name, loop=self.loop),))
+
+    def share(self, state: Json) -> None:
+        """See `Run.share`."""
+        if is_too_deep(state):
+            raise ValueError(f"a state has at most {DEPTH_LIMIT} levels of lists and objects")
+        self.append((StateShared(state=state, loop=self.loop),))
 
     def card(self, card: Json) -> None:
         """See `Run.card`."""

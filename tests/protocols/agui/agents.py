@@ -25,4 +25,14 @@ async def noting(run: Run) -> AsyncIterator[str]:
     yield json.dumps(run.props, sort_keys=True)
 
 
-AGENTS = (gallery, noting)
+@agent("counting")
+async def counting(run: Run) -> AsyncIterator[str]:
+    """Count in the state that is shared with the page."""
+    before = run.state["count"] if run.state else 0
+    run.share({"count": before + 1, "nothing": None})
+    yield f"{run.state['count']} "
+    run.share({"count": before + 2, "nothing": None})
+    yield f"{run.state['count']}"
+
+
+AGENTS = (gallery, noting, counting)

@@ -31,9 +31,11 @@ class Desk:
         self.version = version
         self.endpoint = Endpoint(house.line, house.key("alice"))
 
-    async def open(self, thread: str | None = None, *, route: str = "", who: str = "alice", **more: Json) -> Agent:
-        url = f"{self.house.line.url}/ag-ui/rehearsal{route}"
-        key = self.house.key(who)
+    async def open(
+        self, thread: str | None = None, *, route: str = "", agent: str = "rehearsal", **more: Json
+    ) -> Agent:
+        url = f"{self.house.line.url}/ag-ui/{agent}{route}"
+        key = self.house.key("alice")
         return await self.official.open(self.version, url, thread=thread or str(uuid4()), key=key, **more)
 
 
@@ -370,3 +372,16 @@ async def test_a_thread_that_is_deleted_ends_its_streams(desk: Desk) -> None:
     assert (await face.ask("DELETE", f"/sessions/{agent.thread}")).status == 204
     assert check(await running).events[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR")
     assert (await desk.endpoint.hydrate(agent.thread)).status == 404
+
+
+@both
+@requirement("ag-ui-b:state:shared")
+async def test_a_state_that_the_agent_changes_is_the_clients_and_comes_back_to_the_agent(desk: Desk) -> None:
+    agent = await desk.open(agent="counting")
+    first = check(await agent.tell("count"))
+    assert [each["snapshot"]["count"] for each in first.events if each["type"] == "STATE_SNAPSHOT"] == [1, 2]
+    assert first.state == {"count": 2, "nothing": None}
+    second = check(await agent.tell("count"))
+    assert (second.text, second.state["count"]) == ("3 4", 4)
+    back = await desk.open(agent.thread, agent="counting")
+    assert check(await back.run()).state == {"count": 4, "nothing": None}

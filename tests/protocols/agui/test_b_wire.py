@@ -154,12 +154,14 @@ async def test_a_runs_end_tells_the_tokens_that_are_known(endpoint: Endpoint) ->
 
 @requirement("ag-ui-b:validate")
 @pytest.mark.parametrize(
-    "text", ["hello", "think", "add 1 and 2", EVERYTHING, script(call("stamp", text="x")), script({"fail": "x"})]
+    "text",
+    ["hello", "think", "add 1 and 2", EVERYTHING, script(call("stamp", text="x")), script({"fail": "x"}), "count"],
 )
 async def test_a_third_party_validator_finds_no_error(endpoint: Endpoint, text: str) -> None:
-    body = an_input(text, state={"zoom": 3})
-    run = await endpoint.run(body)
-    for events in (run.events, (await endpoint.hydrate(body["threadId"])).events):
+    body = an_input(text, state={"count": 3})
+    asked = Endpoint(endpoint.line, endpoint.key, agent="counting" if text == "count" else "rehearsal")
+    run = await asked.run(body)
+    for events in (run.events, (await asked.hydrate(body["threadId"])).events):
         validator = create_validator()
         for event in events:
             validator.feed(event)

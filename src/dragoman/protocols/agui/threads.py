@@ -23,7 +23,7 @@ from starlette.responses import Response
 from dragoman.core import content as core
 from dragoman.core.admission import is_busy, tools_of_run
 from dragoman.core.agent import Agent
-from dragoman.core.events import Logged, MessageAdded, RunStarted
+from dragoman.core.events import Logged, MessageAdded, RunStarted, StateShared
 from dragoman.core.ids import ROOT, RunId, SessionId, UserId, parse_session_id
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.principal import Principal
@@ -395,6 +395,8 @@ class Threads:
         for logged in await self._engine.events(live, 0, up_to):
             if isinstance(logged.event, RunStarted) and logged.event.door == DOOR:
                 state = logged.event.props.get("state", msgspec.UNSET)  # which a client sends anew with every run
+            elif isinstance(logged.event, StateShared):
+                state = logged.event.state
             if live.state.shows(logged.seq):
                 transcript.feed(await self._restored(live, logged))
         found: list[told_events.Event] = [told_events.MessagesSnapshot(messages=transcript.messages())]

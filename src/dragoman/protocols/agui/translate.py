@@ -7,6 +7,7 @@
       CallOpened             TEXT_MESSAGE_END if the text is open, then TOOL_CALL_START, ARGS, END: before the tool runs
     MessageClosed            TEXT_MESSAGE_END if the text is open
     StageChanged             STEP_FINISHED for the stage before, STEP_STARTED
+    StateShared              STATE_SNAPSHOT
     CallSettled              TOOL_CALL_RESULT, but for results that the application itself gave
     RunStopped               RUN_FINISHED or RUN_ERROR
 
@@ -36,6 +37,7 @@ from dragoman.core.events import (
     RunStarted,
     RunStopped,
     StageChanged,
+    StateShared,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
 from dragoman.core.stream import Piece, Record, cut
@@ -266,7 +268,7 @@ class Translator:
                 asked = self._asked.get(call_id) or Waiting(call_id, "permission", ROOT, None)
                 self._asked[call_id] = asked._replace(is_parked=True)
                 return []
-            case PlanShown() | CardShown() as shown:
+            case PlanShown() | CardShown() | StateShared() as shown:
                 return self._shown(shown, at)
             case StageChanged(stage=stage, loop=loop):
                 return [*self._subagent(loop, at), *self._staged(loop, stage, at)]
@@ -277,8 +279,8 @@ class Translator:
             case _:
                 return []
 
-    def _shown(self, shown: PlanShown | CardShown, at: int) -> list[wire.Event]:
-        """What stands beside the words: a plan, or the user interface of an answer. A bad card never fails a run."""
+    def _shown(self, shown: PlanShown | CardShown | StateShared, at: int) -> list[wire.Event]:
+        """What stands beside the words: a plan, a state, an answer's user interface. A bad card never fails a run."""
         loop, tag = shown.loop, _tag(shown.loop)
         event: wire.Event
         if isinstance(shown, PlanShown):
@@ -290,6 +292,8 @@ class Translator:
                 replace=True,
                 subagent_run_id=tag,
             )
+        elif isinstance(shown, StateShared):
+            event = wire.StateSnapshot(timestamp=at, snapshot=shown.state, subagent_run_id=tag)
         elif (schema := compile_card(shown.card)) is not None:
             event = wire.Custom(timestamp=at, name="dragoman.ui_schema", value=schema, subagent_run_id=tag)
         else:
