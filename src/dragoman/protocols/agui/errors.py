@@ -14,17 +14,21 @@ from dragoman.core.refusals import Refused
 
 
 class Answer(NamedTuple):
-    """A status and a code. `is_told`: it is the only event of a stream, and the status is 200."""
+    """A status and a code. `is_told`: it is the only event of a stream, and the status is 200.
+
+    `sentence` stands where the core's own words would not be understood here.
+    """
 
     status: int
     code: str
     is_told: bool = False
+    sentence: str | None = None
 
 
 ANSWERS: Mapping[type[Refused], Answer] = {
     refusals.Refused: Answer(400, "invalid_request"),
     refusals.NotFound: Answer(404, "not_found"),
-    refusals.SessionNotFound: Answer(404, "thread_not_found"),
+    refusals.SessionNotFound: Answer(404, "thread_not_found", sentence="there is no such thread"),
     refusals.AgentNotFound: Answer(404, "unknown_agent"),
     refusals.RunNotFound: Answer(404, "run_not_found"),
     refusals.Invalid: Answer(400, "invalid_request"),
@@ -44,8 +48,8 @@ ANSWERS: Mapping[type[Refused], Answer] = {
     refusals.InvalidCursor: Answer(400, "invalid_cursor"),
     refusals.Conflict: Answer(409, "conflict"),
     refusals.IdTaken: Answer(409, "conflict"),
-    refusals.SessionBusy: Answer(200, "thread_busy", is_told=True),
-    refusals.KeyReused: Answer(409, "run_conflict"),
+    refusals.SessionBusy: Answer(200, "thread_busy", is_told=True, sentence="a run of this thread is active"),
+    refusals.KeyReused: Answer(409, "run_conflict", sentence="this run id was used with another request"),
     refusals.Unauthenticated: Answer(401, "unauthorized"),
     refusals.Forbidden: Answer(403, "forbidden"),
     refusals.Exhausted: Answer(429, "rate_limited"),
@@ -80,7 +84,8 @@ def tell(refusal: Refused) -> Told:
     path = refusal.path if isinstance(refusal, refusals.Invalid) else ""
     facts = {"path": path} if path and not answer.is_told else {}
     headers = _headers(refusal, answer.status)
-    return Told(answer.status, answer.code, shortened(str(refusal)), headers, facts, answer.is_told)
+    sentence = answer.sentence or shortened(str(refusal))
+    return Told(answer.status, answer.code, sentence, headers, facts, answer.is_told)
 
 
 def plain(status: int, code: str, message: str, **facts: object) -> Told:

@@ -128,7 +128,7 @@ class Threads:
         """A new thread, with what its client says was before."""
         before, inputs = opening(ask.run.messages)
         if not inputs:
-            raise SessionNotFound("there is no such thread, and no message of the user's comes last to begin it with")
+            raise SessionNotFound("a thread begins with a message of its user's")
         taking = Taking(ask.agent.spec)
         seeds = taking.seeds(before, self._engine.ids.new)
         session_id = parse_session_id(ask.run.thread_id)
