@@ -191,7 +191,7 @@ class Stage:
         for live in engine.running():
             await live.until_durable(live.state.seq)
         engine._runs._is_parking = True  # the dead write no ends
-        engine._runs._cancelled |= engine._runs._tasks
+        engine._runs._cancelled |= engine._runs._tasks.keys()
         tasks = [task for task in (engine._committer._task, *engine._runs._tasks) if task is not None]
         for task in tasks:
             task.cancel()
