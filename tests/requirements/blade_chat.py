@@ -22,6 +22,13 @@ REQUIREMENTS = (
     Requirement("blade:chats:one-end", "Every chat has one start and one end", "blade §6.2"),
     # --- catching up --------------------------------------------------------------------------------------------------
     Requirement("blade:catch-up:snapshot", "Who comes in mid-chat goes on from a snapshot", "blade §9 rule 1"),
+    Requirement("blade:catch-up:goes-on", "Live events follow a snapshot without a gap", "blade §9 rule 1"),
+    Requirement("blade:catch-up:idle", "Nothing is sent for an idle session", "blade §9 rules 1, 2"),
+    Requirement("blade:catch-up:resume", "Events after a number are sent again, then live", "blade §9 rules 2, 4"),
+    Requirement("blade:catch-up:cut", "A cut connection catches up, nothing lost or doubled", "blade §9 rule 2"),
+    Requirement("blade:catch-up:no-socket", "A chat goes on when all sockets have gone", "blade §9 rule 5"),
+    Requirement("blade:catch-up:slow", "A slow socket gets a snapshot and disturbs nobody", "blade §9 rule 6"),
+    Requirement("blade:socket:unsubscribe", "Who unsubscribes hears no more of the session", "blade §6.1"),
     Requirement(
         "blade:catch-up:restart",
         "After a restart sessions, turns and their numbers are as before, and a chat goes on",

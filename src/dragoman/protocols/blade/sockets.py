@@ -55,7 +55,7 @@ class _Json:
 class _Link(Protocol):
     """The Engine.IO half of a connection, as far as it is used here."""
 
-    queue: "asyncio.Queue[packet.Packet]"
+    queue: "asyncio.Queue[packet.Packet | None]"
     closed: bool
     closing: bool
 
@@ -100,8 +100,9 @@ class Socket:
         self.send(event_packet(name, _ENCODER.encode(told)))
 
     def forget(self) -> None:
-        """The socket is gone."""
+        """The socket is gone. The library would leave a poll that waits open until its time is over."""
         self.forget_key()
+        self._link.queue.put_nowait(None)
         if self._looking is not None:
             self._looking.cancel()
 
