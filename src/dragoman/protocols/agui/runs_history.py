@@ -10,7 +10,7 @@ from datetime import date
 from typing import NamedTuple
 
 from dragoman.core import content as core
-from dragoman.core.events import BlockClosed, CallSettled, Logged, MessageAdded, MessageClosed, RunStarted
+from dragoman.core.events import BlockClosed, CallSettled, Logged, MessageAdded, MessageClosed, RunStarted, RunStopped
 from dragoman.core.history import Assembler, is_internal
 from dragoman.core.ids import ROOT, MessageId
 from dragoman.core.uploads import SCHEME, mime_type_of
@@ -63,6 +63,8 @@ class Day:
                 elif seen < self.day:
                     self.has_more = True
                     return True
+            if self.day is None and isinstance(logged.event, RunStopped) and logged.event.run_id == logged.run_id:
+                self._kept.clear()  # nothing that is shown reaches from one run into another
             self._kept.append(logged)
             self._ordinal -= completes(logged)
         return False
