@@ -19,6 +19,7 @@ REQUIREMENTS = (
         "What is invalid is 422 with one sentence that names the field first",
         "blade §2 [chosen]",
     ),
+    Requirement("blade:rest:any-body", "Whatever is sent is answered or refused, never a failure", "blade §15"),
     # --- memories -----------------------------------------------------------------------------------------------------
     Requirement("blade:memories:create", "`POST /memories` is 201 with the memory", "blade §11 [docs]"),
     Requirement("blade:memories:fields", "A memory has all its fields; what is not set is null", "blade §3.5 [seed]"),
