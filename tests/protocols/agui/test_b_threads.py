@@ -122,8 +122,11 @@ async def test_a_key_comes_as_bearer_token_or_as_api_key_header(house: House, en
         ({"authorization": "", "x-api-key": house.key("alice")}, 200),
     ):
         assert (await endpoint.run(an_input("hello"), headers=headers)).status == status
+    body = an_input("hello")
+    await endpoint.run(body)
     reads = Endpoint(house.line, house.key("alice_reads"))
-    assert (await reads.run(an_input("hello"))).status == 403
+    assert (await reads.run({**body, "runId": "reads"})).status == 403
+    assert (await reads.connect({**body, "runId": "reads", "messages": []})).status == 200
 
 
 @requirement("ag-ui-b:threads:foreign")
@@ -420,6 +423,19 @@ async def test_the_same_answer_twice_runs_the_tool_once(endpoint: Endpoint) -> N
     assert [each["role"] for each in await endpoint.messages(body["threadId"])].count("tool") == 1
 
 
+@requirement("ag-ui-b:interrupts:once")
+async def test_an_answer_that_comes_again_does_not_end_what_the_first_one_began(endpoint: Endpoint) -> None:
+    body = an_input(script(call("stamp", text="x"), {"say": "so far "}, HANG))
+    call_id = await open_call(endpoint, body)
+    answer = {**body, "runId": "yes", "resume": [resume(call_id, {"approved": True})]}
+    first = await started(endpoint, answer, x_run_on_disconnect="continue")
+    await first.exchange.leave()
+    await first.exchange.over()
+    assert error_of(await endpoint.run({**answer, "runId": "yes again"})) == (["RUN_ERROR"], "thread_busy")
+    stopped = await endpoint.ask("POST", f"rehearsal/stop/{body['threadId']}", {"runId": "yes"})
+    assert stopped.json == {"stopped": True}
+
+
 @requirement("ag-ui-b:interrupts:unknown")
 async def test_an_unknown_interrupt_is_ignored_with_a_remark(endpoint: Endpoint) -> None:
     reply = await endpoint.run({**an_input("hello"), "resume": [resume("nothing", {"approved": True})]})
@@ -606,6 +622,24 @@ async def test_a_message_whose_run_failed_may_be_asked_again(endpoint: Endpoint)
     assert [each["role"] for each in await endpoint.messages(body["threadId"])] == ["user", "assistant"]
 
 
+@requirement("ag-ui-b:history:once")
+async def test_what_another_protocol_said_is_no_edit_when_it_is_resent_as_it_was_shown(
+    house: House, endpoint: Endpoint
+) -> None:
+    thread = str(uuid4())
+    face = Face(house.line, house.key("alice"))
+    await endpoint.run(an_input("hello", thread=thread))
+    blocks = [{"type": "text", "text": "look "}, {"type": "image", "url": "https://example.org/x.png"}]
+    await face.post(f"/sessions/{thread}/turns", {"messages": [{"role": "user", "content": blocks}]})
+    shown = await endpoint.messages(thread)
+    again = await endpoint.run(an_input(thread=thread, messages=shown))
+    assert again.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    assert again.events[1]["messages"] == shown
+    twice = [user("only once", "u9"), user("only once", "u9")]
+    await endpoint.run(an_input(thread=thread, messages=[*shown, *twice]))
+    assert [each["content"] for each in await endpoint.messages(thread)].count("only once") == 1
+
+
 # --- the events route -------------------------------------------------------------------------------------------------
 
 
@@ -633,8 +667,9 @@ async def test_the_log_of_a_thread_goes_on_strictly_after_every_id(endpoint: End
             await rest.next()
         assert (rest.events, rest.ids) == (whole.events[place + 1 :], whole.ids[place + 1 :])
         await rest.exchange.leave()
-    reply = await endpoint.ask("GET", path, headers={"last-event-id": "12:3"})
-    assert (reply.status, reply.json["code"]) == (400, "invalid_cursor")
+    for strange in ("12:3", "999999-0-1"):
+        reply = await endpoint.ask("GET", path, headers={"last-event-id": strange})
+        assert (reply.status, reply.json["code"]) == (400, "invalid_cursor")
 
 
 @requirement("ag-ui-b:events:live", "ag-ui-b:threads:one-session")

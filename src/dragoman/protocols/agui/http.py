@@ -104,11 +104,11 @@ class _App:
         header = headers.get(b"authorization") or (None if key is None else b"Bearer " + key)
         principal = self._authenticate(None if header is None else header.decode("latin-1"), address_of(scope))
         method: str = scope["method"]
-        principal.require("read" if method in ("GET", "HEAD") else "use")
-        scope["principal"] = principal
         path: str = scope["path"]
         agent, _, rest = path[len(scope.get("root_path", "")) :].strip("/").partition("/")
         pattern, thread = _parted(rest)
+        principal.require("read" if method in ("GET", "HEAD") or pattern == "connect" else "use")
+        scope["principal"] = principal
         methods = self._routes.get(pattern)
         if methods is None or not agent:
             raise NotFound("there is nothing at this path")

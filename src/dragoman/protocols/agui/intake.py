@@ -20,6 +20,7 @@ from dragoman.core.refusals import ImageUnsupported, InvalidAnswer, ResultsMissi
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import AgentSpec, ToolSpec
 from dragoman.protocols.agui import content as wire
+from dragoman.protocols.agui.messages import tool_content
 from dragoman.protocols.agui.translate import Waiting
 from dragoman.protocols.agui.wire import ResumeEntry, RunInput
 
@@ -30,8 +31,9 @@ NO_PARAMETERS: core.JsonObject = {"type": "object", "properties": {}}
 
 
 def fresh(messages: Iterable[wire.Message], known: Collection[str]) -> list[wire.UserMessage]:
-    """The user's messages that the session does not hold yet, in order."""
-    return [each for each in messages if isinstance(each, wire.UserMessage) and each.id not in known]
+    """The user's messages that the session does not hold yet, in order and each once."""
+    new = {each.id: each for each in messages if isinstance(each, wire.UserMessage) and each.id not in known}
+    return list(new.values())
 
 
 def last_user(messages: Sequence[wire.Message]) -> wire.UserMessage | None:
@@ -131,6 +133,11 @@ class Taking:
                 return core.File(url=url, media="video", media_type=mime)
             case _:
                 return core.File(url=url, media_type=mime)
+
+
+def is_same(content: wire.Content, stored: str | tuple[core.InputBlock, ...], spec: AgentSpec) -> bool:
+    """Whether a client sends a message as it was stored, or as it was shown."""
+    return content == tool_content(stored) or Taking(spec).content(content) == stored
 
 
 def _url(source: wire.Source) -> str | None:

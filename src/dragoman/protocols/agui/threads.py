@@ -27,7 +27,15 @@ from dragoman.core.events import Logged, MessageAdded, RunStarted, StateShared
 from dragoman.core.ids import ROOT, RunId, SessionId, UserId, parse_session_id
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import AgentFixed, Forbidden, IdTaken, Refused, SessionBusy, SessionNotFound
+from dragoman.core.refusals import (
+    AgentFixed,
+    Forbidden,
+    IdTaken,
+    InvalidCursor,
+    Refused,
+    SessionBusy,
+    SessionNotFound,
+)
 from dragoman.core.stream import Cursor, cursor_of
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
@@ -41,6 +49,7 @@ from dragoman.protocols.agui.intake import (
     Taking,
     answers_of,
     fresh,
+    is_same,
     last_user,
     opening,
     props_of,
@@ -205,8 +214,10 @@ class Threads:
             inputs = [] if last is None else [last]
         if not inputs and not run.resume and not any(isinstance(each, wire.ToolMessage) for each in run.messages):
             return None
-        if is_busy(live.state) and (inputs or run.resume):
+        if is_busy(live.state) and inputs:
             await self._make_way(live)
+        elif is_busy(live.state) and run.resume:  # an answer that comes again must not end what the first one began
+            raise SessionBusy("a run of this thread is active")
         answered = answers_of(run, live.state, taking, brings_message=bool(inputs))
         if not inputs and not answered.answers:
             return None
@@ -246,8 +257,7 @@ class Threads:
         is_end = run.messages[-1] is last
         if await self._user_after(live, seq) is None:
             stored = await self._stored(live, seq)
-            was = Taking(taking.spec).content(last.content)
-            is_edited = stored is not None and stored.content != was
+            is_edited = stored is not None and not is_same(last.content, stored.content, taking.spec)
             is_failed = is_end and live.state.last_stop in FAILED_STOPS and live.state.run is None
             if is_edited or is_failed:
                 return seq
@@ -349,6 +359,8 @@ class Threads:
     async def events(self, caller: Principal, agent: Agent, thread_id: str, position: Position | None) -> Response:
         """All that the thread's runs tell, strictly after a position, then live."""
         async with self._own(caller.user, thread_id, agent) as live:
+            if position is not None and position.cursor.seq > live.durable.seq:
+                raise InvalidCursor("Last-Event-ID lies in the future of this thread")
             after = Cursor(0) if position is None else await self._run_before(live, position)
             release = self._admit_stream(caller)
             try:
