@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dragoman import Image, Run, agent, tool
 from dragoman.core.ids import UserId
 from dragoman.core.uploads import folder_of, is_path_of, path_for, sniffed
 from dragoman.models.registry import ModelNameError
@@ -19,6 +20,7 @@ from dragoman.models.transcription import OpenAITranscriber, transcriber
 from dragoman.protocols._form import NotAForm, Part, read_form
 from dragoman.protocols.agui.runs_files import wav_bytes
 from dragoman.protocols.agui.runs_links import Link, Links
+from tests.protocols.agui.endpoint import Endpoint
 from tests.protocols.agui.run_service import PNG, RunService, a_run, new_thread, problem
 from tests.requirements import requirement
 from tests.serving import House, HouseMaker
@@ -241,6 +243,35 @@ async def test_a_link_of_another_user_is_no_attachment(alice: RunService, bob: R
     url = (await alice.upload()).json["url"]
     reply = await bob.post("/runs", a_run(new_thread(), [{"type": "binary", "mimeType": "image/png", "url": url}]))
     assert reply.json["detail"] == "binary content url is not a valid signed URL"
+
+
+@tool
+def show(path: str) -> list[Image]:
+    """Show a picture."""
+    return [Image(f"upload:{path}")]
+
+
+@agent(tools=[show])
+async def leaky(run: Run) -> str:
+    """Shows what it is told to show."""
+    await run.call(show, path=run.text)
+    return "shown"
+
+
+@requirement("runs:links:owner")
+async def test_a_reference_that_did_not_come_through_this_door_is_no_picture(open_house: HouseMaker) -> None:
+    async with open_house(agents=(leaky,)) as house:
+        path = (await RunService(house.line, house.key("alice")).upload()).json["path"]
+        bob, thread = RunService(house.line, house.key("bob")), new_thread()
+        await bob.play(thread, path, forwardedProps={"agent_type": "leaky"})
+        refused = await house.face("bob").post(
+            f"/sessions/{thread}/turns",
+            {"messages": [{"role": "user", "content": [{"type": "image", "url": f"upload:{path}"}]}]},
+        )
+        assert (refused.status, refused.json["code"]) == (400, "image_unsupported")
+        told = await Endpoint(house.line, house.key("bob"), agent="leaky").messages(thread)
+        assert f"upload:{path}" in str(told)
+        assert "iVBOR" not in str(told)
 
 
 @requirement("runs:links:public-url")
