@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from dragoman.protocols.agui.runs_links import Link, Links
 from tests.protocols.agui.endpoint import Endpoint
 from tests.protocols.agui.run_service import PNG, RunService, a_run, new_thread, problem
 from tests.requirements import requirement
-from tests.serving import House, HouseMaker
+from tests.serving import House, HouseMaker, SocketHouse
 
 Json = Any
 ALICE, BOB = UserId("alice"), UserId("bob")
@@ -82,6 +83,17 @@ async def test_a_picture_is_stored_and_shown_by_its_link(alice: RunService, visi
     assert shown.headers["x-content-type-options"] == "nosniff"
     assert (await visitor.ask("HEAD", place_of(stored["url"]))).status == 200
     assert (await visitor.ask("POST", place_of(stored["url"]))).status == 401
+
+
+@requirement("runs:files:content")
+async def test_a_link_works_as_it_stands_over_a_socket(socket_house: SocketHouse) -> None:
+    alice = RunService(socket_house.line, socket_house.key("alice"))
+    url = (await alice.upload()).json["url"]
+    async with httpx2.AsyncClient() as browser:
+        shown = await browser.get(url)
+        assert (shown.status_code, shown.content) == (200, PNG)
+        head = await browser.head(url)
+        assert (head.status_code, head.headers["content-length"], head.content) == (200, str(len(PNG)), b"")
 
 
 @requirement("runs:files:path")
