@@ -130,6 +130,13 @@ async def test_a_default_agent_that_is_not_served_is_refused_and_the_folder_is_f
         assert application(house).engine.default_agent == "rehearsal-bare"
 
 
+async def test_a_time_zone_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    wrong = Settings(data=str(tmp_path), rehearsal=True, time_zone="Mars/Olympus")
+    with pytest.raises(SettingsError, match="'Mars/Olympus' is no IANA zone"):
+        async with server.build(wrong).running():
+            pytest.fail("it started")
+
+
 async def test_others_cannot_look_into_what_it_keeps(house: House) -> None:
     await (await house.face("alice").create(options={"token": CANARY})).run("hello")
     modes = await asyncio.to_thread(

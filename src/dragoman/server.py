@@ -20,6 +20,7 @@ from dragoman.core.agent import Agent
 from dragoman.core.content import JsonObject
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import StoreUnavailable
+from dragoman.core.time_zones import is_zone
 from dragoman.doors import Door, Front
 from dragoman.engine import metrics
 from dragoman.engine.counted_log import CountedLog
@@ -36,7 +37,7 @@ from dragoman.late import postponed
 from dragoman.pages import Pages
 from dragoman.ports import Cipher, Clock, Transcriber
 from dragoman.served import ready_agents
-from dragoman.settings import Settings
+from dragoman.settings import Settings, SettingsError
 from dragoman.stores.folder_blobs import FolderBlobs
 from dragoman.stores.sealing import LazyCipher, file_key
 from dragoman.stores.sqlite.database import Database
@@ -147,6 +148,8 @@ class Application:
         stack.callback(database.close)
         database.start()
         _warn_of_open_folder(settings)
+        if not is_zone(settings.time_zone):
+            raise SettingsError(f"setting time_zone: {settings.time_zone!r} is no IANA zone such as Europe/Berlin")
         bus, ids = LocalBus(), RandomIds()
         self.keys = KeyRing(
             SqliteKeys(database), bus, self._clock, ids, wrong=Rate(settings.wrong_keys_per_minute, "wrong keys")

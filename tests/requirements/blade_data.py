@@ -46,6 +46,12 @@ REQUIREMENTS = (
         "A batch deletes, disables or enables up to 100 memories and counts those that it changed",
         "blade §11 [docs, chosen]",
     ),
+    Requirement(
+        "blade:memories:injected",
+        "A chat with memory on is told of memories, its first assistant turn refers to them, and each counts once; with"
+        " memory off there is nothing of it",
+        "blade §11 [chosen]",
+    ),
     Requirement("blade:memories:own", "Another user's memory, or one that never was, is 404", "blade §2 [chosen]"),
     # --- API keys -----------------------------------------------------------------------------------------------------
     Requirement(

@@ -1,5 +1,6 @@
 """Blade's API keys over REST."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,8 +9,11 @@ from typing import Any
 import pytest
 
 from dragoman.core.ids import UserId
+from tests.protocols.blade.client import Caller, tab
 from tests.protocols.blade.desk import NOON, Client, Desk, opened
+from tests.protocols.blade.driver import url_of
 from tests.requirements import requirement
+from tests.serving import SocketHouse
 
 KEYS = "user/api-keys/"
 
@@ -134,3 +138,13 @@ async def test_a_key_that_reads_makes_none_and_a_new_key_uses_only(desk: Desk) -
     assert (await reader.ask("POST", KEYS, {"name": "laptop"})).status == 403
     _, plaintext = await created(admin)
     assert desk.ring.principal_of(plaintext, "here").scopes == {"use"}
+
+
+@requirement("blade:keys:delete")
+async def test_a_deleted_keys_socket_is_closed(shared: SocketHouse) -> None:
+    caller = Caller(url_of(shared), shared.key("alice"))
+    made = (await caller.ask("POST", KEYS, {"name": "laptop"})).body
+    async with tab(caller.url, made["plaintext"]) as laptop:
+        assert (await caller.ask("DELETE", KEYS + made["key"]["id"])).status == 204
+        async with asyncio.timeout(5):
+            await laptop.is_gone.wait()

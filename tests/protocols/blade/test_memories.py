@@ -8,8 +8,12 @@ import pytest
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.memories import MemoryTexts
+from tests.conversations import call, script
+from tests.protocols.blade.client import Caller, tab
 from tests.protocols.blade.desk import NOON, Client, Desk, opened
+from tests.protocols.blade.driver import url_of
 from tests.requirements import requirement
+from tests.serving import SocketHouse
 
 SESSION = "01890a5d-ac96-774b-bcce-b302099a8057"
 
@@ -230,6 +234,28 @@ async def test_another_users_memories_are_not_there(desk: Desk, alice: Client) -
 @pytest.mark.parametrize("name", ["x", "-1", "1.0", "9" * 30, "%F0%9F%8D%B5"])
 async def test_what_is_no_id_is_not_there(alice: Client, name: str) -> None:
     assert await alice.ask("GET", f"memories/{name}") == (404, {"detail": "Memory not found"})
+
+
+@requirement("blade:memories:injected")
+async def test_a_chat_is_told_of_memories_counts_them_and_refers_to_them(shared: SocketHouse) -> None:
+    caller = Caller(url_of(shared), shared.key("bob"))
+    written = (await caller.ask("POST", "memories", {"content": "likes tea " + "very much " * 20})).body
+    session, off = await caller.session(), await caller.session(memory_enabled=False)
+    refs = [{"id": written["id"], "content_preview": written["content"][:80], "skill_name": None}]
+    async with tab(caller.url, caller.key) as mine:
+        events = await mine.send(session, script({"say": "one"}, call("add", a=1, b=2), {"say": "two"}))
+        names = [name for name, _ in events]
+        told = next(payload for name, payload in events if name == "memory:inject:done")
+        quiet = [name for name, _ in await mine.send(off, "hello")]
+    assert (told["memory_refs"], told["count"], names.count("memory:inject:done")) == (refs, 1, 1)
+    assert names.index("memory:inject:done") > names.index("turn:end"), "after the user's turn"
+    turns = await caller.messages(session)
+    assert [turn["memory_refs"] for turn in turns] == [None, refs, None]
+    assert "memory:inject:done" not in quiet
+    assert [turn["memory_refs"] for turn in await caller.messages(off)] == [None, None]
+    hit = (await caller.ask("GET", f"memories/{written['id']}")).body
+    assert (hit["hit_count"], hit["last_hit_at"] is not None) == (1, True)
+    await caller.ask("DELETE", f"memories/{written['id']}")
 
 
 @requirement("blade:memories:own")

@@ -7,6 +7,7 @@ from starlette.responses import Response
 from dragoman.core.events import SettingsChange
 from dragoman.core.inputs import Create
 from dragoman.core.refusals import Forbidden, Invalid, NotFound
+from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine, Held
 from dragoman.engine.live import LiveSession
 from dragoman.protocols._http import json_answer, read_body, require_json
@@ -81,7 +82,7 @@ class _Door:
             door=translate.DOOR,
             agent=agent.spec.name,
             tools=translate.tools_without(agent.spec, body.disable_tools or ()) or "all",
-            memory_enabled=self._remembers if body.memory_enabled is None else body.memory_enabled,
+            memory_enabled=self._memory(agent.spec) if body.memory_enabled is None else body.memory_enabled,
             change=change,
         )
         live = await self._engine.create(caller(request).user, asked)
@@ -285,6 +286,10 @@ class _Door:
         return json_answer({"session_id": wire.shown_session(live.state.session_id), "leaf_entry_id": leaf.turn.id})
 
     # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _memory(self, spec: AgentSpec) -> bool:
+        """Whether a new session uses memories whose maker does not say: as its agent does, else as set (rulings, 23)."""
+        return self._remembers if spec.memory is None else spec.memory
 
     @property
     def _default(self) -> str:
