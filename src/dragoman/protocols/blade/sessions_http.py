@@ -288,7 +288,7 @@ class _Door:
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _memory(self, spec: AgentSpec) -> bool:
-        """Whether a new session uses memories whose maker does not say: as its agent does, else as set (rulings, 23)."""
+        """Whether a new session uses memories, if its maker does not say: as its agent, else as set (rulings, 23)."""
         return self._remembers if spec.memory is None else spec.memory
 
     @property
