@@ -344,6 +344,18 @@ async def test_a_run_without_a_reader_makes_way_for_the_next_message(endpoint: E
     assert reply.text == HELLO
 
 
+@requirement("ag-ui-b:slow-reader")
+async def test_a_reader_that_does_not_read_does_not_slow_the_run_and_misses_nothing(endpoint: Endpoint) -> None:
+    body = an_input(script(*[{"burst": 1000}, {"wait_ms": 5}] * 8))
+    headers, sent = endpoint.headers({}), json.dumps(body).encode()
+    slow = await endpoint.line.open("POST", "/ag-ui/rehearsal", headers=headers, body=sent, window=1000)
+    assert (await last_stop(endpoint, body["threadId"]))["outcome"] == {"type": "success"}
+    assert len(slow.unread()) < 4_000_000
+    events = [frame.event for frame in parse(await slow.read())]
+    assert sum(len(each["delta"]) for each in events if each["type"] == "TEXT_MESSAGE_CONTENT") == 8_000_000
+    assert events[-1]["type"] == "RUN_FINISHED"
+
+
 @requirement("ag-ui-b:stop")
 async def test_stopping_ends_the_run_for_all_its_readers(endpoint: Endpoint) -> None:
     body = an_input(LONG)

@@ -171,6 +171,24 @@ async def test_a_third_party_validator_finds_no_error(endpoint: Endpoint, text: 
         assert report.internal_errors == []
 
 
+@requirement("ag-ui-b:wire:frame-size")
+async def test_no_event_is_larger_than_clients_take(endpoint: Endpoint) -> None:
+    """1.0 clients refuse a frame of more than 10 MiB."""
+    image = {"type": "image", "source": {"type": "data", "value": "A" * 5 * 2**20, "mimeType": "image/png"}}
+    thread = "large"
+    for number in range(3):
+        words = {"type": "text", "text": "hello"}
+        await endpoint.run(
+            an_input(thread=thread, messages=[{"id": str(number), "role": "user", "content": [words, image]}])
+        )
+    reply = await endpoint.hydrate(thread)
+    assert len(reply.body) < 10 * 2**20
+    kept = [part["type"] for each in reply.events[1]["messages"] if each["role"] == "user" for part in each["content"]]
+    assert kept == ["text", "text", "text", "text", "text", "image"]
+    again = await endpoint.run(an_input(thread=thread, messages=reply.events[1]["messages"]))
+    assert again.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+
+
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from dragoman.core.refusals import ImageUnsupported, InvalidAnswer, ResultsMissi
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import AgentSpec, ToolSpec
 from dragoman.protocols.agui import content as wire
-from dragoman.protocols.agui.messages import tool_content
+from dragoman.protocols.agui.messages import LEFT_OUT, tool_content
 from dragoman.protocols.agui.translate import Waiting
 from dragoman.protocols.agui.wire import ResumeEntry, RunInput
 
@@ -137,6 +137,8 @@ class Taking:
 
 def is_same(content: wire.Content, stored: str | tuple[core.InputBlock, ...], spec: AgentSpec) -> bool:
     """Whether a client sends a message as it was stored, or as it was shown."""
+    if wire.TextPart(text=LEFT_OUT) in (content if isinstance(content, tuple) else ()):
+        return True  # it never had the whole of it
     return content == tool_content(stored) or Taking(spec).content(content) == stored
 
 

@@ -3,7 +3,9 @@
 Source: specification of the face, B.3, B.5, B.9; rulings, 12 to 16.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from dragoman.core import content as core
 from dragoman.core.answers import compact
@@ -22,6 +24,10 @@ from dragoman.protocols.agui import content as wire
 
 OURS = "dragoman"
 """The key of our own remarks in `metadata`."""
+FRAME_BYTES = 8 * 1024 * 1024
+"""Of the content of one event: official clients refuse a frame of more than 10 MiB."""
+LEFT_OUT = "[a file that is too large to be shown here]"
+"""What stands in the place of a file that does not fit."""
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
@@ -55,8 +61,34 @@ def _camel(name: str) -> str:
 
 
 def tool_content(content: str | tuple[core.InputBlock, ...]) -> wire.Content:
-    """A result as it is shown: text as text, media as parts."""
+    """A content as it is shown: text as text, media as parts."""
     return content if isinstance(content, str) else tuple(map(part_of, content))
+
+
+def fitting(content: wire.Content, left: int = FRAME_BYTES) -> wire.Content:
+    """A content without the files that do not fit into so many bytes."""
+    if isinstance(content, str):
+        return content
+    parts: list[wire.Part] = []
+    for part in content:
+        size = 0 if isinstance(part, wire.TextPart) else len(part.source.value)
+        parts.append(part if size <= left else wire.TextPart(text=LEFT_OUT))
+        left -= size if size <= left else 0
+    return tuple(parts)
+
+
+def newest_fitting(messages: Sequence[wire.Message]) -> tuple[wire.Message, ...]:
+    """The newest messages that fit into one frame. Old files go first, then old messages."""
+    left = FRAME_BYTES
+    found: list[wire.Message] = []
+    for message in reversed(messages):
+        if isinstance(message, wire.UserMessage | wire.ToolMessage):
+            message = msgspec.structs.replace(message, content=fitting(message.content, left))
+        left -= len(msgspec.json.encode(message))
+        if left < 0:
+            break
+        found.append(message)
+    return tuple(reversed(found))
 
 
 def part_of(block: core.InputBlock) -> wire.Part:
@@ -96,14 +128,18 @@ def block_value(closed: BlockClosed) -> core.JsonObject:
     value: core.JsonObject = {"messageId": closed.message_id, "index": closed.index}
     match block:
         case core.Image(url=url):
-            return {**value, "type": "image", "url": url}
+            return {**value, "type": "image", **_address(url)}
         case core.File(url=url, media=media, media_type=media_type, name=name):
             about = {"mimeType": media_type, "name": name}
-            return {**value, "type": media, "url": url, **{key: each for key, each in about.items() if each}}
+            return {**value, "type": media, **_address(url), **{key: each for key, each in about.items() if each}}
         case core.Data(data=data):
             return {**value, "type": "data", "data": data}
         case _:
             raise AssertionError(f"text, thinking and calls have events of their own, got {block!r}")
+
+
+def _address(url: str) -> core.JsonObject:
+    return {"url": url} if len(url) <= FRAME_BYTES else {"leftOut": LEFT_OUT}
 
 
 def plan_content(plan: PlanShown) -> core.JsonObject:
@@ -158,8 +194,8 @@ class Transcript:
                 pass
 
     def messages(self) -> tuple[wire.Message, ...]:
-        """All messages that are complete."""
-        return tuple(self._messages)
+        """All messages that are complete, as far as they fit into one event."""
+        return newest_fitting(self._messages)
 
     def _added(self, message: core.Message) -> None:
         match message:

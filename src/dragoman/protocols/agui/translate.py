@@ -57,6 +57,7 @@ from dragoman.protocols.agui.content import (
 from dragoman.protocols.agui.messages import (
     activity_id,
     block_value,
+    fitting,
     metadata_of,
     plan_content,
     reasoning_id,
@@ -379,7 +380,7 @@ class Translator:
                 metadata=metadata,
                 message_id=result.id,
                 tool_call_id=result.call_id,
-                content=tool_content(result.content),
+                content=fitting(tool_content(result.content)),
                 role="tool",
                 subagent_run_id=_tag(result.loop),
             ),
