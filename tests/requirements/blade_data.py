@@ -20,6 +20,7 @@ REQUIREMENTS = (
         "blade §2 [chosen]",
     ),
     Requirement("blade:rest:any-body", "Whatever is sent is answered or refused, never a failure", "blade §15"),
+    Requirement("blade:rest:described", "OpenAPI tells of every route of the data, and of no other", "design §6"),
     # --- memories -----------------------------------------------------------------------------------------------------
     Requirement("blade:memories:create", "`POST /memories` is 201 with the memory", "blade §11 [docs]"),
     Requirement("blade:memories:fields", "A memory has all its fields; what is not set is null", "blade §3.5 [seed]"),

@@ -1,0 +1,154 @@
+"""Blade's memories, keys, schedules, links and archives as data, for the server's OpenAPI document."""
+
+from typing import Any
+
+import msgspec
+
+from dragoman.core.content import JsonObject
+from dragoman.openapi import Answer, Method, Parameter, Route
+from dragoman.protocols.blade import keys_http, memories_wire, schedules_wire, sharing_http
+from dragoman.protocols.blade.wire import SessionDetail, Turn
+
+TAG = "Blade"
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Every error's body."""
+
+    detail: str
+
+
+class Done(msgspec.Struct, frozen=True, omit_defaults=True):
+    """It was done; of a batch, to so many."""
+
+    ok: bool
+    count: int | None = None
+
+
+class Revoked(msgspec.Struct, frozen=True):
+    """A link that shows nothing any more."""
+
+    revoked: bool
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """What an archive holds, and in sentences what an import leaves out."""
+
+    intent: str
+    turn_count: int
+    created_at: str | None
+    format_version: int
+    warnings: list[str]
+
+
+_ERRORS = {
+    401: "no key, or none that is known",
+    404: "there is no such thing, or it is another user's",
+    422: "the request is wrong; `detail` names the field first",
+    429: "too much for now; `Retry-After` says when to come again",
+    503: "the server stops, or its store takes no writes; `Retry-After`",
+}
+_CHANGES = {403: "the key may only read, or the session is another user's", 413: "too large", 415: "no JSON"}
+_STATE = {409: "not in this state"}
+
+
+def _route(
+    method: Method,
+    path: str,
+    summary: str,
+    body: Any = None,  # noqa: ANN401  # a type, as msgspec takes it
+    *,
+    takes: Any = None,  # noqa: ANN401
+    example: JsonObject | None = None,
+    status: int = 200,
+    media_type: str = "application/json",
+    asks: dict[str, str] | None = None,
+    is_open: bool = False,
+) -> Route:
+    """A route, with the errors that its kind may have."""
+    told = {**_ERRORS, **(_CHANGES if method != "GET" else {}), **(_STATE if path.startswith("/scheduled") else {})}
+    places = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+    return Route(
+        method=method,
+        path=path,
+        summary=summary,
+        tag=TAG,
+        body=takes,
+        body_example=example,
+        parameters=[
+            *(Parameter(name=name, place="path", description=f"the {name}'s id") for name in places),
+            *(Parameter(name=name, place="query", description=about) for name, about in (asks or {}).items()),
+        ],
+        answers={
+            status: Answer(description=summary, body=body, media_type=media_type),
+            **{code: Answer(description=words, body=Problem) for code, words in sorted(told.items())},
+        },
+        is_open=is_open,
+    )
+
+
+_PAGE = {"limit": "how many", "offset": "how many to pass over"}
+_FILTERS = {
+    "keyword": "part of the content or the topic, in any case and script",
+    "skill_name": "exactly this skill",
+    "type": "`feedback` or `experience`",
+    "record_type": "`memory` or `skill_comment`",
+    "scope": "exactly this scope",
+    "owner": "exactly this owner",
+    "topic": "exactly this topic",
+    "status": "`enabled`, `disabled` or `superseded`",
+}
+_SPAN = {"from": "the first moment, with an offset", "to": "the moment after the last, at most 366 days later"}
+_MEMORY, _TASK, _KEY = "/memories/{memory}", "/scheduled-tasks/{task}", "/user/api-keys/{key}"
+_Info, _Changed = memories_wire.MemoryInfo, memories_wire.ChangedMemory
+_Task = schedules_wire.TaskInfo
+
+ROUTES = (
+    _route("POST", "/memories", "Write a memory", _Info, takes=_Changed, example={"content": "likes tea"}, status=201),
+    _route("GET", "/memories", "Memories that fit, newest first", memories_wire.MemoryPage, asks={**_FILTERS, **_PAGE}),
+    _route(
+        "POST", "/memories/batch", "Delete, disable or enable memories", Done, takes=memories_wire.MemoryBatch,
+        example={"action": "disable", "ids": [1]},
+    ),
+    _route("GET", _MEMORY, "A memory", _Info),
+    _route("PUT", _MEMORY, "Change a memory", _Info, takes=_Changed, example={"topic": "taste"}),
+    _route(
+        "PATCH", _MEMORY, "Disable or enable a memory", _Info, takes=memories_wire.SwitchedMemory,
+        example={"disabled": True},
+    ),
+    _route("DELETE", _MEMORY, "Remove a memory for good", Done),
+    _route("GET", "/user/api-keys", "Your API keys, masked", list[keys_http.KeyInfo]),
+    _route(
+        "POST", "/user/api-keys", "Make an API key; it is told only here", keys_http.NewKey, takes=keys_http.NamedKey,
+        example={"name": "laptop"}, status=201,
+    ),
+    _route("GET", _KEY, "An API key, masked", keys_http.KeyInfo),
+    _route("PATCH", _KEY, "Rename an API key", keys_http.KeyInfo, takes=keys_http.NamedKey, example={"name": "phone"}),
+    _route("DELETE", _KEY, "Revoke an API key", status=204),
+    _route(
+        "POST", "/scheduled-tasks", "Make a scheduled task", _Task, takes=schedules_wire.NewTask, status=201,
+        example={"title": "Report", "prompt": "Write it", "cron": "0 9 * * mon-fri", "timezone": "Europe/Berlin"},
+    ),
+    _route("GET", "/scheduled-tasks", "Your scheduled tasks", list[_Task]),
+    _route(
+        "GET", "/scheduled-tasks/calendar", "When they are due", list[schedules_wire.CalendarEntry], asks=_SPAN
+    ),
+    _route("GET", _TASK, "A scheduled task", _Task),
+    _route(
+        "PATCH", _TASK, "Change a scheduled task", _Task, takes=schedules_wire.ChangedTask,
+        example={"cron": "0 10 * * *"},
+    ),
+    _route("DELETE", _TASK, "Remove a scheduled task", status=204),
+    _route("POST", f"{_TASK}/start", "Switch a scheduled task on", _Task),
+    _route("POST", f"{_TASK}/stop", "Switch a scheduled task off", _Task),
+    _route("GET", f"{_TASK}/runs", "Its runs, newest first", list[schedules_wire.TaskRun], asks=_PAGE),
+    _route(
+        "POST", "/sessions/{session}/share", "Make a link that shows a session", sharing_http.ShareInfo,
+        takes=sharing_http.NewShare, example={"ttl_seconds": 3600},
+    ),
+    _route("DELETE", "/sessions/{session}/share/{token}", "Revoke a link", Revoked),
+    _route("GET", "/share/{token}", "The turns of the session that a link shows", list[Turn], is_open=True),
+    _route("GET", "/sessions/{session}/export", "A session as a ZIP archive", media_type="application/zip"),
+    _route("POST", "/sessions/preview-import", "What an archive holds; a form with `file`", Preview),
+    _route("POST", "/sessions/import", "A new session from an archive; a form with `file`", SessionDetail),
+)  # fmt: skip
