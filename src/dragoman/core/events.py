@@ -96,7 +96,10 @@ class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     def is_empty(self) -> bool:
         """Whether nothing changes."""
-        return self == SettingsChange()
+        return self == _NO_CHANGE
+
+
+_NO_CHANGE = SettingsChange()
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):

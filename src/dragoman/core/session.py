@@ -213,10 +213,12 @@ def thaw(state: bytes | str, settings: bytes | str) -> SessionState:
 
 def changed(settings: SessionSettings, change: SettingsChange) -> SessionSettings:
     """The settings after a change."""
+    if change.is_empty():
+        return settings
     given = {name: value for name in _REPLACED if (value := getattr(change, name)) is not None}
     if change.options:
         given["options"] = {**settings.options, **change.options}
-    return msgspec.structs.replace(settings, **given) if given else settings
+    return msgspec.structs.replace(settings, **given)
 
 
 _REPLACED = tuple(name for name in SettingsChange.__struct_fields__ if name != "options")

@@ -170,7 +170,11 @@ class Runs:
         message: str | None = None
         try:
             with run_span(live.state.agent, live.state.session_id, run_id):
-                reason = await self._play_root(live, run_id, after_crash=after_crash)
+                run = await self._prepared(live, run_id, after_crash=after_crash)
+                stop = await run.agent.play(
+                    run
+                )  # no deeper: every word wakes all coroutines between here and the agent
+                reason = await self._finished(run, stop)
         except Paused:
             reason = "tool_use"
         except StepLimit as error:
@@ -196,7 +200,8 @@ class Runs:
             return
         self._end(live, run_id, reason, code, message)
 
-    async def _play_root(self, live: LiveSession, run_id: RunId, *, after_crash: bool) -> StopReason:
+    async def _prepared(self, live: LiveSession, run_id: RunId, *, after_crash: bool) -> LoopRun:
+        """The root loop of a run, up to where its agent goes on."""
         agent = self._find(live.state.agent)
         if agent is None:
             raise AgentError("agent_gone", f"agent {live.state.agent!r} is no longer served")
@@ -218,7 +223,10 @@ class Runs:
         if self._memories is not None and is_on(live.state.settings.memory_enabled, agent.spec.memory):
             run.memory_tool = MemoryTool(self._memories)
             run.memories = told(await self._remembered(self._memories, run))
-        reason = await agent.play(run)
+        return run
+
+    async def _finished(self, run: LoopRun, reason: StopReason | None) -> StopReason:
+        """Close what the agent left open, and see that its answer is what was asked for."""
         run.finish()
         schema = run.props.get(SCHEMA)
         if schema is not None and reason in (None, "end_turn"):
