@@ -154,11 +154,10 @@ def _remove(user: UserId, ids: Collection[int], connection: sqlite3.Connection) 
 
 
 def _candidates(user: UserId, trigrams: Sequence[str], connection: sqlite3.Connection) -> Sequence[Memory]:
-    found: dict[int, Memory] = {}
-    for kind in ("feedback", "experience"):
-        newest = f"user = ? AND type = ? AND {_IN_FORCE} ORDER BY id DESC LIMIT {NEWEST}"
-        found |= {memory.id: memory for memory in _memories(connection, newest, (user, kind))}
-    if trigrams:
+    newest = f"user = ? AND type = ? AND {_IN_FORCE} ORDER BY id DESC LIMIT {NEWEST}"
+    experience = _memories(connection, newest, (user, "experience"))
+    found = {memory.id: memory for memory in (*_memories(connection, newest, (user, "feedback")), *experience)}
+    if trigrams and len(experience) == NEWEST:  # else all there is was found
         rows = connection.execute(
             "SELECT memories.id FROM memories_text JOIN memories ON memories.id = memories_text.rowid"  # noqa: S608
             f" WHERE memories_text MATCH ? AND memories.user = ? AND type = 'experience' AND {_IN_FORCE}"
