@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
 QUIET := $(if $(CI),--quiet --progress-bar off)
-CLIENTS := tests/protocols/agui/clients
+CLIENTS := tests/protocols/agui/clients tests/protocols/blade/clients
 CODE := src tests tools $(wildcard bench examples)
 
 # A file's tests share what they set up; ARGS="-n 0" runs all of them in one process.
@@ -52,12 +52,14 @@ bench: $(INSTALLED)-test $(INSTALLED)-dragoman ## measure, and print the table o
 lock: $(INSTALLED)-venv ## choose the versions in requirements/ anew (ARGS=--upgrade takes the newest)
 	$(BIN)/python tools/lock.py $(ARGS)
 
-clients: $(INSTALLED)-test ## install the official AG-UI clients for the tests; without them those are left out
-	@test -e $(INSTALLED)-clients -a $(INSTALLED)-clients -nt $(CLIENTS)/package-lock.json || \
-		{ echo "installing the official AG-UI clients"; cd $(CLIENTS) && \
-		PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --silent && \
-		touch "$(CURDIR)/$(INSTALLED)-clients"; } || \
-		{ test -z "$(CI)" && echo "they could not be installed: their tests will be left out"; }
+clients: $(INSTALLED)-test ## install the official clients for the tests; without them those are left out
+	@for folder in $(CLIENTS); do \
+		stamp="$(CURDIR)/$$folder/node_modules/.installed"; \
+		test -e "$$stamp" -a "$$stamp" -nt $$folder/package-lock.json || \
+		{ echo "installing the official clients in $$folder"; cd "$(CURDIR)/$$folder" && \
+		PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --silent && touch "$$stamp"; } || \
+		{ test -z "$(CI)" && echo "they could not be installed: their tests will be left out"; }; cd "$(CURDIR)"; done
+	@$(BIN)/python tools/blade_kit.py || { test -z "$(CI)" && echo "its tests will be left out"; }
 
 clean: ## remove what make and the tools made; the server's data stays
 	rm -rf $(VENV) build dist src/*.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -113,4 +113,6 @@ REQUIREMENTS = (
         "blade §5.9",
         gap="agents have no file area here; the paths are 404",
     ),
+    Requirement("blade:clients:python", "blade-agent-kit works unchanged, in four releases", "blade §16 [sdk]"),
+    Requirement("blade:clients:javascript", "The documented flows work over socket.io-client", "blade §§8, 9"),
 )

@@ -77,8 +77,8 @@ def test_who_comes_in_the_middle_of_a_chat_goes_on_from_a_snapshot_without_a_gap
         projection.feed(record)
     folded = Folded()
     is_running = projection.is_running
-    for name, payload in projection.snapshot():
-        folded.feed((name, msgspec.json.decode(payload)))
+    for name, encoded in projection.snapshot():
+        folded.feed((name, msgspec.json.decode(encoded)))
     rest = [event for record in records[place:] for event in projection.feed(record)]
     for name, payload in told(rest):
         if name != "turn:patch" or payload["turn_id"] in folded.turns:

@@ -72,7 +72,7 @@ class _Door:
         body = decode(told.CreateSession, await _body(request))
         agent = self._engine.agent(body.solution_id or self._engine.default_agent)
         change = SettingsChange(
-            title=told.optional(body.intent, "intent", told.INTENT),
+            title=(body.intent or "").strip()[: told.INTENT] or None,  # clients send whole prompts
             model=told.optional(body.model, "model"),
             variant=told.optional(body.biz_role_id, "biz_role_id"),
             env=told.checked_env(body.env) if body.env else None,

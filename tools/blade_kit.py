@@ -1,0 +1,54 @@
+"""Install the vendor's Python client of Blade for the tests: it needs Python 3.12, so it has an environment of its own.
+
+Its releases stand beside each other, over the same dependencies. Without such a Python nothing is installed, and the
+tests say that they were left out.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent.parent
+HOME = HERE / "build" / "blade-kit"
+LIST = HERE / "tests" / "protocols" / "blade" / "clients" / "kit.txt"
+RELEASES = re.compile(r"^# release (\S+) (--hash=sha256:[0-9a-f]{64})$", re.MULTILINE)
+
+
+def main() -> int:
+    """Install what is missing."""
+    stamp = HOME / "installed"
+    if stamp.exists() and stamp.stat().st_mtime > LIST.stat().st_mtime:
+        return 0
+    python = newer_python()
+    if python is None:
+        sys.stdout.write("blade-agent-kit needs Python 3.12, and there is none: its tests are left out\n")
+        return 0
+    sys.stdout.write(f"installing the releases of blade-agent-kit with {python}\n")
+    shutil.rmtree(HOME, ignore_errors=True)
+    subprocess.run([python, "-m", "venv", HOME / "venv"], check=True)
+    pip = [str(HOME / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip += ["--no-deps", "--require-hashes"]
+    subprocess.run([*pip, "-r", str(LIST)], check=True)
+    for release, digest in RELEASES.findall(LIST.read_text(encoding="utf-8")):
+        wanted = HOME / f"{release}.txt"
+        wanted.write_text(f"blade-agent-kit=={release} {digest}\n", encoding="utf-8")
+        subprocess.run([*pip, "--target", str(HOME / release), "-r", str(wanted)], check=True)
+    stamp.touch()
+    return 0
+
+
+def newer_python() -> str | None:
+    """A Python of at least 3.12 on this machine: on the path, or one that pyenv has installed but not switched on."""
+    named = [sys.executable, "python3.14", "python3.13", "python3.12", "python3"]
+    installed = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python"))
+    for found in [*filter(None, map(shutil.which, named)), *map(str, installed)]:
+        asked = [found, "-c", "import sys; sys.exit(sys.version_info < (3, 12))"]
+        if subprocess.run(asked, check=False, stderr=subprocess.DEVNULL).returncode == 0:
+            return found
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
