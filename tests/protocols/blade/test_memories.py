@@ -8,9 +8,11 @@ import pytest
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.memories import MemoryTexts
+from tests import serving
 from tests.conversations import call, script
+from tests.protocols.aap.client import Session
 from tests.protocols.blade.client import Caller, tab
-from tests.protocols.blade.desk import NOON, Client, Desk, opened
+from tests.protocols.blade.desk import NOON, Client, Desk, client_of, opened
 from tests.protocols.blade.driver import url_of
 from tests.requirements import requirement
 from tests.serving import SocketHouse
@@ -256,6 +258,23 @@ async def test_a_chat_is_told_of_memories_counts_them_and_refers_to_them(shared:
     hit = (await caller.ask("GET", f"memories/{written['id']}")).body
     assert (hit["hit_count"], hit["last_hit_at"] is not None) == (1, True)
     await caller.ask("DELETE", f"memories/{written['id']}")
+
+
+@requirement("blade:memories:injected")
+async def test_a_session_made_over_blade_remembers_through_other_protocols_too_and_one_made_there_does_not(
+    tmp_path: Path,
+) -> None:
+    """Rulings, 23."""
+    async with serving.opened(tmp_path) as house, client_of(house, "alice") as alice:
+        await alice.ask("POST", "memories", {"content": "likes tea"})
+        made = (await alice.ask("POST", "sessions", {})).body["session_id"]
+        face = house.face("alice")
+        await Session(face, made.removeprefix("sess_")).run("hello")
+        assert (await alice.ask("GET", "memories/1")).body["hit_count"] == 1
+        elsewhere = await face.create()
+        await elsewhere.run("hello")
+        assert (await alice.ask("GET", "memories/1")).body["hit_count"] == 1
+        assert (await alice.ask("GET", f"sessions/{elsewhere.id}")).body["memory_enabled"] is False
 
 
 @requirement("blade:memories:own")
