@@ -6,6 +6,8 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.stores.postgres"]
+
 # What compares on behalf of tests tells what differed, as tests do.
 pytest.register_assert_rewrite(
     "tests.conversations",

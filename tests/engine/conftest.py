@@ -1,12 +1,15 @@
-"""Worlds over a real database and over a simulated store."""
+"""Worlds over real databases and over a simulated store."""
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
+from dragoman.stores.postgres import database as postgres
+from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.engine.world import World, world_over
@@ -27,17 +30,19 @@ async def world() -> AsyncIterator[World]:
         yield world
 
 
-@pytest.fixture(params=["simulated", "sqlite"])
+@pytest.fixture(params=["simulated", "sqlite", "postgres"])
 async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     """A world over each store there is."""
     if request.param == "simulated":
         async with world_over(SimulatedLog()) as world:
             yield world
-        return
-    database = Database(tmp_path)
-    database.start()
-    try:
-        async with world_over(SqliteLog(database)) as world:
-            yield world
-    finally:
-        database.close()
+    elif request.param == "sqlite":
+        database = Database(tmp_path)
+        database.start()
+        with closing(database):
+            async with world_over(SqliteLog(database)) as world:
+                yield world
+    else:
+        with closing(postgres.Database(request.getfixturevalue("postgres_url"))) as other:
+            async with world_over(PostgresLog(other)) as world:
+                yield world

@@ -11,7 +11,7 @@ from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.session import SessionState, thaw
 from dragoman.core.stream import Piece
 from dragoman.ports import Append, EventLog, Once, Recent, RunRow, SessionIndex, Snapshot
-from dragoman.stores.sqlite.recent import said_in
+from dragoman.stores.lookups import said_in
 
 KEPT_ONCE = timedelta(hours=24)
 

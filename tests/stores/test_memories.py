@@ -1,6 +1,7 @@
-"""What every store of memories promises, held against SQLite and against the simulated one."""
+"""What every store of memories promises, held against each that there is."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, searched, trigrams
 from dragoman.ports import Memories
+from dragoman.stores.postgres import database as postgres
+from dragoman.stores.postgres.memories import PostgresMemories
 from dragoman.stores.sqlite import memories as sqlite_memories
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.memories import SqliteMemories
@@ -30,9 +33,15 @@ def database(tmp_path: Path) -> Iterator[Database]:
     database.close()
 
 
-@pytest.fixture(params=["sqlite", "simulated"])
-def store(request: pytest.FixtureRequest, database: Database) -> Memories:
-    return SqliteMemories(database) if request.param == "sqlite" else SimulatedMemories()
+@pytest.fixture(params=["sqlite", "postgres", "simulated"])
+def store(request: pytest.FixtureRequest) -> Iterator[Memories]:
+    if request.param == "simulated":
+        yield SimulatedMemories()
+    elif request.param == "sqlite":
+        yield SqliteMemories(request.getfixturevalue("database"))
+    else:
+        with closing(postgres.Database(request.getfixturevalue("postgres_url"), exclusive=False)) as database:
+            yield PostgresMemories(database)
 
 
 def new(content: str = "likes tea", *, user: UserId = ANN, **texts: Any) -> Memory:
@@ -126,6 +135,7 @@ async def test_kinds_and_states_are_told_apart(store: Memories) -> None:
         ("_", []),
         ("OR AND", []),
         ("", [4, 3, 2, 1]),
+        ("\0", []),
     ],
 )
 async def test_a_keyword_is_part_of_content_or_topic_in_any_case(
@@ -206,9 +216,9 @@ async def test_a_removed_memory_is_nowhere_any_more(database: Database, tmp_path
     assert indexed == (0,)
 
 
-async def test_an_old_memory_is_a_candidate_when_it_fits(database: Database) -> None:
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+async def test_an_old_memory_is_a_candidate_when_it_fits(store: Memories) -> None:
     """Beyond the newest ones, the index finds what has something in common with the message."""
-    store = SqliteMemories(database)
     await added(store, new("the canary sings at dawn", type="experience"), new("never so", type="experience"))
     await added(store, *(new(f"something else {number}") for number in range(3)))
     await added(store, *(new(f"filler {number}", type="experience") for number in range(sqlite_memories.NEWEST)))

@@ -1,6 +1,7 @@
-"""What every store of schedules promises, held against SQLite and against the simulated one."""
+"""What every store of schedules promises, held against each that there is."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ import pytest
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.schedules import Fire, FireId, Schedule, ScheduleId
 from dragoman.ports import Schedules
+from dragoman.stores.postgres import database as postgres
+from dragoman.stores.postgres import schedules as postgres_schedules
+from dragoman.stores.postgres.schedules import PostgresSchedules
 from dragoman.stores.sqlite import schedules as sqlite_schedules
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.schedules import SqliteSchedules
@@ -27,9 +31,15 @@ def database(tmp_path: Path) -> Iterator[Database]:
     database.close()
 
 
-@pytest.fixture(params=["sqlite", "simulated"])
-def store(request: pytest.FixtureRequest, database: Database) -> Schedules:
-    return SqliteSchedules(database) if request.param == "sqlite" else SimulatedSchedules()
+@pytest.fixture(params=["sqlite", "postgres", "simulated"])
+def store(request: pytest.FixtureRequest) -> Iterator[Schedules]:
+    if request.param == "simulated":
+        yield SimulatedSchedules()
+    elif request.param == "sqlite":
+        yield SqliteSchedules(request.getfixturevalue("database"))
+    else:
+        with closing(postgres.Database(request.getfixturevalue("postgres_url"), exclusive=False)) as database:
+            yield PostgresSchedules(database)
 
 
 def schedule(name: str = "s", **fields: Any) -> Schedule:
@@ -120,11 +130,12 @@ async def test_with_a_schedule_its_fires_go(store: Schedules) -> None:
     assert (await store.fires(ScheduleId("s"), 0, 10), len(await store.running())) == ([], 1)
 
 
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
 async def test_of_very_many_fires_the_oldest_go_unless_they_run(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    store: Schedules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_schedules, "KEPT_FIRES", 3)
-    store = SqliteSchedules(database)
+    for module in (sqlite_schedules, postgres_schedules):
+        monkeypatch.setattr(module, "KEPT_FIRES", 3)
     for hour in range(6):
         await store.claim(schedule(), fire(hour, status="running" if hour == 0 else "completed"))
     assert [each.due_at - NOON for each in await store.fires(ScheduleId("s"), 0, 10)] == [

@@ -1,35 +1,60 @@
-"""What every store of links promises, held against SQLite and against the simulated one."""
+"""What every store of links promises, held against each that there is."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from dragoman.core.ids import UserId
 from dragoman.ports import Share, Shares
+from dragoman.stores.postgres import database as postgres
+from dragoman.stores.postgres.log import PostgresLog
+from dragoman.stores.postgres.shares import PostgresShares
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from dragoman.stores.sqlite.shares import SqliteShares
 from tests.core.values import NOON
 from tests.stores.contract import begun, session_id
+from tests.stores.simulated import Store
 from tests.stores.simulated_shares import SimulatedShares
 
 HOUR = timedelta(hours=1)
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(tmp_path, synchronous="normal")
-    database.start()
-    yield database
-    database.close()
+class Stored(NamedTuple):
+    """A store of links, and the log of the sessions that they show."""
+
+    shares: Shares
+    log: Store
 
 
-@pytest.fixture(params=["sqlite", "simulated"])
-def store(request: pytest.FixtureRequest, database: Database) -> Shares:
-    return SqliteShares(database) if request.param == "sqlite" else SimulatedShares()
+@pytest.fixture(params=["sqlite", "postgres"])
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stored]:
+    if request.param == "sqlite":
+        database = Database(tmp_path, synchronous="normal")
+        database.start()
+        with closing(database):
+            yield Stored(SqliteShares(database), SqliteLog(database))
+        return
+    with closing(postgres.Database(request.getfixturevalue("postgres_url"))) as other:
+        yield Stored(PostgresShares(other), PostgresLog(other))
+
+
+@pytest.fixture(params=["sqlite", "postgres", "simulated"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shares]:
+    if request.param == "simulated":
+        yield SimulatedShares()
+    elif request.param == "sqlite":
+        database = Database(tmp_path, synchronous="normal")
+        database.start()
+        with closing(database):
+            yield SqliteShares(database)
+    else:
+        with closing(postgres.Database(request.getfixturevalue("postgres_url"), exclusive=False)) as other:
+            yield PostgresShares(other)
 
 
 def share(digest: bytes = b"d", **fields: Any) -> Share:
@@ -59,8 +84,8 @@ async def test_a_link_is_removed_by_its_own_session_alone(store: Shares) -> None
     assert await store.get(b"d") is None
 
 
-async def test_with_a_session_its_links_go(database: Database) -> None:
-    log, store = SqliteLog(database), SqliteShares(database)
+async def test_with_a_session_its_links_go(stored: Stored) -> None:
+    store, log = stored
     for number in (1, 2):
         await begun(log, number)
         await store.add(share(bytes([number]), session_id=session_id(number)))
@@ -69,8 +94,8 @@ async def test_with_a_session_its_links_go(database: Database) -> None:
     assert await store.get(b"\2") is not None
 
 
-async def test_what_has_expired_is_tidied_away(database: Database) -> None:
-    store = SqliteShares(database)
+async def test_what_has_expired_is_tidied_away(stored: Stored) -> None:
+    store = stored.shares
     await store.add(share(expires_at=NOON + HOUR))
     await store.add(share(b"e", created_at=NOON + HOUR))
     assert await store.get(b"d") is None

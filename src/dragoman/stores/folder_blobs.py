@@ -33,9 +33,14 @@ class FolderBlobs:
         await asyncio.to_thread(_delete, self._path(name))
 
     def _path(self, name: str) -> Path:
-        if _NAME.fullmatch(name) is None:
-            raise ValueError(f"not a blob's name: {name!r}")
-        return self._folder / name
+        return self._folder / checked(name)
+
+
+def checked(name: str) -> str:
+    """A blob's name. Raises ValueError when it is none."""
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"not a blob's name: {name!r}")
+    return name
 
 
 def _write(path: Path, content: bytes) -> None:

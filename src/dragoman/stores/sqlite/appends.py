@@ -5,39 +5,15 @@ Runs on the writer's thread, inside its transaction.
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 
-from dragoman.core.content import AssistantMessage, Call, UserMessage
-from dragoman.core.events import (
-    BlockClosed,
-    CallOpened,
-    CallSettled,
-    Logged,
-    MessageAdded,
-    MessageClosed,
-    RunQueued,
-    RunStarted,
-    type_of,
-)
-from dragoman.core.ids import CallId, SessionId
+from dragoman.core.events import Logged, type_of
+from dragoman.core.ids import SessionId
 from dragoman.core.stream import Piece
 from dragoman.ports import Append, Once
+from dragoman.stores.lookups import KEPT_ONCE, calls_in, messages_in, run_in
 from dragoman.stores.sqlite.pieces import Pieces
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_INDEXED = (RunStarted, RunQueued, CallOpened, CallSettled, MessageAdded, MessageClosed, BlockClosed)
-KEPT_ONCE = timedelta(hours=24)
-
-
-def to_us(at: datetime) -> int:
-    """A time as the database holds it: whole microseconds since 1970."""
-    return (at - _EPOCH) // _MICROSECOND
-
-
-def from_us(us: int) -> datetime:
-    """The inverse of `to_us`."""
-    return _EPOCH + timedelta(microseconds=us)
+from dragoman.stores.times import from_us as from_us  # what is here, is what all of this store's tables use
+from dragoman.stores.times import to_us as to_us
 
 
 class Appends:
@@ -66,8 +42,7 @@ class Appends:
         self._stored(connection).write(passed, connection)
         for append in passed:
             for logged in append.events:
-                if isinstance(logged.event, _INDEXED):
-                    _index(connection, append, logged)
+                _index(connection, append, logged)
             for once in append.once:
                 _remember_once(connection, once)
         return taken
@@ -181,34 +156,13 @@ def _remember_once(connection: sqlite3.Connection, once: Once) -> None:
 
 def _index(connection: sqlite3.Connection, append: Append, logged: Logged) -> None:
     """Note what is looked up across sessions."""
-    event = logged.event
-    if isinstance(event, RunStarted | RunQueued):
+    event, session_id, seq = logged.event, append.session_id, logged.seq
+    if (run_id := run_in(event)) is not None:
         connection.execute(
             "INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET first_seq = excluded.first_seq",
-            (event.run_id, append.session_id, append.owner, logged.seq),
+            (run_id, session_id, append.owner, seq),
         )
-    elif isinstance(event, CallOpened):
-        _remember_call(connection, append.session_id, event.call.call_id, logged.seq)
-    elif isinstance(event, BlockClosed):
-        if isinstance(event.block, Call):
-            _remember_call(connection, append.session_id, event.block.call_id, logged.seq)
-    elif isinstance(event, MessageAdded):
-        message = event.message
-        _remember_message(connection, append.session_id, message.id, logged.seq)
-        if isinstance(message, UserMessage) and message.client_id is not None:
-            _remember_message(connection, append.session_id, message.client_id, logged.seq)
-        elif isinstance(message, AssistantMessage):
-            for call in message.calls():
-                _remember_call(connection, append.session_id, call.call_id, logged.seq)
-    elif isinstance(event, MessageClosed):
-        _remember_message(connection, append.session_id, event.message_id, logged.seq)
-    elif isinstance(event, CallSettled):
-        _remember_message(connection, append.session_id, event.result.id, logged.seq)
-
-
-def _remember_message(connection: sqlite3.Connection, session_id: SessionId, name: str, seq: int) -> None:
-    connection.execute("INSERT OR REPLACE INTO messages VALUES (?, ?, ?)", (session_id, name, seq))
-
-
-def _remember_call(connection: sqlite3.Connection, session_id: SessionId, call_id: CallId, seq: int) -> None:
-    connection.execute("INSERT OR IGNORE INTO calls VALUES (?, ?, ?)", (session_id, call_id, seq))
+    for call_id in calls_in(event):
+        connection.execute("INSERT OR IGNORE INTO calls VALUES (?, ?, ?)", (session_id, call_id, seq))
+    for name in messages_in(event):
+        connection.execute("INSERT OR REPLACE INTO messages VALUES (?, ?, ?)", (session_id, name, seq))

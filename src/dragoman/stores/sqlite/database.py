@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import structlog
 
 from dragoman.core.refusals import StoreUnavailable
+from dragoman.stores.schema import WrongVersion as WrongVersion  # who opens a database names what it raises
 from dragoman.stores.sqlite.writer import Synchronous, Writer
 
 T = TypeVar("T")
@@ -27,10 +28,6 @@ log = structlog.get_logger(__name__)
 
 class FolderInUse(Exception):
     """Another server has the data folder."""
-
-
-class WrongVersion(Exception):
-    """The database was written by a newer release, or is none of ours."""
 
 
 class Database:

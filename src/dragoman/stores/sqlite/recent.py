@@ -4,14 +4,11 @@ import sqlite3
 from collections.abc import Iterator
 
 from dragoman.core import events
-from dragoman.core.content import Text, text_of
-from dragoman.core.events import BlockClosed, MessageAdded
 from dragoman.core.ids import UserId
 from dragoman.core.session import thaw
 from dragoman.ports import Recent
+from dragoman.stores.lookups import SEARCHED, said_in
 
-SEARCHED = 50_000
-"""Events that one search looks into. SQLite folds the case of Latin letters alone, so the looking is done here."""
 _ORDER = (
     " FROM sessions WHERE owner = ?"
     " ORDER BY ifnull(json_extract(settings, '$.pinned'), 0) DESC, updated_at DESC, session_id DESC"
@@ -54,14 +51,3 @@ class _Search:
                 return
             self.left -= 1
             yield said_in(events.decode(payload))
-
-
-def said_in(event: events.Event) -> str:
-    """The words that a person or the agent said in an event."""
-    match event:
-        case BlockClosed(block=Text(text=text)):
-            return text
-        case MessageAdded(message=message):
-            return text_of(message.content)
-        case _:
-            return ""

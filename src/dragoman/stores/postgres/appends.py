@@ -1,0 +1,204 @@
+"""How appends are written: one statement for a whole batch, fence, events, pieces and lookups together.
+
+Runs on the writer's thread, inside its transaction.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from psycopg import Connection
+
+from dragoman.core.events import type_of
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.stream import Piece
+from dragoman.ports import Append, Once
+from dragoman.stores.lookups import KEPT_ONCE, calls_in, messages_in, run_in
+from dragoman.stores.postgres.arrays import Bigints, Bytes, Texts
+from dragoman.stores.postgres.statements import statements
+from dragoman.stores.times import to_us
+
+_SQL = statements("log")
+Values = dict[str, object]
+
+
+class _Pinned(msgspec.Struct):
+    pinned: bool = False
+
+
+_PINNED = msgspec.json.Decoder(_Pinned)
+
+
+def write(batch: Sequence[Append], connection: Connection) -> list[bool]:
+    """Write each append whole, or not at all; tell which were taken."""
+    taken: set[int] = set()
+    for places in rounds(batch):
+        round_ = {batch[place].session_id: place for place in places}
+        taken |= {round_[session_id] for session_id in _write([batch[place] for place in places], connection)}
+    return [place in taken for place in range(len(batch))]
+
+
+def rounds(batch: Sequence[Append]) -> list[list[int]]:
+    """The places of a batch's appends in as few parts as possible, in each of which a session and a name come once."""
+    parts: list[tuple[list[int], set[object]]] = []
+    last: dict[object, int] = {}
+    for place, append in enumerate(batch):
+        keys: list[object] = [append.session_id]
+        if append.is_new and append.name is not None:
+            keys.append((append.owner, append.name))
+        number = max((last.get(key, -1) for key in keys), default=-1) + 1
+        if number == len(parts):
+            parts.append(([], set()))
+        parts[number][0].append(place)
+        last |= dict.fromkeys(keys, number)
+    return [places for places, _ in parts]
+
+
+def delete(session_id: SessionId, connection: Connection) -> None:
+    """Remove a session and everything of it. The lock comes first: what was being written then, is there to remove."""
+    connection.execute(_SQL["lock"], {"session": session_id})
+    connection.execute(_SQL["delete"], {"session": session_id})
+
+
+def _write(appends: Sequence[Append], connection: Connection) -> set[SessionId]:
+    """Write appends of different sessions; those that were taken."""
+    new = [append for append in appends if append.is_new]
+    if new:
+        begun = _begin(new, connection)
+        appends = [append for append in appends if not append.is_new or append.session_id in begun]
+    growing = [append for append in appends if not append.events and not append.closed and append.head is None]
+    taken = _passed(connection, "grow", {**_fences(growing), **_pieces(growing)}) if growing else set()
+    rest = [append for append in appends if append.session_id not in taken]
+    if rest:
+        taken |= _passed(connection, "append", _values(rest))
+    for append in appends:
+        if append.once and append.session_id in taken:
+            _remember(append.once, connection)
+    return taken
+
+
+def _passed(connection: Connection, statement: str, values: Values) -> set[SessionId]:
+    return {SessionId(row[0]) for row in connection.execute(_SQL[statement], values)}
+
+
+def _begin(appends: Sequence[Append], connection: Connection) -> set[SessionId]:
+    begun = _passed(
+        connection,
+        "begin",
+        {
+            "session": Texts(append.session_id for append in appends),
+            "owner": Texts(append.owner for append in appends),
+            "created_at": Bigints(to_us(append.head.created_at) for append in appends if append.head is not None),
+        },
+    )
+    naming = [append for append in appends if append.name is not None and append.session_id in begun]
+    if naming:
+        named = _passed(
+            connection,
+            "name",
+            {
+                "owner": Texts(append.owner for append in naming),
+                "name": Bytes(raw(append.name or "") for append in naming),
+                "session": Texts(append.session_id for append in naming),
+            },
+        )
+        nameless = [append.session_id for append in naming if append.session_id not in named]
+        if nameless:  # the name came twice at once: the first one has it
+            connection.execute(_SQL["unbegin"], {"session": Texts(nameless)})
+            begun -= set(nameless)
+    return begun
+
+
+def _fences(appends: Sequence[Append]) -> Values:
+    return {
+        "session": Texts(append.session_id for append in appends),
+        "after": Bigints(append.after for append in appends),
+        "epoch": Bigints(append.epoch for append in appends),
+    }
+
+
+def _values(appends: Sequence[Append]) -> Values:
+    heads = [append.head for append in appends]
+    settings = [None if head is None else head.settings for head in heads]
+    logged = [(append.session_id, each) for append in appends for each in append.events]
+    closed = [(append.session_id, *block) for append in appends for block in append.closed]
+    return {
+        **_fences(appends),
+        "grown": Bigints(len(append.events) for append in appends),
+        "updated_at": Bigints(None if head is None else to_us(head.updated_at) for head in heads),
+        "head": Texts(None if head is None else head.state for head in heads),
+        "settings": Texts(settings),
+        "is_pinned": Bigints(None if each is None else int(_PINNED.decode(each).pinned) for each in settings),
+        "event_session": Texts(session_id for session_id, _ in logged),
+        "event_seq": Bigints(each.seq for _, each in logged),
+        "event_run": Texts(each.run_id for _, each in logged),
+        "event_at": Bigints(to_us(each.at) for _, each in logged),
+        "event_type": Texts(type_of(each.event) for _, each in logged),
+        "event_payload": Texts(
+            payload for append in appends for _, payload in zip(append.events, append.payloads, strict=True)
+        ),
+        "closed_session": Texts(session_id for session_id, _, _ in closed),
+        "closed_message": Texts(message_id for _, message_id, _ in closed),
+        "closed_block": Bigints(block for _, _, block in closed),
+        **_pieces(appends),
+        **_lookups(appends),
+    }
+
+
+def _pieces(appends: Sequence[Append]) -> Values:
+    pieces: list[tuple[SessionId, Piece]] = [(append.session_id, each) for append in appends for each in append.pieces]
+    return {
+        "piece_session": Texts(session_id for session_id, _ in pieces),
+        "piece_after": Bigints(piece.after for _, piece in pieces),
+        "piece_place": Bigints(piece.place for _, piece in pieces),
+        "piece_message": Texts(piece.message_id for _, piece in pieces),
+        "piece_block": Bigints(piece.index for _, piece in pieces),
+        "piece_kind": Texts(piece.kind for _, piece in pieces),
+        "piece_loop": Texts(piece.loop for _, piece in pieces),
+        "piece_text": Bytes(raw(piece.text) for _, piece in pieces),
+    }
+
+
+def _lookups(appends: Sequence[Append]) -> Values:
+    runs: dict[str, tuple[SessionId, UserId, int]] = {}
+    calls: dict[tuple[SessionId, str], None] = {}
+    messages: dict[tuple[SessionId, str], int] = {}
+    for append in appends:
+        session_id = append.session_id
+        for logged in append.events:
+            if (run_id := run_in(logged.event)) is not None:
+                runs[run_id] = (session_id, append.owner, logged.seq)
+            calls |= dict.fromkeys((session_id, call_id) for call_id in calls_in(logged.event))
+            messages |= dict.fromkeys(((session_id, name) for name in messages_in(logged.event)), logged.seq)
+    return {
+        "run": Texts(runs),
+        "run_session": Texts(session_id for session_id, _, _ in runs.values()),
+        "run_owner": Texts(owner for _, owner, _ in runs.values()),
+        "run_seq": Bigints(seq for _, _, seq in runs.values()),
+        "call_session": Texts(session_id for session_id, _ in calls),
+        "call": Bytes(raw(call_id) for _, call_id in calls),
+        "message_session": Texts(session_id for session_id, _ in messages),
+        "message": Bytes(raw(name) for _, name in messages),
+        "message_seq": Bigints(messages.values()),
+    }
+
+
+def _remember(onces: Iterable[Once], connection: Connection) -> None:
+    for once in onces:
+        connection.execute(_SQL["forget_once"], {"oldest": to_us(once.at - KEPT_ONCE)})
+        connection.execute(
+            _SQL["once_done"],
+            {
+                "owner": once.owner,
+                "key": raw(once.key),
+                "fingerprint": once.fingerprint,
+                "session": once.session_id,
+                "run": once.run_id,
+                "at": to_us(once.at),
+                "lasts": once.lasts,
+            },
+        )
+
+
+def raw(text: str) -> bytes:
+    """A text that may hold anything, as it is stored."""
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,32 @@
+"""Blobs as rows of the database: whoever backs the database up has all of them."""
+
+from dragoman.stores.folder_blobs import checked
+from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.statements import statements
+
+_SQL = statements("blobs")
+
+
+class PostgresBlobs:
+    """`Blobs` over one database. A blob is there whole or not at all."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, name: str, content: bytes) -> None:
+        """See `Blobs.put`. Raises ValueError on a bad name, StoreUnavailable when the database does not take it."""
+        values = {"name": checked(name), "content": content}
+        await self._database.write(lambda connection: connection.execute(_SQL["put"], values))
+
+    async def get(self, name: str) -> bytes | None:
+        """See `Blobs.get`. Raises ValueError on a bad name."""
+        values = {"name": checked(name)}
+        row = await self._database.read(
+            lambda connection: connection.execute(_SQL["get"], values, binary=True).fetchone()
+        )
+        return None if row is None else bytes(row[0])
+
+    async def delete(self, name: str) -> None:
+        """See `Blobs.delete`. Raises ValueError on a bad name."""
+        values = {"name": checked(name), "first": f"{name}/", "last": f"{name}0"}  # "0" comes just after "/"
+        await self._database.write(lambda connection: connection.execute(_SQL["delete"], values))

@@ -1,0 +1,305 @@
+"""A PostgreSQL database: its connections, its migrations, and the one server that writes its log.
+
+All work is a closure over a connection, run on a thread: it is done whole or not at all, whether its caller waits for
+it or not. READ COMMITTED throughout; what has to be of one moment is one statement, what may collide is locked.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib import resources
+from typing import Any, LiteralString, TypeVar
+
+import psycopg
+import structlog
+from psycopg import Connection, IsolationLevel
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.stores.postgres import arrays
+from dragoman.stores.schema import WrongVersion as WrongVersion  # who opens a database names what it raises
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+LINES = 4
+"""Connections for everything but the log's writes."""
+PATIENCE_S = 5.0
+"""How long a database is waited for that is away."""
+PAUSE_S = 0.05
+OURS = 0x64726167
+"""The first half of this program's advisory locks; the second is the schema's, so that several share a database."""
+_MIGRATING, _WRITING = 1, 2
+_LOCK: LiteralString = "SELECT {}(%s, hashtext(current_schema()) # %s)"
+
+DEFAULTS = {
+    "application_name": "dragoman",
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+    "target_session_attrs": "read-write",
+}
+"""What holds unless the address says otherwise: a database that does not answer is noticed within seconds."""
+SESSION: tuple[LiteralString, ...] = (
+    "SET timezone = 'UTC'",
+    "SET lock_timeout = '10s'",
+    "SET idle_in_transaction_session_timeout = '10s'",  # a server that was stopped in the middle holds nobody up
+)
+_GONE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
+"""Errors of the database or of the way to it; all others are a statement's own."""
+
+log = structlog.get_logger(__name__)
+
+
+class DatabaseInUse(Exception):
+    """Another server writes the database."""
+
+
+class Database:
+    """An open database. Reads and small writes go over a few connections, the log's writes over one of their own."""
+
+    def __init__(self, url: str, *, exclusive: bool = True) -> None:
+        """Connect, bring the schema up to date, and take the database for this process.
+
+        Args:
+            url: `postgresql://…`, or what else libpq takes.
+            exclusive: write the log. Without it only `read` and `write` work, beside a server that runs.
+
+        Raises:
+            DatabaseInUse: another server has it.
+            WrongVersion: it is from a newer release, or holds another program's tables.
+            StoreUnavailable: it cannot be reached, or does not let this user in.
+        """
+        self.address = address(url)
+        self._conninfo = conninfo_of(url)
+        self._writer = Line(self._conninfo, writes_log=True)
+        try:
+            with connected(self._conninfo) as connection:
+                migrate(connection)
+            if exclusive:
+                self._writer.open()
+        except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege) as error:
+            raise StoreUnavailable(f"the database {self.address} cannot be used: {error}") from error
+        self._writing = ThreadPoolExecutor(1, "dragoman-writer")
+        self._threads = ThreadPoolExecutor(LINES, "dragoman-database")
+        self._local = threading.local()
+        self._lines: list[Line] = []
+
+    async def log(self, work: Work[T]) -> T:
+        """Write the log, in a transaction; writes happen in the order in which they came.
+
+        Raises:
+            StoreUnavailable: the database did not take it, or nobody knows whether it did.
+        """
+        return await self._run(self._writing, lambda: self._writer.write(work))
+
+    async def read(self, work: Work[T]) -> T:
+        """Run a read. Each of its statements sees what is committed when it begins.
+
+        Raises:
+            StoreUnavailable: the database cannot be read.
+        """
+        return await self._run(self._threads, lambda: self._line().read(work))
+
+    async def write(self, work: Work[T]) -> T:
+        """Run a write in a transaction of its own.
+
+        Raises:
+            StoreUnavailable: as for `log`.
+        """
+        return await self._run(self._threads, lambda: self._line().write(work))
+
+    def close(self) -> None:
+        """Finish what is queued, and close all connections."""
+        self._threads.shutdown()
+        self._writing.shutdown()
+        for line in (*self._lines, self._writer):
+            line.close()
+
+    async def _run(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        try:
+            job = asyncio.get_running_loop().run_in_executor(threads, work)
+        except RuntimeError as error:
+            raise StoreUnavailable("the database is closed") from error
+        return await job
+
+    def _line(self) -> "Line":
+        line: Line | None = getattr(self._local, "line", None)
+        if line is None:
+            line = self._local.line = Line(self._conninfo)
+            self._lines.append(line)
+        return line
+
+
+class Line:
+    """A connection that is made again when it broke. One thread at a time uses it.
+
+    A database that is away for a moment is waited for, as long as nothing can have been committed.
+    """
+
+    def __init__(self, conninfo: str, *, writes_log: bool = False) -> None:
+        """Nothing is connected before it is used.
+
+        Args:
+            conninfo: where to.
+            writes_log: hold the database's lock for as long as the connection lives, so that no second server writes
+                beside this one; who lost the connection may write again only when it has the lock again.
+        """
+        self._conninfo = conninfo
+        self._writes_log = writes_log
+        self.connection: Connection | None = None
+
+    def open(self) -> Connection:
+        """The connection, a new one if it broke. Raises DatabaseInUse, or psycopg's errors."""
+        if self.connection is not None and not self.connection.closed:
+            return self.connection
+        connection = connected(self._conninfo)
+        if self._writes_log:
+            taken = connection.execute(_LOCK.format("pg_try_advisory_lock"), (OURS, _WRITING)).fetchone()
+            if taken != (True,):
+                connection.close()
+                raise DatabaseInUse(
+                    "another server uses this database: stop it, or choose another database or schema with --database"
+                )
+        self.connection = connection
+        return connection
+
+    def read(self, work: Work[T]) -> T:
+        """Run a read."""
+        return self._patiently(lambda: work(self.open()))
+
+    def write(self, work: Work[T]) -> T:
+        """Run a write in a transaction; returns its value once the commit is durable."""
+        return self._patiently(lambda: self._write(work))
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self.connection is not None:
+            self.connection.close()
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return attempt()
+            except (*_GONE, DatabaseInUse) as error:
+                if time.monotonic() > deadline:
+                    raise StoreUnavailable("the database cannot be used now") from error
+            time.sleep(PAUSE_S)
+
+    def _write(self, work: Work[T]) -> T:
+        connection = self.open()
+        try:
+            connection.execute("BEGIN")
+            value = work(connection)
+        except BaseException as error:
+            with suppress(psycopg.Error):
+                connection.execute("ROLLBACK")
+                if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+                    connection.close()  # another one has become the primary
+            raise
+        try:
+            connection.execute("COMMIT")
+        except psycopg.Error as error:
+            with suppress(psycopg.Error):
+                connection.close()
+            raise StoreUnavailable("the connection broke during a commit") from error
+        return value
+
+
+def conninfo_of(url: str) -> str:
+    """An address with what holds unless it says otherwise. Raises StoreUnavailable when it is none."""
+    try:
+        given = {name: value for name, value in conninfo_to_dict(url).items() if isinstance(value, str)}
+    except psycopg.ProgrammingError:
+        raise StoreUnavailable("expected an address such as postgresql://user@host/database") from None
+    return make_conninfo("", **{**DEFAULTS, **given})
+
+
+def connected(conninfo: str) -> Connection:
+    """A new connection as this store uses it."""
+    connection = psycopg.connect(conninfo, autocommit=True)
+    configure(connection)
+    return connection
+
+
+def configure(connection: Connection) -> None:
+    """Set up a new connection."""
+    connection.isolation_level = IsolationLevel.READ_COMMITTED
+    arrays.register(connection)
+    for statement in SESSION:
+        connection.execute(statement)
+
+
+def address(url: str) -> str:
+    """A database's address as it may be shown: without its password."""
+    try:
+        known = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return "?"
+    user = f"{known['user']}@" if known.get("user") else ""
+    port = f":{known['port']}" if known.get("port") else ""
+    return f"postgresql://{user}{known.get('host', '')}{port}/{known.get('dbname', '')}"
+
+
+# --- schema -----------------------------------------------------------------------------------------------------------
+
+
+def migrations() -> dict[int, LiteralString]:
+    """The scripts by the version that each makes of the one before."""
+    folder = resources.files("dragoman.stores.postgres").joinpath("migrations")
+    scripts = {file.name: file for file in folder.iterdir() if file.name.endswith(".sql")}
+    return {int(name[:4]): file.read_text(encoding="utf-8") for name, file in scripts.items()}
+
+
+def migrate(connection: Connection) -> tuple[int, int]:
+    """Bring the schema up to date, each step in a transaction of its own; the versions before and after.
+
+    Of several that start at once, one does it and the others wait.
+
+    Raises:
+        WrongVersion: the database is from a newer release, or holds another program's tables.
+    """
+    steps = migrations()
+    newest = max(steps)
+    first: int | None = None
+    while True:
+        with connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = 0")
+            connection.execute(_LOCK.format("pg_advisory_xact_lock"), (OURS, _MIGRATING))
+            version = version_of(connection)
+            first = version if first is None else first
+            if version > newest:
+                raise WrongVersion(
+                    f"the database has schema {version}, this release knows {newest}: use the release that wrote it,"
+                    " or a newer"
+                )
+            if version == newest:
+                return first, newest
+            connection.execute(steps[version + 1])
+            connection.execute("DELETE FROM schema_version")
+            connection.execute("INSERT INTO schema_version VALUES (%s)", (version + 1,))
+        if first:
+            log.info("database migrated", schema=version + 1, of=newest)
+
+
+def version_of(connection: Connection) -> int:
+    """The schema's version; 0 in an empty database, which gets the table that says so."""
+    row: tuple[Any, ...] | None = connection.execute(
+        "SELECT to_regclass('schema_version') IS NOT NULL,"
+        " EXISTS (SELECT FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r')"
+    ).fetchone()
+    assert row is not None, "it always answers"
+    is_ours, is_used = row
+    if is_ours:
+        found = connection.execute("SELECT version FROM schema_version").fetchone()
+        return 0 if found is None else int(found[0])
+    if is_used:
+        raise WrongVersion("the database holds tables of another program: name one of its own, or a schema of its own")
+    connection.execute("CREATE TABLE schema_version (version integer NOT NULL)")
+    return 0

@@ -1,0 +1,61 @@
+"""API keys in PostgreSQL."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from dragoman.core.ids import KeyId
+from dragoman.ports import Key
+from dragoman.stores.postgres.arrays import Bigints, Texts
+from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.statements import statements
+from dragoman.stores.times import from_us, to_us
+
+_SQL = statements("people")
+_BODY = msgspec.json.Decoder(Key)
+
+
+class PostgresKeys:
+    """`Keys` over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, key: Key) -> None:
+        """See `Keys.add`."""
+        values = {
+            "key": key.key_id,
+            "digest": key.digest,
+            "name": key.name,
+            "created_at": to_us(key.created_at),
+            "last_used_at": None if key.last_used_at is None else to_us(key.last_used_at),
+            "body": msgspec.json.encode(key).decode(),
+        }
+        await self._database.write(lambda connection: connection.execute(_SQL["add_key"], values))
+
+    async def all(self) -> Sequence[Key]:
+        """See `Keys.all`."""
+        rows = await self._database.read(lambda connection: connection.execute(_SQL["keys"]).fetchall())
+        return [
+            msgspec.structs.replace(
+                _BODY.decode(body), name=name, last_used_at=None if last_used_at is None else from_us(last_used_at)
+            )
+            for name, last_used_at, body in rows
+        ]
+
+    async def remove(self, key_id: KeyId) -> bool:
+        """See `Keys.remove`."""
+        return await self._database.write(
+            lambda connection: connection.execute(_SQL["remove_key"], {"key": key_id}).rowcount == 1
+        )
+
+    async def rename(self, key_id: KeyId, name: str) -> None:
+        """See `Keys.rename`."""
+        values = {"key": key_id, "name": name}
+        await self._database.write(lambda connection: connection.execute(_SQL["rename_key"], values))
+
+    async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
+        """See `Keys.touch`."""
+        values = {"key": Texts(key_id for key_id, _ in used), "at": Bigints(to_us(at) for _, at in used)}
+        await self._database.write(lambda connection: connection.execute(_SQL["touch_keys"], values))

@@ -1,0 +1,159 @@
+"""Memories in PostgreSQL."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+from psycopg import Connection
+from psycopg.rows import dict_row
+
+from dragoman.core.ids import RunId, SessionId, UserId
+from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, folded, searched
+from dragoman.stores.postgres.arrays import Bigints, Texts
+from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.statements import statements
+from dragoman.stores.times import from_us, to_us
+
+NEWEST = 200
+"""Of each type, as many memories are candidates whatever they say."""
+BEST = 64
+"""And as many of those that have most in common with what was said."""
+KEPT_HITS = timedelta(days=1)
+
+_SQL = statements("memories")
+_TEXTS = MemoryTexts.__struct_fields__
+
+
+class PostgresMemories:
+    """`Memories` over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._read = database.read
+        self._write = database.write
+
+    async def add(self, memory: Memory, replaces: int | None = None) -> Memory | None:
+        """See `Memories.add`."""
+        return await self._write(partial(_add, memory, replaces))
+
+    async def get(self, user: UserId, ids: Collection[int]) -> Sequence[Memory]:
+        """See `Memories.get`."""
+        return await self._read(partial(_memories, "get", {"user": user, "ids": Bigints(ids)}))
+
+    async def page(self, user: UserId, asked: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
+        """See `Memories.page`."""
+        return await self._read(partial(_page, user, asked, offset, limit))
+
+    async def put(self, memory: Memory) -> bool:
+        """See `Memories.put`."""
+        values = {
+            **_texts(memory.texts),
+            "user": memory.user,
+            "id": memory.id,
+            "updated_at": _us(memory.updated_at),
+            "disabled": memory.disabled,
+        }
+        return await self._write(partial(_changed, "put", values)) == 1
+
+    async def switch(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
+        """See `Memories.switch`."""
+        values = {"user": user, "ids": Bigints(ids), "disabled": disabled, "at": to_us(at)}
+        return await self._write(partial(_changed, "switch", values))
+
+    async def remove(self, user: UserId, ids: Collection[int]) -> int:
+        """See `Memories.remove`."""
+        return await self._write(partial(_changed, "remove", {"user": user, "ids": Bigints(ids)}))
+
+    async def candidates(self, user: UserId, trigrams: Sequence[str]) -> Sequence[Memory]:
+        """See `Memories.candidates`."""
+        return await self._read(partial(_candidates, user, trigrams))
+
+    async def hit(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
+        """See `Memories.hit`."""
+        await self._write(partial(_hit, run_id, user, ids, at))
+
+
+def _add(memory: Memory, replaces: int | None, connection: Connection) -> Memory | None:
+    if replaces is not None:
+        held = connection.execute(_SQL["hold"], {"user": memory.user, "id": replaces}).fetchone()
+        if held is None:
+            return None
+    values = {
+        **_texts(memory.texts),
+        "user": memory.user,
+        "source_session": memory.source_session,
+        "created_at": to_us(memory.created_at),
+        "hit_count": memory.hit_count,
+        "disabled": memory.disabled,
+    }
+    row = connection.execute(_SQL["add"], values).fetchone()
+    assert row is not None, "what is inserted has an id"
+    added = msgspec.structs.replace(memory, id=row[0])
+    if replaces is not None:
+        connection.execute(_SQL["supersede"], {"by": added.id, "id": replaces})
+    return added
+
+
+def _page(
+    user: UserId, asked: MemoryFilter, offset: int, limit: int, connection: Connection
+) -> tuple[Sequence[Memory], int]:
+    values: dict[str, Any] = msgspec.structs.asdict(asked)
+    if any("\0" in value for value in values.values() if value is not None):
+        return [], 0  # no text of PostgreSQL holds it, and none of a memory
+    values["keyword"] = folded(asked.keyword) if asked.keyword else None
+    values |= {"user": user, "offset": offset, "limit": limit}
+    rows = connection.cursor(row_factory=dict_row).execute(_SQL["page"], values).fetchall()
+    return [_memory(row) for row in rows if row["id"] is not None], rows[0]["count"]
+
+
+def _candidates(user: UserId, trigrams: Sequence[str], connection: Connection) -> Sequence[Memory]:
+    found: dict[int, Memory] = {}
+    for kind in ("feedback", "experience"):
+        newest = _memories("newest", {"user": user, "type": kind, "limit": NEWEST}, connection)
+        found |= {memory.id: memory for memory in newest}
+    if trigrams:
+        best = _memories("fitting", {"user": user, "trigrams": Texts(trigrams), "limit": BEST}, connection)
+        found |= {memory.id: memory for memory in best}
+    return list(found.values())
+
+
+def _hit(run_id: RunId, user: UserId, ids: Collection[int], at: datetime, connection: Connection) -> None:
+    connection.execute(_SQL["forget_hits"], {"oldest": to_us(at - KEPT_HITS)})
+    if connection.execute(_SQL["note_hit"], {"run": run_id, "at": to_us(at)}).rowcount:
+        connection.execute(_SQL["count_hits"], {"user": user, "ids": Bigints(ids), "at": to_us(at)})
+
+
+def _changed(statement: str, values: Mapping[str, object], connection: Connection) -> int:
+    return connection.execute(_SQL[statement], values).rowcount
+
+
+def _memories(statement: str, values: Mapping[str, object], connection: Connection) -> list[Memory]:
+    return [_memory(row) for row in connection.cursor(row_factory=dict_row).execute(_SQL[statement], values)]
+
+
+def _texts(texts: MemoryTexts) -> dict[str, object]:
+    return {**msgspec.structs.asdict(texts), "searched": searched(texts)}
+
+
+def _memory(row: Mapping[str, Any]) -> Memory:
+    return Memory(
+        id=row["id"],
+        user=UserId(row["user"]),
+        texts=MemoryTexts(**{name: row[name] for name in _TEXTS}),
+        source_session=None if row["source_session"] is None else SessionId(row["source_session"]),
+        superseded_by=row["superseded_by"],
+        created_at=from_us(row["created_at"]),
+        updated_at=_time(row["updated_at"]),
+        hit_count=row["hit_count"],
+        last_hit_at=_time(row["last_hit_at"]),
+        disabled=row["disabled"],
+    )
+
+
+def _us(at: datetime | None) -> int | None:
+    return None if at is None else to_us(at)
+
+
+def _time(us: int | None) -> datetime | None:
+    return None if us is None else from_us(us)

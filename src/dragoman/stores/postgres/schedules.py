@@ -1,0 +1,86 @@
+"""Schedules and their fires in PostgreSQL."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+from psycopg import Connection
+
+from dragoman.core.schedules import Fire, Schedule, ScheduleId
+from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.statements import statements
+from dragoman.stores.times import to_us
+
+KEPT_FIRES = 1000
+"""Of each schedule; older ones go."""
+
+_SQL = statements("schedules")
+_SCHEDULE = msgspec.json.Decoder(Schedule)
+_FIRE = msgspec.json.Decoder(Fire)
+
+
+class PostgresSchedules:
+    """`Schedules` over one database. A time is claimed once over all servers: the database holds it once."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, schedule: Schedule) -> None:
+        """See `Schedules.put`."""
+        await self._database.write(partial(_put, schedule))
+
+    async def remove(self, schedule_id: ScheduleId) -> None:
+        """See `Schedules.remove`."""
+        values = {"schedule": schedule_id}
+        await self._database.write(lambda connection: connection.execute(_SQL["remove"], values))
+
+    async def all(self) -> Sequence[Schedule]:
+        """See `Schedules.all`."""
+        rows = await self._database.read(lambda connection: connection.execute(_SQL["all"]).fetchall())
+        return [_SCHEDULE.decode(body) for (body,) in rows]
+
+    async def claim(self, schedule: Schedule, fire: Fire) -> bool:
+        """See `Schedules.claim`."""
+        return await self._database.write(partial(_claim, schedule, fire))
+
+    async def settle(self, fire: Fire) -> None:
+        """See `Schedules.settle`."""
+        values = _fire(fire)
+        await self._database.write(lambda connection: connection.execute(_SQL["settle"], values))
+
+    async def fires(self, schedule_id: ScheduleId, offset: int, limit: int) -> Sequence[Fire]:
+        """See `Schedules.fires`."""
+        values = {"schedule": schedule_id, "offset": offset, "limit": limit}
+        rows = await self._database.read(lambda connection: connection.execute(_SQL["fires"], values).fetchall())
+        return [_FIRE.decode(body) for (body,) in rows]
+
+    async def running(self) -> Sequence[Fire]:
+        """See `Schedules.running`."""
+        rows = await self._database.read(lambda connection: connection.execute(_SQL["running"]).fetchall())
+        return [_FIRE.decode(body) for (body,) in rows]
+
+
+def _put(schedule: Schedule, connection: Connection) -> None:
+    values = {
+        "schedule": schedule.schedule_id,
+        "created_at": to_us(schedule.created_at),
+        "body": msgspec.json.encode(schedule).decode(),
+    }
+    connection.execute(_SQL["put"], values)
+
+
+def _claim(schedule: Schedule, fire: Fire, connection: Connection) -> bool:
+    made = connection.execute(_SQL["claim"], _fire(fire)).rowcount == 1
+    _put(schedule, connection)
+    connection.execute(_SQL["forget"], {"schedule": fire.schedule_id, "kept": KEPT_FIRES})
+    return made
+
+
+def _fire(fire: Fire) -> dict[str, object]:
+    return {
+        "fire": fire.fire_id,
+        "schedule": fire.schedule_id,
+        "due_at": to_us(fire.due_at),
+        "is_running": fire.status == "running",
+        "body": msgspec.json.encode(fire).decode(),
+    }

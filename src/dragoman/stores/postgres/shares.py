@@ -1,0 +1,57 @@
+"""Links that show sessions, in PostgreSQL. They go in the statement that deletes their session."""
+
+from psycopg import Connection
+
+from dragoman.core.ids import SessionId, UserId
+from dragoman.ports import Share
+from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.statements import statements
+from dragoman.stores.times import from_us, to_us
+
+_SQL = statements("people")
+
+
+class PostgresShares:
+    """`Shares` over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, share: Share) -> None:
+        """See `Shares.add`."""
+        values = {
+            "digest": share.digest,
+            "owner": share.owner,
+            "session": share.session_id,
+            "created_at": to_us(share.created_at),
+            "expires_at": None if share.expires_at is None else to_us(share.expires_at),
+        }
+
+        def added(connection: Connection) -> None:
+            connection.execute(_SQL["forget_shares"], {"now": values["created_at"]})
+            connection.execute(_SQL["add_share"], values)
+
+        await self._database.write(added)
+
+    async def get(self, digest: bytes) -> Share | None:
+        """See `Shares.get`."""
+        row = await self._database.read(
+            lambda connection: connection.execute(_SQL["share"], {"digest": digest}).fetchone()
+        )
+        if row is None:
+            return None
+        owner, session_id, created_at, expires_at = row
+        return Share(
+            digest=digest,
+            owner=UserId(owner),
+            session_id=SessionId(session_id),
+            created_at=from_us(created_at),
+            expires_at=None if expires_at is None else from_us(expires_at),
+        )
+
+    async def remove(self, session_id: SessionId, digest: bytes) -> bool:
+        """See `Shares.remove`."""
+        values = {"session": session_id, "digest": digest}
+        return await self._database.write(
+            lambda connection: connection.execute(_SQL["remove_share"], values).rowcount == 1
+        )

@@ -1,0 +1,36 @@
+-- name: add_key
+INSERT INTO keys (key_id, digest, name, created_at, last_used_at, body)
+VALUES (%(key)s, %(digest)s, %(name)s, %(created_at)s, %(last_used_at)s, %(body)s)
+
+-- name: keys
+SELECT name, last_used_at, body FROM keys ORDER BY created_at, key_id
+
+-- name: remove_key
+DELETE FROM keys WHERE key_id = %(key)s
+
+-- name: rename_key
+UPDATE keys SET name = %(name)s WHERE key_id = %(key)s
+
+-- name: touch_keys
+-- The later time counts, whoever of several servers tells it last.
+UPDATE keys SET last_used_at = greatest(last_used_at, given.at)
+FROM unnest(%(key)s, %(at)s) AS given (key_id, at) WHERE keys.key_id = given.key_id
+
+-- name: profiles
+SELECT body FROM profiles ORDER BY "user"
+
+-- name: put_profile
+INSERT INTO profiles ("user", body) VALUES (%(user)s, %(body)s) ON CONFLICT ("user") DO UPDATE SET body = excluded.body
+
+-- name: add_share
+INSERT INTO shares (digest, owner, session_id, created_at, expires_at)
+VALUES (%(digest)s, %(owner)s, %(session)s, %(created_at)s, %(expires_at)s)
+
+-- name: forget_shares
+DELETE FROM shares WHERE expires_at <= %(now)s
+
+-- name: share
+SELECT owner, session_id, created_at, expires_at FROM shares WHERE digest = %(digest)s
+
+-- name: remove_share
+DELETE FROM shares WHERE session_id = %(session)s AND digest = %(digest)s

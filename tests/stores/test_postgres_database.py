@@ -1,0 +1,301 @@
+"""A PostgreSQL database: one server writes it, its schema is brought up to date, what breaks is borne."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+
+from dragoman.core.ids import RunId
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.stores.postgres import database as module
+from dragoman.stores.postgres.database import (
+    Database,
+    DatabaseInUse,
+    WrongVersion,
+    address,
+    connected,
+    migrate,
+    migrations,
+)
+from dragoman.stores.postgres.log import PostgresLog
+from tests.stores.contract import DEADLINE_S, Writing, begun, session_id, started, stopped, taken
+from tests.stores.postgres import Server, server
+
+NEWEST = max(migrations())
+
+
+@pytest.fixture
+def database(postgres_url: str) -> Iterator[Database]:
+    with closing(Database(postgres_url)) as database:
+        yield database
+
+
+@pytest.fixture
+def empty_url(postgres: Server) -> Iterator[str]:
+    """The address of a database without anything."""
+    url = postgres.new("template0")
+    yield url
+    postgres.drop(url)
+
+
+def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
+    """A look past the program."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        done = connection.execute(statement.encode())
+        return done.fetchall() if done.description else []
+
+
+def tables(url: str) -> set[str]:
+    return {name for (name,) in rows(url, "SELECT relname FROM pg_class WHERE relnamespace = 2200 AND relkind = 'r'")}
+
+
+def cut_all(url: str) -> None:
+    """End every other connection to the database."""
+    rows(url, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database()"
+              " AND pid <> pg_backend_pid()")  # fmt: skip
+
+
+# --- one server -------------------------------------------------------------------------------------------------------
+
+HOLDER = """
+import sys
+from dragoman.stores.postgres.database import Database
+database = Database(sys.argv[1])
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_server_is_refused_and_a_guest_is_not(database: Database, postgres_url: str) -> None:
+    with pytest.raises(DatabaseInUse, match="another server uses this database: stop it, or choose another"):
+        Database(postgres_url)
+    Database(postgres_url, exclusive=False).close()
+    database.close()
+    Database(postgres_url).close()
+
+
+def test_a_database_is_free_again_however_its_server_ended(postgres_url: str) -> None:
+    command = [sys.executable, "-c", HOLDER, postgres_url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        with pytest.raises(DatabaseInUse):
+            Database(postgres_url)
+        process.send_signal(signal.SIGKILL)
+        process.wait(DEADLINE_S)
+    for attempt in range(1000):  # PostgreSQL has to notice
+        try:
+            Database(postgres_url).close()
+        except DatabaseInUse:
+            assert attempt < 999
+        else:
+            return
+
+
+async def test_who_lost_the_database_to_another_writes_nothing(
+    database: Database, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.1)
+    store = PostgresLog(database)
+    writing = await begun(store)
+    cut_all(postgres_url)
+    with closing(Database(postgres_url)) as other:
+        with pytest.raises(StoreUnavailable):
+            await taken(store, writing.words("late"))
+        assert len(await PostgresLog(other).events(writing.session_id, 0, 10)) == 1
+    assert await taken(store, Writing(2, epoch=await store.claim()).new()) == [True], "and goes on when it is free"
+
+
+def test_schemas_of_one_database_are_apart(postgres: Server, postgres_url: str) -> None:
+    rows(postgres_url, "CREATE SCHEMA other")
+    with closing(Database(postgres_url)), closing(Database(f"{postgres_url}&options=-csearch_path%3Dother")):
+        assert rows(postgres_url, "SELECT count(*) FROM pg_tables WHERE tablename = 'events'") == [(2,)]
+
+
+# --- schema -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_database_gets_the_newest_schema_once(empty_url: str) -> None:
+    for before in (0, NEWEST):
+        with connected(empty_url) as connection:
+            assert migrate(connection) == (before, NEWEST)
+    assert rows(empty_url, "SELECT version FROM schema_version") == [(NEWEST,)]
+    assert tables(empty_url) >= {"sessions", "events", "pieces", "runs", "calls", "names", "once", "keys", "blobs"}
+
+
+def test_of_several_that_start_at_once_one_migrates_and_all_go_on(empty_url: str) -> None:
+    def start(_: int) -> tuple[int, int]:
+        with connected(empty_url) as connection:
+            return migrate(connection)
+
+    with ThreadPoolExecutor(6) as threads:
+        assert {newest for _, newest in threads.map(start, range(6))} == {NEWEST}
+
+
+def test_a_database_of_a_newer_release_is_refused_and_left_as_it_is(postgres_url: str) -> None:
+    rows(postgres_url, "UPDATE schema_version SET version = 700")
+    with pytest.raises(
+        WrongVersion, match=f"has schema 700, this release knows {NEWEST}: use the release that wrote it"
+    ):
+        Database(postgres_url)
+    assert rows(postgres_url, "SELECT version FROM schema_version") == [(700,)]
+
+
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(empty_url: str) -> None:
+    rows(empty_url, "CREATE TABLE sessions (something text)")
+    with pytest.raises(WrongVersion, match="tables of another program"):
+        Database(empty_url)
+    assert tables(empty_url) == {"sessions"}
+
+
+def test_a_migration_that_breaks_off_leaves_the_schema_before_it(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start finishes it."""
+    broken = {number: script + "; this is no SQL" for number, script in migrations().items()}
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "migrations", lambda: broken)
+        with connected(empty_url) as connection, pytest.raises(psycopg.errors.SyntaxError):
+            migrate(connection)
+    assert tables(empty_url) == set()
+    Database(empty_url).close()
+    assert "sessions" in tables(empty_url)
+
+
+# --- addresses --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ann:secret@db.example:5433/agents", "postgresql://ann@db.example:5433/agents"),
+        ("host=db.example dbname=agents password=secret", "postgresql://db.example/agents"),
+        ("postgresql://ann:sec ret@[", "?"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert address(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://ann:secret@127.0.0.1:1/agents", "postgresql://ann:secret@[", "mysql://ann:secret@x/y"]
+)
+def test_a_database_that_cannot_be_reached_is_told_without_its_password(url: str) -> None:
+    with pytest.raises(StoreUnavailable) as refused:
+        Database(url)
+    assert "secret" not in str(refused.value)
+
+
+# --- what breaks ------------------------------------------------------------------------------------------------------
+
+
+async def test_connections_that_were_cut_are_made_again(database: Database, postgres_url: str) -> None:
+    """Whoever asks next notices nothing: nothing was committed yet."""
+    store = PostgresLog(database)
+    writing = await begun(store)
+    for number in range(1, 4):
+        cut_all(postgres_url)
+        assert await taken(store, writing.append(started(number), stopped(number))) == [True]
+        cut_all(postgres_url)
+        assert [*await store.events(writing.session_id, 0, 100)] == writing.log
+
+
+class Cut:
+    """A connection that breaks at the n-th statement, before or after the statement took effect."""
+
+    def __init__(self, connection: Any, *, at: int, after: bool) -> None:
+        self._connection = connection
+        self._at = at
+        self._after = after
+        self.statements: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, statement: str, *values: Any, **options: Any) -> Any:
+        self.statements.append(statement.split()[0])
+        is_due = len(self.statements) == self._at
+        if is_due and not self._after:
+            self._connection.close()
+        result = self._connection.execute(statement, *values, **options)
+        if is_due:
+            self._connection.close()
+            raise psycopg.OperationalError("the connection broke")
+        return result
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+async def test_a_connection_that_breaks_at_any_statement_leaves_a_commit_whole(
+    database: Database, at: int, after: bool
+) -> None:
+    """Until the commit itself it is tried again; from there on it is told, and written or not, but never in part."""
+    store = PostgresLog(database)
+    writing = await begun(store)
+    broken = Cut(database._writer.connection, at=at, after=after)
+    database._writer.connection = broken  # type: ignore[assignment]  # it does what a connection does
+    append = writing.append(started(1), stopped(1))
+    try:
+        assert await taken(store, append) == [True]
+        is_told = False
+    except StoreUnavailable:
+        is_told = True
+    assert is_told == (broken.statements[-1] == "COMMIT")
+    written = [*await store.events(writing.session_id, 0, 100)]
+    assert written == (writing.log[:1] if is_told and not after else writing.log)
+
+
+async def test_a_batch_is_one_statement_however_many_sessions_it_has(database: Database) -> None:
+    store = PostgresLog(database)
+    epoch = await store.claim()
+    sessions = [Writing(number, epoch=epoch) for number in range(1, 101)]
+    assert await taken(store, *(each.new() for each in sessions)) == [True] * 100
+    counted = Cut(database._writer.connection, at=0, after=False)
+    database._writer.connection = counted  # type: ignore[assignment]  # as above
+    assert await taken(store, *(each.append(started(place)) for place, each in enumerate(sessions))) == [True] * 100
+    assert counted.statements == ["BEGIN", "WITH", "COMMIT"]
+
+
+async def test_what_was_acknowledged_outlives_a_server_that_dies() -> None:
+    """SIGQUIT ends PostgreSQL as a crash does: it recovers from its log, and has all that was told."""
+    with server(fsync=True) as postgres, closing(Database(postgres.url("postgres"))) as database:
+        store = PostgresLog(database)
+        writing = await begun(store)
+        for number in range(1, 4):
+            assert await taken(store, writing.append(started(number), stopped(number))) == [True]
+            postgres.stop(signal.SIGQUIT)
+            postgres.start()
+            assert [*await store.events(writing.session_id, 0, 100)] == writing.log
+        assert await taken(store, writing.append(started(4), stopped(4))) == [True]
+        assert await store.run(RunId("run-4")) is not None
+
+
+async def test_a_database_that_is_away_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.2)
+    with server() as postgres, closing(Database(postgres.url("postgres"))) as database:
+        store = PostgresLog(database)
+        writing = await begun(store)
+        append = writing.words("meanwhile")
+        postgres.stop()
+        with pytest.raises(StoreUnavailable):
+            await taken(store, append)
+        with pytest.raises(StoreUnavailable):
+            await store.events(writing.session_id, 0, 10)
+        postgres.start()
+        assert await taken(store, append) == [True]
+
+
+async def test_a_closed_database_refuses_and_hangs_nobody(postgres_url: str) -> None:
+    database = Database(postgres_url)
+    database.close()
+    store = PostgresLog(database)
+    with pytest.raises(StoreUnavailable):
+        await store.claim()
+    with pytest.raises(StoreUnavailable):
+        await store.load(session_id(1))

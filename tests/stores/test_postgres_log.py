@@ -1,0 +1,112 @@
+"""The PostgreSQL store: the contract, and what only a database server can get wrong."""
+
+from collections.abc import Iterator
+from random import Random
+
+import msgspec
+import psycopg
+import pytest
+from psycopg import sql
+
+from dragoman.core.content import UserMessage
+from dragoman.core.events import MessageAdded
+from dragoman.core.ids import CallId, MessageId, RunId
+from dragoman.core.session import fold
+from dragoman.stores.postgres.appends import rounds
+from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.log import PostgresLog
+from tests.core.scribe import played
+from tests.stores.contract import ANN, StoreContract, Writing, a_piece, commits_of, once, started, taken
+
+
+@pytest.fixture
+def database(postgres_url: str) -> Iterator[Database]:
+    database = Database(postgres_url)
+    yield database
+    database.close()
+
+
+class TestPostgresLog(StoreContract):
+    @pytest.fixture
+    def store(self, database: Database) -> PostgresLog:
+        return PostgresLog(database)
+
+
+def rows(url: str) -> dict[str, list[str]]:
+    """Every row of every table of the database, as text."""
+    with psycopg.connect(url) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        return {
+            name: [repr(row) for row in connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(name)))]
+            for (name,) in tables
+        }
+
+
+async def test_a_deleted_session_is_in_no_table_any_more(database: Database, postgres_url: str) -> None:
+    store = PostgresLog(database)
+    empty = rows(postgres_url)
+    for append, _, _ in commits_of(played(3, 100), Random(3), await store.claim()):
+        append.once = [msgspec.structs.replace(once(f"key-{append.after}"), session_id=append.session_id)]
+        append.name = "mine" if append.is_new else None
+        assert await taken(store, append) == [True]
+    full = rows(postgres_url)
+    filled = {table for table in full if len(full[table]) > len(empty[table])}
+    assert filled >= {"sessions", "events", "runs", "calls", "messages", "names", "once"}, "the test is worth its name"
+    await store.delete(append.session_id)
+    assert rows(postgres_url) == empty
+
+
+async def test_everything_outlives_the_process(postgres_url: str) -> None:
+    """After some commits the database is closed and opened again."""
+    scribe = played(5, 60)
+    chance = Random(5)
+    database = Database(postgres_url)
+    try:
+        store = PostgresLog(database)
+        for append, state, pieces in commits_of(scribe, chance, await store.claim()):
+            assert await taken(store, append) == [True]
+            if chance.random() < 0.2:
+                database.close()
+                database = Database(postgres_url)
+                store = PostgresLog(database)
+                append.epoch = await store.claim()
+                snapshot = await store.load(append.session_id)
+                assert snapshot is not None
+                assert fold(snapshot.head, snapshot.events) == state
+                assert [*snapshot.pieces] == pieces
+        assert [*await store.events(append.session_id, 0, 100_000)] == scribe.log
+    finally:
+        database.close()
+
+
+ODD = ["\0", "a\0b", "\ud800", "'; DROP TABLE events; --", "%s", "\\", "é" * 3000, "".join(map(chr, range(1, 3000)))]
+
+
+async def test_what_clients_choose_may_hold_anything_and_be_of_any_length(database: Database) -> None:
+    """PostgreSQL has no text with NUL in it, and no index of long ones."""
+    store = PostgresLog(database)
+    epoch = await store.claim()
+    writing = Writing(0, epoch=epoch)
+    for number, odd in enumerate(ODD, 1):
+        writing = Writing(number, epoch=epoch)
+        assert await taken(store, writing.new(name=odd, once=[once(odd, number)])) == [True]
+        assert await store.named(ANN, odd) == writing.session_id
+        assert await store.once(ANN, odd) == once(odd, number)
+        assert await store.run(RunId(odd)) is None
+        assert await store.settled(writing.session_id, [CallId(odd)]) == set()
+        assert await store.messages(writing.session_id, [odd]) == {}
+    seen = msgspec.structs.replace(UserMessage(id=MessageId("m"), content="x"), client_id=ODD[0])
+    assert await taken(store, writing.append(MessageAdded(message=seen))) == [True]
+    assert await store.messages(writing.session_id, ODD) == {ODD[0]: 2}
+    piece = a_piece(3, "a\0b\N{GRINNING FACE}")
+    assert await taken(store, writing.append(started(1), pieces=[piece])) == [True]
+    snapshot = await store.load(writing.session_id)
+    assert snapshot is not None
+    assert [*snapshot.pieces] == [piece]
+
+
+def test_a_batch_is_divided_only_where_a_session_or_a_name_comes_twice() -> None:
+    one, two, three = (Writing(number, epoch=1) for number in (1, 2, 3))
+    batch = [one.new(name="a"), two.new(name="a"), three.new(name="b"), one.words("x"), two.words("x"), one.words("y")]
+    assert rounds(batch) == [[0, 2], [1, 3], [4, 5]]
+    assert rounds([]) == []

@@ -1,0 +1,99 @@
+"""Keys, profiles and blobs in PostgreSQL: what is written reads back, and nothing else is touched."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dragoman.core.ids import KeyId, UserId
+from dragoman.core.profile import Profile
+from dragoman.ports import Key
+from dragoman.stores.postgres.blobs import PostgresBlobs
+from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.keys import PostgresKeys
+from dragoman.stores.postgres.profiles import PostgresProfiles
+from tests.core.values import NOON
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def database(postgres_url: str) -> Iterator[Database]:
+    database = Database(postgres_url, exclusive=False)
+    yield database
+    database.close()
+
+
+def key(name: str = "k", **fields: Any) -> Key:
+    given: dict[str, Any] = {
+        "key_id": KeyId(name),
+        "digest": name.encode() * 32,
+        "name": "mine",
+        "user": UserId("ann"),
+        "masked": "sk-...abcd",
+        "scopes": frozenset({"use", "read"}),
+        "created_at": NOON + timedelta(microseconds=1),
+    }
+    return Key(**{**given, **fields})
+
+
+async def test_keys_read_back_as_they_were_written_oldest_first(database: Database) -> None:
+    store = PostgresKeys(database)
+    keys = [key("b", created_at=NOON), key("a", expires_at=NOON + HOUR), key("c", last_used_at=NOON)]
+    for each in reversed(keys):
+        await store.add(each)
+    assert await store.all() == keys
+
+
+async def test_a_key_is_renamed_used_and_removed_alone(database: Database) -> None:
+    store = PostgresKeys(database)
+    for name in "ab":
+        await store.add(key(name))
+    await store.rename(KeyId("a"), "other")
+    await store.rename(KeyId("none"), "other")
+    await store.touch([(KeyId("a"), NOON + HOUR), (KeyId("none"), NOON)])
+    await store.touch([(KeyId("a"), NOON)])
+    changed = msgspec.structs.replace(key("a"), name="other", last_used_at=NOON + HOUR)
+    assert await store.all() == [changed, key("b")], "the later time counts, whoever tells it last"
+    assert await store.remove(KeyId("b"))
+    assert not await store.remove(KeyId("b"))
+    assert await store.all() == [changed]
+
+
+async def test_a_profile_is_replaced(database: Database) -> None:
+    store = PostgresProfiles(database)
+    ann, bob = Profile(user=UserId("ann"), time_zone="Europe/Berlin"), Profile(user=UserId("bob"), locale="de")
+    for each in (bob, ann):
+        await store.put(each)
+    assert await store.all() == [ann, bob]
+    await store.put(Profile(user=UserId("ann"), locale="fr"))
+    assert await store.all() == [Profile(user=UserId("ann"), locale="fr"), bob]
+
+
+async def test_a_blob_is_read_as_it_was_put(database: Database) -> None:
+    blobs = PostgresBlobs(database)
+    assert await blobs.get("a/b.c-d_e") is None
+    for content in (b"\0one\xff", b"", bytes(range(256)) * 10_000):
+        await blobs.put("a/b.c-d_e", content)
+        assert await blobs.get("a/b.c-d_e") == content
+
+
+async def test_a_blob_goes_with_its_folder_and_takes_no_neighbour(database: Database) -> None:
+    blobs = PostgresBlobs(database)
+    names = ("s/1/a", "s/1/b/c", "s/1", "s/12", "s/1-a", "s/1.a", "s/2", "s")
+    for name in names:
+        await blobs.put(name, b"x")
+    await blobs.delete("s/1")
+    await blobs.delete("s/1")
+    await blobs.delete("nothing/here")
+    assert [name for name in names if await blobs.get(name)] == ["s/12", "s/1-a", "s/1.a", "s/2", "s"]
+
+
+@pytest.mark.parametrize("name", ["", "a/", "/a", "a/../b", ".hidden", "a b", "a\n", "é", "a\0"])
+async def test_a_bad_name_is_refused(database: Database, name: str) -> None:
+    blobs = PostgresBlobs(database)
+    for attempt in (blobs.put(name, b"x"), blobs.get(name), blobs.delete(name)):
+        with pytest.raises(ValueError, match="not a blob's name"):
+            await attempt
