@@ -58,7 +58,8 @@ clients: $(INSTALLED)-test ## install the official clients for the tests; withou
 		test -e "$$stamp" -a "$$stamp" -nt $$folder/package-lock.json || \
 		{ echo "installing the official clients in $$folder"; cd "$(CURDIR)/$$folder" && \
 		PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --silent && touch "$$stamp"; } || \
-		{ test -z "$(CI)" && echo "they could not be installed: their tests will be left out"; }; cd "$(CURDIR)"; done
+		{ test -z "$(CI)" || exit 1; echo "they could not be installed: their tests will be left out"; }; \
+		cd "$(CURDIR)"; done
 	@$(BIN)/python tools/blade_kit.py || { test -z "$(CI)" && echo "its tests will be left out"; }
 
 clean: ## remove what make and the tools made; the server's data stays

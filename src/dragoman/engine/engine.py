@@ -18,7 +18,7 @@ import structlog
 
 from dragoman.core import admission
 from dragoman.core.admission import InputLimits
-from dragoman.core.agent import Agent, Summing
+from dragoman.core.agent import Agent
 from dragoman.core.content import Message
 from dragoman.core.events import (
     Branched,
@@ -53,6 +53,7 @@ from dragoman.engine.past import Past
 from dragoman.engine.profiles import ProfileBook
 from dragoman.engine.reader import Reader, Readers
 from dragoman.engine.runs import Runs
+from dragoman.engine.summing import summed_up
 from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Once, Recent, RunRow, SessionIndex
 
 BusyPolicy = Literal["refuse", "queue", "supersede"]
@@ -60,8 +61,6 @@ BusyPolicy = Literal["refuse", "queue", "supersede"]
 
 PAGE = 2000
 BACK_PAGE = 400
-ALL_MESSAGES = 100_000
-"""Messages that are summed up at once, when somebody asks for it."""
 RUN_PAGE = 200
 """Events read at a time where those of one run are looked for."""
 SPARED = 16
@@ -492,25 +491,9 @@ class Engine:
         agent = self.agent_of(live)
         if admission.is_busy(live.state):
             raise SessionBusy("a run of this session is active")
-        before, compacted = live.state.seq, live.state.compacted
-        messages = [placed.message for placed in await self._past.context(live, ALL_MESSAGES)]
-        if len(messages) < 2 or not isinstance(agent, Summing):
+        made = await summed_up(agent, self._past, live)
+        if made is None:
             return None
-        earlier = None if compacted is None else compacted.summary
-        summary = await agent.sum_up(messages, earlier)
-        up_to, archived = (0, 0) if summary is None else await self._past.before(live, summary.keep_from)
-        if live.state.seq != before:
-            raise SessionBusy("the session went on meanwhile")
-        if summary is None or not up_to:
-            return None
-        made = CompactionMade(
-            summary=summary.text,
-            up_to=up_to,
-            archived=archived,
-            tokens_before=summary.tokens_before,
-            tokens_after=summary.tokens_after,
-            trigger="manual",
-        )
         await live.until_durable(live.append((made,), None))
         return made
 
