@@ -1,6 +1,7 @@
 """What clients choose themselves: a session's id or name, a run's id, tools and settings for one run, trust."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -82,6 +83,28 @@ async def test_of_many_who_choose_the_same_at_once_one_gets_it(any_world: World,
     found = await engine.found(ANN, *chosen.values())
     assert [each for each in made if each not in refused] == [found]
     await play(engine, found, "hello")
+
+
+async def test_many_who_make_a_session_and_speak_in_it_at_once_are_all_heard(any_world: World) -> None:
+    engine = await any_world.start()
+
+    async def speak(text: str) -> None:
+        while True:
+            try:
+                async with engine.session(ANN, CHOSEN) as live:
+                    submitted = await engine.submit(live, says(text), by=ANN, busy="queue")
+                    await live.until_durable(submitted.seq)
+                    return
+            except SessionNotFound:
+                with suppress(IdTaken):
+                    await open_session(engine, session_id=CHOSEN)
+
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.gather(*(speak(f"hello {place}") for place in range(10)))
+    live = await engine.found(ANN, CHOSEN)
+    await ended(live)
+    heard = texts(await engine.messages(live))
+    assert {f"hello {place}" for place in range(10)} <= set(heard)
 
 
 async def test_an_id_may_be_used_again_after_its_session_is_gone(any_world: World) -> None:

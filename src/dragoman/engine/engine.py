@@ -314,8 +314,11 @@ class Engine:
     async def _by_id(self, session_id: SessionId) -> LiveSession | None:
         live = self._sessions.get(session_id)
         if live is None or live.failure is not None:
-            return await self._get(session_id)
-        self._sessions.move_to_end(session_id)
+            live = await self._get(session_id)
+        else:
+            self._sessions.move_to_end(session_id)
+        if live is not None and not live.durable.seq:  # it is being made: its first commit holds that alone
+            await live.until_durable(1)
         return live
 
     async def page(self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int) -> list[SessionState]:
@@ -643,6 +646,9 @@ class Engine:
         snapshot = await self._log.load(session_id)
         if snapshot is None:
             return False
+        present = self._sessions.get(session_id)
+        if present is not None and (present.failure is None or isinstance(present.failure, SessionNotFound)):
+            return True  # it was made while the store was read, or is being deleted: a second one would write beside it
         self._evict()
         live = LiveSession.loaded(snapshot, self._epoch, self._committer, self.clock)
         live.on_lost = self._lost
