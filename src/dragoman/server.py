@@ -314,6 +314,7 @@ class Application:
             self.profiles,
             admit_run=lambda principal: shares.runs.hold(principal.user),
             admit_stream=lambda principal: streams.hold(principal.user),
+            answers_limit=settings.body_bytes,
         )
         return Door(face, "runs", doorkeeper)
 

@@ -22,6 +22,7 @@ REQUIREMENTS = (
     Requirement("runs:aliases:camel-wins", "Where both spellings are there, camelCase wins", "ag-ui A.3 [chosen]"),
     Requirement("runs:errors:complete", "Every refusal of the core has an answer", "style, 4"),
     Requirement("runs:events:revoked", "A stream ends when the key that opened it is revoked", "ruling 5"),
+    Requirement("runs:errors:draining", "A server that stops answers 503 with Retry-After", "design, 6"),
     Requirement("runs:errors:problem", "Errors are problem details with `code`", "ag-ui A.1 [chosen]"),
     # --- runs ---------------------------------------------------------------------------------------------------------
     Requirement("runs:submit:accepted", "202 with taskId, threadId, runId and created", "seed 002, Response"),

@@ -112,6 +112,15 @@ async def test_an_answer_that_answers_nothing_is_refused_and_executes_nothing(al
     assert said(await alice.events(thread, taken["runId"])) == "stamped x"
 
 
+@requirement("runs:answers:wrong")
+async def test_answers_have_the_servers_limit(open_house: HouseMaker) -> None:
+    async with open_house(body_bytes=2048) as house:
+        alice, thread = RunService(house.line, house.key("alice")), new_thread()
+        await alice.play(thread)
+        reply = await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": "x", "result": "y" * 3000}]})
+        assert (reply.status, reply.json["code"]) == (413, "AGENT_RUN_INPUT_INVALID")
+
+
 @requirement("runs:answers:busy")
 async def test_while_a_run_is_active_nothing_is_answered(alice: RunService) -> None:
     thread = new_thread()

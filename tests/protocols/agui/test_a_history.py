@@ -165,6 +165,19 @@ async def test_pictures_come_with_links_that_are_signed_anew(open_house: HouseMa
         assert aap.json["history"]["full"][0]["content"][1]["url"].startswith("data:image/png;base64,iVBORw0KGgo")
 
 
+@requirement("runs:history:attachments")
+async def test_pictures_of_other_doors_are_shown_as_they_are(house: House, alice: RunService) -> None:
+    large = "data:image/png;base64," + "A" * 40_000
+    urls = ["https://example.org/x.png", "data:image/gif;base64,R0lG", large]
+    session = await house.face("alice").create(
+        messages=[{"role": "user", "content": [{"type": "image", "url": url} for url in urls]}]
+    )
+    (message,) = (await alice.history(session.id))["messages"]
+    assert message["content"] == ""
+    kinds = ["image/*", "image/gif", "image/png"]
+    assert message["attachments"] == [{"mimeType": kind, "url": url} for kind, url in zip(kinds, urls, strict=True)]
+
+
 # --- cards ------------------------------------------------------------------------------------------------------------
 
 

@@ -188,6 +188,28 @@ async def test_what_the_agent_refuses_leaves_no_thread_behind(alice: RunService)
     assert (await alice.get(f"/history?threadId={thread}")).json == GONE
 
 
+@requirement("runs:errors:draining")
+async def test_a_server_that_stops_takes_nothing_and_says_when_to_come_again(open_house: HouseMaker) -> None:
+    async with open_house() as house:
+        alice, thread = RunService(house.line, house.key("alice")), new_thread()
+        await alice.play(thread)
+        app: Any = house.line.app
+        app.engine.is_draining = True
+        for reply in (await alice.post("/runs", a_run(new_thread())), await alice.get(f"/runs/{thread}/events")):
+            assert (reply.status, reply.json["code"]) == (503, "AGENT_UNAVAILABLE")
+            assert reply.headers["retry-after"] == "1"
+        assert len((await alice.history(thread))["messages"]) == 2
+
+
+@requirement("runs:submit:idempotent")
+async def test_runs_of_several_names_that_come_at_once_share_one_new_thread(alice: RunService) -> None:
+    thread = new_thread()
+    replies = await asyncio.gather(*[alice.submit(a_run(thread, f"{place}", f"r-{place}")) for place in range(6)])
+    assert sorted(reply["created"] for reply in replies) == [False] * 5 + [True]
+    for place in range(6):
+        assert said(await alice.events(thread, f"r-{place}")) == f"You said: {place}"
+
+
 # --- who and with whom ------------------------------------------------------------------------------------------------
 
 

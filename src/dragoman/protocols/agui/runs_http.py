@@ -68,13 +68,6 @@ Admit = Callable[[Principal], Callable[[], None]]
 log = structlog.get_logger(__name__)
 
 
-class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The door's settings."""
-
-    answers_limit: int = 16 * 1024 * 1024
-    """Bytes of a body with answers, which can hold a tool's results."""
-
-
 def app(
     engine: Engine,
     authenticate: Authenticate,
@@ -83,10 +76,20 @@ def app(
     *,
     admit_run: Admit,
     admit_stream: Admit,
-    options: RunsOptions | None = None,
+    answers_limit: int,
 ) -> ASGIApp:
-    """The service as an ASGI application, to be mounted anywhere."""
-    door = _Door(engine, files, profiles, admit_run, admit_stream, options or RunsOptions())
+    """The service as an ASGI application, to be mounted anywhere.
+
+    Args:
+        engine: what runs, and holds the threads.
+        authenticate: who sends a request.
+        files: uploads, links and recordings.
+        profiles: the users' settings.
+        admit_run: counts runs.
+        admit_stream: counts open streams.
+        answers_limit: bytes of a body with answers, which can hold a tool's results.
+    """
+    door = _Door(engine, files, profiles, admit_run, admit_stream, answers_limit)
     return _App(door.routes(), files, authenticate)
 
 
@@ -165,14 +168,14 @@ class _Door:
         profiles: ProfileBook,
         admit_run: Admit,
         admit_stream: Admit,
-        options: RunsOptions,
+        answers_limit: int,
     ) -> None:
         self._engine = engine
         self._files = files
         self._profiles = profiles
         self._admit_run = admit_run
         self._admit_stream = admit_stream
-        self._options = options
+        self._answers_limit = answers_limit
 
     def routes(self) -> Routes:
         return {
@@ -284,7 +287,7 @@ class _Door:
         require_json(request)
         caller = _caller(request)
         async with self._thread(caller, _thread_in_path(request)) as live:
-            answers = translate.answers_from(wire.decode_answers(await read_body(request, self._options.answers_limit)))
+            answers = translate.answers_from(wire.decode_answers(await read_body(request, self._answers_limit)))
             asked = await self._start_at(live, live.state.last_run_seq)
             submit = Submit(
                 door=translate.DOOR,
