@@ -150,6 +150,7 @@ REQUIREMENTS = (
         ("calls:structured-output", "An output that is no text is read as its JSON"),
         ("calls:unknown", "An output for a call that nobody waits for is 409 `NOTHING_PENDING`"),
         ("calls:answered", "An output for a call that has one is 409 `NOTHING_PENDING`"),
+        ("calls:fitting", "A call takes the kind of answer that it asks for: a word, or an output; another is 409"),
         ("calls:new-message", "A plain message while calls are open closes them, and runs"),
         ("calls:several", "Several calls at once are one message each, each output after its call"),
         ("calls:partial", "Answers are taken one by one; the run goes on with the last (ruling 20)"),

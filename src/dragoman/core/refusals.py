@@ -104,10 +104,12 @@ class ImageUnsupported(Invalid):
 
 
 class UnknownCall(Invalid):
-    """An answer names a call that this session never made."""
+    """An answer names a call that this session never made, or one that waits for no `answer` of that kind."""
 
-    def __init__(self, call_id: CallId) -> None:
-        super().__init__(f"this session has no tool call {call_id!r}")
+    def __init__(self, call_id: CallId, answer: str | None = None) -> None:
+        super().__init__(
+            f"tool call {call_id!r} waits for no {answer}" if answer else f"this session has no tool call {call_id!r}"
+        )
         self.call_id = call_id
 
 

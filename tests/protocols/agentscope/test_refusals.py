@@ -13,7 +13,7 @@ from dragoman.core.ids import CallId
 from dragoman.protocols.agentscope.errors import ANSWERS, tell
 from tests.bridge import Bridge
 from tests.conversations import call, script
-from tests.protocols.agentscope.client import ABSENT, CODES, Runtime, asks, output, user
+from tests.protocols.agentscope.client import ABSENT, CODES, Runtime, asks, data, output, pending, user
 from tests.requirements import requirement
 from tests.serving import House, HouseMaker
 
@@ -240,6 +240,32 @@ async def test_a_refusal_names_each_place_as_fastapi_does(alice: Runtime) -> Non
     )
     reply = await alice.ask("POST", "/process", asks({"role": "user", "content": [{"type": "image"}]}))
     assert reply.json["detail"][0]["loc"] == ["body", "input", 0, "content", 0]
+
+
+@requirement("agentscope:errors:form")
+async def test_what_the_core_refuses_is_named_by_its_place_in_the_body(alice: Runtime) -> None:
+    deep: Json = []
+    for _ in range(200):
+        deep = [deep]
+    long = user("x" * 2_000_000)
+    assistant = {"role": "assistant", "content": "hello"}
+    nested = data("message", "user", {"a": deep})
+    name = f"s-{uuid4()}"
+    waits = pending(await alice.run("ask me", session_id=name))["AskUserQuestion"]
+    other = output(waits, '{"selections": ["moon"]}')
+    call = data("function_call", "assistant", {"call_id": "c", "name": "pick", "arguments": "{}"})
+    for body, place in (
+        (asks("hello", assistant, long), [2]),
+        (asks(long, assistant, "hello"), [0]),
+        (asks("hello", assistant, call, call, "hello"), [1]),
+        (asks("hello", output("c", "x"), assistant, "hello"), [1]),
+        (asks("hello", assistant, nested), [2, "content", 0, "data"]),
+        (asks(assistant, "hello", long, session_id=name), [2]),
+        (asks({"type": "error"}, other, session_id=name), [1]),
+    ):
+        reply = await alice.ask("POST", "/process", body)
+        assert (reply.status, reply.json["error"]["code"]) == (422, "INVALID_REQUEST")
+        assert [each["loc"] for each in reply.json["detail"]] == [["body", "input", *place]]
 
 
 @requirement("agentscope:errors:order")

@@ -4,7 +4,9 @@ A session keeps its history itself, so a client sends what is new. Some clients 
 up to the last one that the session holds are history that came back, and what follows them is new (section 2.1).
 """
 
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
@@ -15,6 +17,7 @@ from dragoman.core.content import JsonObject
 from dragoman.core.ids import CallId, MessageId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import Invalid, UnknownCall
+from dragoman.core.session import OpenCall
 from dragoman.core.tools import ToolSpec
 from dragoman.protocols.agentscope import wire
 
@@ -27,6 +30,8 @@ _AGENTS = CALLS | {"reasoning", "mcp_list_tools", "mcp_approval_request"}
 """What only an agent says, whatever role a message of it has."""
 _IGNORED = frozenset({"heartbeat", "error"})
 """The web client returns its own error bubbles as history."""
+_OF_CORE = re.compile(r"(?P<kind>messages|answers)(?:\[(?P<place>\d+)\])?(?P<rest>.*)")
+"""A field as the core calls it."""
 _PARAMETERS = ("temperature", "top_p", "max_tokens", "stop", "seed", "frequency_penalty", "presence_penalty")
 
 
@@ -56,11 +61,17 @@ def noted_in(door: str, props: JsonObject) -> Noted:
 
 
 class Brought(NamedTuple):
-    """The new part of a request: messages of any role to open a session with, the user's messages, and answers."""
+    """The new part of a request: messages of any role to open a session with, the user's messages, and answers.
+
+    `seed_paths` and the others tell of each where in the request's body it stands.
+    """
 
     seeds: tuple[core.Message, ...]
     messages: tuple[UserInput, ...]
     answers: tuple[Answer, ...]
+    seed_paths: tuple[str, ...] = ()
+    message_paths: tuple[str, ...] = ()
+    answer_paths: tuple[str, ...] = ()
 
 
 def core_id(message_id: str) -> str:
@@ -119,16 +130,49 @@ def brought_by(
     while last and _is_new(shown[last - 1][1]):
         last -= 1
     seeds = () if new_id is None else _seeds(shown[:last], new_id)
-    said: list[UserInput] = []
-    answers: list[Answer] = []
+    said: dict[str, UserInput] = {}
+    answers: dict[str, Answer] = {}
     for path, message in shown if new_id is None else shown[last:]:
         if message.kind in OUTPUTS:
-            answers.append(_result(message, path))
+            answers[path] = _result(message, path)
         elif message.kind == APPROVAL:
-            answers.append(_decision(message, path))
+            answers[path] = _decision(message, path)
         elif _is_said(message):
-            said.append(UserInput(content=_contents(message, path), client_id=message.id or None))
-    return Brought(seeds, tuple(said), tuple(answers))
+            said[path] = UserInput(content=_contents(message, path), client_id=message.id or None)
+    return Brought(
+        seeds=tuple(seed for _, seed in seeds),
+        messages=tuple(said.values()),
+        answers=tuple(answers.values()),
+        seed_paths=tuple(path for path, _ in seeds),
+        message_paths=tuple(said),
+        answer_paths=tuple(answers),
+    )
+
+
+@contextmanager
+def placed(brought: Brought, *, is_new: bool = False) -> Iterator[None]:
+    """Let refusals of the core name the field of the request's body, where they name one of what it brought.
+
+    Args:
+        brought: what the core is given.
+        is_new: its seeds are what the core calls messages.
+    """
+    try:
+        yield
+    except Invalid as refused:
+        kept = {"messages": brought.seed_paths if is_new else brought.message_paths, "answers": brought.answer_paths}
+        refused.path = _in_body(refused.path, kept, is_new=is_new)
+        raise
+
+
+def _in_body(path: str, kept: Mapping[str, Sequence[str]], *, is_new: bool) -> str:
+    found = _OF_CORE.fullmatch(path)
+    if found is None:
+        return path
+    if found["place"] is None:
+        return "input"
+    own = kept[found["kind"]][int(found["place"])]
+    return own if is_new else own + found["rest"]  # a seed may be several messages: its inside says nothing
 
 
 def _answered_by(message: wire.MessageIn) -> CallId | None:
@@ -227,41 +271,46 @@ def _decision(message: wire.MessageIn, path: str) -> Decision:
 # --- the history that a new session is opened with ----------------------------------------------------------------
 
 
-def _seeds(history: Sequence[tuple[str, wire.MessageIn]], new_id: Callable[[], str]) -> tuple[core.Message, ...]:
-    """Messages of any role as the history of a new session. Steps that follow each other without a word of somebody
-    else are one model step, as the package splits it; approvals are none of a history's affair.
+def _seeds(
+    history: Sequence[tuple[str, wire.MessageIn]], new_id: Callable[[], str]
+) -> Sequence[tuple[str, core.Message]]:
+    """Messages of any role as the history of a new session, each with the place where it begins. Steps that follow
+    each other without a word of somebody else are one model step, as the package splits it; approvals are none of a
+    history's affair.
     """
-    found: list[core.Message] = []
-    answer: list[core.Block] = []
+    found: list[tuple[str, core.Message]] = []
+    step: list[tuple[str, core.Block]] = []
     names: dict[str, str] = {}
 
     def close() -> None:
-        if answer:
-            found.append(core.AssistantMessage(id=MessageId(new_id()), content=tuple(answer)))
-            answer.clear()
+        if step:
+            blocks = tuple(block for _, block in step)
+            found.append((step[0][0], core.AssistantMessage(id=MessageId(new_id()), content=blocks)))
+            step.clear()
+
+    def add(path: str, message: core.Message) -> None:
+        close()
+        found.append((path, message))
 
     for path, message in history:
         if message.kind in CALLS:
             call = _call(_payload(message, path), path)
             names[call.call_id] = call.name
-            answer.append(call)
+            step.append((path, call))
         elif message.kind in OUTPUTS:
-            close()
-            result = _result(message, path)
-            name = names.get(result.call_id, "")
-            content = result.content
-            found.append(core.ToolMessage(id=MessageId(new_id()), call_id=result.call_id, name=name, content=content))
+            given = _result(message, path)
+            name = names.get(given.call_id, "")
+            result = core.ToolMessage(id=MessageId(new_id()), call_id=given.call_id, name=name, content=given.content)
+            add(path, result)
         elif _is_said(message) and message.kind != APPROVAL:
-            close()
             content = _contents(message, path)
-            found.append(core.UserMessage(id=MessageId(new_id()), content=content, client_id=message.id or None))
+            add(path, core.UserMessage(id=MessageId(new_id()), content=content, client_id=message.id or None))
         elif message.role == "system":
-            close()
-            found.append(core.SystemMessage(id=MessageId(new_id()), content=core.text_of(_contents(message, path))))
+            add(path, core.SystemMessage(id=MessageId(new_id()), content=core.text_of(_contents(message, path))))
         elif message.role == "assistant" and message.kind == "message":
-            answer += _blocks(_contents(message, path))
+            step += [(path, block) for block in _blocks(_contents(message, path))]
     close()
-    return tuple(found)
+    return found
 
 
 def _call(payload: JsonObject, path: str) -> core.Call:
@@ -294,7 +343,11 @@ def create_from(asked: wire.Asked, agent: str, brought: Brought) -> Create:
 
 
 def submit_from(asked: wire.Asked, brought: Brought, noted: Noted) -> Submit:
-    """A request to go on with a session."""
+    """A request to go on with a session.
+
+    Without answers to all open calls there would be no run, and a task is one. And a session that a client opens with
+    calls would wait for a word about them that it never asked for.
+    """
     request = asked.request
     chosen = {name: getattr(request, name) for name in _PARAMETERS}
     props: JsonObject = {DOOR: msgspec.to_builtins(noted)}
@@ -307,7 +360,7 @@ def submit_from(asked: wire.Asked, brought: Brought, noted: Noted) -> Submit:
         messages=brought.messages,
         answers=brought.answers,
         client_run_id=request.own_id,
-        complete=noted.is_task,  # a task is a run, and without all answers there would be none
+        complete=noted.is_task or bool(brought.seeds),
         client_tools=tuple(
             ToolSpec(name=tool.name, description=tool.description or "", parameters=tool.parameters)
             for tool in asked.tools
@@ -333,3 +386,24 @@ def require_something(brought: Brought, *, is_new: bool) -> None:
             raise UnknownCall(answer.call_id)
     if not brought.messages and not brought.answers:
         raise Invalid("the input ends with no message of the user's, and with no answer", path="input")
+
+
+def require_fitting(answers: Sequence[Answer], calls: Mapping[CallId, OpenCall]) -> None:
+    """Check that each answer is what its call asks for: a word about what needs one, an output of what the application
+    runs. Elsewhere an application may give the result of a server's tool itself; here that would forge what the tool
+    did, and no client does it (sections 5.3 and 5.5).
+
+    Args:
+        answers: what a request answers.
+        calls: the session's open calls; answers to others are the core's affair.
+
+    Raises:
+        UnknownCall: the session waits for no such answer.
+    """
+    for answer in answers:
+        call = calls.get(answer.call_id)
+        if call is None:
+            continue
+        needs_word, is_word = call.parked or call.kind == "permission", isinstance(answer, Decision)
+        if not call.waits() or needs_word != is_word:
+            raise UnknownCall(answer.call_id, "approval" if is_word else "output")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from dragoman.core.admission import is_busy
 from dragoman.core.content import UserMessage
 from dragoman.core.events import MessageAdded, SettingsChange
 from dragoman.core.ids import RunId, UserId, parse_session_id
@@ -122,6 +123,8 @@ class Runs:
         start = await self._start_of_new(live, request)
         brought = inputs.brought_by(request.input, start, live.state.answerable())
         inputs.require_something(brought, is_new=False)
+        if not is_busy(live.state):
+            inputs.require_fitting(brought.answers, live.state.calls)
         return await self._run(live, asks, brought)
 
     async def _run_first(self, held: AsyncExitStack, made: LiveSession, asks: Asks, brought: inputs.Brought) -> Begun:
@@ -144,7 +147,8 @@ class Runs:
             submit = msgspec.structs.replace(submit, change=change)
         release = self._admit_run(asks.caller)
         try:
-            submitted = await self._engine.submit(live, submit, by=asks.caller.user, once=asks.once)
+            with inputs.placed(brought):
+                submitted = await self._engine.submit(live, submit, by=asks.caller.user, once=asks.once)
         except BaseException:
             release()
             raise
@@ -175,16 +179,17 @@ class Runs:
         session_id = None if wanted is None else parse_session_id(wanted)
         create = inputs.create_from(asks.asked, agent or self._engine.default_agent, brought)
         create = msgspec.structs.replace(create, session_id=session_id, name=None if session_id else wanted)
-        try:
-            return await self._engine.create(owner, create)
-        except IdTaken:
-            if session_id is None or not await self._engine.is_foreign(owner, session_id):
-                return None
-            create = msgspec.structs.replace(create, session_id=None, name=session_id)
+        with inputs.placed(brought, is_new=True):
             try:
                 return await self._engine.create(owner, create)
             except IdTaken:
-                return None
+                if session_id is None or not await self._engine.is_foreign(owner, session_id):
+                    return None
+                create = msgspec.structs.replace(create, session_id=None, name=session_id)
+                try:
+                    return await self._engine.create(owner, create)
+                except IdTaken:
+                    return None
 
     async def _start_of_new(self, live: LiveSession, request: wire.AgentRequest) -> int:
         """How many of a request's messages are history that the session holds already (section 2.1)."""
