@@ -115,4 +115,5 @@ REQUIREMENTS = (
     ),
     Requirement("blade:clients:python", "blade-agent-kit works unchanged, in four releases", "blade §16 [sdk]"),
     Requirement("blade:clients:javascript", "The documented flows work over socket.io-client", "blade §§8, 9"),
+    Requirement("blade:clients:example", "The example client of the docs works", "blade §8"),
 )

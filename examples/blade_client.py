@@ -1,0 +1,95 @@
+"""Talk to an agent over Blade from the terminal: a session over REST, the conversation over Socket.IO.
+
+    pip install python-socketio aiohttp
+    BLADE_KEY=sk-dragoman-… python examples/blade_client.py http://127.0.0.1:8000
+
+Answers appear as they are written. When the agent asks something, type the number of an option, or words of your own.
+An empty line ends the conversation.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
+import aiohttp
+import socketio  # type: ignore[import-untyped]  # the library is not annotated
+
+Payload = dict[str, Any]
+
+
+class Conversation:
+    """One session: what was sent of it, and the question that waits."""
+
+    def __init__(self, socket: socketio.AsyncClient, session_id: str) -> None:
+        self.socket = socket
+        self.session_id = session_id
+        self.ended = asyncio.Event()
+        self.question: str | None = None
+        self.turns: dict[str, Payload] = {}
+        socket.on("turn:start", self.begin)
+        socket.on("turn:patch", self.grow)
+        socket.on("turn:end", self.begin)  # the end of a turn is the whole turn: it replaces what was folded
+        socket.on("chat:end", self.end)
+        socket.on("system:error", self.fail)
+
+    async def say(self, message: str, **fields: Payload) -> None:
+        """Send a message, and wait until the agent is done."""
+        self.ended.clear()
+        self.question = None
+        payload = {"session_id": self.session_id, "message": message, **fields}
+        told = await self.socket.call("chat:send", payload)
+        if told["status"] == "ok":
+            await self.ended.wait()
+        print()
+
+    async def answer(self, text: str) -> None:
+        """Answer the question that waits: by the number of an option, or in words."""
+        chosen = {"selections": {"0": [int(text) - 1]}} if text.isdigit() else {"custom": {"0": text}}
+        await self.say("", askuser_answer={"tool_call_id": self.question, **chosen})
+
+    async def begin(self, turn: Payload) -> None:
+        self.turns[turn["turn_id"]] = turn
+
+    async def grow(self, patch: Payload) -> None:
+        turn, data = self.turns[patch["turn_id"]], patch["data"]
+        if turn["parent_fork_tool_call_id"]:
+            return  # of a sub-agent: its result comes with the call that started it
+        if patch["patch_type"] == "add_content" and data["type"] == "text":
+            print(data["text_delta"], end="", flush=True)
+        elif patch["patch_type"] == "add_tool_call":
+            self.show(data)
+
+    def show(self, call: Payload) -> None:
+        if call["tool_name"] != "AskUserQuestion":
+            print(f"[{call['display_name']} {call['arguments']}]")
+            return
+        self.question = call["id"]
+        for question in json.loads(call["arguments"])["questions"]:
+            print(question["question"])
+            for number, option in enumerate(question.get("options", []), 1):
+                print(f"  {number}. {option['label']}")
+
+    async def end(self, _: Payload) -> None:
+        self.ended.set()
+
+    async def fail(self, error: Payload) -> None:
+        print(f"[{error['code']}: {error['message']}]")
+
+
+async def main(url: str, key: str) -> None:
+    headers = {"Authorization": f"Bearer {key}"}
+    async with aiohttp.request("POST", f"{url}/api/sessions", json={}, headers=headers) as answer:
+        session_id = (await answer.json())["session_id"]
+    socket = socketio.AsyncClient()
+    conversation = Conversation(socket, session_id)
+    await socket.connect(url, auth={"token": key})
+    await socket.call("session:subscribe", {"session_id": session_id})
+    while text := (await asyncio.to_thread(input, "> ")).strip():
+        await (conversation.answer(text) if conversation.question else conversation.say(text))
+    await socket.disconnect()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000", os.environ["BLADE_KEY"]))
