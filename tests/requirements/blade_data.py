@@ -75,7 +75,9 @@ REQUIREMENTS = (
     Requirement("blade:keys:own", "Another user's key is 404", "blade §2 [chosen]"),
     Requirement("blade:keys:name", "A name has 1 to 50 characters", "blade §12 [docs]"),
     Requirement(
-        "blade:keys:scope", "A key that may only read makes no keys; a new key has the scope `use`", "ruling 5"
+        "blade:keys:scope",
+        "A key that may only read makes no keys, none changes one that may more, a new key has the scope `use`",
+        "ruling 5",
     ),
     # --- schedules ----------------------------------------------------------------------------------------------------
     Requirement("blade:schedules:create", "`POST /scheduled-tasks` is 201 with the task", "blade §13 [docs]"),

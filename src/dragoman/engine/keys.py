@@ -256,28 +256,32 @@ class KeyRing:
     def _last_use(self, held: _Held) -> datetime | None:
         return self._used.get(held, held.key.last_used_at)
 
-    async def rename(self, user: UserId, key_id: KeyId, name: str) -> Key:
-        """Call a user's key otherwise.
+    async def rename(self, caller: Principal, key_id: KeyId, name: str) -> Key:
+        """Call a key of the caller's otherwise.
 
         Raises:
-            NotFound: the user has no such key.
+            NotFound: the caller has no such key.
+            Forbidden: it may more than the caller's own.
             Invalid: a key cannot be called so.
         """
         _check("name", name)
         async with self._changing:
-            held = self._owned(user, key_id)
+            held = self._owned(caller, key_id)
             await self._store.rename(key_id, name)
             held.key = msgspec.structs.replace(held.key, name=name)
             return msgspec.structs.replace(held.key, last_used_at=self._last_use(held))
 
-    async def revoke_owned(self, user: UserId, key_id: KeyId) -> None:
-        """Remove a user's key for good; who calls with it is told. Raises NotFound: the user has no such key."""
-        await self._remove(self._owned(user, key_id).key)
+    async def revoke_owned(self, caller: Principal, key_id: KeyId) -> None:
+        """Remove a key of the caller's for good; who calls with it is told. Raises as `rename` does."""
+        await self._remove(self._owned(caller, key_id).key)
 
-    def _owned(self, user: UserId, key_id: KeyId) -> _Held:
+    def _owned(self, caller: Principal, key_id: KeyId) -> _Held:
         held = self._by_id.get(key_id)
-        if held is None or held.key.user != user:
+        if held is None or held.key.user != caller.user:
             raise NotFound("there is no such key")
+        for scope in get_args(Scope):
+            if scope in held.key.scopes:
+                caller.require(scope)
         return held
 
     def holds(self, secret: str) -> bool:

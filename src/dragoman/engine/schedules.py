@@ -232,6 +232,7 @@ class ScheduleBook:
                 await self.tick()
             except Unavailable as error:
                 log.warning("schedules not looked at", cause=repr(error.__cause__))
+                await asyncio.sleep(RETRY_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._until_due()):
                     await self._changed.wait()
@@ -239,10 +240,9 @@ class ScheduleBook:
     def _until_due(self) -> float:
         """Seconds to wait."""
         due = min((each.next_at for each in self._all.values() if each.enabled and each.next_at), default=None)
-        if due is None:
+        if due is None or self._engine.is_draining:
             return LOOK_S
-        left = (due - self._clock.now()).total_seconds()
-        return RETRY_S if left <= 0 else min(left, LOOK_S)
+        return min(max(0.0, (due - self._clock.now()).total_seconds()), LOOK_S)
 
     # --- a fire ---------------------------------------------------------------------------------------------------
 

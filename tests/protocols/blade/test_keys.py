@@ -114,6 +114,16 @@ async def test_a_key_named_like_anothers_id_keeps_nobody_from_deleting_that(desk
     assert len(desk.ring.owned(UserId("bob"))) == 1
 
 
+@requirement("blade:keys:scope")
+async def test_a_key_changes_none_that_may_more_than_itself(desk: Desk, alice: Client) -> None:
+    await desk.client(scope="admin")
+    own, mighty = [each["id"] for each in (await alice.ask("GET", KEYS)).body]
+    forbidden = (403, {"detail": "this key lacks the scope 'admin'"})
+    assert await alice.ask("DELETE", KEYS + mighty) == forbidden
+    assert await alice.ask("PATCH", KEYS + mighty, {"name": "phone"}) == forbidden
+    assert await alice.ask("DELETE", KEYS + own) == (204, None)
+
+
 @requirement("blade:keys:name")
 @pytest.mark.parametrize(
     ("body", "detail"),

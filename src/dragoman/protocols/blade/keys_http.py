@@ -87,10 +87,10 @@ class _Door:
 
     async def rename(self, request: Request) -> Response:
         body = await _named(request)
-        return json_answer(_shown(await self._ring.rename(caller(request).user, _asked(request), body.name)))
+        return json_answer(_shown(await self._ring.rename(caller(request), _asked(request), body.name)))
 
     async def revoke(self, request: Request) -> Response:
-        await self._ring.revoke_owned(caller(request).user, _asked(request))
+        await self._ring.revoke_owned(caller(request), _asked(request))
         return Response(status_code=204)
 
 
