@@ -29,19 +29,20 @@ log = structlog.get_logger(__name__)
 
 
 class Signal:
-    """An `asyncio.Event` for one waiter, without a queue for many."""
+    """An `asyncio.Event` that weighs nothing while nobody waits."""
 
-    __slots__ = ("_is_set", "_waiter")
+    __slots__ = ("_is_set", "_waiters")
 
     def __init__(self, *, is_set: bool = False) -> None:
         self._is_set = is_set
-        self._waiter: Future[None] | None = None
+        self._waiters: tuple[Future[None], ...] = ()
 
     def set(self) -> None:
-        """Let the waiter go on."""
+        """Let who waits go on."""
         self._is_set = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def clear(self) -> None:
         """Make the next one wait."""
@@ -49,12 +50,14 @@ class Signal:
 
     async def wait(self) -> None:
         """Wait until it is set."""
-        while not self._is_set:
-            self._waiter = get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+        if self._is_set:
+            return
+        waiter: Future[None] = get_running_loop().create_future()
+        self._waiters += (waiter,)
+        try:
+            await waiter
+        finally:
+            self._waiters = tuple(each for each in self._waiters if each is not waiter)
 
 
 class Flow(FlowControl):
