@@ -259,8 +259,8 @@ async def test_a_second_client_joins_a_live_run_in_the_middle_of_its_words(desk:
         "TEXT_MESSAGE_END",
         "RUN_FINISHED" if desk.version == "1" else "RUN_ERROR",
     ]
-    said = {each["id"]: each.get("content") for each in joined.messages if each["role"] != "reasoning"}
-    assert said == {each["id"]: each.get("content") for each in ran.messages if each["role"] != "reasoning"}
+    said = {each["id"]: each.get("content") for each in joined.messages}
+    assert said == {each["id"]: each.get("content") for each in ran.messages}
 
 
 @both

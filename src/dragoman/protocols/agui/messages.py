@@ -194,8 +194,12 @@ class Transcript:
                 pass
 
     def messages(self) -> tuple[wire.Message, ...]:
-        """All messages that are complete, as far as they fit into one event."""
-        return newest_fitting(self._messages)
+        """All messages that are complete, as far as they fit into one event.
+
+        A thinking is complete before the step is that it belongs to.
+        """
+        thought = (part for step in self._open.values() for part in step.parts)
+        return newest_fitting([*self._messages, *thought])
 
     def _added(self, message: core.Message) -> None:
         match message:
