@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Mapping
 
-from bench import ag_ui, sessions, streams
+from bench import ag_ui, blade, sessions, streams
 from bench.agentscope import agentscope
 from bench.effort import Effort
 from bench.figures import Figure
@@ -24,4 +24,5 @@ ROWS: Mapping[str, Row] = {
     "first": sessions.first,
     "commits": sessions.commits,
     "ag-ui": ag_ui.ag_ui,
+    "blade": blade.blade,
 }

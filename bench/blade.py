@@ -1,0 +1,112 @@
+"""The row about Blade: what a delta costs over Socket.IO on a WebSocket, with its patches and turns."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+
+from bench import load, wire
+from bench.effort import Effort
+from bench.figures import Figure, Target
+from bench.load import Burst, Session, clock
+from bench.stats import spread
+from bench.streams import CONNECTIONS, TURN_DELTAS, emit
+from bench.subjects import Dragoman, Place
+
+TARGET_US = 6
+AGENTS = ("rehearsal", "tick")
+"""One that never waits, and one that gives way to the loop for each delta."""
+_PATCH = b'42["turn:patch"'
+_END = b'42["chat:end"'
+
+
+async def blade(place: Place, effort: Effort) -> list[Figure]:
+    """Server CPU for each delta of an agent, over 32 sockets, durable."""
+    return [await _row(place, effort, agent) for agent in AGENTS]
+
+
+async def _row(place: Place, effort: Effort, agent: str) -> Figure:
+    text = emit(TURN_DELTAS, "abcd ")
+    with Dragoman(place) as ours:
+        async with AsyncExitStack() as stack:
+            made = [await _connected(stack, ours, agent) for _ in range(CONNECTIONS)]
+            costs: list[float] = []
+            rates: list[float] = []
+            patches: list[float] = []
+            for number in range(effort.rounds + 1):
+                burst, count = await _saturate(ours, made, text, effort.burst_s if number else 0.3)
+                if number:  # the first round warms up
+                    deltas = burst.turns * TURN_DELTAS
+                    costs.append(burst.cpu_s / deltas * 1e6)
+                    rates.append(deltas / burst.seconds)
+                    patches.append(count / burst.turns)
+        void = await ours.verify([session for _, session in made])
+    return Figure(
+        row="blade",
+        subject=ours.name,
+        what=f"server CPU per delta, agent {agent}",
+        unit="µs",
+        value=spread(costs),
+        target=Target(TARGET_US),
+        void=void,
+        note=f"{spread(rates).median:,.0f} deltas/s, {spread(patches).median:.0f} patches a chat",
+    )
+
+
+async def _connected(stack: AsyncExitStack, ours: Dragoman, agent: str) -> tuple[ClientConnection, Session]:
+    """A socket that is subscribed to a session of its own."""
+    host = f"{ours.server.host}:{ours.server.port}"
+    [http] = await ours.client.connect(1)
+    body = msgspec.json.encode({"solution_id": agent, "memory_enabled": False})
+    answer = await http.exchange(wire.request("POST", "/api/sessions", key=ours.key, body=body))
+    name = msgspec.json.decode(wire.body(answer))["session_id"]
+    socket = await stack.enter_async_context(
+        connect(
+            f"ws://{host}/socket.io/?EIO=4&transport=websocket", max_size=None, compression=None, ping_interval=None
+        )
+    )
+    await socket.recv()
+    await socket.send("40" + _text({"token": ours.key}))
+    await socket.recv()
+    await socket.send("42" + _text(["session:subscribe", {"session_id": name}]))
+    return socket, Session(name.removeprefix("sess_"))
+
+
+async def _saturate(
+    ours: Dragoman, made: Sequence[tuple[ClientConnection, Session]], text: str, seconds: float
+) -> tuple[Burst, int]:
+    """See `load.saturate`. What came is read after the clock was stopped."""
+    seen: list[tuple[Session, list[bytes]]] = []
+
+    async def chats(socket: ClientConnection, session: Session) -> None:
+        message = "42" + _text(["chat:send", {"session_id": f"sess_{session.id}", "message": text}])
+        while clock() < end:
+            await socket.send(message)
+            frames: list[bytes] = []
+            while not (frames and frames[-1].startswith(_END)):
+                frame = await socket.recv(decode=False)
+                if frame == b"2":
+                    await socket.send("3")
+                frames.append(frame)
+            seen.append((session, frames))
+
+    cpu, mine, begin = ours.server.cpu_s(), time.process_time(), clock()
+    end = begin + seconds
+    await load.together(chats(socket, session) for socket, session in made)
+    elapsed = clock() - begin
+    await asyncio.sleep(0.05)  # what the server does behind its answers belongs to them
+    cpu, mine = ours.server.cpu_s() - cpu, time.process_time() - mine
+    patches = 0
+    for session, frames in seen:
+        deltas = [msgspec.json.decode(frame[2:])[1]["data"] for frame in frames if frame.startswith(_PATCH)]
+        session.turns.append((text, "".join(data["text_delta"] for data in deltas)))
+        patches += len(deltas)
+    return Burst(len(seen), elapsed, cpu, mine), patches
+
+
+def _text(value: Any) -> str:  # noqa: ANN401  # any JSON
+    return msgspec.json.encode(value).decode()
