@@ -171,15 +171,15 @@ async def test_a_server_whose_store_takes_no_writes_is_not_ready_until_it_does(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = application(house)
-    writer, is_broken = app._database.writer, True
-    run = writer.run
+    is_broken = True
+    probe = app._stores.probe
 
-    async def breaking(work: Any) -> Any:
+    async def breaking() -> None:
         if is_broken:
             raise StoreUnavailable("the database takes no writes now")
-        return await run(work)
+        await probe()
 
-    monkeypatch.setattr(writer, "run", breaking)
+    monkeypatch.setattr(app, "_stores", app._stores._replace(probe=breaking))
     app._log.is_failing = True
     status, _, body = await get(house, "/readyz")
     assert (status, json.loads(body)) == (503, {"status": "store unavailable"})

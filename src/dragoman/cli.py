@@ -113,7 +113,7 @@ def keys() -> None:
 @click.option("--user", default="local", show_default=True, help="whose sessions it opens")
 @click.option("--scopes", default="use", show_default=True, help="read, use (includes read) or admin (includes both)")
 @click.option("--expires", metavar="DAYS|DATE", help="a number of days, or a date such as 2027-01-31; else never")
-@settings_flags("data")
+@settings_flags("data", "database")
 def keys_create(name: str, user: str, scopes: str, expires: str | None, **flags: Flag) -> None:
     """Make a key. It is shown this one time, alone on the last line of standard output."""
     from dragoman.admin import CreateKey
@@ -126,7 +126,7 @@ def keys_create(name: str, user: str, scopes: str, expires: str | None, **flags:
 
 
 @keys.command("list")
-@settings_flags("data")
+@settings_flags("data", "database")
 def keys_list(**flags: Flag) -> None:
     """List all keys, oldest first."""
     from dragoman.admin import ListKeys
@@ -142,7 +142,7 @@ def keys_list(**flags: Flag) -> None:
 
 @keys.command("revoke")
 @click.argument("which")
-@settings_flags("data")
+@settings_flags("data", "database")
 def keys_revoke(which: str, **flags: Flag) -> None:
     """Revoke a key for good, named by its id, its masked form, its name or itself. Its open streams end."""
     from dragoman.admin import RevokeKey
@@ -163,7 +163,7 @@ def users() -> None:
 @click.argument("user")
 @click.option("--timezone", metavar="ZONE", help="IANA time zone of the user's events, such as Europe/Berlin")
 @click.option("--locale", metavar="TAG", help="language tag, such as de or zh-CN")
-@settings_flags("data")
+@settings_flags("data", "database")
 def users_set(user: str, timezone: str | None, locale: str | None, **flags: Flag) -> None:
     """Set a user's time zone, locale or both; an empty value takes a setting back."""
     from dragoman.admin import SetUser
@@ -177,13 +177,16 @@ def users_set(user: str, timezone: str | None, locale: str | None, **flags: Flag
 
 
 def _keep(flags: Mapping[str, object], request: Any) -> Any:  # noqa: ANN401  # the types come with an import that serve saves
-    folder = _load(flags).settings.folder
-    from dragoman.keeping import CannotKeep, keep
+    settings = _load(flags).settings
+    from dragoman.keeping import CannotKeep, keep, keep_in_database
     from dragoman.telemetry import set_up
 
     set_up("console", "error")
     try:
-        reply = keep(folder, request)
+        if settings.database is None:
+            reply = keep(settings.folder, request)
+        else:
+            reply = keep_in_database(settings.database, request)
     except CannotKeep as error:
         raise Failed(str(error)) from error
     if reply.error is not None:
@@ -207,6 +210,25 @@ def _expiry(text: str | None) -> datetime | None:
 
 def _minute(at: datetime | None) -> str:
     return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+
+
+# --- databases --------------------------------------------------------------------------------------------------------
+
+
+@commands.command()
+@settings_flags("data", "database")
+def migrate(**flags: Flag) -> None:
+    """Bring the database up to date without serving: before an upgrade's first start, or as a step of its own."""
+    settings = _load(flags).settings
+    from dragoman.moving import CannotMove, migrated
+    from dragoman.telemetry import set_up
+
+    set_up("console", "error")
+    try:
+        before, now = migrated(settings)
+    except CannotMove as error:
+        raise Failed(str(error)) from error
+    click.echo(f"schema {now}" if before == now else f"schema {now}, was {before}")
 
 
 # --- config -----------------------------------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
-"""Keys and profiles from the command line: on a data folder at rest, or through the server that runs on it."""
+"""Keys and profiles from the command line: in a data folder at rest, through the server that runs on it, or in a
+PostgreSQL database, where a server that runs on it sees the change within seconds.
+"""
 
 import asyncio
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 from dragoman.admin import ListKeys, NobodyListens, Reply, Request, RevokeKey, SetUser, ask, handle
@@ -10,6 +13,9 @@ from dragoman.buses.local import LocalBus
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.keys import KeyRing
 from dragoman.engine.profiles import ProfileBook
+from dragoman.ports import Keys, Profiles
+from dragoman.settings import SettingsError
+from dragoman.storage import open_postgres
 from dragoman.stores.sqlite.database import Database, FolderInUse, WrongVersion
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.profiles import SqliteProfiles
@@ -50,14 +56,35 @@ def keep(folder: Path, request: Request, *, patience_s: float = PATIENCE_S) -> R
         time.sleep(PAUSE_S)
 
 
-async def _at_rest(folder: Path, request: Request) -> Reply:
-    database = Database(folder)
+def keep_in_database(url: str, request: Request) -> Reply:
+    """Do something with the keys or the profiles of a PostgreSQL database, whether servers run on it or not.
+
+    Raises:
+        CannotKeep: it cannot be used.
+    """
     try:
+        return asyncio.run(_in_database(url, request))
+    except (SettingsError, WrongVersion, StoreUnavailable) as error:
+        raise CannotKeep(str(error)) from error
+
+
+async def _at_rest(folder: Path, request: Request) -> Reply:
+    with closing(Database(folder)) as database:
         database.start()
-        ring = KeyRing(SqliteKeys(database), LocalBus(), SystemClock(), RandomIds())
-        await ring.reload()
-        profiles = ProfileBook(SqliteProfiles(database))
-        await profiles.start()
-        return await handle(request, ring, profiles)
-    finally:
-        database.close()
+        return await _kept(SqliteKeys(database), SqliteProfiles(database), request)
+
+
+async def _in_database(url: str, request: Request) -> Reply:
+    with closing(open_postgres(url, exclusive=False)) as database:
+        from dragoman.stores.postgres.keys import PostgresKeys
+        from dragoman.stores.postgres.profiles import PostgresProfiles
+
+        return await _kept(PostgresKeys(database), PostgresProfiles(database), request)
+
+
+async def _kept(keys: Keys, profiles: Profiles, request: Request) -> Reply:
+    ring = KeyRing(keys, LocalBus(), SystemClock(), RandomIds())
+    await ring.reload()
+    book = ProfileBook(profiles)
+    await book.start()
+    return await handle(request, ring, book)

@@ -26,7 +26,7 @@ from dragoman.gate import App
 from dragoman.ports import ModelFailed
 from dragoman.server import VERSION, Application, build
 from dragoman.settings import Settings, SettingsError
-from dragoman.stores.sqlite.database import FolderInUse, WrongVersion
+from dragoman.stores.schema import InUse, WrongVersion
 from dragoman.telemetry import send_spans, set_up
 
 KEEP_ALIVE_S = 75
@@ -87,15 +87,10 @@ def _explained(error: Exception, settings: Settings) -> Exception:
 
     if isinstance(
         error,
-        FolderInUse
-        | WrongVersion
-        | SettingsError
-        | LoadError
-        | Misdeclared
-        | StartFailed
-        | ModelNameError
-        | ModelFailed,
+        InUse | WrongVersion | SettingsError | LoadError | Misdeclared | StartFailed | ModelNameError | ModelFailed,
     ):
+        return CannotStart(str(error))
+    if isinstance(error, StoreUnavailable) and settings.database:
         return CannotStart(str(error))
     if isinstance(error, OSError | sqlite3.Error | StoreUnavailable):
         return CannotStart(f"cannot use the data folder {settings.folder}: {error}")

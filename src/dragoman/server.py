@@ -6,6 +6,7 @@ The only module that knows them all. What it opens it closes in the opposite ord
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
@@ -25,6 +26,7 @@ from dragoman.doors import Door, Front
 from dragoman.engine import metrics
 from dragoman.engine.counted_log import CountedLog
 from dragoman.engine.engine import Engine, EngineOptions
+from dragoman.engine.keys import SUBJECT as KEYS_CHANGED
 from dragoman.engine.keys import Doorkeeper, KeyRing, NoKeys
 from dragoman.engine.limits import Limits, Rate, Share, limits
 from dragoman.engine.memories import MemoryBook
@@ -38,15 +40,8 @@ from dragoman.pages import Pages
 from dragoman.ports import Cipher, Clock, Transcriber
 from dragoman.served import ready_agents
 from dragoman.settings import Settings, SettingsError
-from dragoman.stores.folder_blobs import FolderBlobs
+from dragoman.storage import Stores, open_stores, watch
 from dragoman.stores.sealing import LazyCipher, file_key
-from dragoman.stores.sqlite.database import Database
-from dragoman.stores.sqlite.keys import SqliteKeys
-from dragoman.stores.sqlite.log import SqliteLog
-from dragoman.stores.sqlite.memories import SqliteMemories
-from dragoman.stores.sqlite.profiles import SqliteProfiles
-from dragoman.stores.sqlite.schedules import SqliteSchedules
-from dragoman.stores.sqlite.shares import SqliteShares
 from dragoman.system import RandomIds, SystemClock
 from dragoman.telemetry import SECRETS
 
@@ -85,7 +80,7 @@ class Application:
         self._clock = clock
         self._environ = environ
         self._progress = progress
-        self._database: Database
+        self._stores: Stores
         self._transcriber: Transcriber | None
         self._uploads: Uploads
         self._log: CountedLog
@@ -144,22 +139,24 @@ class Application:
 
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self.settings
-        database = self._database = Database(settings.folder, synchronous=settings.synchronous)
-        stack.callback(database.close)
-        database.start()
+        stores = self._stores = open_stores(settings)
+        stack.callback(stores.close)
         _warn_of_open_folder(settings)
         if not is_zone(settings.time_zone):
             raise SettingsError(f"setting time_zone: {settings.time_zone!r} is no IANA zone such as Europe/Berlin")
         bus, ids = LocalBus(), RandomIds()
         self.keys = KeyRing(
-            SqliteKeys(database), bus, self._clock, ids, wrong=Rate(settings.wrong_keys_per_minute, "wrong keys")
+            stores.keys, bus, self._clock, ids, wrong=Rate(settings.wrong_keys_per_minute, "wrong keys")
         )
         await self.keys.start()
         stack.push_async_callback(self.keys.close)
-        self.memories = MemoryBook(SqliteMemories(database), self._clock)
-        self._shares = ShareBook(SqliteShares(database), self._clock)
-        self.profiles = ProfileBook(SqliteProfiles(database))
+        self.memories = MemoryBook(stores.memories, self._clock)
+        self._shares = ShareBook(stores.shares, self._clock)
+        self.profiles = ProfileBook(stores.profiles)
         await self.profiles.start()
+        if stores.changes is not None:
+            watching = asyncio.create_task(watch(stores, partial(self._changed_elsewhere, bus)), name="watch")
+            stack.callback(watching.cancel)
         admin = AdminSocket(settings.folder, self.keys, self.profiles)
         await admin.start()
         stack.push_async_callback(admin.close)
@@ -177,14 +174,12 @@ class Application:
 
             self._transcriber = transcriber(settings.transcription_model, self._environ)
             stack.push_async_callback(self._transcriber.aclose)
-        blobs = FolderBlobs(settings.folder / "blobs")
-        self._uploads = Uploads(blobs, ids)
-        store = SqliteLog(database)
-        self._log = CountedLog(store)
+        self._uploads = Uploads(stores.blobs, ids)
+        self._log = CountedLog(stores.log)
         self.engine = Engine(
             log=self._log,
-            index=store,
-            blobs=blobs,
+            index=stores.log,
+            blobs=stores.blobs,
             bus=bus,
             cipher=_Discreet(LazyCipher(settings.folder / "secrets.key")),
             clock=self._clock,
@@ -207,12 +202,17 @@ class Application:
         )
         await self.engine.start()
         stack.push_async_callback(self.engine.close)
-        self.schedules = ScheduleBook(SqliteSchedules(database), self.engine, self._clock, ids)
+        self.schedules = ScheduleBook(stores.schedules, self.engine, self._clock, ids)
         await self.schedules.start()
         stack.push_async_callback(self.schedules.close)
         self._front.open(self._routes())
         if self._blade is not None:
             stack.push_async_callback(self._blade.close)
+
+    async def _changed_elsewhere(self, bus: LocalBus) -> None:
+        """Keys or profiles changed in the database, by this server or by another program."""
+        bus.publish(KEYS_CHANGED, "")
+        await self.profiles.start()
 
     # --- doors ----------------------------------------------------------------------------------------------------
 
@@ -362,14 +362,12 @@ class Application:
         return [Mount("/socket.io", app=self._blade.sockets), Mount("/api", app=rest)]
 
     async def _readiness(self) -> str:
-        """`ready`, or why not. A store that failed is asked to write something."""
-        if self.state != "ready" or not self._log.is_failing:
+        """`ready`, or why not. A store that failed, or may have gone unseen, is asked to write something."""
+        if self.state != "ready" or not (self._log.is_failing or self.settings.database):
             return self.state
         try:
             async with asyncio.timeout(PROBE_S):
-                await self._database.writer.run(
-                    lambda connection: connection.execute("UPDATE meta SET value = value WHERE name = 'epoch'")
-                )
+                await self._stores.probe()
         except (StoreUnavailable, TimeoutError):
             return "store unavailable"
         self._log.is_failing = False

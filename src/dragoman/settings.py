@@ -40,6 +40,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], says("addresses of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed")
     ] = ()
     data: Annotated[str, says("data folder: database, blobs and secrets; made when it is not there")] = "dragoman-data"
+    database: Annotated[
+        str | None,
+        says("PostgreSQL database, `postgresql://USER@HOST/NAME`; not set: SQLite in the data folder", is_secret=True),
+    ] = None
     synchronous: Annotated[
         Literal["full", "normal"],
         says("`full` syncs each commit to the disk; with `normal` a power cut may take the last ones"),

@@ -10,7 +10,7 @@ from dragoman.ports import Profiles
 
 
 class ProfileBook:
-    """All profiles of a server. Only this process changes them, because it has the data folder."""
+    """All profiles of a server. Whoever else may change them says so, and `start` reads them again."""
 
     def __init__(self, profiles: Profiles) -> None:
         self._profiles = profiles
@@ -18,8 +18,9 @@ class ProfileBook:
         self._change = asyncio.Lock()
 
     async def start(self) -> None:
-        """Read what is stored."""
-        self._known = {profile.user: profile for profile in await self._profiles.all()}
+        """Read what is stored; again, when it may have changed elsewhere."""
+        async with self._change:
+            self._known = {profile.user: profile for profile in await self._profiles.all()}
 
     def of(self, user: UserId) -> Profile:
         """A user's profile; an empty one for a user who has set nothing."""

@@ -1,4 +1,8 @@
-"""What every database's schema has in common: it is from this release, or is brought up to it, or is refused."""
+"""Why a database is not opened, whichever it is."""
+
+
+class InUse(Exception):
+    """Another server has it."""
 
 
 class WrongVersion(Exception):

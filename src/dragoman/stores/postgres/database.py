@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.postgres import arrays
+from dragoman.stores.schema import InUse
 from dragoman.stores.schema import WrongVersion as WrongVersion  # who opens a database names what it raises
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ _GONE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError
 log = structlog.get_logger(__name__)
 
 
-class DatabaseInUse(Exception):
+class DatabaseInUse(InUse):
     """Another server writes the database."""
 
 
@@ -80,7 +81,8 @@ class Database:
         self._writer = Line(self._conninfo, writes_log=True)
         try:
             with connected(self._conninfo) as connection:
-                migrate(connection)
+                self.migrated = migrate(connection)
+                """The schema's version before and now."""
             if exclusive:
                 self._writer.open()
         except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege) as error:
@@ -113,6 +115,15 @@ class Database:
             StoreUnavailable: as for `log`.
         """
         return await self._run(self._threads, lambda: self._line().write(work))
+
+    async def probe(self) -> None:
+        """Write something that changes nothing, as the log is written. Raises StoreUnavailable."""
+        await self.log(lambda connection: connection.execute("UPDATE changes SET count = count"))
+
+    async def changes(self) -> int:
+        """A number that is another one when keys or profiles changed, whoever changed them."""
+        row = await self.read(lambda connection: connection.execute("SELECT count FROM changes").fetchone())
+        return 0 if row is None else int(row[0])
 
     def close(self) -> None:
         """Finish what is queued, and close all connections."""

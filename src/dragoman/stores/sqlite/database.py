@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import structlog
 
 from dragoman.core.refusals import StoreUnavailable
+from dragoman.stores.schema import InUse
 from dragoman.stores.schema import WrongVersion as WrongVersion  # who opens a database names what it raises
 from dragoman.stores.sqlite.writer import Synchronous, Writer
 
@@ -26,7 +27,7 @@ FIXED_IN = (3, 51, 3)
 log = structlog.get_logger(__name__)
 
 
-class FolderInUse(Exception):
+class FolderInUse(InUse):
     """Another server has the data folder."""
 
 
@@ -58,6 +59,11 @@ class Database:
         self._looked_up: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
         """What was asked for in this turn of the loop."""
         warn_of_old_sqlite()
+
+    @property
+    def migrated(self) -> tuple[int, int]:
+        """The schema's number before this start and now."""
+        return self.writer.migrated
 
     def start(self) -> None:
         """Begin to take writes from event loops."""
@@ -143,7 +149,7 @@ def open_writer(path: Path, synchronous: Synchronous) -> Writer:
     try:
         writer = Writer(path, synchronous)
         try:
-            migrate(writer)
+            writer.migrated = migrate(writer)
         except BaseException:
             writer.close()
             raise
@@ -171,8 +177,8 @@ def lock_folder(folder: Path) -> int:
     return descriptor
 
 
-def migrate(writer: Writer) -> None:
-    """Bring the schema up to date, each step in a transaction of its own.
+def migrate(writer: Writer) -> tuple[int, int]:
+    """Bring the schema up to date, each step in a transaction of its own; its numbers before and after.
 
     Raises:
         WrongVersion: the database is from a newer release, or is none of ours.
@@ -195,6 +201,7 @@ def migrate(writer: Writer) -> None:
         writer.run_now(lambda connection, script=script, number=number: _step(connection, script, number))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
         if version:
             log.info("database migrated", schema=number, of=newest)
+    return version, newest
 
 
 def _step(connection: sqlite3.Connection, script: str, number: int) -> None:

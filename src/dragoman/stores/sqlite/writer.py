@@ -41,6 +41,8 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="dragoman-writer", daemon=True)
         self._connection = self._connect()
         self._is_closed = False
+        self.migrated = (0, 0)
+        """The schema's number before it was opened and now."""
         self.commits = 0
         """Commits so far, for the metrics."""
 

@@ -182,3 +182,20 @@ CREATE TABLE blobs (
 );
 
 ALTER TABLE blobs ALTER COLUMN content SET STORAGE EXTERNAL;
+
+-- Counts what changes of keys and profiles, which servers keep in memory: whoever sees another number reads them again.
+CREATE TABLE changes (count bigint NOT NULL);
+
+INSERT INTO changes VALUES (0);
+
+CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE changes SET count = count + 1;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER keys_changed AFTER INSERT OR DELETE OR UPDATE OF name ON keys
+    FOR EACH STATEMENT EXECUTE FUNCTION note_change();
+CREATE TRIGGER profiles_changed AFTER INSERT OR DELETE OR UPDATE ON profiles
+    FOR EACH STATEMENT EXECUTE FUNCTION note_change();

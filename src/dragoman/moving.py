@@ -1,0 +1,32 @@
+"""Databases from the command line: brought up to date without serving, or copied into another."""
+
+import sqlite3
+from contextlib import closing
+
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.settings import Settings, SettingsError
+from dragoman.storage import open_postgres
+from dragoman.stores.schema import InUse, WrongVersion
+from dragoman.stores.sqlite.database import Database
+
+
+class CannotMove(Exception):
+    """It did not work; the message says why, and what to do."""
+
+
+def migrated(settings: Settings) -> tuple[int, int]:
+    """Bring the settings' database up to date; its schema's number before and now.
+
+    Raises:
+        CannotMove: a server uses it, it is from a newer release, or cannot be used.
+    """
+    try:
+        if settings.database is not None:  # servers of the release before may run on: the schema has a lock of its own
+            with closing(open_postgres(settings.database, exclusive=False)) as shared:
+                return shared.migrated
+        with closing(Database(settings.folder)) as database:
+            return database.migrated
+    except (InUse, WrongVersion, SettingsError, StoreUnavailable) as error:
+        raise CannotMove(str(error)) from error
+    except (OSError, sqlite3.Error) as error:
+        raise CannotMove(f"cannot use the data folder {settings.folder}: {error}") from error

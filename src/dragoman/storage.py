@@ -1,0 +1,142 @@
+"""The stores that the settings ask for, opened: SQLite in the data folder, or a PostgreSQL database.
+
+The data folder is there in both cases: it holds the key of the secrets, the first key and the socket of the command
+line. The driver of PostgreSQL is imported only where a database is named.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import structlog
+
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.ports import Blobs, EventLog, Keys, Memories, Profiles, Schedules, SessionIndex, Shares
+from dragoman.settings import Settings, SettingsError
+from dragoman.stores.folder_blobs import FolderBlobs
+from dragoman.stores.sqlite.database import Database, lock_folder
+from dragoman.stores.sqlite.keys import SqliteKeys
+from dragoman.stores.sqlite.log import SqliteLog
+from dragoman.stores.sqlite.memories import SqliteMemories
+from dragoman.stores.sqlite.profiles import SqliteProfiles
+from dragoman.stores.sqlite.schedules import SqliteSchedules
+from dragoman.stores.sqlite.shares import SqliteShares
+
+if TYPE_CHECKING:
+    from dragoman.stores.postgres.database import Database as Postgres
+
+WATCH_S = 1.0
+"""How often a shared database is asked whether keys or profiles changed elsewhere."""
+
+log = structlog.get_logger(__name__)
+
+
+class Log(EventLog, SessionIndex, Protocol):
+    """The sessions' logs, and what is looked up across them."""
+
+
+class Stores(NamedTuple):
+    """All stores of a server."""
+
+    log: Log
+    keys: Keys
+    profiles: Profiles
+    memories: Memories
+    schedules: Schedules
+    shares: Shares
+    blobs: Blobs
+    probe: Callable[[], Awaitable[object]]
+    """Writes something that changes nothing. Raises StoreUnavailable."""
+    changes: Callable[[], Awaitable[int]] | None
+    """A number that is another one when keys or profiles changed; None where nobody else can change them."""
+    close: Callable[[], None]
+
+
+def open_stores(settings: Settings) -> Stores:
+    """Open the stores for a server of this process's own, and bring them up to date.
+
+    Raises:
+        InUse: another server has the folder or the database.
+        WrongVersion: they are from a newer release, or hold another program's tables.
+        SettingsError: the driver is not installed.
+        StoreUnavailable: they cannot be used now.
+    """
+    if settings.database is None:
+        return _in_folder(settings)
+    with ExitStack() as stack:
+        settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        stack.callback(os.close, lock_folder(settings.folder))
+        database = open_postgres(settings.database)
+        stack.callback(database.close)
+        return _in_database(database, stack.pop_all().close)
+
+
+def open_postgres(url: str, *, exclusive: bool = True) -> "Postgres":
+    """A PostgreSQL database; see its `Database`. Raises also SettingsError: the driver is not installed."""
+    try:
+        from dragoman.stores.postgres.database import Database as Postgres
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            "a PostgreSQL database is named, but its driver is not installed: make run EXTRAS=postgres, or"
+            " pip install 'dragoman[postgres]'"
+        ) from error
+    return Postgres(url, exclusive=exclusive)
+
+
+async def watch(stores: Stores, changed: Callable[[], Awaitable[None]]) -> None:
+    """Call `changed` now and each time when keys or profiles changed, here or elsewhere; until it is cancelled."""
+    assert stores.changes is not None, "somebody else can change them"
+    seen: int | None = None
+    while True:
+        try:
+            count = await stores.changes()
+            if count != seen:
+                await changed()
+            seen = count
+        except StoreUnavailable as error:
+            log.warning("keys and profiles not looked after", cause=repr(error.__cause__))
+        await asyncio.sleep(WATCH_S)
+
+
+def _in_folder(settings: Settings) -> Stores:
+    database = Database(settings.folder, synchronous=settings.synchronous)
+    database.start()
+    return Stores(
+        log=SqliteLog(database),
+        keys=SqliteKeys(database),
+        profiles=SqliteProfiles(database),
+        memories=SqliteMemories(database),
+        schedules=SqliteSchedules(database),
+        shares=SqliteShares(database),
+        blobs=FolderBlobs(settings.folder / "blobs"),
+        probe=lambda: database.writer.run(
+            lambda connection: connection.execute("UPDATE meta SET value = value WHERE name = 'epoch'")
+        ),
+        changes=None,
+        close=database.close,
+    )
+
+
+def _in_database(database: "Postgres", close: Callable[[], None]) -> Stores:
+    from dragoman.stores.postgres.blobs import PostgresBlobs
+    from dragoman.stores.postgres.keys import PostgresKeys
+    from dragoman.stores.postgres.log import PostgresLog
+    from dragoman.stores.postgres.memories import PostgresMemories
+    from dragoman.stores.postgres.profiles import PostgresProfiles
+    from dragoman.stores.postgres.schedules import PostgresSchedules
+    from dragoman.stores.postgres.shares import PostgresShares
+
+    return Stores(
+        log=PostgresLog(database),
+        keys=PostgresKeys(database),
+        profiles=PostgresProfiles(database),
+        memories=PostgresMemories(database),
+        schedules=PostgresSchedules(database),
+        shares=PostgresShares(database),
+        blobs=PostgresBlobs(database),
+        probe=database.probe,
+        changes=database.changes,
+        close=close,
+    )
