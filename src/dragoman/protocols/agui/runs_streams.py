@@ -21,15 +21,18 @@ class Following:
     def __init__(self, reader: Reader, events: ThreadEvents, idle_limit_s: float) -> None:
         self._reader = reader
         self._events = events
-        self._idle_limit_s = idle_limit_s
-        self._idle_at = asyncio.get_running_loop().time() + idle_limit_s
+        self._idle_limit_s = self._left_s = idle_limit_s
+        """How long nothing may come: waiting counts, sending to a slow client does not."""
 
     async def next(self) -> Chunk:
         """Wait for the next events, for a sign of life, or for the end."""
+        clock = asyncio.get_running_loop().time
         try:
             while True:
-                async with asyncio.timeout_at(self._idle_at):
+                began = clock()
+                async with asyncio.timeout(self._left_s):
                     records = await self._reader.next()
+                self._left_s -= clock() - began
                 chunk = self._told(records)
                 if chunk.body or chunk.is_last:
                     return chunk
@@ -49,7 +52,7 @@ class Following:
             if self._events.is_over:
                 return Chunk(b"".join(frames), is_last=True)
         if frames:
-            self._idle_at = asyncio.get_running_loop().time() + self._idle_limit_s
+            self._left_s = self._idle_limit_s
         return Chunk(b"".join(frames))
 
 
