@@ -269,6 +269,22 @@ async def test_silence_gives_heartbeats_and_they_leave_nothing_behind(world: Wor
     assert len(live._wakers) == 0, "nor must one that left"
 
 
+async def test_a_heartbeat_comes_before_its_time_is_over(world: World) -> None:
+    """Proxies cut what is silent for longer, and clients count on the figure."""
+    engine = await world.start(beat_s=9_000)
+    live = await open_session(engine)
+    with engine.follow(live, live.durable) as reader:
+        waiting = asyncio.create_task(reader.next())
+        looks = 0
+        while not waiting.done():
+            await asyncio.sleep(0)
+            reader.looked_at()
+            looks += 1
+            await asyncio.sleep(0)
+        assert await waiting == ()
+    assert looks * engine._readers._look_s <= 9_000
+
+
 async def test_readers_that_leave_leave_nothing_behind(world: World) -> None:
     engine = await world.start()
     live = await open_session(engine)

@@ -24,10 +24,10 @@ Push = Callable[[Sequence[Record]], bool]
 
 
 class Readers:
-    """All readers of a server. Those that had nothing to give for `beat_s` seconds are woken for a heartbeat."""
+    """All readers of a server. One that has nothing to give is woken for a heartbeat before `beat_s` seconds pass."""
 
     def __init__(self, beat_s: float) -> None:
-        self._look_s = beat_s / LOOKS
+        self._look_s = beat_s / (LOOKS + 1)  # the first look may come in the very moment in which the silence begins
         self._all: set[Reader] = set()
         self._timer: asyncio.TimerHandle | None = None
 
