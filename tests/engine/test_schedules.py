@@ -1,6 +1,7 @@
 """Schedules at work: every time is kept once, whatever happens to the server; what a fire becomes, and whom it asks."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -29,12 +30,13 @@ from dragoman.core.schedules import (
 )
 from dragoman.engine import schedules as module
 from dragoman.engine.engine import Engine
+from dragoman.engine.metrics import exposition
 from dragoman.engine.schedules import NO_USER, ScheduleBook
 from dragoman.ports import Schedules
 from dragoman.stores.sqlite import schedules as sqlite_schedules
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.schedules import SqliteSchedules
-from tests.engine.world import ANN, DEADLINE_S, Gate, Use, World, answers, ask, texts, world_over
+from tests.engine.world import ANN, DEADLINE_S, End, Gate, Use, World, answers, ask, texts, world_over
 from tests.requirements import requirement
 from tests.stores.simulated import SimulatedLog
 from tests.stores.simulated_schedules import SimulatedSchedules
@@ -230,6 +232,33 @@ async def test_while_a_fire_is_under_way_the_next_is_skipped(planned: Planned) -
     skipped = (await planned.fires(schedule))[1]
     assert (skipped.session_id, skipped.finished_at) == (None, NINE + DAY)
     assert planned.book.get(ANN, schedule.schedule_id).last_at == NINE + 2 * DAY
+
+
+def counted(outcome: str) -> float:
+    """How often a fire became that, by the metrics."""
+    found = re.search(
+        rf'^dragoman_schedule_fires_total{{outcome="{outcome}"}} (\S+)$', exposition().decode(), re.MULTILINE
+    )
+    return float(found[1]) if found else 0.0
+
+
+async def test_the_metrics_count_what_becomes_of_fires(planned: Planned) -> None:
+    gate = Gate()
+    planned.world.scripts["write it"] = [[gate]]
+    outcomes = ("completed", "failed", "skipped", "missed")
+    before = {each: counted(each) for each in outcomes}
+    schedule = await planned.daily()
+    await planned.at(NINE)
+    await gate.entered.wait()
+    await planned.at(NINE + DAY)
+    gate.opened.set()
+    await planned.quiet()
+    await planned.at(NINE + 2 * DAY + 5 * MINUTE)
+    planned.world.scripts["write it"] = [[End("error")]]
+    await planned.at(NINE + 3 * DAY)
+    await planned.quiet()
+    assert len(await planned.fires(schedule)) == 4
+    assert {each: counted(each) - before[each] for each in outcomes} == dict.fromkeys(outcomes, 1.0)
 
 
 # --- questions --------------------------------------------------------------------------------------------------------

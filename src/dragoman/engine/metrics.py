@@ -151,6 +151,7 @@ STREAMS_OPEN = Gauge("dragoman_streams_open", "Open streams, by protocol", ["pro
 REFUSED = Counter("dragoman_refused", "Requests that were refused, by protocol and code", ["protocol", "code"])
 FAILED = Counter("dragoman_failed", "Requests that failed by a fault of the server, by protocol", ["protocol"])
 TOOL_CALLS = Counter("dragoman_tool_calls", "Calls of server tools, by outcome", ["outcome"])
+FIRES = Counter("dragoman_schedule_fires", "Times of schedules that came due, by what became of them", ["outcome"])
 MODEL_CALLS = Counter("dragoman_model_calls", "Calls of models, by model and outcome", ["model", "outcome"])
 MODEL_TOKENS = Counter("dragoman_model_tokens", "Tokens that models read and wrote", ["model", "direction"])
 MODEL_SECONDS = Histogram(

@@ -22,6 +22,7 @@ from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submi
 from dragoman.core.refusals import Conflict, NotFound, Refused, SessionBusy, SessionNotFound, Unavailable
 from dragoman.core.schedules import (
     GONE,
+    MISSED,
     NO_ANSWER,
     NOT_STARTED,
     PATIENCE,
@@ -40,6 +41,7 @@ from dragoman.core.schedules import (
 from dragoman.core.session import OpenCall
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
+from dragoman.engine.metrics import FIRES
 from dragoman.ports import Clock, Ids, Schedules
 
 DOOR = "blade"
@@ -221,6 +223,7 @@ class ScheduleBook:
                 is_ours = await self._store.claim(moved, fire)
                 self._all[schedule.schedule_id] = moved
                 if error:
+                    FIRES.labels(outcome="missed" if error == MISSED else "skipped").inc()
                     log.warning("schedule not kept", schedule_id=schedule.schedule_id, due_at=due_at, why=error)
                 elif is_ours:
                     self._begin(fire, moved)
@@ -258,6 +261,7 @@ class ScheduleBook:
                 status, error = await self._watched(fire, schedule)
                 ended = msgspec.structs.replace(fire, status=status, error=error, finished_at=self._clock.now())
                 await self._store.settle(ended)
+                FIRES.labels(outcome=status).inc()
             except Unavailable:
                 if self._engine.is_draining:
                     return
