@@ -357,6 +357,7 @@ class Application:
             ),
             areas=areas,
             admit_run=lambda principal: shares.runs.hold(principal.user),
+            admit_stream=lambda principal: shares.streams.hold(principal.user),
         )
         rest = Door(self._blade.rest, "blade", doorkeeper)
         return [Mount("/socket.io", app=self._blade.sockets), Mount("/api", app=rest)]

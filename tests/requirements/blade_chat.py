@@ -116,4 +116,9 @@ REQUIREMENTS = (
     Requirement("blade:clients:python", "blade-agent-kit works unchanged, in four releases", "blade §16 [sdk]"),
     Requirement("blade:clients:javascript", "The documented flows work over socket.io-client", "blade §§8, 9"),
     Requirement("blade:clients:example", "The example client of the docs works", "blade §8"),
+    # --- abuse --------------------------------------------------------------------------------------------------------
+    Requirement("blade:abuse:events", "Any payload of an event is acknowledged, and breaks nothing", "blade §6.1"),
+    Requirement("blade:abuse:bodies", "Any body is answered below 500, with one sentence", "blade §15"),
+    Requirement("blade:abuse:frames", "Frames that are no Socket.IO disturb nobody", "blade §6"),
+    Requirement("blade:abuse:shares", "Connections count against their owner's share", "blade §15"),
 )

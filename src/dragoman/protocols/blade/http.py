@@ -45,6 +45,7 @@ class Blade:
         *,
         areas: Sequence[Route] = (),
         admit_run: Admit = free,
+        admit_stream: Admit = free,
     ) -> None:
         """Put the face together.
 
@@ -55,6 +56,7 @@ class Blade:
             options: the settings.
             areas: what answers below `/api` besides sessions.
             admit_run: counts a chat against its caller's share.
+            admit_stream: counts a connection against it.
         """
         rooms = Rooms(engine)
         self._rooms = rooms
@@ -71,6 +73,7 @@ class Blade:
             Inbox(engine, rooms, admit_run).handlers(),
             on_connect=rooms.connected,
             on_gone=rooms.gone,
+            admit=admit_stream,
         )
 
     async def close(self) -> None:

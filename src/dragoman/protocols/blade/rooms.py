@@ -14,7 +14,7 @@ from engineio import packet  # type: ignore[import-untyped]  # the library is no
 from dragoman.core.events import SettingsChange
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionNotFound, ShuttingDown
-from dragoman.core.stream import START, Cursor, cursor_of
+from dragoman.core.stream import START, Cursor, Record, cursor_of
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.protocols.blade.chat import updated_fields
@@ -164,6 +164,12 @@ class Room:
     # --- following --------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
+        try:
+            await self._follow_on()
+        finally:
+            self._tell_passed()
+
+    async def _follow_on(self) -> None:
         while True:
             try:
                 await self._read()
@@ -190,16 +196,25 @@ class Room:
                     projection.is_quiet = False
                     self._sent = projection.number
                     self._is_caught_up.set()
-                events = [each for record in await reader.next() for each in projection.feed(record)]
-                if events and events[0].number <= self._sent:  # read again from the beginning
-                    events = [each for each in events if each.number > self._sent]
-                if events:
-                    self._sent = events[-1].number
-                    self._send(events)
-                self._passed = reader.cursor
-                if self._passing is not None:
-                    self._passing.set_result(None)
-                    self._passing = None
+                self._take(await reader.next())
+                reader.push = self._take
+
+    def _take(self, records: Sequence[Record]) -> bool:
+        """Send what records make; while the reader waits it is called by the commit itself, which saves a task."""
+        events = [each for record in records for each in self.projection.feed(record)]
+        if events and events[0].number <= self._sent:  # read again from the beginning
+            events = [each for each in events if each.number > self._sent]
+        if events:
+            self._sent = events[-1].number
+            self._send(events)
+        self._passed = max(self._passed, cursor_of(records[-1])) if records else self._passed
+        self._tell_passed()
+        return True
+
+    def _tell_passed(self) -> None:
+        if self._passing is not None:
+            self._passing.set_result(None)
+            self._passing = None
 
     def _send(self, events: Sequence[Emitted]) -> None:
         for held in self._holding.values():

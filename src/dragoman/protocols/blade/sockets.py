@@ -69,6 +69,8 @@ class Socket:
         self.on_drained: list[Callable[[], None]] = []
         """Called once each when a slow socket has caught up."""
         self.forget_key: Callable[[], None] = lambda: None
+        self.give_back: Callable[[], None] = lambda: None
+        """Gives back what the connection took of its owner's share."""
         self._link = link
         self._sizes: deque[int] = deque()
         self._bytes = 0
@@ -102,6 +104,7 @@ class Socket:
     def forget(self) -> None:
         """The socket is gone. The library would leave a poll that waits open until its time is over."""
         self.forget_key()
+        self.give_back()
         self._link.queue.put_nowait(None)
         if self._looking is not None:
             self._looking.cancel()
@@ -138,11 +141,13 @@ class Sockets:
         *,
         on_connect: Callable[[Socket], None],
         on_gone: Callable[[Socket], None],
+        admit: Callable[[Principal], Callable[[], None]],
     ) -> None:
         self._doorkeeper = doorkeeper
         self._sockets: dict[str, Socket] = {}
         self._on_connect = on_connect
         self._on_gone = on_gone
+        self._admit = admit
         self._closing: set[asyncio.Task[None]] = set()
         self._open = STREAMS_OPEN.labels(protocol="blade")
         self._server = socketio.AsyncServer(
@@ -179,8 +184,13 @@ class Sockets:
             )
         except Refused as refused:
             raise Refusal(UNAUTHORIZED) from refused
+        try:
+            give_back = self._admit(principal)
+        except Refused as refused:
+            raise Refusal(str(refused)) from refused
         link = self._server.eio.sockets[self._server.manager.eio_sid_from_sid(sid, "/")]
         socket = Socket(sid, principal, link)
+        socket.give_back = give_back
         socket.forget_key = self._doorkeeper.on_revoked(principal, lambda: self._revoked(socket))
         self._sockets[sid] = socket
         self._open.inc()

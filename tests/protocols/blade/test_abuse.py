@@ -1,0 +1,118 @@
+"""Whatever is sent: it is refused with reason, it never breaks the server, and it costs others nothing."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+from socketio.exceptions import ConnectionError as Refused  # type: ignore[import-untyped]  # the library is not annotated
+from websockets.asyncio.client import connect
+
+from tests.protocols.blade.client import Caller, Tab, tab
+from tests.protocols.blade.driver import url_of
+from tests.requirements import requirement
+from tests.serving import opened_socket
+
+Json = Any
+EVENTS = ("session:subscribe", "session:unsubscribe", "chat:send", "chat:stop", "chat:compact")
+FIELDS: dict[str, list[Json]] = {
+    "session_id": ["SESSION", "sess_x", "", 1, None, [], "\x00", "x" * 10_000],
+    "message": ["", "hello", [], [{"type": "text", "text": "x"}], [{"type": "image_url"}], {}, 7, None],
+    "mode": ["planning", "x", 1, None],
+    "askuser_answer": [{}, {"tool_call_id": ""}, {"tool_call_id": "tc_x", "selections": {"0": ["a"]}}, [], 1],
+    "model": ["m", 1, None],
+    "headless": [True, "yes", None],
+    "output_schema": [{}, {"type": "object"}, [], {"$ref": "#"}, {"anyOf": [{"$ref": "#"}] * 3}],
+    "whatif": [{"from_step": 0}, {"from_step": -1}, {}, {"from_step": 10**20}],
+    "runtime_env": [{"A": "1"}, {"A": 1}, []],
+    "after_sequence": [0, -5, 10**12, 1.5, "1"],
+    "resume": [True, 1, None],
+    "event_format": ["raw", "x", None],
+    "chat_run_id": ["chat_x", 1, None],
+}
+PATHS = (
+    ("POST", "sessions"),
+    ("PATCH", "sessions/SESSION"),
+    ("PUT", "sessions/SESSION/env"),
+    ("PATCH", "sessions/SESSION/pin"),
+    ("PATCH", "sessions/SESSION/sharing"),
+    ("PATCH", "sessions/SESSION/memory"),
+    ("POST", "sessions/SESSION/rewind"),
+    ("POST", "sessions/SESSION/checkout"),
+    ("POST", "sessions/SESSION/switch-branch"),
+    ("POST", "sessions/tokenize/prompt"),
+    ("POST", "sessions/tokenize/messages"),
+)
+BODIES = (b"", b"{", b"[]", b"7", b"null", b'"x"', b"\xff", b"[" * 50_000, b'{"intent":"\\ud800"}', b'{"prompt":1e999}')
+
+
+@requirement("blade:abuse:events")
+async def test_any_payload_of_an_event_is_acknowledged_and_breaks_nothing(alice: Caller) -> None:
+    chance = Random(7)
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as mine:
+        for _ in range(300):
+            payload: Json = {name: chance.choice(values) for name, values in FIELDS.items() if chance.random() < 0.4}
+            if chance.random() < 0.6:
+                payload["session_id"] = "SESSION"
+            payload = {name: session if value == "SESSION" else value for name, value in payload.items()}
+            if chance.random() < 0.1:
+                payload = chance.choice([None, [], 7, "x", [payload]])
+            told = await mine.call(chance.choice(EVENTS), payload)
+            assert told.get("code") != "internal", payload
+            await mine.call("chat:stop", {"session_id": session})
+        assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
+
+
+@requirement("blade:abuse:bodies")
+@pytest.mark.parametrize(("method", "path"), PATHS)
+async def test_any_body_is_answered_below_500(alice: Caller, method: str, path: str) -> None:
+    path = path.replace("SESSION", await alice.session())
+    for body in BODIES:
+        told = await alice.ask(method, path, raw=body)
+        assert told.status < 500, (body[:20], told)
+        if told.status >= 400:
+            assert isinstance(told.body["detail"], str)
+
+
+@requirement("blade:abuse:frames")
+async def test_frames_that_are_no_socket_io_disturb_nobody(alice: Caller) -> None:
+    url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
+    frames = [
+        "",
+        "9",
+        "4",
+        "49",
+        "42",
+        "42{}",
+        '42["chat:send"',
+        "42[7]",
+        "42[]",
+        "451-",
+        "40",
+        "x" * 1000,
+        "42" + "[" * 50_000,
+    ]
+    for frame in frames:
+        async with connect(url) as ws:
+            await ws.recv()
+            await ws.send('40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
+            await ws.recv()
+            await ws.send(frame)
+    async with tab(alice.url, alice.key) as mine:
+        assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
+
+
+@requirement("blade:abuse:shares")
+async def test_connections_count_against_their_owners_share(tmp_path: Any) -> None:
+    async with opened_socket(tmp_path, max_streams_per_user=2) as house:
+        url, key = url_of(house), house.key("alice")
+        async with tab(url, key), tab(url, key):
+            third = Tab(url, key)
+            with pytest.raises(Refused):
+                await third.connect()
+            await third.leave()
+            async with tab(url, house.key("bob")):
+                pass
+        async with asyncio.timeout(10), tab(url, key):
+            pass
