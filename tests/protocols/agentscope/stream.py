@@ -31,6 +31,7 @@ def parse(body: bytes) -> list[Event]:
     for frame in body.decode().removesuffix("\n\n").split("\n\n"):
         if frame in (": keep-alive", ": ping"):
             continue
+        assert frame.splitlines() == frame.split("\n"), "clients cut at every line end that Unicode knows"
         first, _, second = frame.partition("\n")
         if first.startswith("id: "):
             assert second.startswith("data: ")

@@ -47,6 +47,20 @@ async def test_both_halves_of_the_python_client_read_everything(socket_house: So
         assert texts(end) == 'aé🧑‍🚀{"rain":true}'
 
 
+@requirement("agentscope:clients:python", "agentscope:stream:frames")
+@pytest.mark.parametrize("odd", ["\x85", "\u2028", "\u2029", "\x0b\x0c\x1c\x1e", "\r\n\r\n", "\ufeff", "\x00", "é🧑‍🚀"])
+async def test_no_character_ends_a_line_of_the_python_client_s(socket_house: SocketHouse, odd: str) -> None:
+    """Its asynchronous half reads lines as Unicode has them, and drops in silence what is no JSON then."""
+    url, key = f"{socket_house.line.url}/process", socket_house.key("alice")
+    body = asks(script({"say": [f"a{odd}", "b"]}, call("lookup", q=odd)), session_id=f"{odd}-{len(odd)}")
+    with official.silent():
+        told = [event async for event in official.events_of(url, key, body)]
+        again = await asyncio.to_thread(official.events_in_turn, url, key, body)
+    for end in (check(told), check(again)):
+        assert (texts(end), end["session_id"]) == (f"a{odd}b", body["session_id"])
+        assert end["output"][-1]["content"][0]["data"]["output"] == f"looked up {odd}"
+
+
 @requirement("agentscope:clients:python-refused")
 async def test_a_refusal_raises_in_the_python_client(socket_house: SocketHouse) -> None:
     url, key = f"{socket_house.line.url}/process", socket_house.key("alice")

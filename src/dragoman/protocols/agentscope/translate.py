@@ -63,10 +63,21 @@ COMPONENTS = frozenset({WRITE_MEMORY})
 """The tools that the server itself brings along."""
 WAITING: frozenset[CallKind] = frozenset({"client", "permission", "question"})
 _CUT = wire.Error("INTERRUPTED", "The server restarted")
-_ENCODE = msgspec.json.Encoder().encode
+_JSON = msgspec.json.Encoder()
+_LINE_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
+"""Where the published client's line reader cuts besides at LF; what is cut is no JSON, and it drops that in silence."""
 _Told = TypeVar("_Told", wire.AgentResponse, wire.Message, wire.Content)
 _HEAD = len(b'{"sequence_number":null')
 _TAIL = len(b'""}')
+
+
+def _encode(value: object) -> bytes:
+    """The value as JSON on one line, whatever its reader takes for the end of a line."""
+    encoded = _JSON.encode(value)
+    if not encoded.isascii():
+        for end, escaped in _LINE_ENDS:
+            encoded = encoded.replace(end, escaped)
+    return encoded
 
 
 class _Open:
@@ -142,7 +153,7 @@ class ResponseEvents:
                 if number <= self._skip:
                     return b""
                 number -= 1
-                text = _ENCODE(record.text)
+                text = _encode(record.text)
                 return b'id: %d\ndata: {"sequence_number":%d%b%b}\n\n' % (number, number, self._piece_head, text)
             return self._begin_block(record)
         if self.response is None and not isinstance(record.event, RunStarted):
@@ -246,7 +257,7 @@ class ResponseEvents:
             type="heartbeat",
             role=None,
         )
-        return b"data: %b\n\n" % _ENCODE(beat)
+        return b"data: %b\n\n" % _encode(beat)
 
     # --- words and media ------------------------------------------------------------------------------------------
 
@@ -256,7 +267,7 @@ class ResponseEvents:
             return b""
         opened = self._message_for(piece.message_id, piece.index, piece.kind)
         opened.slot = piece.index
-        template = _ENCODE(self._text(opened, "in_progress", "", delta=True))
+        template = _encode(self._text(opened, "in_progress", "", delta=True))
         self._piece_head = template[_HEAD:-_TAIL]
         self._piece_of = (piece.message_id, piece.index)
         self._pieces = []
@@ -429,7 +440,7 @@ class ResponseEvents:
         self.count = number + 1
         event = msgspec.structs.replace(event, sequence_number=number)
         if number >= self._skip:
-            self._frames.append(b"id: %d\ndata: %b\n\n" % (number, _ENCODE(event)))
+            self._frames.append(b"id: %d\ndata: %b\n\n" % (number, _encode(event)))
         return event
 
     def _take(self) -> bytes:
