@@ -108,6 +108,13 @@ async def test_a_text_out_of_bounds_is_422(alice: Client, body: dict[str, Any], 
 
 
 @requirement("blade:memories:bounds")
+async def test_a_new_memorys_reason_says_something_and_other_texts_may_be_empty(alice: Client) -> None:
+    refused = (422, {"detail": "write_reason: must have 1 to 500 characters"})
+    assert await alice.ask("POST", "memories", {"content": "likes tea", "write_reason": ""}) == refused
+    assert await alice.ask("POST", "memories", {"content": "likes tea", "topic": ""}) == (201, memory())
+
+
+@requirement("blade:memories:bounds")
 async def test_500_characters_of_any_script_are_taken(alice: Client) -> None:
     assert await alice.ask("POST", "memories", {"content": "咖" * 500}) == (201, memory(content="咖" * 500))
 

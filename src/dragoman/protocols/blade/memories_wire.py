@@ -94,9 +94,11 @@ def shown(memory: Memory) -> MemoryInfo:
 
 
 def texts_of(body: ChangedMemory) -> MemoryTexts:
-    """A new memory's texts. Raises Invalid when it says nothing."""
+    """A new memory's texts. Raises Invalid when it says nothing, or gives a reason that says nothing."""
     if body.content is None:
         raise Invalid("is required", path="content")
+    if body.write_reason == "":
+        raise Invalid("must have 1 to 500 characters", path="write_reason")
     return MemoryTexts(**changes_of(body))  # type: ignore[arg-type]  # the fields have the same names and types
 
 
