@@ -52,6 +52,7 @@ REQUIREMENTS = (
     # --- flows --------------------------------------------------------------------------------------------------------
     Requirement("blade:questions:ask", "A question pauses the turn and ends the chat", "blade §8.3 [docs]"),
     Requirement("blade:questions:answer", "The answer is a user turn and completes the paused one", "blade §8.3"),
+    Requirement("blade:questions:text", "Text sent with an answer stands in the answer's turn", "blade §8.3"),
     Requirement("blade:questions:check", "A wrong answer changes nothing", "blade §8.3"),
     Requirement("blade:questions:several", "Answers are taken one by one, each in its chat", "rulings, 20"),
     Requirement("blade:questions:superseded", "A new message or a stop cancels what waits", "blade §4.1 [chosen]"),

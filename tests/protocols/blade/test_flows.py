@@ -61,6 +61,19 @@ async def test_a_question_pauses_its_turn_and_the_answer_completes_it(alice: Cal
     assert given[-1][1]["waiting_for_input"] is False
 
 
+@requirement("blade:questions:text")
+async def test_what_is_said_along_with_an_answer_stands_in_its_turn(alice: Caller) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as mine:
+        asked = await mine.send(session, "ask me")
+        given = {"tool_call_id": patches(asked)[0][1]["id"], "selections": {"0": [0]}}
+        events = await mine.send(session, "hello", askuser_answer=given)
+    assert [block["type"] for block in ended(events)[0]["blocks"]] == ["ask_user_answer", "text"]
+    turns = await alice.messages(session)
+    assert [turn["role"] for turn in turns] == ["user", "assistant", "user", "assistant"]
+    assert turns[-1]["blocks"][0]["content"] == "Hello! I am the rehearsal agent."
+
+
 @requirement("blade:questions:check")
 @pytest.mark.parametrize(
     "given",

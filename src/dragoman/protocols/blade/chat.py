@@ -23,6 +23,8 @@ ENDS: Mapping[StopReason, tuple[str, str | None]] = {
     "interrupted": ("interrupted", None),
 }
 """A chat's status and finish reason (rulings, 24)."""
+ANSWER_TEXT = "answer_text"
+"""The property of a run under which the door notes what was said along with an answer."""
 MODEL_CODES = frozenset({"model_error", "model_unavailable", "context_too_long"})
 
 
@@ -36,6 +38,11 @@ class Chat:
         props: JsonObject = {} if started is None else started.props
         self.is_headless = is_headless(props)
         self.schema: Json = props.get(SCHEMA)
+        text = props.get(ANSWER_TEXT)
+        self.answer_text = text if isinstance(text, str) else None
+        """What was said along with an answer: it stands in the answer's turn, and has none of its own."""
+        self.is_told = False
+        """Whether it stands there, and the message is still to come."""
         self.attachments = iter(noted_attachments(props))
         self.memories: list[MemoryRef] | None = None
         self.is_over = False

@@ -352,6 +352,8 @@ class Projection:
 
     def _added(self, message: core.Message, logged: Logged) -> None:
         match message:
+            case core.UserMessage() if self.chat is not None and self.chat.is_told:
+                self.chat.is_told = False
             case core.UserMessage():
                 noted: Iterator[Attachment] = iter(())
                 if self.is_running and self.chat is not None:
@@ -503,7 +505,7 @@ class Projection:
             self._begin_chat(f"answer_{logged.seq}", None, logged.seq)
         _, arguments = turns.permission_call(asked)
         block = turns.answer_block(question.id, arguments, answers)
-        self._whole("user", f"{logged.seq}-answer", [block], logged)
+        self._answer_turn(block, logged)
         took = turns.ms_between(self._begun[answer.call_id], logged.at)
         self._patch(growing, growing.result(question, "done", {"answers": answers}, took))
         self._sync()
@@ -535,7 +537,15 @@ class Projection:
         if isinstance(result.raw, dict):
             answers = result.raw.get("answers", [])
         block = turns.answer_block(wire.shown_call(call.call.call_id), call.call.input, answers)
-        self._whole("user", f"{logged.seq}-answer", [block], logged)
+        self._answer_turn(block, logged)
+
+    def _answer_turn(self, block: Block, logged: Logged) -> None:
+        """An answer as a turn of the user's, with what was said along with it."""
+        blocks, chat = [block], self.chat
+        if chat is not None and chat.answer_text is not None:
+            blocks.append(Block("text", chat.answer_text))
+            chat.answer_text, chat.is_told = None, True
+        self._whole("user", f"{logged.seq}-answer", blocks, logged)
 
     def _deliver(self, call_id: CallId, status: wire.CallStatus, result: core.ToolMessage, at: datetime) -> None:
         """Give a call its result, with what its `_meta` holds."""

@@ -19,6 +19,7 @@ from dragoman.core.refusals import Invalid, InvalidAnswer, LimitExceeded
 from dragoman.core.session import SessionState
 from dragoman.core.tools import AgentSpec, ToolGrant
 from dragoman.protocols.blade import turns, wire
+from dragoman.protocols.blade.chat import ANSWER_TEXT
 
 DOOR = "blade"
 TITLE = 40
@@ -151,6 +152,8 @@ def submit_of(send: wire.ChatSend, state: SessionState) -> Submit:
         props["model"] = send.model
     if env := {**state.settings.env, **(send.runtime_env or {})}:
         props["env"] = env
+    if answers and content and isinstance(content, str):
+        props[ANSWER_TEXT] = content
     if attachments:
         props["attachments"] = msgspec.to_builtins(attachments)
     if send.whatif is not None and send.whatif.deprecate_entry_ids:
