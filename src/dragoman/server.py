@@ -202,7 +202,9 @@ class Application:
         )
         await self.engine.start()
         stack.push_async_callback(self.engine.close)
-        self.schedules = ScheduleBook(stores.schedules, self.engine, self._clock, ids)
+        self.schedules = ScheduleBook(
+            stores.schedules, self.engine, self._clock, ids, memory_enabled=settings.blade_memory
+        )
         await self.schedules.start()
         stack.push_async_callback(self.schedules.close)
         self._front.open(self._routes())
@@ -337,7 +339,7 @@ class Application:
         areas = [
             *memories_http.routes(self.memories),
             *keys_http.routes(self.keys, settings.blade_key_prefix),
-            *archives_http.routes(self.engine),
+            *archives_http.routes(self.engine, remembers=settings.blade_memory),
             *sharing_http.routes(
                 self.engine, self._shares, public_url=settings.public_url, is_on=settings.blade_public_sharing
             ),
@@ -353,7 +355,9 @@ class Application:
                     oldest=blade.OLDEST,
                     server=VERSION,
                     sharing=settings.blade_public_sharing,
+                    memory=settings.blade_memory,
                 ),
+                remembers=settings.blade_memory,
             ),
             areas=areas,
             admit_run=lambda principal: shares.runs.hold(principal.user),

@@ -109,6 +109,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     blade: Annotated[
         bool, says("serve Blade at `/api` and `/socket.io/`; left out where the extra `blade` is not installed")
     ] = True
+    blade_memory: Annotated[
+        bool, says("new sessions over Blade, and of schedules, have memory on where nobody says otherwise")
+    ] = True
     blade_public_sharing: Annotated[bool, says("sessions can be shown to whoever has a link, over Blade")] = True
     blade_key_prefix: Annotated[str, says("begins the keys that are made over Blade's REST")] = "sk-blade-v2-"
     blade_level: Annotated[str, says("level of Blade that clients are told; those of the same number fit")] = "2608.0.4"

@@ -284,6 +284,16 @@ async def test_a_session_made_over_blade_remembers_through_other_protocols_too_a
         assert (await alice.ask("GET", f"sessions/{elsewhere.id}")).body["memory_enabled"] is False
 
 
+@requirement("blade:memories:injected")
+async def test_where_the_server_says_so_new_sessions_have_memory_off(tmp_path: Path) -> None:
+    async with serving.opened(tmp_path, blade_memory=False) as house, client_of(house, "alice") as alice:
+        made = [
+            (await alice.ask("POST", "sessions", body)).body["session_id"] for body in ({}, {"memory_enabled": True})
+        ]
+        shown = [(await alice.ask("GET", f"sessions/{each}")).body["memory_enabled"] for each in made]
+        assert (shown, (await alice.ask("GET", "config")).body["memoryEnabled"]) == ([False, True], False)
+
+
 @requirement("blade:memories:own")
 async def test_a_key_that_reads_cannot_write(desk: Desk) -> None:
     reader = await desk.client(scope="read")
