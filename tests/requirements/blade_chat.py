@@ -39,6 +39,7 @@ REQUIREMENTS = (
     Requirement("blade:socket:transports", "Polling, WebSocket and the upgrade between them work", "blade §6"),
     Requirement("blade:socket:updated", "Changed metadata reaches all sockets of the owner", "blade §6.2 [chosen]"),
     Requirement("blade:socket:revoked", "A revoked key's sockets are closed within 5 s", "blade §12 [chosen]"),
+    Requirement("blade:socket:stop", "A server that stops lets its sockets go", "blade §9 rule 7"),
     Requirement("blade:chats:order", "The events of a chat come in their documented order", "blade §§6, 6.2"),
     Requirement("blade:chats:acknowledged", "`chat:send` is acknowledged with its `chat_run_id`", "blade §6.1 [sdk]"),
     Requirement("blade:chats:sender-is-subscribed", "Who sends is subscribed", "blade §6 [chosen]"),
