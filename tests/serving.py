@@ -23,8 +23,7 @@ from dragoman.core.agent import Agent
 from dragoman.core.ids import UserId
 from dragoman.engine.keys import KeyRing
 from dragoman.settings import Settings
-from dragoman.stores.sqlite.database import Database
-from dragoman.stores.sqlite.keys import SqliteKeys
+from dragoman.storage import open_stores
 from dragoman.system import RandomIds, SystemClock
 from tests.bridge import DEADLINE_S, App, Bridge, Stream
 from tests.protocols.aap.client import Face
@@ -71,10 +70,9 @@ def settings_for(folder: Path, **changes: Any) -> Settings:
 
 
 async def make_keys(settings: Settings) -> dict[str, str]:
-    """Make the keys of `USERS` in a data folder at rest, as the command line does."""
-    database = Database(settings.folder, synchronous=settings.synchronous)
-    database.start()
-    ring = KeyRing(SqliteKeys(database), LocalBus(), SystemClock(), RandomIds())
+    """Make the keys of `USERS` in stores at rest, as the command line does."""
+    stores = open_stores(settings)
+    ring = KeyRing(stores.keys, LocalBus(), SystemClock(), RandomIds())
     await ring.start()
     try:
         made = {
@@ -82,7 +80,7 @@ async def make_keys(settings: Settings) -> dict[str, str]:
         }
     finally:
         await ring.close()
-        database.close()
+        stores.close()
     return {name: secret for name, (secret, _) in made.items()}
 
 
@@ -272,16 +270,17 @@ COMMAND = (sys.executable, "-m", "dragoman")
 class Program:
     """The real program in a process of its own, with the rehearsal agents. It can be killed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
         self.line: SocketLine
+        self._flags = ("--data", str(folder), *flags)
         self._keys: dict[str, str] = {}
         self._process: asyncio.subprocess.Process
 
     async def start(self) -> None:
         if not self._keys:
-            self._keys["alice"] = await self._run("keys", "create", "--name", "alice", "--user", "alice")
-        arguments = ("serve", "--rehearsal", "--port", "0", "--data", str(self.folder))
+            self._keys["alice"] = await self.run("keys", "create", "--name", "alice", "--user", "alice")
+        arguments = ("serve", "--rehearsal", "--port", "0", *self._flags)
         self._process = await asyncio.create_subprocess_exec(
             *COMMAND, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
         )
@@ -314,9 +313,10 @@ class Program:
     def key(self, name: str) -> str:
         return self._keys[name]
 
-    async def _run(self, *arguments: str) -> str:
+    async def run(self, *arguments: str) -> str:
+        """Run another command on the same data; the last word that it prints."""
         process = await asyncio.create_subprocess_exec(
-            *COMMAND, *arguments, "--data", str(self.folder), stdout=asyncio.subprocess.PIPE
+            *COMMAND, *arguments, *self._flags, stdout=asyncio.subprocess.PIPE
         )
         async with asyncio.timeout(DEADLINE_S):
             output, _ = await process.communicate()
@@ -325,9 +325,9 @@ class Program:
 
 
 @asynccontextmanager
-async def program(folder: Path) -> AsyncIterator[Program]:
+async def program(folder: Path, *flags: str) -> AsyncIterator[Program]:
     """The program, from its start to its end."""
-    running = Program(folder)
+    running = Program(folder, *flags)
     await running.start()
     try:
         yield running
