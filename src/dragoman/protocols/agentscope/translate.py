@@ -63,7 +63,7 @@ COMPONENTS = frozenset({WRITE_MEMORY})
 """The tools that the server itself brings along."""
 WAITING: frozenset[CallKind] = frozenset({"client", "permission", "question"})
 _CUT = wire.Error("INTERRUPTED", "The server restarted")
-_JSON = msgspec.json.Encoder()
+_ENCODE = msgspec.json.Encoder().encode
 _LINE_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
 """Where the published client's line reader cuts besides at LF; what is cut is no JSON, and it drops that in silence."""
 _Told = TypeVar("_Told", wire.AgentResponse, wire.Message, wire.Content)
@@ -73,10 +73,13 @@ _TAIL = len(b'""}')
 
 def _encode(value: object) -> bytes:
     """The value as JSON on one line, whatever its reader takes for the end of a line."""
-    encoded = _JSON.encode(value)
-    if not encoded.isascii():
-        for end, escaped in _LINE_ENDS:
-            encoded = encoded.replace(end, escaped)
+    encoded = _ENCODE(value)
+    return encoded if encoded.isascii() else _on_one_line(encoded)
+
+
+def _on_one_line(encoded: bytes) -> bytes:
+    for end, escaped in _LINE_ENDS:
+        encoded = encoded.replace(end, escaped)
     return encoded
 
 
@@ -153,7 +156,9 @@ class ResponseEvents:
                 if number <= self._skip:
                     return b""
                 number -= 1
-                text = _encode(record.text)
+                text = _ENCODE(record.text)
+                if not text.isascii():
+                    text = _on_one_line(text)
                 return b'id: %d\ndata: {"sequence_number":%d%b%b}\n\n' % (number, number, self._piece_head, text)
             return self._begin_block(record)
         if self.response is None and not isinstance(record.event, RunStarted):
