@@ -203,7 +203,12 @@ class Application:
         await self.engine.start()
         stack.push_async_callback(self.engine.close)
         self.schedules = ScheduleBook(
-            stores.schedules, self.engine, self._clock, ids, memory_enabled=settings.blade_memory
+            stores.schedules,
+            self.engine,
+            self._clock,
+            ids,
+            at_once=settings.schedule_runs,
+            memory_enabled=settings.blade_memory,
         )
         await self.schedules.start()
         stack.push_async_callback(self.schedules.close)

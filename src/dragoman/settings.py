@@ -77,6 +77,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 60
 
     time_zone: Annotated[str, says("time zone of scheduled tasks that name none, for users without one")] = "UTC"
+    schedule_runs: Annotated[int, says("runs of schedules at the same time; further ones wait", ge=1)] = 50
     run_timeout_s: Annotated[float, says("longest run", ge=1)] = 3600.0
     drain_s: Annotated[float, says("grace that running runs get when the server stops", ge=0)] = 30.0
     heartbeat_s: Annotated[float, says("silence after which a stream gets a sign of life", ge=0.1)] = 15.0

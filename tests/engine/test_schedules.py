@@ -261,6 +261,34 @@ async def test_the_metrics_count_what_becomes_of_fires(planned: Planned) -> None
     assert {each: counted(each) - before[each] for each in outcomes} == dict.fromkeys(outcomes, 1.0)
 
 
+async def test_of_many_that_are_due_at_once_a_few_run_and_what_waits_for_its_user_holds_up_nobody(
+    planned: Planned,
+) -> None:
+    gates = [Gate() for _ in range(4)]
+    for place, gate in enumerate(gates):
+        planned.world.scripts[f"gate {place}"] = [[gate]]
+    planned.world.scripts["question"] = [[ask("tea")]]
+    await planned.book.close()
+    book = planned.book = ScheduleBook(planned.store, planned.engine, planned.world.clock, planned.world.ids, at_once=2)
+    await book.start(by_itself=False)
+    asking = await planned.daily(prompt="question")
+    made = [await planned.daily(prompt=f"gate {place}") for place in range(4)]
+    await planned.at(NINE)
+    for place, gate in enumerate(gates):
+        async with asyncio.timeout(DEADLINE_S):
+            await gate.entered.wait()
+        assert sum(each.entered.is_set() and not each.opened.is_set() for each in gates) <= 2
+        if place:
+            gates[place - 1].opened.set()
+    gates[-1].opened.set()
+
+    async def are_kept() -> bool:
+        return [await planned.outcomes(each) for each in made] == [[("completed", None)]] * 4
+
+    await until(are_kept)
+    assert await planned.outcomes(asking) == [("running", None)]
+
+
 # --- questions --------------------------------------------------------------------------------------------------------
 
 

@@ -8,8 +8,8 @@ The claim names the session before there is one, so that a server that died in b
 """
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 
 import msgspec
@@ -68,13 +68,21 @@ class ScheduleBook:
     """All schedules of a server, in memory; the store is the truth. Only this process has the data folder."""
 
     def __init__(
-        self, store: Schedules, engine: Engine, clock: Clock, ids: Ids, *, memory_enabled: bool | None = True
+        self,
+        store: Schedules,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        *,
+        at_once: int = 50,
+        memory_enabled: bool | None = True,
     ) -> None:
         """Args:
         store: where they are.
         engine: plays them.
         clock: tells what is due.
         ids: for schedules, fires and sessions.
+        at_once: how many fires may run; the others wait.
         memory_enabled: whether memory is on in their sessions, where the agent does not say.
         """
         self._store = store
@@ -82,6 +90,7 @@ class ScheduleBook:
         self._clock = clock
         self._ids = ids
         self._memory_enabled = memory_enabled
+        self._slots = asyncio.Semaphore(at_once)
         self._all: dict[ScheduleId, Schedule] = {}
         self._changing = asyncio.Lock()
         """Held while a schedule is changed or moves on, so that neither undoes the other."""
@@ -275,7 +284,9 @@ class ScheduleBook:
     async def _watched(self, fire: Fire, schedule: Schedule) -> tuple[FireStatus, str | None]:
         assert fire.session_id is not None, "a fire that runs has a session"
         try:
-            await self._started(fire.session_id, schedule)
+            async with self._slots, self._begun(fire.session_id, schedule) as live:
+                while live.state.status() == "running" and live.failure is None:
+                    await live.next_commit()
             async with self._engine.session(schedule.user, fire.session_id) as live:
                 return await self._rest(live, fire, schedule)
         except SessionNotFound:
@@ -285,8 +296,9 @@ class ScheduleBook:
         except Refused as error:
             return "failed", f"{NOT_STARTED}: {error}"
 
-    async def _started(self, session_id: SessionId, schedule: Schedule) -> None:
-        """Make the session, and send the prompt, as far as neither was done before."""
+    @asynccontextmanager
+    async def _begun(self, session_id: SessionId, schedule: Schedule) -> AsyncIterator[LiveSession]:
+        """The session: made, and sent the prompt, as far as neither was done before."""
         engine = self._engine
         try:
             await engine.found(schedule.user, session_id)
@@ -307,6 +319,7 @@ class ScheduleBook:
                 prompt = Submit(door=DOOR, messages=(UserInput(content=schedule.prompt),), props={INTERNAL: True})
                 submitted = await engine.submit(live, prompt, by=schedule.user)
                 await live.until_durable(submitted.seq)
+            yield live
 
     async def _rest(self, live: LiveSession, fire: Fire, schedule: Schedule) -> tuple[FireStatus, str | None]:
         """Wait until the session is at rest; answer what it asks, if it shall not wait for its user."""
