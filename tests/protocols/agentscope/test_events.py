@@ -353,6 +353,13 @@ async def test_times_are_those_of_the_run_and_not_of_the_server_s_start(open_hou
 
 
 @requirement("agentscope:whole:events")
+@pytest.mark.parametrize("accept", ["text/event-stream", "application/json, text/event-stream", "Text/Event-Stream"])
+async def test_without_deltas_a_client_that_takes_a_stream_gets_one(alice: Runtime, accept: str) -> None:
+    reply = await alice.ask("POST", "/process", asks("hello", stream=False), headers={"accept": accept})
+    assert check(parse(reply.body), is_whole=True)["status"] == "completed"
+
+
+@requirement("agentscope:whole:events")
 async def test_without_deltas_each_content_comes_once(alice: Runtime) -> None:
     steps = script({"think": "t"}, {"say": ["a", "b"]}, {"data": {"k": 1}}, call("add", a=1, b=1), {"say": "c"})
     events = await events_of(alice, steps, stream=False)

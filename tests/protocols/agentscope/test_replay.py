@@ -290,7 +290,9 @@ async def test_another_request_with_the_same_id_is_refused(alice: Runtime) -> No
         asks("hello", id=chosen, session_id=name, temperature=1),
         asks("hello", id=chosen, session_id=name, tools=[tool("x")]),
     ):
-        assert await alice.refused("POST", "/process", body) == "RESPONSE_EXISTS"
+        reply = await alice.ask("POST", "/process", body)
+        told = {"code": "RESPONSE_EXISTS", "message": "this id was used with another request"}
+        assert (reply.status, reply.json) == (409, {"error": told})
 
 
 @requirement("agentscope:once:concurrent")

@@ -14,10 +14,11 @@ from dragoman.protocols.agentscope.wire import Error, location_of
 
 
 class Answer(NamedTuple):
-    """A status and a code."""
+    """A status, a code, and a sentence where the core's own has words that the client does not know."""
 
     status: int
     code: str
+    sentence: str = ""
 
 
 _INVALID = Answer(422, "INVALID_REQUEST")
@@ -48,7 +49,7 @@ ANSWERS: Mapping[type[Refused], Answer] = {
     refusals.Conflict: Answer(409, "CONFLICT"),
     refusals.SessionBusy: Answer(409, "SESSION_BUSY"),
     refusals.IdTaken: Answer(409, "SESSION_EXISTS"),
-    refusals.KeyReused: Answer(409, "RESPONSE_EXISTS"),
+    refusals.KeyReused: Answer(409, "RESPONSE_EXISTS", "this id was used with another request"),
     refusals.Unauthenticated: Answer(401, "UNAUTHORIZED"),
     refusals.Forbidden: Answer(403, "PERMISSION_DENIED"),
     refusals.Exhausted: Answer(429, "RATE_LIMIT_EXCEEDED"),
@@ -94,7 +95,7 @@ class Told(NamedTuple):
 def tell(refusal: Refused) -> Told:
     """The answer to a refusal."""
     answer = ANSWERS[type(refusal)]
-    told = plain(answer.status, answer.code, str(refusal), headers=_headers(refusal, answer.status))
+    told = plain(answer.status, answer.code, answer.sentence or str(refusal), headers=_headers(refusal, answer.status))
     path = getattr(refusal, "path", "")
     if path:
         told.body["detail"] = [detail(("body", *location_of(path)), str(refusal))]

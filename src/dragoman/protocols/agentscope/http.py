@@ -248,7 +248,7 @@ class _Door:
         noted = inputs.Noted(
             response_id=asked.request.own_id, whole=not asked.request.stream, heartbeat=asked.request.heartbeat
         )
-        is_stream = asked.request.stream or "text/event-stream" in request.headers.get("accept", "")
+        is_stream = asked.request.stream or "text/event-stream" in request.headers.get("accept", "").lower()
         async with AsyncExitStack() as held:
             live, run_id, first, may_answer = await self._runs.begin(held, Asks(_caller(request), asked, noted))
             if run_id is None:
