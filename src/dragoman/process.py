@@ -39,6 +39,10 @@ LAST_ANSWERS_S = 5
 GC_THRESHOLDS = (20_000, 20, 50)
 """The collector looks seldom: streams make many small objects and no cycles. It took 6 % of a busy server's time."""
 
+SWITCH_S = 0.0005
+"""How long the loop may keep the interpreter from the thread that writes, which gives it away for each row: with 5 ms, as
+Python has it, a busy loop held up commits, and with them itself."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -73,6 +77,7 @@ async def _serve(settings: Settings, environ: Mapping[str, str]) -> None:
         gc.collect()
         gc.freeze()  # what is there now stays: the collector need not look at it again
         gc.set_threshold(*GC_THRESHOLDS)
+        sys.setswitchinterval(SWITCH_S)
         server = Server(_config(app.gate, settings), app.drain, lambda: _announce(app, listening))
         await server.serve(sockets=[listening])
     log.info("stopped")

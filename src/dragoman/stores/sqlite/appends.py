@@ -4,9 +4,9 @@ Runs on the writer's thread, inside its transaction.
 """
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from dragoman.core.events import Logged, type_of
+from dragoman.core.events import Event, Logged, type_of
 from dragoman.core.ids import SessionId
 from dragoman.core.stream import Piece
 from dragoman.ports import Append, Once
@@ -40,9 +40,8 @@ class Appends:
         passed = [append for append, was_taken in zip(batch, taken, strict=True) if was_taken]
         connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", _event_rows(passed))
         self._stored(connection).write(passed, connection)
+        _index(connection, [(append, logged) for append in passed for logged in append.events])
         for append in passed:
-            for logged in append.events:
-                _index(connection, append, logged)
             for once in append.once:
                 _remember_once(connection, once)
         return taken
@@ -154,15 +153,24 @@ def _remember_once(connection: sqlite3.Connection, once: Once) -> None:
     )
 
 
-def _index(connection: sqlite3.Connection, append: Append, logged: Logged) -> None:
+def _index(connection: sqlite3.Connection, written: Sequence[tuple[Append, Logged]]) -> None:
     """Note what is looked up across sessions."""
-    event, session_id, seq = logged.event, append.session_id, logged.seq
-    if (run_id := run_in(event)) is not None:
-        connection.execute(
-            "INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET first_seq = excluded.first_seq",
-            (run_id, session_id, append.owner, seq),
+    connection.executemany(
+        "INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET first_seq = excluded.first_seq",
+        [
+            (run_id, append.session_id, append.owner, logged.seq)
+            for append, logged in written
+            if (run_id := run_in(logged.event)) is not None
+        ],
+    )
+    for statement, names_in in _NAMED:
+        connection.executemany(
+            statement,
+            [(append.session_id, name, logged.seq) for append, logged in written for name in names_in(logged.event)],
         )
-    for call_id in calls_in(event):
-        connection.execute("INSERT OR IGNORE INTO calls VALUES (?, ?, ?)", (session_id, call_id, seq))
-    for name in messages_in(event):
-        connection.execute("INSERT OR REPLACE INTO messages VALUES (?, ?, ?)", (session_id, name, seq))
+
+
+_NAMED: tuple[tuple[str, Callable[[Event], tuple[str, ...]]], ...] = (
+    ("INSERT OR IGNORE INTO calls VALUES (?, ?, ?)", calls_in),
+    ("INSERT OR REPLACE INTO messages VALUES (?, ?, ?)", messages_in),
+)
