@@ -40,8 +40,8 @@ GC_THRESHOLDS = (20_000, 20, 50)
 """The collector looks seldom: streams make many small objects and no cycles. It took 6 % of a busy server's time."""
 
 SWITCH_S = 0.0005
-"""How long the loop may keep the interpreter from the thread that writes, which gives it away for each row. With Python's
-own 5 ms a busy loop holds up commits, and with them itself."""
+"""How long the loop may keep the interpreter from the thread that writes, which gives it away for each row. With the
+usual 5 ms a busy loop holds up commits, and with them itself."""
 
 log = structlog.get_logger(__name__)
 
