@@ -122,5 +122,6 @@ REQUIREMENTS = (
     Requirement("blade:abuse:events", "Any payload of an event is acknowledged, and breaks nothing", "blade §6.1"),
     Requirement("blade:abuse:bodies", "Any body is answered below 500, with one sentence", "blade §15"),
     Requirement("blade:abuse:frames", "Frames that are no Socket.IO disturb nobody", "blade §6"),
+    Requirement("blade:abuse:half-open", "A connection without a key is closed after 30 s", "blade §6"),
     Requirement("blade:abuse:shares", "Connections count against their owner's share", "blade §15"),
 )

@@ -8,6 +8,7 @@ import pytest
 from socketio.exceptions import ConnectionError as Refused  # type: ignore[import-untyped]  # the library is not annotated
 from websockets.asyncio.client import connect
 
+from dragoman.protocols.blade.sockets import Sockets
 from tests.protocols.blade.client import Caller, Tab, tab
 from tests.protocols.blade.driver import url_of
 from tests.requirements import requirement
@@ -101,6 +102,23 @@ async def test_frames_that_are_no_socket_io_disturb_nobody(alice: Caller) -> Non
             await ws.send(frame)
     async with tab(alice.url, alice.key) as mine:
         assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
+
+
+@requirement("blade:abuse:half-open")
+async def test_a_connection_that_shows_no_key_is_closed_and_one_that_did_is_not(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults = Sockets.__init__.__kwdefaults__
+    assert defaults is not None, "it has keyword defaults"
+    monkeypatch.setitem(defaults, "connect_s", 0.2)
+    async with opened_socket(tmp_path) as house:
+        url = url_of(house)
+        address = url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
+        async with tab(url, house.key("alice")) as mine, connect(address) as silent:
+            async with asyncio.timeout(10):
+                async for _ in silent:
+                    pass
+            assert (await mine.send(await Caller(url, house.key("alice")).session(), "hello"))[-1][0] == "chat:end"
 
 
 @requirement("blade:abuse:shares")

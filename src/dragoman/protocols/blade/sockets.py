@@ -29,6 +29,8 @@ WAITING_EVENTS = 2000
 """What may wait for a socket before it counts as slow (specification, section 9, rule 6)."""
 LOOK_S = 0.05
 """How often it is looked whether a slow socket has caught up."""
+CONNECT_S = 30.0
+"""How long a connection may stay open without a key."""
 UNAUTHORIZED = "Unauthorized"
 
 log = structlog.get_logger(__name__)
@@ -127,6 +129,27 @@ def event_packet(name: str, payload: bytes) -> packet.Packet:
     return packet.Packet(packet.MESSAGE, data=f'2["{name}",{payload.decode()}]')
 
 
+class _Server(socketio.AsyncServer):  # type: ignore[misc]  # the library is not annotated
+    """The library's server, which gives a connection that nobody logs in on only so much time."""
+
+    def __init__(self, *, connect_s: float, **options: object) -> None:
+        super().__init__(**options)
+        self._connect_s = connect_s
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def _handle_eio_connect(self, eio_sid: str, environ: Mapping[str, Any]) -> None:
+        await super()._handle_eio_connect(eio_sid, environ)
+        asyncio.get_running_loop().call_later(self._connect_s, self._look, eio_sid)
+
+    def _look(self, eio_sid: str) -> None:
+        link = self.eio.sockets.get(eio_sid)
+        if link is not None and self.manager.sid_from_eio_sid(eio_sid, "/") is None:
+            link.queue.put_nowait(None)  # which closes the connection, whether its client wants that or not
+            task = asyncio.ensure_future(link.close(wait=False, abort=True))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+
 Handler = Callable[[Socket, Json], Awaitable[JsonObject]]
 """Handles an event; gives its acknowledgement."""
 
@@ -142,6 +165,7 @@ class Sockets:
         on_connect: Callable[[Socket], None],
         on_gone: Callable[[Socket], None],
         admit: Callable[[Principal], Callable[[], None]],
+        connect_s: float = CONNECT_S,
     ) -> None:
         self._doorkeeper = doorkeeper
         self._sockets: dict[str, Socket] = {}
@@ -149,8 +173,10 @@ class Sockets:
         self._on_gone = on_gone
         self._admit = admit
         self._closing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
         self._open = STREAMS_OPEN.labels(protocol="blade")
-        self._server = socketio.AsyncServer(
+        self._server = _Server(
+            connect_s=connect_s,
             async_mode="asgi",
             async_handlers=False,  # "Events of one socket are handled strictly one after the other" (section 6)
             json=_Json,
@@ -169,7 +195,10 @@ class Sockets:
         await self._server.handle_request(scope, receive, send)
 
     async def close(self) -> None:
-        """Send all clients away."""
+        """Send all clients away. May be called again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         for socket in tuple(self._sockets.values()):
             await self._server.disconnect(socket.sid)
         await self._server.shutdown()
