@@ -11,7 +11,7 @@ from dragoman.core.history import messages_of
 from dragoman.core.inputs import Choice
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.stream import START, Piece, Record, cursor_of, expand
-from dragoman.engine import engine as engine_module
+from dragoman.engine import sessions as sessions_module
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.ports import Append
@@ -39,7 +39,7 @@ from tests.engine.world import (
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again at once."""
-    monkeypatch.setattr(engine_module, "RELOAD_S", 0.001)
+    monkeypatch.setattr(sessions_module, "RELOAD_S", 0.001)
 
 
 async def finished(engine: Engine, live: LiveSession) -> LiveSession:

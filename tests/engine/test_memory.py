@@ -15,9 +15,9 @@ from dragoman.core.ids import MessageId, SessionId
 from dragoman.core.inputs import Choice
 from dragoman.core.refusals import SessionNotFound
 from dragoman.core.session import begin, fold, freeze
-from dragoman.engine import engine as engine_module
 from dragoman.engine import live as live_module
 from dragoman.engine import past as past_module
+from dragoman.engine import sessions as sessions_module
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.ports import Append
@@ -132,7 +132,7 @@ async def test_a_run_of_a_long_session_is_as_quick_as_one_of_a_new_one(any_world
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A memory of few sessions."""
-    monkeypatch.setattr(engine_module, "SPARED", 1)
+    monkeypatch.setattr(sessions_module, "SPARED", 1)
 
 
 async def test_sessions_that_nobody_uses_leave_the_memory_and_come_back_as_they_were(any_world: World) -> None:

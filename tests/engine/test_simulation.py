@@ -16,11 +16,11 @@ from dragoman.core.ids import CallId, RunId, SessionId
 from dragoman.core.inputs import Answer, Choice, Decision, Result
 from dragoman.core.refusals import Refused, SessionNotFound
 from dragoman.core.stream import START, Cursor, Record, cursor_of, expand
-from dragoman.engine import engine as engine_module
 from dragoman.engine import live as live_module
 from dragoman.engine import past as past_module
 from dragoman.engine import reader as reader_module
 from dragoman.engine import runs as runs_module
+from dragoman.engine import sessions as sessions_module
 from dragoman.engine.engine import BusyPolicy, Engine
 from dragoman.engine.onces import Key
 from tests.engine.checker import check_pairs
@@ -50,8 +50,8 @@ BUSY: list[BusyPolicy] = ["refuse", "queue", "supersede"]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that has a bound reaches it, and who has to wait does not wait long."""
-    monkeypatch.setattr(engine_module, "RELOAD_S", 0.0)
-    monkeypatch.setattr(engine_module, "SPARED", 3)
+    monkeypatch.setattr(sessions_module, "RELOAD_S", 0.0)
+    monkeypatch.setattr(sessions_module, "SPARED", 3)
     monkeypatch.setattr(runs_module, "STOP_WAIT_S", 0.02)
     monkeypatch.setattr(live_module, "RING_RECORDS", 6)
     monkeypatch.setattr(live_module, "TAIL_MESSAGES", 3)

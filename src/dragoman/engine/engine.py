@@ -4,12 +4,9 @@ Everything that a protocol needs is a method of `Engine`. A run never lives insi
 and a stream is one of its readers, which may come and go.
 """
 
-import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from itertools import islice
 from types import TracebackType
 from typing import Literal
 
@@ -53,6 +50,7 @@ from dragoman.engine.past import Past
 from dragoman.engine.profiles import ProfileBook
 from dragoman.engine.reader import Reader, Readers
 from dragoman.engine.runs import Runs
+from dragoman.engine.sessions import Sessions
 from dragoman.engine.summing import summed_up
 from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Once, Recent, RunRow, SessionIndex
 
@@ -63,13 +61,6 @@ PAGE = 2000
 BACK_PAGE = 400
 RUN_PAGE = 200
 """Events read at a time where those of one run are looked for."""
-SPARED = 16
-"""The sessions used last stay in memory: who asked for one that was just loaded may not have it in hands yet."""
-RELOAD_S = 0.5
-"""After which time the store is asked for a session whose commit failed, and then ever more seldom."""
-RELOADS = 1000
-"""How often it is asked: for most of a day."""
-
 log = structlog.get_logger(__name__)
 
 
@@ -146,7 +137,6 @@ class Engine:
         self._bus = bus
         self._cipher = cipher
         self._options = options
-        self._epoch = 0
         self._profiles = profiles
         self._names = {alias: name for name, agent in agents.items() for alias in agent.spec.aliases}
         self._committer = Committer(log, window_s=options.window_s)
@@ -163,29 +153,26 @@ class Engine:
             timeout_s=options.run_timeout_s,
             attempts=options.attempts,
         )
-        self._sessions: OrderedDict[SessionId, LiveSession] = OrderedDict()
-        self._loading: dict[SessionId, asyncio.Task[bool]] = {}
+        self._sessions = Sessions(
+            log, self._committer, clock, most=options.sessions_in_memory, take_over=self._runs.take_over
+        )
         self._readers = Readers(options.beat_s)
-        self._reloads: set[asyncio.Task[None]] = set()
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Take the store, and take up the runs that died with the server before."""
-        self._epoch = await self._log.claim()
+        self._sessions.epoch = await self._log.claim()
         self._committer.start()
         for session_id in await self.index.unfinished():
-            try:
-                await self._get(session_id)
-            except (ValueError, KeyError) as error:  # msgspec's errors are ValueErrors
-                log.error("session cannot be taken up", session_id=session_id, exc_info=error)
+            await self._sessions.take_up(session_id)
 
     async def drain(self, grace_s: float) -> None:
         """Take no new work, let the runs end for a while, park the rest and end the streams.
 
         A parked run is not ended: the next server that starts on the store takes it up.
         """
-        self.is_draining = True
+        self.is_draining = self._sessions.is_closed = True
         for reader in self._readers:
             if reader.ends_on_drain:
                 reader.end(ShuttingDown("the server is stopping"))
@@ -195,8 +182,7 @@ class Engine:
 
     async def close(self) -> None:
         """Write what is left. Called after `drain`."""
-        for task in (*self._reloads, *self._loading.values()):
-            task.cancel()
+        self._sessions.close()
         await self._committer.stop()
 
     @property
@@ -206,7 +192,7 @@ class Engine:
 
     def running(self) -> Sequence[LiveSession]:
         """The sessions whose runs are being played here."""
-        return [live for live in self._sessions.values() if live.run_task is not None]
+        return [live for live in self._sessions if live.run_task is not None]
 
     @property
     def sessions_in_memory(self) -> int:
@@ -250,7 +236,7 @@ class Engine:
         agent = self.agent(request.agent)
         session_id = request.session_id or SessionId(self.ids.new())
         name = request.name
-        if request.session_id is not None and await self._get(session_id) is not None:
+        if request.session_id is not None and await self._sessions.get(session_id) is not None:
             raise IdTaken("there is a session of that id")
         if name is not None and await self.index.named(owner, name) is not None:
             raise IdTaken("there is a session of that name")
@@ -264,18 +250,15 @@ class Engine:
             owner=owner,
             name=name,
             once=self._onces.record(owner, once, session_id, None),
-            epoch=self._epoch,
+            epoch=self._sessions.epoch,
             committer=self._committer,
             clock=self.clock,
         )
-        live.on_lost = self._lost
-        self._evict()
-        self._sessions[session_id] = live
+        self._sessions.add(live)
         try:
             await live.until_durable(live.state.seq)
         except StoreUnavailable:
-            if self._sessions.get(session_id) is live:
-                del self._sessions[session_id]
+            self._sessions.remove(live)
             if name is not None and await self.index.named(owner, name) is not None:
                 raise IdTaken("there is a session of that name") from None
             raise
@@ -308,15 +291,11 @@ class Engine:
 
     async def is_foreign(self, owner: UserId, session_id: SessionId) -> bool:
         """Whether there is a session of that id, of another owner. Only for doors that tell so (rulings, 2)."""
-        live = await self._get(session_id)
+        live = await self._sessions.get(session_id)
         return live is not None and live.state.owner != owner
 
     async def _by_id(self, session_id: SessionId) -> LiveSession | None:
-        live = self._sessions.get(session_id)
-        if live is None or live.failure is not None:
-            live = await self._get(session_id)
-        else:
-            self._sessions.move_to_end(session_id)
+        live = await self._sessions.get(session_id)
         if live is not None and not live.durable.seq:  # it is being made: its first commit holds that alone
             await live.until_durable(1)
         return live
@@ -324,18 +303,18 @@ class Engine:
     async def page(self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int) -> list[SessionState]:
         """An owner's sessions, newest first, as they stand now."""
         states = await self.index.page(owner, before, limit)
-        return [self._now(state) for state in states]
+        return [self._sessions.now(state) for state in states]
 
     async def recent(self, owner: UserId, words: str, offset: int, limit: int) -> Recent:
         """An owner's sessions by their use, as they stand now; see `SessionIndex.recent`."""
         found = await self.index.recent(owner, words, offset, limit)
-        return msgspec.structs.replace(found, states=[self._now(state) for state in found.states])
+        return msgspec.structs.replace(found, states=[self._sessions.now(state) for state in found.states])
 
     async def until_durable(self, marks: Sequence[tuple[SessionId, int]]) -> None:
         """Wait until those events of those sessions are durable, as far as the sessions are in memory."""
         for session_id, seq in marks:
-            live = self._sessions.get(session_id)
-            if live is not None and live.failure is None:
+            live = self._sessions.at_hand(session_id)
+            if live is not None:
                 await live.until_durable(seq)
 
     async def change(self, live: LiveSession, change: SettingsChange) -> None:
@@ -364,7 +343,7 @@ class Engine:
             await self._log.delete(live.state.session_id)  # until then the ended object keeps others from loading it
             await self.attachments.forget(live.state.session_id, live.state.owner)
         finally:
-            self._sessions.pop(live.state.session_id, None)
+            self._sessions.remove(live)
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
@@ -616,74 +595,3 @@ class Engine:
 
     def _seal(self, plain: str) -> Sealed:
         return Sealed(self._cipher.seal(plain), len(plain))
-
-    def _now(self, stored: SessionState) -> SessionState:
-        live = self._sessions.get(stored.session_id)
-        return stored if live is None or live.failure is not None else live.state
-
-    async def _get(self, session_id: SessionId) -> LiveSession | None:
-        """Bring a session into memory. Those who ask at the same moment share one loading.
-
-        One that is being deleted is gone already: loaded again, it would be a second writer without a log.
-        """
-        while True:
-            live = self._sessions.get(session_id)
-            if live is not None and live.failure is None:
-                return live
-            if live is not None and isinstance(live.failure, SessionNotFound):
-                return None
-            task = self._loading.get(session_id)
-            if task is None:
-                task = asyncio.create_task(self._load(session_id), name=f"load {session_id}")
-                self._loading[session_id] = task
-                task.add_done_callback(lambda _: self._loading.pop(session_id, None))
-            if not await asyncio.shield(task):
-                return None
-            # And look again: while this waited for its turn, the session may have left the memory already.
-
-    async def _load(self, session_id: SessionId) -> bool:
-        """Bring a session into memory; whether there is one."""
-        snapshot = await self._log.load(session_id)
-        if snapshot is None:
-            return False
-        present = self._sessions.get(session_id)
-        if present is not None and (present.failure is None or isinstance(present.failure, SessionNotFound)):
-            return True  # it was made while the store was read, or is being deleted: a second one would write beside it
-        self._evict()
-        live = LiveSession.loaded(snapshot, self._epoch, self._committer, self.clock)
-        live.on_lost = self._lost
-        self._sessions[session_id] = live
-        if live.state.run is not None or live.state.queue:
-            self._runs.take_over(live)
-        return True
-
-    def _lost(self, live: LiveSession) -> None:
-        """A commit failed. A run that it cut off is taken up as after a crash, as soon as the store works again."""
-        if not self.is_draining:
-            task = asyncio.create_task(self._reload(live.state.session_id), name="reload")
-            self._reloads.add(task)
-            task.add_done_callback(self._reloads.discard)
-
-    async def _reload(self, session_id: SessionId) -> None:
-        for attempt in range(RELOADS):
-            await asyncio.sleep(min(60.0, RELOAD_S * 2**attempt))
-            try:
-                await self._get(session_id)
-            except StoreUnavailable:
-                continue
-            except (ValueError, KeyError) as error:  # see `start`
-                log.error("session cannot be taken up", session_id=session_id, exc_info=error)
-            return
-
-    def _evict(self) -> None:
-        """Make room for a session: let the longest unused leave the memory, those with a run or a reader excepted."""
-        excess = len(self._sessions) + 1 - self._options.sessions_in_memory
-        if excess <= 0:
-            return
-        old = len(self._sessions) - SPARED
-        for session_id, live in list(islice(self._sessions.items(), max(0, min(old, excess + 16)))):
-            if live.is_idle or live.failure is not None:
-                del self._sessions[session_id]
-                excess -= 1
-                if excess <= 0:
-                    return

@@ -1,0 +1,169 @@
+"""The sessions in memory: one object for each, brought there when somebody asks, and let go when nobody does.
+
+There is never a second object of a session: each is its log's only writer.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import structlog
+
+from dragoman.core.ids import SessionId
+from dragoman.core.refusals import SessionNotFound, StoreUnavailable
+from dragoman.core.session import SessionState
+from dragoman.engine.committer import Committer
+from dragoman.engine.live import LiveSession
+from dragoman.ports import Clock, EventLog
+
+SPARED = 16
+"""The sessions used last stay in memory: who asked for one that was just loaded may not have it in hands yet."""
+RELOAD_S = 0.5
+"""After which time the store is asked for a session whose commit failed, and then ever more seldom."""
+RELOADS = 1000
+"""How often it is asked: for most of a day."""
+
+log = structlog.get_logger(__name__)
+
+
+class Sessions:
+    """The sessions in memory.
+
+    Args:
+        log: where the others are.
+        most: how many stay, but for those with a run or a reader.
+        take_over: goes on with the run that a session had when it was last in a memory.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        committer: Committer,
+        clock: Clock,
+        *,
+        most: int,
+        take_over: Callable[[LiveSession], None],
+    ) -> None:
+        self.epoch = 0
+        """This server's claim on the store."""
+        self.is_closed = False
+        """Nothing is brought back after a failed commit any more."""
+        self._log = log
+        self._committer = committer
+        self._clock = clock
+        self._most = most
+        self._take_over = take_over
+        self._live: OrderedDict[SessionId, LiveSession] = OrderedDict()
+        self._loading: dict[SessionId, asyncio.Task[bool]] = {}
+        self._reloads: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[LiveSession]:
+        return iter(self._live.values())
+
+    def __contains__(self, session_id: SessionId) -> bool:
+        return session_id in self._live
+
+    def close(self) -> None:
+        """Give up what is still being loaded."""
+        for task in (*self._reloads, *self._loading.values()):
+            task.cancel()
+
+    # --- coming and going -----------------------------------------------------------------------------------------
+
+    def add(self, live: LiveSession) -> None:
+        """Take a session that was just made into memory."""
+        self._make_room()
+        live.on_lost = self._lost
+        self._live[live.state.session_id] = live
+
+    def remove(self, live: LiveSession) -> None:
+        """Let go of a session that is no more."""
+        if self._live.get(live.state.session_id) is live:
+            del self._live[live.state.session_id]
+
+    def at_hand(self, session_id: SessionId) -> LiveSession | None:
+        """The session, if it is in memory and of use."""
+        live = self._live.get(session_id)
+        return None if live is None or live.failure is not None else live
+
+    def now(self, stored: SessionState) -> SessionState:
+        """A session's state as it is now, which may be further than what is stored."""
+        live = self.at_hand(stored.session_id)
+        return stored if live is None else live.state
+
+    async def get(self, session_id: SessionId) -> LiveSession | None:
+        """A session; brought into memory, if it is not there. Those who ask at the same moment share one loading.
+
+        One that is being deleted is gone already: loaded again, it would be a second writer without a log.
+        """
+        while True:
+            live = self._live.get(session_id)
+            if live is not None and live.failure is None:
+                self._live.move_to_end(session_id)
+                return live
+            if live is not None and isinstance(live.failure, SessionNotFound):
+                return None
+            task = self._loading.get(session_id)
+            if task is None:
+                task = asyncio.create_task(self._load(session_id), name=f"load {session_id}")
+                self._loading[session_id] = task
+                task.add_done_callback(lambda _: self._loading.pop(session_id, None))
+            if not await asyncio.shield(task):
+                return None
+            # And look again: while this waited for its turn, the session may have left the memory already.
+
+    async def take_up(self, session_id: SessionId) -> None:
+        """Bring a session with an unfinished run into memory; what cannot be read is told in the log."""
+        try:
+            await self.get(session_id)
+        except (ValueError, KeyError) as error:  # msgspec's errors are ValueErrors
+            log.error("session cannot be taken up", session_id=session_id, exc_info=error)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _load(self, session_id: SessionId) -> bool:
+        """Bring a session into memory; whether there is one."""
+        snapshot = await self._log.load(session_id)
+        if snapshot is None:
+            return False
+        present = self._live.get(session_id)
+        if present is not None and (present.failure is None or isinstance(present.failure, SessionNotFound)):
+            return True  # it was made while the store was read, or is being deleted: a second one would write beside it
+        live = LiveSession.loaded(snapshot, self.epoch, self._committer, self._clock)
+        self.add(live)
+        if live.state.run is not None or live.state.queue:
+            self._take_over(live)
+        return True
+
+    def _lost(self, live: LiveSession) -> None:
+        """A commit failed. A run that it cut off is taken up as after a crash, as soon as the store works again."""
+        if not self.is_closed:
+            task = asyncio.create_task(self._reload(live.state.session_id), name="reload")
+            self._reloads.add(task)
+            task.add_done_callback(self._reloads.discard)
+
+    async def _reload(self, session_id: SessionId) -> None:
+        for attempt in range(RELOADS):
+            await asyncio.sleep(min(60.0, RELOAD_S * 2**attempt))
+            try:
+                await self.take_up(session_id)
+            except StoreUnavailable:
+                continue
+            return
+
+    def _make_room(self) -> None:
+        """Let the longest unused leave the memory, those with a run or a reader excepted."""
+        excess = len(self._live) + 1 - self._most
+        if excess <= 0:
+            return
+        old = len(self._live) - SPARED
+        for session_id, live in list(islice(self._live.items(), max(0, min(old, excess + 16)))):
+            if live.is_idle or live.failure is not None:
+                del self._live[session_id]
+                excess -= 1
+                if excess <= 0:
+                    return
