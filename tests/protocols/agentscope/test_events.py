@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.protocols.agentscope import translate
 from tests.conversations import call, calls, script
-from tests.protocols.agentscope.client import Runtime, asks, texts
+from tests.protocols.agentscope.client import Runtime, approval, asks, texts
 from tests.protocols.agentscope.stream import Event, check, parse
 from tests.protocols.agentscope.web import frames_of, view_of
 from tests.requirements import requirement
@@ -274,6 +274,19 @@ async def test_a_sub_agent_is_its_call_and_its_result_and_what_waits_below(alice
     assert payload(second["output"][0])["call_id"] == payload(first["output"][0])["call_id"]
     assert json.loads(payload(second["output"][0])["arguments"])["description"] == "dig"
     assert texts(second) == "found gold: stamped x"
+
+
+@requirement("agentscope:types:sub-agent", "agentscope:approval:granted")
+async def test_a_sub_agent_s_call_is_told_again_however_much_it_did_before_it_asked(alice: Runtime) -> None:
+    """The log is read backwards from the answer, page by page, to the call."""
+    busy = calls(*[("add", {"a": 1, "b": 1})] * 100)
+    inner = [busy] * 4 + [call("stamp", text="x"), {"say": "gold"}]
+    name = f"s-{uuid4()}"
+    first = await alice.run(script({"fork": {"description": "dig", "script": inner}}), session_id=name)
+    answer = approval(payload(first["output"][1])["id"], approve=True)
+    end = await alice.run(answer, session_id=name)
+    assert types(end) == ["plugin_call", "plugin_call_output"]
+    assert payload(end["output"][0]) == payload(first["output"][0])
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.core.ids import UserId
 from dragoman.core.inputs import Submit, UserInput
-from tests.conversations import call, script
+from tests.conversations import call, calls, script
 from tests.protocols.agentscope.client import Runtime, asks, texts, tool, user
 from tests.protocols.agentscope.stream import check
 from tests.requirements import requirement
@@ -64,6 +64,19 @@ async def test_a_stop_while_a_tool_runs_settles_its_call(alice: Runtime) -> None
         ["plugin_call", "plugin_call_output"],
     )
     assert end["output"][1]["content"][0]["data"]["output"] == "Tool call cancelled: the run was stopped"
+
+
+@requirement("agentscope:stop:running", "agentscope:calls:several")
+async def test_a_stop_settles_also_what_waits_for_a_word_after_telling_it_as_a_call(alice: Runtime) -> None:
+    name = a_name()
+    both = script(calls(("stamp", {"text": "x"}), ("slow", {"seconds": 600})))
+    running = await alice.stream(asks(both, session_id=name))
+    await running.until(12)
+    assert await alice.stop(session_id=name)
+    end = await running.end()
+    told = [each["type"] for each in end["output"]]
+    assert (end["status"], told[:2]) == ("canceled", ["mcp_approval_request", "plugin_call"])
+    assert sorted(told[2:]) == ["plugin_call", "plugin_call_output", "plugin_call_output"]
 
 
 @requirement("agentscope:stop:nothing")
