@@ -17,6 +17,7 @@ pytest.register_assert_rewrite(
     "tests.protocols.agui.driver",
     "tests.protocols.agui.endpoint",
     "tests.protocols.agui.official",
+    "tests.protocols.agui.reading",
     "tests.stores.contract",
 )
 
