@@ -286,10 +286,10 @@ class Application:
             routes += [Route(each, door) for each in all_paths(path)]
             described += agentscope_routes.routes(path)
         if settings.blade and (blade_routes := self._blade_routes(doorkeeper, shares)):
-            from dragoman.protocols.blade import data_described
+            from dragoman.protocols.blade import chat_described, data_described
 
             routes += blade_routes
-            described += openapi.mounted(data_described.ROUTES, "/api")
+            described += openapi.mounted((*chat_described.ROUTES, *data_described.ROUTES), "/api")
         public = settings.is_loopback if settings.public_metrics is None else settings.public_metrics
         own = Pages(
             state=self._readiness,

@@ -77,6 +77,7 @@ REQUIREMENTS = (
     Requirement("blade:rest:paging", "Pages have `limit`, `offset`, `total`; out of bounds is 422", "blade §2"),
     Requirement("blade:server:open", "Health, version and configuration need no key", "blade §§2, 5.1"),
     Requirement("blade:server:about", "A caller learns who it is, the agents and the models", "blade §5.1"),
+    Requirement("blade:server:described", "Every route stands in the OpenAPI document", "design §6"),
     Requirement("blade:sessions:create", "`POST /sessions` makes a session of what it is given", "blade §5.2 [docs]"),
     Requirement("blade:sessions:fields", "A session has every field of the seed", "blade §3.1 [seed]"),
     Requirement("blade:sessions:detail", "The detail adds solution, setup, role and `env`", "blade §3.1 [docs]"),

@@ -43,6 +43,11 @@ class Caller:
         assert told.status == 200, told
         return told.body
 
+    async def document(self) -> Json:
+        """The server's OpenAPI document."""
+        async with httpx2.AsyncClient(base_url=self.url, timeout=DEADLINE_S, verify=False) as http:
+            return (await http.get("/openapi.json")).json()
+
     async def session(self, **body: Json) -> str:
         """A new session's id."""
         told = await self.ask("POST", "sessions", body)

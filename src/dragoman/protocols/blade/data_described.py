@@ -52,7 +52,7 @@ _CHANGES = {403: "the key may only read, or the session is another user's", 413:
 _STATE = {409: "not in this state"}
 
 
-def _route(
+def route(
     method: Method,
     path: str,
     summary: str,
@@ -104,51 +104,51 @@ _Info, _Changed = memories_wire.MemoryInfo, memories_wire.ChangedMemory
 _Task = schedules_wire.TaskInfo
 
 ROUTES = (
-    _route("POST", "/memories", "Write a memory", _Info, takes=_Changed, example={"content": "likes tea"}, status=201),
-    _route("GET", "/memories", "Memories that fit, newest first", memories_wire.MemoryPage, asks={**_FILTERS, **_PAGE}),
-    _route(
+    route("POST", "/memories", "Write a memory", _Info, takes=_Changed, example={"content": "likes tea"}, status=201),
+    route("GET", "/memories", "Memories that fit, newest first", memories_wire.MemoryPage, asks={**_FILTERS, **_PAGE}),
+    route(
         "POST", "/memories/batch", "Delete, disable or enable memories", Done, takes=memories_wire.MemoryBatch,
         example={"action": "disable", "ids": [1]},
     ),
-    _route("GET", _MEMORY, "A memory", _Info),
-    _route("PUT", _MEMORY, "Change a memory", _Info, takes=_Changed, example={"topic": "taste"}),
-    _route(
+    route("GET", _MEMORY, "A memory", _Info),
+    route("PUT", _MEMORY, "Change a memory", _Info, takes=_Changed, example={"topic": "taste"}),
+    route(
         "PATCH", _MEMORY, "Disable or enable a memory", _Info, takes=memories_wire.SwitchedMemory,
         example={"disabled": True},
     ),
-    _route("DELETE", _MEMORY, "Remove a memory for good", Done),
-    _route("GET", "/user/api-keys", "Your API keys, masked", list[keys_http.KeyInfo]),
-    _route(
+    route("DELETE", _MEMORY, "Remove a memory for good", Done),
+    route("GET", "/user/api-keys", "Your API keys, masked", list[keys_http.KeyInfo]),
+    route(
         "POST", "/user/api-keys", "Make an API key; it is told only here", keys_http.NewKey, takes=keys_http.NamedKey,
         example={"name": "laptop"}, status=201,
     ),
-    _route("GET", _KEY, "An API key, masked", keys_http.KeyInfo),
-    _route("PATCH", _KEY, "Rename an API key", keys_http.KeyInfo, takes=keys_http.NamedKey, example={"name": "phone"}),
-    _route("DELETE", _KEY, "Revoke an API key", status=204),
-    _route(
+    route("GET", _KEY, "An API key, masked", keys_http.KeyInfo),
+    route("PATCH", _KEY, "Rename an API key", keys_http.KeyInfo, takes=keys_http.NamedKey, example={"name": "phone"}),
+    route("DELETE", _KEY, "Revoke an API key", status=204),
+    route(
         "POST", "/scheduled-tasks", "Make a scheduled task", _Task, takes=schedules_wire.NewTask, status=201,
         example={"title": "Report", "prompt": "Write it", "cron": "0 9 * * mon-fri", "timezone": "Europe/Berlin"},
     ),
-    _route("GET", "/scheduled-tasks", "Your scheduled tasks", list[_Task]),
-    _route(
+    route("GET", "/scheduled-tasks", "Your scheduled tasks", list[_Task]),
+    route(
         "GET", "/scheduled-tasks/calendar", "When they are due", list[schedules_wire.CalendarEntry], asks=_SPAN
     ),
-    _route("GET", _TASK, "A scheduled task", _Task),
-    _route(
+    route("GET", _TASK, "A scheduled task", _Task),
+    route(
         "PATCH", _TASK, "Change a scheduled task", _Task, takes=schedules_wire.ChangedTask,
         example={"cron": "0 10 * * *"},
     ),
-    _route("DELETE", _TASK, "Remove a scheduled task", status=204),
-    _route("POST", f"{_TASK}/start", "Switch a scheduled task on", _Task),
-    _route("POST", f"{_TASK}/stop", "Switch a scheduled task off", _Task),
-    _route("GET", f"{_TASK}/runs", "Its runs, newest first", list[schedules_wire.TaskRun], asks=_PAGE),
-    _route(
+    route("DELETE", _TASK, "Remove a scheduled task", status=204),
+    route("POST", f"{_TASK}/start", "Switch a scheduled task on", _Task),
+    route("POST", f"{_TASK}/stop", "Switch a scheduled task off", _Task),
+    route("GET", f"{_TASK}/runs", "Its runs, newest first", list[schedules_wire.TaskRun], asks=_PAGE),
+    route(
         "POST", "/sessions/{session}/share", "Make a link that shows a session", sharing_http.ShareInfo,
         takes=sharing_http.NewShare, example={"ttl_seconds": 3600},
     ),
-    _route("DELETE", "/sessions/{session}/share/{token}", "Revoke a link", Revoked),
-    _route("GET", "/share/{token}", "The turns of the session that a link shows", list[Turn], is_open=True),
-    _route("GET", "/sessions/{session}/export", "A session as a ZIP archive", media_type="application/zip"),
-    _route("POST", "/sessions/preview-import", "What an archive holds; a form with `file`", Preview),
-    _route("POST", "/sessions/import", "A new session from an archive; a form with `file`", SessionDetail),
+    route("DELETE", "/sessions/{session}/share/{token}", "Revoke a link", Revoked),
+    route("GET", "/share/{token}", "The turns of the session that a link shows", list[Turn], is_open=True),
+    route("GET", "/sessions/{session}/export", "A session as a ZIP archive", media_type="application/zip"),
+    route("POST", "/sessions/preview-import", "What an archive holds; a form with `file`", Preview),
+    route("POST", "/sessions/import", "A new session from an archive; a form with `file`", SessionDetail),
 )  # fmt: skip

@@ -1,0 +1,19 @@
+"""What the OpenAPI document says of Blade is what answers."""
+
+from dragoman.protocols.blade import chat_described, server_http, sessions_http
+from tests.protocols.blade.client import Caller
+from tests.requirements import requirement
+
+
+@requirement("blade:server:described")
+async def test_every_route_is_described_and_no_other(alice: Caller) -> None:
+    engine, rooms, about = object(), object(), object()
+    answering = [
+        *server_http.routes(engine, about),  # type: ignore[arg-type]  # nothing is asked of them here
+        *sessions_http.routes(engine, rooms, remembers=True),  # type: ignore[arg-type]  # as above
+    ]
+    assert {(each.method, f"/{each.path}") for each in answering} == {
+        (each.method, each.path) for each in chat_described.ROUTES
+    }
+    document = await alice.document()
+    assert {"/api/sessions", "/api/sessions/{session}/rewind", "/api/memories"} <= set(document["paths"])
