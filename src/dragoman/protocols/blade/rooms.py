@@ -6,7 +6,6 @@ session; from then on every record is translated once and encoded once, for all 
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 
 import structlog
 from engineio import packet  # type: ignore[import-untyped]  # the library is not annotated
@@ -78,8 +77,9 @@ class Room:
         """Stop following."""
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])
+            if not self._task.cancelled():
+                self._task.exception()  # it was logged when it was raised
 
     # --- who is here ------------------------------------------------------------------------------------------------
 
@@ -175,8 +175,11 @@ class Room:
                 await self._read()
             except (SessionNotFound, ShuttingDown):
                 return
-            except Exception as error:  # noqa: BLE001  # a room's root: the session was lost, and is found again below
-                log.info("session left the room", session_id=self.session_id, why=type(error).__name__)
+            except Exception as error:
+                if self._live.failure is None:  # a fault of ours: again it would be the same
+                    log.exception("room failed", session_id=self.session_id)
+                    raise
+                log.info("session left the memory", session_id=self.session_id, why=type(error).__name__)
             await asyncio.sleep(AGAIN_S)
             try:
                 self._live = await self._engine.found(self.owner, self.session_id)

@@ -1,0 +1,56 @@
+"""Rooms: what becomes of followers when a session is lost and found again, is gone, or cannot be told."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.protocols.blade.projection import Projection
+from tests.conversations import script
+from tests.protocols.blade.client import Caller, kinds, tab
+from tests.protocols.blade.driver import url_of
+from tests.requirements import requirement
+from tests.serving import opened_socket
+
+
+@requirement("blade:rooms:deleted")
+async def test_a_subscriber_of_a_deleted_session_sees_the_chats_end_and_no_more(alice: Caller) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as mine:
+        await mine.call("chat:send", {"session_id": session, "message": script({"say": "x"}, {"wait_ms": 600_000})})
+        await mine.until("turn:patch")
+        await alice.ask("DELETE", f"sessions/{session}")
+        assert kinds(await mine.until("chat:end")) == ["turn:end", "chat:end"]
+        told = await mine.call("session:subscribe", {"session_id": session})
+        assert told["code"] == "forbidden"
+
+
+@requirement("blade:rooms:fault")
+async def test_a_fault_of_ours_is_told_once_and_harms_no_other_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = Projection.feed
+    broken: set[str] = set()
+    fed = 0
+
+    def failing(self: Projection, record: Any) -> Any:
+        nonlocal fed
+        if self._shown_id in broken:
+            fed += 1
+            raise RuntimeError("a fault")
+        return feed(self, record)
+
+    monkeypatch.setattr(Projection, "feed", failing)
+    async with opened_socket(tmp_path) as house:
+        alice = Caller(url_of(house), house.key("alice"))
+        bad, good = await alice.session(), await alice.session()
+        broken.add(bad)
+        async with tab(alice.url, alice.key) as mine:
+            told = await mine.call("session:subscribe", {"session_id": bad})
+            assert told == {"status": "error", "code": "internal", "message": "The server failed"}
+            assert (await alice.ask("GET", f"sessions/{bad}/messages")).status == 500
+            before = fed
+            assert kinds(await mine.send(good, "hello"))[-1] == "chat:end"
+            await asyncio.sleep(0)
+            assert fed == before, "nobody tries again and again"
