@@ -189,6 +189,34 @@ async def test_too_many_runs_and_streams_at_once_are_429(open_house: HouseMaker)
         assert (await (await alice.replay(response_id)).end())["status"] == "canceled"
 
 
+@requirement("agentscope:errors:rate", "agentscope:once:attach")
+async def test_who_sends_a_request_again_is_one_more_reader(open_house: HouseMaker) -> None:
+    async with open_house(max_streams_per_user=1) as house:
+        alice = Runtime(house.line, house.key("alice"))
+        body = asks(WAIT, id="r-1")
+        running = await alice.stream(body)
+        again = await alice.stream(body)
+        await again.until_said("one")
+        for is_stream in (True, False):
+            assert await alice.refused("POST", "/process", {**body, "stream": is_stream}) == "RATE_LIMIT_EXCEEDED"
+        assert await alice.stop(response_id="r-1")
+        assert await again.end() == await running.end()
+        for _ in range(3):
+            reply = await alice.ask("POST", "/process", {**body, "stream": False}, headers={"accept": "*/*"})
+            assert reply.json == running.events[-1]
+
+
+@requirement("agentscope:errors:rate")
+async def test_a_refused_request_counts_as_no_run(open_house: HouseMaker) -> None:
+    async with open_house(max_runs_per_user=1) as house:
+        alice = Runtime(house.line, house.key("alice"))
+        await alice.run("hello", session_id="s-1")
+        for _ in range(2):
+            late = asks(output("nothing", "x"), session_id="s-1")
+            assert await alice.refused("POST", "/process", late) == "NOTHING_PENDING"
+        assert (await alice.run("hello", session_id="s-1"))["status"] == "completed"
+
+
 # --- bodies -----------------------------------------------------------------------------------------------------------
 
 

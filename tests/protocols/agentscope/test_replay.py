@@ -273,7 +273,7 @@ async def test_the_same_request_attaches_to_the_response_that_it_began(alice: Ru
     body = asks(user(WAIT, id="m-1"), id=a_name())
     running = await alice.stream(body)
     await running.until_said("one")
-    again = await alice.stream(asks(user(WAIT, id="m-2"), id=body["id"]))
+    again = await alice.stream(asks(user(WAIT, id="m-2", status="created", sequence_number=7), id=body["id"]))
     await again.until_said("one")
     assert await alice.stop(response_id=body["id"])
     assert await again.end() == await running.end()

@@ -208,7 +208,6 @@ STEPS = st.lists(
     st.tuples(BLOCKS, st.integers(0, 2), st.sampled_from(["completed", "interrupted", "failed", "cut"])), max_size=4
 )
 
-
 REASONS = st.sampled_from(["end_turn", "tool_use", "max_tokens", "cancelled", "error"])
 
 
@@ -235,9 +234,7 @@ def records_of(steps: Any, reason: str) -> list[Record]:
 
 
 @requirement("agentscope:stream:output", "agentscope:replay:any-cut", "agentscope:clients:web")
-@given(
-    steps=STEPS, reason=st.sampled_from(["end_turn", "tool_use", "max_tokens", "cancelled", "error"]), data=st.data()
-)
+@given(steps=STEPS, reason=REASONS, data=st.data())
 def test_every_run_is_told_well_and_the_same_from_any_position(steps: Any, reason: str, data: st.DataObject) -> None:
     records = records_of(steps, reason)
     whole = b"".join(map(ResponseEvents(RUN, SESSION).feed, records))

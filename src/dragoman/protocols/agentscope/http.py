@@ -250,17 +250,26 @@ class _Door:
         )
         is_stream = asked.request.stream or "text/event-stream" in request.headers.get("accept", "").lower()
         async with AsyncExitStack() as held:
-            live, run_id, first, may_answer = await self._runs.begin(held, Asks(_caller(request), asked, noted))
+            begun = await self._runs.begin(held, Asks(_caller(request), asked, noted))
+            live, run_id = begun.live, begun.run_id
             if run_id is None:
-                await live.until_durable(first)
+                await live.until_durable(begun.first_seq)
                 noted = named(noted, live, asked.request.session_id)
                 return self._acknowledged(live, noted, is_stream=is_stream)
-            events = await response_events(self._engine, live, run_id, first, answers=may_answer)
-            reader = reader_of(self._engine, live, first)
-            if is_stream:
-                return await open_stream(reader, events, self._engine.clock)
-            with reader:
-                return json_answer(await wait(reader, events, self._engine.clock))
+            follow = self._admit_stream if begun.is_found else free
+            release = follow(_caller(request))
+            try:
+                events = await response_events(self._engine, live, run_id, begun.first_seq, answers=begun.may_answer)
+                reader = reader_of(self._engine, live, begun.first_seq)
+                if is_stream:
+                    return await open_stream(reader, events, self._engine.clock, release)
+                with reader:
+                    answer = json_answer(await wait(reader, events, self._engine.clock))
+            except BaseException:
+                release()
+                raise
+            release()
+            return answer
 
     def _acknowledged(self, live: LiveSession, noted: inputs.Noted, *, is_stream: bool) -> Response:
         """A response without a run: the answers so far are kept, and the run goes on with the last (rulings, 20)."""
@@ -276,8 +285,8 @@ class _Door:
         try:
             async with AsyncExitStack() as held:
                 if body.response_id:
-                    live, run_id, _, _ = await self._runs.found(held, owner, body.response_id)
-                    return json_answer(wire.Stopped(canceled=await self._engine.stop_run(live, run_id)))
+                    found = await self._runs.found(held, owner, body.response_id)
+                    return json_answer(wire.Stopped(canceled=await self._engine.stop_run(found.live, found.run_id)))
                 live = await held.enter_async_context(self._engine.session(owner, body.session_id or ""))
                 return json_answer(wire.Stopped(canceled=await self._engine.stop_run(live)))
         except NotFound:
@@ -292,9 +301,10 @@ class _Door:
             response_id=asked.request.own_id, whole=not asked.request.stream, is_task=True, deadline=deadline
         )
         async with AsyncExitStack() as held:
-            live, run_id, first, _ = await self._runs.begin(held, Asks(_caller(request), asked, noted))
+            begun = await self._runs.begin(held, Asks(_caller(request), asked, noted))
+            live, run_id = begun.live, begun.run_id
             assert run_id is not None, "a task that leaves calls open is refused"
-            await live.until_durable(first)
+            await live.until_durable(begun.first_seq)
             if deadline is not None:
                 self._deadlines.watch(live, run_id, deadline)
             session_id = asked.request.session_id or live.state.session_id
@@ -344,7 +354,7 @@ class _Door:
 
     async def _replay(self, request: Request, begun: Begun, skip: int) -> Response:
         """A run's events from a position on, and then live."""
-        live, run_id, first, _ = begun
+        live, run_id, first = begun.live, begun.run_id, begun.first_seq
         assert run_id is not None, "it was found"
         release = self._admit_stream(_caller(request))
         try:

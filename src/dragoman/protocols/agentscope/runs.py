@@ -37,6 +37,8 @@ class Begun(NamedTuple):
     run_id: RunId | None
     first_seq: int
     may_answer: bool
+    is_found: bool = False
+    """It was begun before, so that who follows it is one more reader."""
 
 
 class Asks(NamedTuple):
@@ -74,11 +76,11 @@ class Runs:
             live = await held.enter_async_context(self._engine.session(owner, row.session_id))
         except SessionNotFound:
             raise RunNotFound("there is no such response") from None
-        return Begun(live, row.run_id, row.first_seq, may_answer=True)
+        return Begun(live, row.run_id, row.first_seq, may_answer=True, is_found=True)
 
     async def so_far(self, begun: Begun) -> ResponseEvents:
         """A run's events up to now, told to nobody."""
-        live, run_id, first, _ = begun
+        live, run_id, first = begun.live, begun.run_id, begun.first_seq
         assert run_id is not None, "it was found"
         await live.until_durable(first)
         events = await response_events(self._engine, live, run_id, first)
