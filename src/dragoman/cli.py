@@ -231,6 +231,26 @@ def migrate(**flags: Flag) -> None:
     click.echo(f"schema {now}" if before == now else f"schema {now}, was {before}")
 
 
+@commands.command()
+@click.option("--from", "source", metavar="PLACE", required=True, help="a data folder, or a database's address")
+@click.option("--to", "target", metavar="PLACE", required=True, help="the same; nothing may be there yet")
+def copy(source: str, target: str) -> None:
+    """Copy everything to another place, from SQLite to PostgreSQL or back, and compare every session.
+
+    No server may run on either. The keys of the secrets stay in their data folder: take secrets.key and links.key
+    along.
+    """
+    from dragoman.moving import CannotMove, copied
+    from dragoman.telemetry import set_up
+
+    set_up("console", "error")
+    try:
+        done = copied(source, target, lambda what, count, total: click.echo(f"{what}: {count} of {total}", err=True))
+    except CannotMove as error:
+        raise Failed(str(error)) from error
+    click.echo(f"copied and compared: {done}")
+
+
 # --- config -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,11 +1,14 @@
 """Databases from the command line: brought up to date without serving, or copied into another."""
 
+import asyncio
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
+from dragoman.copying import Copied, NotCopied, Progress, copy
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.settings import Settings, SettingsError
-from dragoman.storage import open_postgres
+from dragoman.storage import is_address, open_place, open_postgres
 from dragoman.stores.schema import InUse, WrongVersion
 from dragoman.stores.sqlite.database import Database
 
@@ -30,3 +33,21 @@ def migrated(settings: Settings) -> tuple[int, int]:
         raise CannotMove(str(error)) from error
     except (OSError, sqlite3.Error) as error:
         raise CannotMove(f"cannot use the data folder {settings.folder}: {error}") from error
+
+
+def copied(source: str, target: str, progress: Progress) -> Copied:
+    """Copy everything from one place, a data folder or a database's address, into another, and compare both.
+
+    Raises:
+        CannotMove: there is nothing at the source, something at the target, a server uses one of them, or the copy
+            differs.
+    """
+    if not is_address(source) and not (Path(source) / "dragoman.db").exists():
+        raise CannotMove(f"there is no data in {source}: name a data folder, or a database's address")
+    try:
+        with closing(open_place(source)) as from_there, closing(open_place(target)) as to_there:
+            return asyncio.run(copy(from_there, to_there, progress))
+    except (InUse, WrongVersion, SettingsError, StoreUnavailable, NotCopied) as error:
+        raise CannotMove(str(error)) from error
+    except (OSError, sqlite3.Error) as error:
+        raise CannotMove(f"a data folder cannot be used: {error}") from error

@@ -297,6 +297,37 @@ class Schedules(Protocol):
         """The fires that have not ended, oldest first."""
 
 
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as an archive lists it: what cannot be told from its log."""
+
+    session_id: SessionId
+    owner: UserId
+    name: str | None
+    onces: Sequence[Once]
+
+
+class Archive(Protocol):
+    """All that a server's stores hold, whosever it is: for copying it elsewhere while no server runs."""
+
+    async def count(self) -> int:
+        """How many sessions there are."""
+
+    async def sessions(self, after: SessionId | None, limit: int) -> Sequence[Holding]:
+        """The sessions by their id, from one on."""
+
+    async def memories(self, after: int, limit: int) -> Sequence[Memory]:
+        """The memories of all users by their id, from one on."""
+
+    async def restore(self, memories: Sequence[Memory]) -> None:
+        """Store memories with the ids that they have. Those that are made later get greater ones."""
+
+    async def shares(self) -> Sequence[Share]:
+        """All links."""
+
+    async def blobs(self) -> Sequence[str]:
+        """The names of all blobs."""
+
+
 class Transcriber(Protocol):
     """Makes text of speech."""
 

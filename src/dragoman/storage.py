@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import structlog
 
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.ports import Blobs, EventLog, Keys, Memories, Profiles, Schedules, SessionIndex, Shares
+from dragoman.ports import Archive, Blobs, EventLog, Keys, Memories, Profiles, Schedules, SessionIndex, Shares
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.folder_blobs import FolderBlobs
+from dragoman.stores.sqlite.archive import SqliteArchive
 from dragoman.stores.sqlite.database import Database, lock_folder
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.log import SqliteLog
@@ -47,6 +48,7 @@ class Stores(NamedTuple):
     schedules: Schedules
     shares: Shares
     blobs: Blobs
+    archive: Archive
     probe: Callable[[], Awaitable[object]]
     """Writes something that changes nothing. Raises StoreUnavailable."""
     changes: Callable[[], Awaitable[int]] | None
@@ -71,6 +73,22 @@ def open_stores(settings: Settings) -> Stores:
         database = open_postgres(settings.database)
         stack.callback(database.close)
         return _in_database(database, stack.pop_all().close)
+
+
+def open_place(place: str) -> Stores:
+    """Open the stores of a place while no server uses them: a data folder, or the address of a PostgreSQL database.
+
+    Raises as `open_stores` does.
+    """
+    if is_address(place):
+        database = open_postgres(place)
+        return _in_database(database, database.close)
+    return _in_folder(Settings(data=place))
+
+
+def is_address(place: str) -> bool:
+    """Whether a place is a database's address, not a folder: `postgresql://…`, or `host=… dbname=…`."""
+    return "://" in place or "=" in place
 
 
 def open_postgres(url: str, *, exclusive: bool = True) -> "Postgres":
@@ -103,6 +121,7 @@ async def watch(stores: Stores, changed: Callable[[], Awaitable[None]]) -> None:
 def _in_folder(settings: Settings) -> Stores:
     database = Database(settings.folder, synchronous=settings.synchronous)
     database.start()
+    blobs = FolderBlobs(settings.folder / "blobs")
     return Stores(
         log=SqliteLog(database),
         keys=SqliteKeys(database),
@@ -110,7 +129,8 @@ def _in_folder(settings: Settings) -> Stores:
         memories=SqliteMemories(database),
         schedules=SqliteSchedules(database),
         shares=SqliteShares(database),
-        blobs=FolderBlobs(settings.folder / "blobs"),
+        blobs=blobs,
+        archive=SqliteArchive(database, blobs),
         probe=lambda: database.writer.run(
             lambda connection: connection.execute("UPDATE meta SET value = value WHERE name = 'epoch'")
         ),
@@ -120,6 +140,7 @@ def _in_folder(settings: Settings) -> Stores:
 
 
 def _in_database(database: "Postgres", close: Callable[[], None]) -> Stores:
+    from dragoman.stores.postgres.archive import PostgresArchive
     from dragoman.stores.postgres.blobs import PostgresBlobs
     from dragoman.stores.postgres.keys import PostgresKeys
     from dragoman.stores.postgres.log import PostgresLog
@@ -136,6 +157,7 @@ def _in_database(database: "Postgres", close: Callable[[], None]) -> Stores:
         schedules=PostgresSchedules(database),
         shares=PostgresShares(database),
         blobs=PostgresBlobs(database),
+        archive=PostgresArchive(database),
         probe=database.probe,
         changes=database.changes,
         close=close,

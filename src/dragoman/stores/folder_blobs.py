@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from dragoman.core.refusals import StoreUnavailable
@@ -31,6 +32,10 @@ class FolderBlobs:
     async def delete(self, name: str) -> None:
         """See `Blobs.delete`. Raises ValueError on a bad name."""
         await asyncio.to_thread(_delete, self._path(name))
+
+    async def names(self) -> Sequence[str]:
+        """The names of all blobs; see `Archive.blobs`."""
+        return await asyncio.to_thread(_names, self._folder)
 
     def _path(self, name: str) -> Path:
         return self._folder / checked(name)
@@ -64,6 +69,12 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _names(folder: Path) -> list[str]:
+    """What is whole: what a write left that was cut off begins with a dot."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(name for path in paths if _NAME.fullmatch(name := path.as_posix()))
 
 
 def _read(path: Path) -> bytes | None:

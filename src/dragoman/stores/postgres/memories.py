@@ -104,7 +104,7 @@ def _page(
     values["keyword"] = folded(asked.keyword) if asked.keyword else None
     values |= {"user": user, "offset": offset, "limit": limit}
     rows = connection.cursor(row_factory=dict_row).execute(_SQL["page"], values).fetchall()
-    return [_memory(row) for row in rows if row["id"] is not None], rows[0]["count"]
+    return [memory_of(row) for row in rows if row["id"] is not None], rows[0]["count"]
 
 
 def _candidates(user: UserId, trigrams: Sequence[str], connection: Connection) -> Sequence[Memory]:
@@ -129,14 +129,15 @@ def _changed(statement: str, values: Mapping[str, object], connection: Connectio
 
 
 def _memories(statement: str, values: Mapping[str, object], connection: Connection) -> list[Memory]:
-    return [_memory(row) for row in connection.cursor(row_factory=dict_row).execute(_SQL[statement], values)]
+    return [memory_of(row) for row in connection.cursor(row_factory=dict_row).execute(_SQL[statement], values)]
 
 
 def _texts(texts: MemoryTexts) -> dict[str, object]:
     return {**msgspec.structs.asdict(texts), "searched": searched(texts)}
 
 
-def _memory(row: Mapping[str, Any]) -> Memory:
+def memory_of(row: Mapping[str, Any]) -> Memory:
+    """A memory of its row."""
     return Memory(
         id=row["id"],
         user=UserId(row["user"]),

@@ -95,7 +95,7 @@ def _add(memory: Memory, replaces: int | None, connection: sqlite3.Connection) -
 
 
 def _get(user: UserId, ids: Collection[int], connection: sqlite3.Connection) -> Sequence[Memory]:
-    return _memories(connection, f"user = ? AND {_among(ids)} ORDER BY id DESC", (user, *ids))
+    return memories_where(connection, f"user = ? AND {_among(ids)} ORDER BY id DESC", (user, *ids))
 
 
 def _page(
@@ -103,7 +103,7 @@ def _page(
 ) -> tuple[Sequence[Memory], int]:
     where, values = _where(user, asked)
     (total,) = connection.execute(f"SELECT count(*) FROM memories WHERE {where}", values).fetchone()  # noqa: S608
-    page = _memories(connection, f"{where} ORDER BY id DESC LIMIT ? OFFSET ?", (*values, limit, offset))
+    page = memories_where(connection, f"{where} ORDER BY id DESC LIMIT ? OFFSET ?", (*values, limit, offset))
     return page, total
 
 
@@ -155,8 +155,8 @@ def _remove(user: UserId, ids: Collection[int], connection: sqlite3.Connection) 
 
 def _candidates(user: UserId, trigrams: Sequence[str], connection: sqlite3.Connection) -> Sequence[Memory]:
     newest = f"user = ? AND type = ? AND {_IN_FORCE} ORDER BY id DESC LIMIT {NEWEST}"
-    experience = _memories(connection, newest, (user, "experience"))
-    found = {memory.id: memory for memory in (*_memories(connection, newest, (user, "feedback")), *experience)}
+    experience = memories_where(connection, newest, (user, "experience"))
+    found = {memory.id: memory for memory in (*memories_where(connection, newest, (user, "feedback")), *experience)}
     if trigrams and len(experience) == NEWEST:  # else all there is was found
         rows = connection.execute(
             "SELECT memories.id FROM memories_text JOIN memories ON memories.id = memories_text.rowid"  # noqa: S608
@@ -187,7 +187,8 @@ def _among(ids: Collection[int]) -> str:
     return f"id IN ({', '.join('?' * len(ids))})"
 
 
-def _memories(connection: sqlite3.Connection, where: str, values: Sequence[object]) -> list[Memory]:
+def memories_where(connection: sqlite3.Connection, where: str, values: Sequence[object]) -> list[Memory]:
+    """The memories for which a condition holds, in the order that it ends with."""
     rows = connection.execute(f"SELECT {_COLUMNS} FROM memories WHERE {where}", values)  # noqa: S608
     return [_memory(row) for row in rows]
 

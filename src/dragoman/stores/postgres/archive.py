@@ -1,0 +1,116 @@
+"""All that a database holds, whosever it is."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+from psycopg import Connection
+from psycopg.rows import dict_row
+
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.memories import Memory, searched
+from dragoman.ports import Holding, Once, Share
+from dragoman.stores.postgres.arrays import Texts
+from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.log import unraw
+from dragoman.stores.postgres.memories import memory_of
+from dragoman.stores.postgres.statements import statements
+from dragoman.stores.times import from_us, to_us
+
+_SQL = statements("archive")
+
+
+class PostgresArchive:
+    """`Archive` over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._read = database.read
+        self._write = database.write
+
+    async def count(self) -> int:
+        """See `Archive.count`."""
+        ((count,),) = await self._read(lambda connection: connection.execute(_SQL["count"]).fetchall())
+        return int(count)
+
+    async def sessions(self, after: SessionId | None, limit: int) -> Sequence[Holding]:
+        """See `Archive.sessions`."""
+        return await self._read(partial(_sessions, after, limit))
+
+    async def memories(self, after: int, limit: int) -> Sequence[Memory]:
+        """See `Archive.memories`."""
+        values = {"after": after, "limit": limit}
+        rows = await self._read(
+            lambda connection: connection.cursor(row_factory=dict_row).execute(_SQL["memories"], values).fetchall()
+        )
+        return [memory_of(row) for row in rows]
+
+    async def restore(self, memories: Sequence[Memory]) -> None:
+        """See `Archive.restore`."""
+        if memories:
+            await self._write(partial(_restore, memories))
+
+    async def shares(self) -> Sequence[Share]:
+        """See `Archive.shares`."""
+        rows = await self._read(lambda connection: connection.execute(_SQL["shares"]).fetchall())
+        return [
+            Share(
+                digest=digest,
+                owner=UserId(owner),
+                session_id=SessionId(session_id),
+                created_at=from_us(created_at),
+                expires_at=None if expires_at is None else from_us(expires_at),
+            )
+            for digest, owner, session_id, created_at, expires_at in rows
+        ]
+
+    async def blobs(self) -> Sequence[str]:
+        """See `Archive.blobs`."""
+        return [row[0] for row in await self._read(lambda connection: connection.execute(_SQL["blobs"]).fetchall())]
+
+
+def _sessions(after: SessionId | None, limit: int, connection: Connection) -> list[Holding]:
+    asked = {"after": after or "", "limit": limit}
+    rows = connection.execute(_SQL["sessions"], asked, binary=True).fetchall()
+    onces: dict[str, list[Once]] = {}
+    listed = {"sessions": Texts(row[0] for row in rows)}
+    for owner, key, fingerprint, session_id, run_id, at, lasts in connection.execute(
+        _SQL["onces"], listed, binary=True
+    ):
+        once = Once(
+            owner=owner,
+            key=unraw(key),
+            fingerprint=fingerprint,
+            session_id=session_id,
+            run_id=run_id,
+            at=from_us(at),
+            lasts=lasts,
+        )
+        onces.setdefault(session_id, []).append(once)
+    return [
+        Holding(
+            session_id=session_id,
+            owner=owner,
+            name=None if name is None else unraw(name),
+            onces=onces.get(session_id, []),
+        )
+        for session_id, owner, name in rows
+    ]
+
+
+def _restore(memories: Sequence[Memory], connection: Connection) -> None:
+    for memory in memories:
+        values = {
+            **msgspec.structs.asdict(memory.texts),
+            "id": memory.id,
+            "user": memory.user,
+            "source_session": memory.source_session,
+            "superseded_by": memory.superseded_by,
+            "created_at": to_us(memory.created_at),
+            "updated_at": None if memory.updated_at is None else to_us(memory.updated_at),
+            "hit_count": memory.hit_count,
+            "last_hit_at": None if memory.last_hit_at is None else to_us(memory.last_hit_at),
+            "disabled": memory.disabled,
+            "searched": searched(memory.texts),
+        }
+        connection.execute(_SQL["restore"], values)
+    connection.execute(_SQL["move_ids"], {"last": memories[-1].id})

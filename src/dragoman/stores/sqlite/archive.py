@@ -1,0 +1,110 @@
+"""All that a data folder's database holds, whosever it is."""
+
+import sqlite3
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.memories import Memory, searched
+from dragoman.ports import Holding, Once, Share
+from dragoman.stores.folder_blobs import FolderBlobs
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.memories import memories_where
+from dragoman.stores.times import from_us, to_us
+
+
+class SqliteArchive:
+    """`Archive` over one database and the folder of its blobs."""
+
+    def __init__(self, database: Database, blobs: FolderBlobs) -> None:
+        self._run = database.writer.run
+        self._read = database.read
+        self.blobs = blobs.names
+
+    async def count(self) -> int:
+        """See `Archive.count`."""
+        row = await self._read(lambda connection: connection.execute("SELECT count(*) FROM sessions").fetchone())
+        return int(row[0])
+
+    async def sessions(self, after: SessionId | None, limit: int) -> Sequence[Holding]:
+        """See `Archive.sessions`."""
+        return await self._read(partial(_sessions, after, limit))
+
+    async def memories(self, after: int, limit: int) -> Sequence[Memory]:
+        """See `Archive.memories`."""
+        where = "id > ? ORDER BY id LIMIT ?"
+        return await self._read(lambda connection: memories_where(connection, where, (after, limit)))
+
+    async def restore(self, memories: Sequence[Memory]) -> None:
+        """See `Archive.restore`."""
+        await self._run(partial(_restore, memories))
+
+    async def shares(self) -> Sequence[Share]:
+        """See `Archive.shares`."""
+        rows = await self._read(
+            lambda connection: connection.execute(
+                "SELECT digest, owner, session_id, created_at, expires_at FROM shares ORDER BY digest"
+            ).fetchall()
+        )
+        return [
+            Share(
+                digest=digest,
+                owner=UserId(owner),
+                session_id=SessionId(session_id),
+                created_at=from_us(created_at),
+                expires_at=None if expires_at is None else from_us(expires_at),
+            )
+            for digest, owner, session_id, created_at, expires_at in rows
+        ]
+
+
+def _sessions(after: SessionId | None, limit: int, connection: sqlite3.Connection) -> list[Holding]:
+    rows = connection.execute(
+        "SELECT session_id, sessions.owner, name FROM sessions LEFT JOIN names USING (session_id)"
+        " WHERE session_id > ? ORDER BY session_id LIMIT ?",
+        (after or "", limit),
+    ).fetchall()
+    return [
+        Holding(session_id=session_id, owner=owner, name=name, onces=_onces(session_id, connection))
+        for session_id, owner, name in rows
+    ]
+
+
+def _onces(session_id: SessionId, connection: sqlite3.Connection) -> list[Once]:
+    rows = connection.execute(
+        "SELECT owner, key, fingerprint, run_id, at, lasts FROM once WHERE session_id = ? ORDER BY at, key",
+        (session_id,),
+    )
+    return [
+        Once(
+            owner=owner,
+            key=key,
+            fingerprint=fingerprint,
+            session_id=session_id,
+            run_id=run_id,
+            at=from_us(at),
+            lasts=bool(lasts),
+        )
+        for owner, key, fingerprint, run_id, at, lasts in rows
+    ]
+
+
+def _restore(memories: Sequence[Memory], connection: sqlite3.Connection) -> None:
+    for memory in memories:
+        row = {
+            **msgspec.structs.asdict(memory.texts),
+            "id": memory.id,
+            "user": memory.user,
+            "source_session": memory.source_session,
+            "superseded_by": memory.superseded_by,
+            "created_at": to_us(memory.created_at),
+            "updated_at": None if memory.updated_at is None else to_us(memory.updated_at),
+            "hit_count": memory.hit_count,
+            "last_hit_at": None if memory.last_hit_at is None else to_us(memory.last_hit_at),
+            "disabled": memory.disabled,
+            "searched": searched(memory.texts),
+        }
+        marks = ", ".join(f":{name}" for name in row)
+        connection.execute(f"INSERT INTO memories ({', '.join(row)}) VALUES ({marks})", row)  # noqa: S608  # our names
