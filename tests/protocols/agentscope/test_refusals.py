@@ -13,7 +13,7 @@ from dragoman.core.ids import CallId
 from dragoman.protocols.agentscope.errors import ANSWERS, tell
 from tests.bridge import Bridge
 from tests.conversations import call, script
-from tests.protocols.agentscope.client import ABSENT, CODES, Runtime, asks, data, output, pending, user
+from tests.protocols.agentscope.client import ABSENT, CODES, Runtime, asks, data, output, pending, tool, user
 from tests.requirements import requirement
 from tests.serving import House, HouseMaker
 
@@ -294,6 +294,9 @@ async def test_what_the_core_refuses_is_named_by_its_place_in_the_body(alice: Ru
         reply = await alice.ask("POST", "/process", body)
         assert (reply.status, reply.json["error"]["code"]) == (422, "INVALID_REQUEST")
         assert [each["loc"] for each in reply.json["detail"]] == [["body", "input", *place]]
+    for shape, place in ((tool("no good name"), [0, "function"]), (tool("no good name")["function"], [0])):
+        reply = await alice.ask("POST", "/process", asks("hello", tools=[shape]))
+        assert reply.json["detail"][0]["loc"] == ["body", "tools", *place, "name"]
 
 
 @requirement("agentscope:errors:order")

@@ -30,7 +30,7 @@ _AGENTS = CALLS | {"reasoning", "mcp_list_tools", "mcp_approval_request"}
 """What only an agent says, whatever role a message of it has."""
 _IGNORED = frozenset({"heartbeat", "error"})
 """The web client returns its own error bubbles as history."""
-_OF_CORE = re.compile(r"(?P<kind>messages|answers)(?:\[(?P<place>\d+)\])?(?P<rest>.*)")
+_OF_CORE = re.compile(r"(?P<kind>messages|answers|tools)\[(?P<place>\d+)\](?P<rest>.*)")
 """A field as the core calls it."""
 _PARAMETERS = ("temperature", "top_p", "max_tokens", "stop", "seed", "frequency_penalty", "presence_penalty")
 
@@ -150,17 +150,19 @@ def brought_by(
 
 
 @contextmanager
-def placed(brought: Brought, *, is_new: bool = False) -> Iterator[None]:
-    """Let refusals of the core name the field of the request's body, where they name one of what it brought.
+def placed(asked: wire.Asked, brought: Brought, *, is_new: bool = False) -> Iterator[None]:
+    """Let refusals of the core name the field of the request's body, where they name one of what it was given.
 
     Args:
-        brought: what the core is given.
+        asked: the request.
+        brought: what the core is given of its messages.
         is_new: its seeds are what the core calls messages.
     """
     try:
         yield
     except Invalid as refused:
-        kept = {"messages": brought.seed_paths if is_new else brought.message_paths, "answers": brought.answer_paths}
+        messages = brought.seed_paths if is_new else brought.message_paths
+        kept = {"messages": messages, "answers": brought.answer_paths, "tools": asked.tool_paths}
         refused.path = _in_body(refused.path, kept, is_new=is_new)
         raise
 
@@ -168,9 +170,7 @@ def placed(brought: Brought, *, is_new: bool = False) -> Iterator[None]:
 def _in_body(path: str, kept: Mapping[str, Sequence[str]], *, is_new: bool) -> str:
     found = _OF_CORE.fullmatch(path)
     if found is None:
-        return path
-    if found["place"] is None:
-        return "input"
+        return path.replace("messages", "input")
     own = kept[found["kind"]][int(found["place"])]
     return own if is_new else own + found["rest"]  # a seed may be several messages: its inside says nothing
 

@@ -149,7 +149,7 @@ class Runs:
             submit = msgspec.structs.replace(submit, change=change)
         release = self._admit_run(asks.caller)
         try:
-            with inputs.placed(brought):
+            with inputs.placed(asks.asked, brought):
                 submitted = await self._engine.submit(live, submit, by=asks.caller.user, once=asks.once)
         except BaseException:
             release()
@@ -181,7 +181,7 @@ class Runs:
         session_id = None if wanted is None else parse_session_id(wanted)
         create = inputs.create_from(asks.asked, agent or self._engine.default_agent, brought)
         create = msgspec.structs.replace(create, session_id=session_id, name=None if session_id else wanted)
-        with inputs.placed(brought, is_new=True):
+        with inputs.placed(asks.asked, brought, is_new=True):
             try:
                 return await self._engine.create(owner, create)
             except IdTaken:

@@ -350,6 +350,12 @@ class Asked(NamedTuple):
         """The fields that the protocol does not declare; they are the agent's."""
         return {name: value for name, value in self.fields.items() if name not in self.request.__struct_fields__}
 
+    @property
+    def tool_paths(self) -> tuple[str, ...]:
+        """Where each tool stands: in the nested shape, or in the flat one."""
+        given = enumerate(self.request.tools or ())
+        return tuple(f"tools[{place}]{'' if tool.get('function') is None else '.function'}" for place, tool in given)
+
     def essence(self) -> bytes:
         """What is asked, without what changes when a client builds the request again: ids and marks of messages."""
         asked = {name: value for name, value in self.fields.items() if name not in _HIDDEN}
