@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.conversations import call, script
@@ -320,3 +321,34 @@ async def test_the_model_never_sees_meta(alice: Caller) -> None:
         events = await mine.send(session, script(*steps, {"say": "{result}"}))
     assert ended(events)[-1]["blocks"][0]["content"] == '{"ok":true}'
     assert ended(events)[-2]["blocks"][-1]["type"] == "tool_bridge"
+
+
+@requirement("blade:turns:media")
+async def test_a_picture_in_an_answer_is_a_note_with_its_attachment(alice: Caller) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as mine:
+        events = await mine.send(session, script({"image": "data:image/png;base64,iVBORw0KGgo="}))
+    [block] = ended(events)[-1]["blocks"]
+    assert (block["type"], block["content"]) == ("text", "[image image/png 1 KB]")
+    assert block["attachment"] == {"kind": "image", "name": None, "media_type": "image/png", "size": 8}
+    folded = Folded()
+    for event in events:
+        folded.feed(event)
+
+
+@requirement("blade:sessions:other-doors")
+async def test_a_tool_of_the_applications_shows_as_pending_in_a_session_that_waits(alice: Caller) -> None:
+    paint = {"name": "paint", "description": "", "parameters": {"type": "object"}}
+    async with httpx2.AsyncClient(base_url=alice.url, verify=False) as http:
+        headers = {"authorization": f"Bearer {alice.key}"}
+        made = await http.post(
+            "/aap/v3/sessions", json={"agent": {"name": "rehearsal"}, "tools": [paint]}, headers=headers
+        )
+        aap_id = made.json()["sessionId"]
+        asked = {"stream": "none", "messages": [{"role": "user", "content": script(call("paint"))}]}
+        await http.post(f"/aap/v3/sessions/{aap_id}/turns", json=asked, headers=headers)
+    session = f"sess_{aap_id}"
+    assert (await alice.get(f"sessions/{session}"))["status"] == "waiting_for_input"
+    [_, turn] = await alice.messages(session)
+    assert (turn["status"], [each["status"] for each in turn["tool_calls"]]) == ("paused", ["pending"])
+    assert session in [each["id"] for each in (await alice.get("sessions?limit=200"))["items"]]

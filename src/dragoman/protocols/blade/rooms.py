@@ -6,6 +6,7 @@ session; from then on every record is translated once and encoded once, for all 
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from weakref import WeakValueDictionary
 
 import structlog
 from engineio import packet  # type: ignore[import-untyped]  # the library is not annotated
@@ -304,7 +305,7 @@ class Rooms:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._rooms: dict[SessionId, Room] = {}
-        self._opening: dict[SessionId, asyncio.Lock] = {}
+        self._opening: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._sockets: dict[str, Socket] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -339,7 +340,6 @@ class Rooms:
         room.leave(socket)
         if room.is_empty and self._rooms.get(room.session_id) is room:
             del self._rooms[room.session_id]
-            self._opening.pop(room.session_id, None)
             task = asyncio.create_task(room.close(), name="close a room")
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
