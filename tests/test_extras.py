@@ -17,6 +17,7 @@ OF_EXTRAS = (
     "opentelemetry.exporter",
     "opentelemetry.sdk",
     "psutil",
+    "psycopg",
     "pydantic",
     "pydantic_ai",
     "pytest",

@@ -164,6 +164,25 @@ async def test_a_server_whose_database_is_gone_is_not_ready_until_it_is_back(
             assert (await session.run("hello")).stop == "end_turn"
 
 
+async def test_a_run_that_an_outage_cut_off_goes_on_when_the_database_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_database, "PATIENCE_S", 0.1)
+    with postgres_server() as postgres:
+        async with opened(tmp_path, database=postgres.url("postgres")) as house:
+            session = await house.face("alice").create()
+            script = {"script": [{"say": "before "}, {"wait_ms": 600}, {"say": "after"}]}
+            turn = await session.open(json.dumps(script))
+            await turn.until("text_delta")
+            await asyncio.to_thread(postgres.stop)
+            await turn.rest()  # the stream breaks when the run cannot write its next words
+            await asyncio.to_thread(postgres.start)
+            watch = await session.watch()
+            await watch.until("turn_stop")
+            said = [block["text"] for block in (await session.history())[-1]["content"]]
+            assert said == ["before ", "after"]
+
+
 async def test_large_contents_lie_in_the_database_and_go_with_their_session(house: House, postgres_url: str) -> None:
     def stored() -> int:
         with psycopg.connect(postgres_url) as connection:

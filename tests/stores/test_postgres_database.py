@@ -154,6 +154,13 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(empty_url: s
     assert tables(empty_url) == {"sessions"}
 
 
+def test_a_database_that_cannot_hold_every_text_is_refused(postgres: Server) -> None:
+    rows(postgres.url("postgres"), "CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0")
+    with pytest.raises(WrongVersion, match="has the encoding SQL_ASCII: make one with UTF8"):
+        Database(postgres.url("ascii"))
+    postgres.drop(postgres.url("ascii"))
+
+
 def test_a_migration_that_breaks_off_leaves_the_schema_before_it(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

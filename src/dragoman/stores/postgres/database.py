@@ -26,6 +26,8 @@ from dragoman.stores.schema import WrongVersion as WrongVersion  # who opens a d
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 
+OLDEST = 14
+"""The oldest PostgreSQL that is let in."""
 LINES = 4
 """Connections for everything but the log's writes."""
 PATIENCE_S = 5.0
@@ -276,6 +278,7 @@ def migrate(connection: Connection) -> tuple[int, int]:
     Raises:
         WrongVersion: the database is from a newer release, or holds another program's tables.
     """
+    _check(connection)
     steps = migrations()
     newest = max(steps)
     first: int | None = None
@@ -297,6 +300,15 @@ def migrate(connection: Connection) -> tuple[int, int]:
             connection.execute("INSERT INTO schema_version VALUES (%s)", (version + 1,))
         if first:
             log.info("database migrated", schema=version + 1, of=newest)
+
+
+def _check(connection: Connection) -> None:
+    found = connection.info.server_version // 10_000
+    if found < OLDEST:
+        raise WrongVersion(f"PostgreSQL {OLDEST} or newer is needed, and this is {found}")
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise WrongVersion(f"the database has the encoding {encoding}: make one with UTF8")
 
 
 def version_of(connection: Connection) -> int:
