@@ -188,3 +188,19 @@ async def test_nobody_else_finds_any_of_it(doors: Doors, house: SocketHouse) -> 
     told = await doors.through_all(session.id)
     assert told["aap"][0] == "mine"
     assert len(told["aap"]) == 2
+
+
+async def test_a_large_picture_shows_through_every_door_as_what_it_is(doors: Doors) -> None:
+    session = await doors.aap.create()
+    picture = "data:image/png;base64," + "iVBO" * 20_000
+    await session.run([user([{"type": "text", "text": "look"}, {"type": "image", "url": picture}])])
+    (block,) = [
+        each for each in (await doors.blade.messages(f"sess_{session.id}"))[0]["blocks"] if "attachment" in each
+    ]
+    assert block["content"] == "[image image/png 59 KB]"
+    assert block["attachment"] == {"kind": "image", "name": None, "media_type": "image/png", "size": 60_000}
+    (part,) = [each for each in (await doors.ag_ui.messages(session.id))[0]["content"] if each["type"] == "image"]
+    assert part["source"] == {"type": "data", "value": picture.partition(",")[2], "mimeType": "image/png"}
+    (message, _) = (await doors.runs.get(f"/history?threadId={session.id}")).json["messages"]
+    assert message["attachments"] == [{"mimeType": "image/png", "url": picture}]
+    assert (await session.history())[0]["content"][1]["url"] == picture

@@ -234,7 +234,7 @@ ODD: dict[str, Callable[[], Json]] = {
     "surrogates": lambda: "a\ud800b",
     "surrogates in a block": lambda: Text("a\ud800b"),
     "huge": lambda: 10**4000,
-    "a name of ours": lambda: Image("attachment:" + "0" * 64),
+    "a name of ours": lambda: Image("attachment:" + "0" * 64 + ";image/png;1"),
     "a name that looks like ours": lambda: File("attachment:../../secrets.key"),
     "bytes": lambda: b"\xff\x00",
     "a struct": lambda: Shape(side=3),

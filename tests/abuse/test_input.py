@@ -190,7 +190,7 @@ async def test_a_client_tool_never_takes_the_name_of_a_servers(face: Face, name:
         "http://127.0.0.1/x.png",
         "file:///etc/passwd",
         "javascript:alert(1)",
-        "attachment:" + "0" * 64,
+        "attachment:" + "0" * 64 + ";image/png;1",
         "attachment:../../secrets.key",
         "https:/evil",
         "",

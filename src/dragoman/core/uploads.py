@@ -56,6 +56,12 @@ def mime_type_of(path: str) -> str:
     return MIME_TYPES[path.rpartition(".")[2]]
 
 
+def upload_type(url: str) -> str | None:
+    """What an object is that stands in a stored message; None when the URL is of another kind."""
+    path = url.removeprefix(SCHEME)
+    return mime_type_of(path) if path != url and _PATH.fullmatch(path) else None
+
+
 def sniffed(content: bytes) -> str | None:
     """What the first bytes say that a picture is; None when it is none that we take."""
     if content.startswith(b"\x89PNG\r\n\x1a\n"):

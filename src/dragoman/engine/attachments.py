@@ -4,8 +4,6 @@ A picture as a `data:` URI can have megabytes; in the log it would be read again
 a message holds is stored before the message is, and goes with its session.
 """
 
-import hashlib
-import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -16,15 +14,13 @@ from dragoman.core.content import File, Image, Message, UserMessage
 from dragoman.core.events import Event, MessageAdded
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Decision, Result, UserInput
+from dragoman.core.kept import kept_as, kept_in
 from dragoman.core.uploads import SCHEME as UPLOAD
 from dragoman.core.uploads import mime_type_of, thread_folder
 from dragoman.ports import Blobs
 
 KEPT_BESIDE = 32 * 1024
 """Characters from which on a `data:` URI is kept beside the log."""
-_SCHEME = "attachment:"
-_NAME = re.compile("attachment:[0-9a-f]{64}")
-"""A name as we make it. What else begins so came with a tool's result, and means nothing here."""
 
 Holder = TypeVar("Holder", bound=Message | UserInput | Result)
 
@@ -75,10 +71,9 @@ class Attachments:
         blocks: list[object] = []
         for block in holder.content:
             if isinstance(block, Image | File) and _is_large_block(block):
-                content = block.url.encode()
-                digest = hashlib.sha256(content).hexdigest()
-                await self._blobs.put(f"sessions/{session_id}/{digest}", content)
-                blocks.append(msgspec.structs.replace(block, url=_SCHEME + digest))
+                kept = kept_as(block.url)
+                await self._blobs.put(f"sessions/{session_id}/{kept.digest}", block.url.encode())
+                blocks.append(msgspec.structs.replace(block, url=str(kept)))
             else:
                 blocks.append(block)
         return msgspec.structs.replace(holder, content=tuple(blocks))
@@ -89,8 +84,8 @@ class Attachments:
         blocks: list[object] = []
         takes_uploads = with_uploads and isinstance(holder, UserMessage)  # in a tool's result such a name means nothing
         for block in holder.content:
-            if isinstance(block, Image | File) and _NAME.fullmatch(block.url):
-                content = await self._blobs.get(f"sessions/{session_id}/{block.url.removeprefix(_SCHEME)}")
+            if isinstance(block, Image | File) and (kept := kept_in(block.url)):
+                content = await self._blobs.get(f"sessions/{session_id}/{kept.digest}")
                 blocks.append(msgspec.structs.replace(block, url="" if content is None else content.decode()))
             elif isinstance(block, Image) and takes_uploads and block.url.startswith(UPLOAD):
                 blocks.append(Image(await self._data_uri(block.url.removeprefix(UPLOAD))))
@@ -118,6 +113,6 @@ def _is_large_block(block: Image | File) -> bool:
 def _has_name(holder: Message | UserInput | Result) -> bool:
     content: str | Iterable[object] = holder.content
     return not isinstance(content, str) and any(
-        isinstance(block, Image | File) and (_NAME.fullmatch(block.url) or block.url.startswith(UPLOAD))
+        isinstance(block, Image | File) and (kept_in(block.url) or block.url.startswith(UPLOAD))
         for block in content
     )

@@ -13,7 +13,9 @@ from dragoman.core.answers import compact, object_with_meta, questions_of
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.events import CallOutcome
 from dragoman.core.ids import CallId
+from dragoman.core.kept import kept_as, kept_in
 from dragoman.core.tools import ASK
+from dragoman.core.uploads import upload_type
 from dragoman.protocols.blade import wire
 from dragoman.protocols.blade.wire import Attachment, Block, CallStatus, QuestionRef, ToolCall, Turn
 
@@ -182,11 +184,10 @@ def attachment_of(block: core.Image | core.File | core.Data) -> Attachment:
     name = block.name if isinstance(block, core.File) else None
     declared = block.media_type if isinstance(block, core.File) else None
     kind = "image" if isinstance(block, core.Image) else block.media
-    head, _, body = block.url.partition(",")
-    if not head.startswith("data:"):
-        return Attachment(kind, name, declared, 0)
-    media_type = head.removeprefix("data:").partition(";")[0] or declared
-    return Attachment(kind, name, media_type, len(body) * 3 // 4 - body[-2:].count("="))
+    kept = kept_as(block.url) if block.url.startswith("data:") else kept_in(block.url)
+    if kept is not None:
+        return Attachment(kind, name, kept.media_type or declared, kept.size_bytes)
+    return Attachment(kind, name, declared or upload_type(block.url), 0)
 
 
 def note_of(attachment: Attachment) -> str:
