@@ -198,7 +198,7 @@ class EventStream(Response):
             self._close()
 
 
-class _Over(Exception):  # no error
+class _Over(Exception):
     """The stream's last chunk was made where it could not be sent."""
 
     def __init__(self, last: Chunk) -> None:
