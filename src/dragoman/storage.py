@@ -107,14 +107,17 @@ async def watch(stores: Stores, changed: Callable[[], Awaitable[None]]) -> None:
     """Call `changed` now and each time when keys or profiles changed, here or elsewhere; until it is cancelled."""
     assert stores.changes is not None, "somebody else can change them"
     seen: int | None = None
+    is_away = False
     while True:
         try:
             count = await stores.changes()
             if count != seen:
                 await changed()
-            seen = count
+            seen, is_away = count, False
         except StoreUnavailable as error:
-            log.warning("keys and profiles not looked after", cause=repr(error.__cause__))
+            if not is_away:
+                log.warning("keys and profiles not looked after", cause=repr(error.__cause__))
+            is_away = True
         await asyncio.sleep(WATCH_S)
 
 

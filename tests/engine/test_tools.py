@@ -270,7 +270,8 @@ async def test_calls_of_a_step_are_in_the_log_before_the_first_of_them_runs(any_
 
     async def look(arguments: JsonObject) -> str:
         events = await any_world.events(live.state.session_id)
-        known.append([type(each.event).__name__ for each in events[-6:]])
+        names = [type(each.event).__name__ for each in events]
+        known.append([name for name in names if name != "CallSettled"][-6:])  # the other one may have ended by now
         return ""
 
     any_world.tool("look", look)

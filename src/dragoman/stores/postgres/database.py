@@ -48,10 +48,9 @@ DEFAULTS = {
     "target_session_attrs": "read-write",
 }
 """What holds unless the address says otherwise: a database that does not answer is noticed within seconds."""
-SESSION: tuple[LiteralString, ...] = (
-    "SET timezone = 'UTC'",
-    "SET lock_timeout = '10s'",
-    "SET idle_in_transaction_session_timeout = '10s'",  # a server that was stopped in the middle holds nobody up
+SESSION: LiteralString = (
+    "SET timezone = 'UTC'; SET lock_timeout = '10s';"
+    " SET idle_in_transaction_session_timeout = '10s'"  # a server that was stopped in the middle holds nobody up
 )
 _GONE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 """Errors of the database or of the way to it; all others are a statement's own."""
@@ -245,8 +244,7 @@ def configure(connection: Connection) -> None:
     """Set up a new connection."""
     connection.isolation_level = IsolationLevel.READ_COMMITTED
     arrays.register(connection)
-    for statement in SESSION:
-        connection.execute(statement)
+    connection.execute(SESSION)
 
 
 def address(url: str) -> str:
