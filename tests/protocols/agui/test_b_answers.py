@@ -76,6 +76,19 @@ async def test_an_unknown_interrupt_is_ignored_with_a_remark(endpoint: Endpoint)
     assert reply.events[0]["metadata"] == {"dragoman": {"unknownInterrupts": ["nothing"]}}
 
 
+@requirement("ag-ui-b:interrupts:unknown", "ag-ui-b:interrupts:once")
+async def test_an_answer_to_what_does_not_wait_leaves_open_what_does(endpoint: Endpoint) -> None:
+    body = an_input(STAMP)
+    call_id = await open_call(endpoint, body)
+    reply = await endpoint.run({**body, "runId": "other", "resume": [resume("nothing", {"approved": True})]})
+    assert reply.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    end = reply.events[-1]
+    assert [each["id"] for each in end["outcome"]["interrupts"]] == [call_id]
+    assert end["metadata"] == {"dragoman": {"unknownInterrupts": ["nothing"]}}
+    again = await endpoint.run({**body, "runId": "right", "resume": [resume(call_id, {"approved": True})]})
+    assert again.text == "Then: stamped x"
+
+
 @requirement("ag-ui-b:interrupts:new-message")
 async def test_a_cancelled_interrupt_with_a_new_message_is_closed_by_it(endpoint: Endpoint) -> None:
     body = an_input(STAMP)

@@ -18,6 +18,9 @@ from tests.protocols.agui.reading import HELLO, LONG, STAMP, Reading, error_of, 
 from tests.requirements import requirement
 from tests.serving import House, HouseMaker
 
+ANSWERED = [user("hello"), {"id": "answer", "role": "assistant", "content": HELLO}]
+"""A history that asks for nothing."""
+
 # --- whose it is ------------------------------------------------------------------------------------------------------
 
 
@@ -80,6 +83,7 @@ async def test_what_is_not_there_is_404(endpoint: Endpoint) -> None:
     for method, path, body, code in (
         ("POST", "nobody", an_input("hello"), "unknown_agent"),
         ("POST", "rehearsal", an_input(messages=[]), "thread_not_found"),
+        ("POST", "rehearsal", an_input(messages=ANSWERED), "thread_not_found"),
         ("POST", "rehearsal/connect", an_input(messages=[]), "thread_not_found"),
         ("POST", f"rehearsal/stop/{uuid4()}", None, "thread_not_found"),
         ("GET", f"rehearsal/threads/{uuid4()}/events", None, "thread_not_found"),
