@@ -61,6 +61,26 @@ async def test_an_answer_starts_the_run_that_goes_on(alice: RunService) -> None:
     assert said(rest) == "Then: stamped x"
 
 
+@requirement("runs:answers:accepted", "runs:events:extras")
+async def test_the_result_of_an_allowed_call_is_told_with_its_arguments_wherever_reading_begins(
+    alice: RunService,
+) -> None:
+    thread = new_thread()
+    asked = await alice.play(thread, script(STAMP, {"say": "Then: {result}"}))
+    async with alice.watching(thread) as watch:
+        await watch.until("RUN_FINISHED")
+        answers = {"answers": [{"callId": calls(asked)[0], "granted": True}]}
+        run = (await alice.post(f"/runs/{thread}/answers", answers)).json["runId"]
+        live = (await watch.until("RUN_FINISHED", 2))[len(asked) :]
+    assert live[1].event["tool_call_args"] == {"text": "x"}
+    assert await alice.events(thread, run) == live
+    assert await alice.events(thread, run, after=live[0].id) == live[1:]
+    async with alice.watching(thread) as watch:
+        assert await watch.until("RUN_FINISHED") == live
+    async with alice.watching(thread, after=asked[-1].id) as watch:
+        assert await watch.until("RUN_FINISHED") == live
+
+
 @requirement("runs:answers:one-by-one")
 async def test_answers_are_taken_one_by_one_and_the_run_goes_on_with_the_last(alice: RunService) -> None:
     thread = new_thread()

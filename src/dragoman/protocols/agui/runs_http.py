@@ -341,7 +341,10 @@ class _Door:
                 row = None if only is None else await self._run(live, thread, only)
                 start = await self._position(live, row, after)
                 told = translate.ThreadEvents(
-                    live.state.session_id, only=None if row is None else row.run_id, after=after or wire.START
+                    live.state.session_id,
+                    only=None if row is None else row.run_id,
+                    after=after or wire.START,
+                    calls=await self._left_open(live, start),
                 )
                 return open_stream(self._engine.follow(live, start, ends_on_drain=True), told, idle, release)
             except BaseException:
@@ -362,6 +365,14 @@ class _Door:
             if (begun := translate.begins_at(page)) is not None:
                 return Cursor(begun - 1 if begun else seq)
         return Cursor(seq)
+
+    async def _left_open(self, live: LiveSession, start: Cursor) -> translate.Calls:
+        """The calls that wait for an answer where reading begins."""
+        found = translate.LeftOpen()
+        async for page in self._engine.newest_events(live, start.seq + 1):
+            if found.feed(page):
+                break
+        return found.calls
 
     async def _run(self, live: LiveSession, thread: SessionId, name: str) -> RunRow:
         """A run of the thread, as its client names it, through whichever door, or by its task's id."""

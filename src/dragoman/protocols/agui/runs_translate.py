@@ -179,16 +179,51 @@ class Sent(NamedTuple):
         return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*self.id, self.type.encode(), data)
 
 
-class _Call(NamedTuple):
+class CallMade(NamedTuple):
+    """A call, as later events speak of it."""
+
     message_id: MessageId
     name: str
     arguments: core.JsonObject
 
 
+Calls = Mapping[CallId, CallMade]
+
+
+class LeftOpen:
+    """Finds the calls that a run left to be answered, reading the log backwards from where the next one begins."""
+
+    def __init__(self) -> None:
+        self.calls: dict[CallId, CallMade] = {}
+
+    def feed(self, page: Sequence[Logged]) -> bool:
+        """Take the events just before those so far; whether all of the run is there that could have left some."""
+        for logged in reversed(page):
+            match logged.event:
+                case RunStarted():
+                    return True
+                case RunStopped(run_id=run_id, reason="end_turn") if run_id == logged.run_id:
+                    return True
+                case CallOpened(loop="root") as opened:
+                    self.calls[opened.call.call_id] = _made(opened)
+        return False
+
+
+def _made(opened: CallOpened) -> CallMade:
+    return CallMade(opened.message_id, opened.call.name, opened.call.input)
+
+
 class RunEvents:
     """Turns the records of one run into events. The same records give the same events under the same ids."""
 
-    def __init__(self, run_id: RunId, thread_id: str) -> None:
+    def __init__(self, run_id: RunId, thread_id: str, calls: Calls) -> None:
+        """Begin.
+
+        Args:
+            run_id: the run.
+            thread_id: its thread.
+            calls: those that the run before left open: this one may tell their results.
+        """
         self._run_id = run_id
         self._events = Translator(run_id, thread_id=thread_id)
         self._own: core.JsonObject = {"threadId": thread_id, "runId": run_id}
@@ -197,7 +232,8 @@ class RunEvents:
         self._cards = Cards()
         self._locale = "en"
         self._texts: dict[str, list[str]] = {}
-        self._calls: dict[str, _Call] = {}
+        self.calls = dict(calls)
+        """Those that are open."""
         self._at = wire.START
         self._was_stopped = False
         """Whether the run ended before its turn came."""
@@ -218,8 +254,10 @@ class RunEvents:
             self._at = self._at._replace(step=self._at.step + 1)
             body = self._body(event, record)
             if isinstance(event, agui.ToolCallEnd):  # the part before it was the last of the arguments
-                sent[-1].body["args"] = self._calls[event.tool_call_id].arguments
+                sent[-1].body["args"] = self.calls[CallId(event.tool_call_id)].arguments
             sent.append(Sent(self._at, body["type"], body))
+        if isinstance(record, Logged) and isinstance(record.event, CallSettled):
+            self.calls.pop(record.event.result.call_id, None)
         return sent
 
     def _unbegun(self, record: Record) -> list[agui.Event]:
@@ -237,8 +275,8 @@ class RunEvents:
             case RunStarted(run_id=run_id) | RunQueued(run_id=run_id) as run if run_id == self._run_id:
                 self._own["runId"] = run.client_run_id or run.run_id
                 self._locale = locale_of(run.props)
-            case CallOpened(loop="root", call=call, message_id=message_id):
-                self._calls[call.call_id] = _Call(message_id, call.name, call.input)
+            case CallOpened(loop="root") as opened:
+                self.calls[opened.call.call_id] = _made(opened)
 
     def _body(self, event: agui.Event, record: Record) -> core.JsonObject:
         """An event with the fields that this service adds."""
@@ -252,7 +290,7 @@ class RunEvents:
             case agui.TextMessageEnd(message_id=message_id):
                 return {**_plain(event), **self._work, **self._answer(message_id, record)}
             case agui.ToolCallStart(tool_call_id=call_id):
-                return {**_plain(event), **self._work, "messageId": self._calls[call_id].message_id}
+                return {**_plain(event), **self._work, "messageId": self.calls[CallId(call_id)].message_id}
             case agui.ToolCallArgs(tool_call_id=call_id) | agui.ToolCallEnd(tool_call_id=call_id):
                 return {**_plain(event), **self._work, **self._of_call(call_id)}
             case agui.ToolCallResult():
@@ -284,7 +322,7 @@ class RunEvents:
         }
 
     def _of_call(self, call_id: str) -> core.JsonObject:
-        call = self._calls[call_id]
+        call = self.calls[CallId(call_id)]
         return {"messageId": call.message_id, "toolCallName": call.name}
 
     def _result(self, record: Record) -> core.JsonObject:
@@ -292,7 +330,7 @@ class RunEvents:
         assert isinstance(record.event, CallSettled), "a result is told when its call is settled"
         outcome, result = record.event.outcome, record.event.result
         text = core.text_of(result.content)
-        call = self._calls.get(result.call_id)
+        call = self.calls.get(result.call_id)
         return {
             "content": text,
             "tool_name": result.name,
@@ -335,11 +373,15 @@ def _failure(record: Record) -> core.JsonObject:
 class ThreadEvents:
     """The events of a thread's runs, one after the other, or of one of them alone, behind a position."""
 
-    def __init__(self, thread_id: str, *, only: RunId | None = None, after: wire.EventId = wire.START) -> None:
+    def __init__(
+        self, thread_id: str, *, only: RunId | None = None, after: wire.EventId = wire.START, calls: Calls
+    ) -> None:
         self._thread_id = thread_id
         self._only = only
         self._after = after
-        self._run = None if only is None else RunEvents(only, thread_id)
+        self._calls = calls
+        """What was left open where reading begins."""
+        self._run = None if only is None else RunEvents(only, thread_id, calls)
 
     @property
     def is_over(self) -> bool:
@@ -355,7 +397,8 @@ class ThreadEvents:
         """The events of a record that lie behind the position, in order."""
         started = record.event if isinstance(record, Logged) else None
         if isinstance(started, RunStarted) and self._only is None:
-            self._run = RunEvents(started.run_id, self._thread_id)
+            calls = self._calls if self._run is None else self._run.calls
+            self._run = RunEvents(started.run_id, self._thread_id, calls)
         if self._run is None or self._run.is_over:
             return []
         return [sent for sent in self._run.feed(record) if sent.id > self._after]
