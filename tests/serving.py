@@ -6,7 +6,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -66,7 +66,13 @@ def settings_for(folder: Path, **changes: Any) -> Settings:
         "drain_s": 0,
         "synchronous": "normal",
     }
+    if DATABASES:
+        given["database"] = DATABASES[0](folder)
     return msgspec.convert({**given, **changes}, Settings)
+
+
+DATABASES: list[Callable[[Path], str]] = []
+"""With `--postgres`: gives the database of each folder's servers."""
 
 
 async def make_keys(settings: Settings) -> dict[str, str]:

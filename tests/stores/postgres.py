@@ -141,3 +141,28 @@ def postgres_url(postgres: Server) -> Iterator[str]:
     url = postgres.new()
     yield url
     postgres.drop(url)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--postgres`: every server that tests open in their own process has a database instead of SQLite."""
+    parser.addoption("--postgres", action="store_true", help="let the tests' servers keep everything in PostgreSQL")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _databases(request: pytest.FixtureRequest) -> Iterator[None]:
+    if not request.config.getoption("--postgres"):
+        yield
+        return
+    from tests import serving  # only then: most tests need no server
+
+    made: Server = request.getfixturevalue("postgres")
+    of_folders: dict[Path, str] = {}
+
+    def database_of(folder: Path) -> str:
+        if folder not in of_folders:
+            of_folders[folder] = made.new()
+        return of_folders[folder]
+
+    serving.DATABASES.append(database_of)
+    yield
+    serving.DATABASES.clear()
