@@ -113,6 +113,5 @@ def _is_large_block(block: Image | File) -> bool:
 def _has_name(holder: Message | UserInput | Result) -> bool:
     content: str | Iterable[object] = holder.content
     return not isinstance(content, str) and any(
-        isinstance(block, Image | File) and (kept_in(block.url) or block.url.startswith(UPLOAD))
-        for block in content
+        isinstance(block, Image | File) and (kept_in(block.url) or block.url.startswith(UPLOAD)) for block in content
     )
