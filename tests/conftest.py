@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -22,8 +23,15 @@ pytest.register_assert_rewrite(
 )
 
 # A busy machine is no fault of the code, so that nothing here is judged by how long an example took; what fails is
-# printed in a form that can be pasted into `@reproduce_failure`.
-settings.register_profile("dragoman", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+# printed in a form that can be pasted into `@reproduce_failure`. CI judges a change and plays the same examples each
+# time; at a desk they are new ones.
+settings.register_profile(
+    "dragoman",
+    deadline=None,
+    print_blob=True,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("dragoman")
 
 
