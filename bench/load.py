@@ -262,7 +262,7 @@ async def together(jobs: Iterable[Coroutine[object, object, None]]) -> None:
         async with asyncio.TaskGroup() as group:
             for job in jobs:
                 group.create_task(job)
-    except ExceptionGroup as failed:
+    except ExceptionGroup as failed:  # one error says more than a group of the same
         raise failed.exceptions[0] from None
 
 

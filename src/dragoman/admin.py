@@ -166,7 +166,7 @@ class AdminSocket:
                     await writer.drain()
         except (TimeoutError, ValueError, ConnectionError):  # too slow, a line too long, gone
             pass
-        except Exception:
+        except Exception:  # a connection's root
             log.exception("admin request failed")
         finally:
             writer.close()

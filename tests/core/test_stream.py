@@ -1,13 +1,11 @@
 """A stream's records have one order, whether they are seen live or made again from the log."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.content import Text
 from dragoman.core.events import BlockClosed
 from dragoman.core.ids import ROOT, MessageId
-from dragoman.core.refusals import InvalidCursor
 from dragoman.core.stream import (
     PIECE_LIMIT,
     START,
@@ -17,7 +15,6 @@ from dragoman.core.stream import (
     cut,
     expand,
     gather_cuts,
-    parse_cursor,
     pieces_of,
 )
 from tests.core.scribe import Scribe, conversations
@@ -86,30 +83,3 @@ def test_text_is_cut_into_pieces_that_join_to_it(text: str) -> None:
     assert "".join(parts) == text
     assert all(len(part) <= PIECE_LIMIT for part in parts)
     assert len(parts) == max(1, -(-len(text) // PIECE_LIMIT))
-
-
-# --- positions --------------------------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, 10**15 - 1), st.integers(0, 10**15 - 1))
-def test_a_position_that_is_written_is_read_back(seq: int, pieces: int) -> None:
-    assert parse_cursor(str(Cursor(seq, pieces))) == Cursor(seq, pieces)
-    assert parse_cursor(f"{seq}") == Cursor(seq, 0)
-
-
-@given(st.text())
-def test_whatever_comes_as_a_position_is_one_or_is_refused(text: str) -> None:
-    try:
-        cursor = parse_cursor(text)
-    except InvalidCursor:
-        return
-    assert cursor >= START
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "-1", "1:", ":1", "1:2:3", "1.5", " 1", "1 ", "1\n", "٣", "²", "1e3", "9" * 16, "1:" + "9" * 16, "null"],
-)
-def test_what_is_no_position_is_refused(text: str) -> None:
-    with pytest.raises(InvalidCursor):
-        parse_cursor(text)

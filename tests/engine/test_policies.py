@@ -460,7 +460,7 @@ async def test_a_server_that_stops_takes_nothing_new_and_parks_what_runs(any_wor
     live = await reload(engine, live)
     await ended(live)
     assert texts(await any_world.history(live.state.session_id)) == ["go", "one ", "one two"]
-    assert engine.active_runs == 0
+    assert engine.running() == []
 
 
 async def test_a_run_that_ends_within_the_grace_is_not_parked(any_world: World) -> None:

@@ -335,7 +335,7 @@ async def test_an_agent_that_goes_on_after_its_end_writes_nothing(
     assert texts(history) == ["go", "one ", *(["next", "new words"] if again else [])]
     assert reasons(await world.events(live.state.session_id)) == ["cancelled", *(["end_turn"] if again else [])]
     assert live.state.compacted is None
-    assert engine.active_runs == 0
+    assert engine.running() == []
 
 
 @pytest.mark.usefixtures("impatient")

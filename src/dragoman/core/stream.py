@@ -5,7 +5,6 @@ become durable; a replay cuts closed blocks into the same pieces again (`expand`
 Pure.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -14,7 +13,6 @@ import msgspec
 from dragoman.core.content import Growing, Text, Thinking
 from dragoman.core.events import BlockClosed, Cut, Logged
 from dragoman.core.ids import LoopId, MessageId
-from dragoman.core.refusals import InvalidCursor
 
 PIECE_LIMIT = 4096
 """Characters that a piece has at most (rulings, 7)."""
@@ -26,20 +24,8 @@ class Cursor(NamedTuple):
     seq: int
     pieces: int = 0
 
-    def __str__(self) -> str:
-        return f"{self.seq}:{self.pieces}"
-
 
 START = Cursor(0)
-_CURSOR = re.compile(r"[0-9]{1,15}(:[0-9]{1,15})?")
-
-
-def parse_cursor(text: str) -> Cursor:
-    """Read `seq` or `seq:pieces`. Raises InvalidCursor."""
-    if _CURSOR.fullmatch(text) is None:
-        raise InvalidCursor("a position such as 12 or 12:3 was expected")
-    seq, _, pieces = text.partition(":")
-    return Cursor(int(seq), int(pieces or 0))
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):

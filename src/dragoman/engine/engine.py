@@ -185,11 +185,6 @@ class Engine:
         self._sessions.close()
         await self._committer.stop()
 
-    @property
-    def active_runs(self) -> int:
-        """Runs that are being played here."""
-        return self._runs.active
-
     def running(self) -> Sequence[LiveSession]:
         """The sessions whose runs are being played here."""
         return [live for live in self._sessions if live.run_task is not None]

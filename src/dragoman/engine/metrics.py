@@ -4,6 +4,7 @@ Counting happens on the event loop alone, so that a count is one addition of Pyt
 import and locks the hot paths save, only writes the numbers down when somebody asks for them.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -18,7 +19,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _DEFINED: "list[_Labelled]" = []
 
 
-class _Labelled:
+class _Labelled(ABC):
     """A metric: its own number when it has no labels, else one for each combination of their values."""
 
     def __init__(self, name: str, help: str, labels: Sequence[str] = ()) -> None:  # noqa: A002  # Prometheus's word
@@ -38,9 +39,9 @@ class _Labelled:
             child = self.children[key] = self._child()
         return child
 
+    @abstractmethod
     def family(self) -> "Metric":
         """The metric as the Prometheus client takes it."""
-        raise NotImplementedError
 
     def _child(self) -> Self:
         return type(self)("", "")

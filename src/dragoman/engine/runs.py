@@ -90,11 +90,6 @@ class Runs:
         """Those that were cancelled because their time was up."""
         self._is_parking = False
 
-    @property
-    def active(self) -> int:
-        """Runs that are being played."""
-        return len(self._tasks)
-
     # --- from outside ---------------------------------------------------------------------------------------------
 
     def start(self, live: LiveSession, *, after_crash: bool = False) -> None:

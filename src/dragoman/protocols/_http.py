@@ -4,12 +4,14 @@ Nothing here knows a protocol's words; each brings its own error bodies.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
+import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -21,6 +23,12 @@ from dragoman.engine.reader import Reader
 Authenticate = Callable[[str | None, str], Principal]
 """Who sends this `Authorization` header, from that address? Raises Unauthenticated or Exhausted."""
 
+Admit = Callable[[Principal], Callable[[], None]]
+"""Counts a request that starts a run, or an open stream, against its caller's share; what it returns gives it back.
+
+Raises Exhausted.
+"""
+
 BODY_S = 60.0
 """Seconds that a body may take to arrive."""
 LOOK_S = 5.0
@@ -31,6 +39,8 @@ STREAM_HEADERS = (
     (b"x-accel-buffering", b"no"),
 )
 PING = b": ping\n\n"
+
+log = structlog.get_logger(__name__)
 PUSH = "dragoman.push"
 """The ASGI extension of our server: a `Pipe` for the answer's body. Under another server streams only send."""
 
@@ -49,6 +59,32 @@ class BodyTooSlow(Exception):
 
 class UnsupportedMediaType(Exception):
     """A request's body is not declared as JSON."""
+
+
+class MethodNotAllowed(Exception):
+    """A known path, asked with another method."""
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        super().__init__(f"this path takes {' or '.join(allowed)}")
+        self.allowed = allowed
+
+
+def free(_principal: Principal) -> Callable[[], None]:
+    """`Admit` without shares: everything is admitted."""
+    return lambda: None
+
+
+def caller_of(request: Request) -> Principal:
+    """Who sends a request that was let in."""
+    principal: Principal = request.scope["principal"]
+    return principal
+
+
+def reported(error: Exception) -> str:
+    """Write a fault of ours to the log, and give the reference under which it stands there, for the answer."""
+    reference = hashlib.sha256(f"{id(error)}{error!r}".encode()).hexdigest()[:12]
+    log.error("request failed", reference=reference, exc_info=error)
+    return reference
 
 
 def address_of(scope: Scope) -> str:

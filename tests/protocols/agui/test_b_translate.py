@@ -26,7 +26,7 @@ from dragoman.protocols.agui import content as wire
 from dragoman.protocols.agui import events as told
 from dragoman.protocols.agui.downgrade import suited
 from dragoman.protocols.agui.frames import reopened
-from dragoman.protocols.agui.messages import Transcript, transcript_of
+from dragoman.protocols.agui.messages import Transcript
 from dragoman.protocols.agui.translate import Translator
 from tests.conversations import call, calls, script
 from tests.protocols.agui.endpoint import Endpoint, an_input
@@ -117,7 +117,11 @@ async def test_who_joins_at_any_moment_holds_in_the_end_what_is_stored(house: Ho
         events = await engine.events(live, 0)
     records = expand(events)
     told_words = (wire.AssistantMessage, wire.ReasoningMessage, wire.ToolMessage)
-    stored = {each.id: each.content for each in transcript_of(events) if isinstance(each, told_words) and each.content}
+    transcript = Transcript()
+    for logged in events:
+        transcript.feed(logged)
+    told = (each for each in transcript.messages() if isinstance(each, told_words))
+    stored = {each.id: each.content for each in told if each.content}
     first = next(
         place for place, each in enumerate(records) if isinstance(each, Logged) and isinstance(each.event, RunStarted)
     )

@@ -10,15 +10,15 @@ from starlette.responses import Response
 from dragoman.core.ids import UserId
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Invalid, Unauthenticated, all_refusals
-from dragoman.protocols._http import json_answer
+from dragoman.protocols._http import caller_of, json_answer
 from dragoman.protocols.blade import bodies, errors
-from dragoman.protocols.blade.rest import App, Route, caller
+from dragoman.protocols.blade.rest import App, Route
 from tests.requirements import requirement
 
 
 async def told(request: Request) -> Response:
     """Says which path was found."""
-    return json_answer({**request.path_params, "user": caller(request).user})
+    return json_answer({**request.path_params, "user": caller_of(request).user})
 
 
 async def open_to_all(_: Request) -> Response:

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
-import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -32,13 +31,18 @@ from dragoman.engine.metrics import FAILED, REFUSED
 from dragoman.engine.onces import Key
 from dragoman.ports import Once
 from dragoman.protocols._http import (
+    Admit,
     Authenticate,
     BodyTooLarge,
     BodyTooSlow,
+    MethodNotAllowed,
     UnsupportedMediaType,
     address_of,
+    caller_of,
+    free,
     json_answer,
     read_body,
+    reported,
     require_json,
 )
 from dragoman.protocols.aap import errors, translate, wire
@@ -49,26 +53,12 @@ from dragoman.protocols.aap.streams import OneTurn, Watch, mode_of, open_stream,
 PAGE_DEFAULT, PAGE_LIMIT = 50, 200
 KEY_LIMIT = 255
 
-log = structlog.get_logger(__name__)
-
 
 class AapOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The door's settings."""
 
     body_limit: int = 16 * 1024 * 1024
     public_meta: bool = False
-
-
-Admit = Callable[[Principal], Callable[[], None]]
-"""Counts a request that starts a run, or an open stream, against its caller's share; what it returns gives it back.
-
-Raises Exhausted.
-"""
-
-
-def free(_principal: Principal) -> Callable[[], None]:
-    """No shares: everything is admitted."""
-    return lambda: None
 
 
 def app(
@@ -142,14 +132,6 @@ class UnsupportedMode(Exception):
         self.supported = supported
 
 
-class MethodNotAllowed(Exception):
-    """A known path, asked with another method."""
-
-    def __init__(self, allowed: Sequence[str]) -> None:
-        super().__init__(f"this path takes {' or '.join(allowed)}")
-        self.allowed = allowed
-
-
 def _told(error: Exception) -> tuple[Told, dict[str, str]]:
     match error:
         case Refused():
@@ -169,8 +151,7 @@ def _told(error: Exception) -> tuple[Told, dict[str, str]]:
         case MethodNotAllowed(allowed=allowed):
             return errors.plain(405, "method_not_allowed", str(error)), {"Allow": ", ".join(allowed)}
         case _:
-            reference = hashlib.sha256(f"{id(error)}{error!r}".encode()).hexdigest()[:12]
-            log.error("request failed", reference=reference, exc_info=error)
+            reference = reported(error)
             return errors.plain(500, "internal", f"the server failed; reference {reference}", reference=reference), {}
 
 
@@ -202,7 +183,7 @@ class _Door:
         raw = await read_body(request, self._options.body_limit)
         body = wire.decode_session(raw)
         create = translate.create_from(body, self._engine.ids.new)
-        owner = _caller(request).user
+        owner = caller_of(request).user
         once = _once(request, raw)
         if once is None:
             return _created(request, (await self._engine.create(owner, create)).state.session_id)
@@ -215,7 +196,7 @@ class _Door:
         limit = _limit(request)
         after = request.query_params.get("after")
         before = None if after is None else parse_page_cursor(after)
-        states = await self._engine.page(_caller(request).user, before, limit + 1)
+        states = await self._engine.page(caller_of(request).user, before, limit + 1)
         shown, more = states[:limit], len(states) > limit
         infos = tuple(translate.session_info(state, self._spec(state.agent)) for state in shown)
         await self._engine.until_durable([(state.session_id, state.seq) for state in shown])
@@ -263,7 +244,7 @@ class _Door:
             mode = body.stream or "none"
             _require_mode(self._engine.agent_of(live).spec, mode)
             submit = translate.submit_from(body, live.state.agent)
-            caller, once = _caller(request), _once(request, raw)
+            caller, once = caller_of(request), _once(request, raw)
             if once is None:
                 run_id, first = await self._begin_turn(live, submit, caller, None)
             else:
@@ -308,7 +289,7 @@ class _Door:
     async def events(self, request: Request) -> Response:
         """Our addition: go on with a turn's stream, or watch the session (section 17)."""
         async with self._session(request) as live:
-            release = self._admit_stream(_caller(request))
+            release = self._admit_stream(caller_of(request))
             try:
                 after, frames = await self._position(live, request)
                 is_watch = isinstance(frames, Watch)
@@ -364,7 +345,7 @@ class _Door:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _session(self, request: Request) -> Held:
-        return self._engine.session(_caller(request).user, request.scope["session_id"])
+        return self._engine.session(caller_of(request).user, request.scope["session_id"])
 
     def _spec(self, agent: str) -> AgentSpec | None:
         try:
@@ -374,11 +355,6 @@ class _Door:
 
 
 # --- small things -------------------------------------------------------------------------------------------------
-
-
-def _caller(request: Request) -> Principal:
-    principal: Principal = request.scope["principal"]
-    return principal
 
 
 def _require_mode(spec: AgentSpec, mode: wire.StreamMode) -> None:

@@ -5,20 +5,17 @@ id that was used before, the session and its user, a running response, the answe
 a stream has begun, it ends with one terminal response.
 """
 
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import msgspec
-import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman.core.events import Logged
 from dragoman.core.ids import RunId
-from dragoman.core.principal import Principal
 from dragoman.core.refusals import (
     InvalidCursor,
     NotFound,
@@ -30,19 +27,24 @@ from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import FAILED, REFUSED
 from dragoman.protocols._http import (
     STREAM_HEADERS,
+    Admit,
     Authenticate,
     BodyTooLarge,
     BodyTooSlow,
+    MethodNotAllowed,
     UnsupportedMediaType,
     address_of,
+    caller_of,
+    free,
     json_answer,
     read_body,
+    reported,
     require_json,
 )
 from dragoman.protocols.agentscope import errors, inputs, tasks, translate, wire
 from dragoman.protocols.agentscope.errors import Told
 from dragoman.protocols.agentscope.paths import OPEN, stop_path
-from dragoman.protocols.agentscope.runs import Admit, Asks, Begun, Runs, named
+from dragoman.protocols.agentscope.runs import Asks, Begun, Runs, named
 from dragoman.protocols.agentscope.streams import open_stream, reader_of, response_events, wait
 from dragoman.protocols.agentscope.tasks import Deadlines
 from dragoman.protocols.agentscope.translate import ResponseEvents
@@ -50,8 +52,6 @@ from dragoman.protocols.agentscope.translate import ResponseEvents
 SERVICE = "Dragoman"
 MODE = "standalone"
 """The package's word for a server in a process of its own."""
-
-log = structlog.get_logger(__name__)
 
 
 class AgentScopeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +63,6 @@ class AgentScopeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 State = Callable[[], Awaitable[str]]
 """`ready`, or in a word why not."""
-
-
-def free(_principal: Principal) -> Callable[[], None]:
-    """No shares: everything is admitted."""
-    return lambda: None
 
 
 async def always_ready() -> str:
@@ -93,14 +88,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 class TaskNotFound(Exception):
     """There is no such task for this caller."""
-
-
-class MethodNotAllowed(Exception):
-    """A known path, asked with another method."""
-
-    def __init__(self, allowed: str) -> None:
-        super().__init__(f"this path takes {allowed}")
-        self.allowed = allowed
 
 
 class _App:
@@ -147,7 +134,7 @@ class _App:
             scope["principal"] = principal
         allowed, handler, name = self._route(path)
         if method != allowed:
-            raise MethodNotAllowed(allowed)
+            raise MethodNotAllowed((allowed,))
         scope["name"] = name
         return await handler(request)
 
@@ -190,10 +177,9 @@ def _told(error: Exception) -> Told:
             told.body["detail"] = [errors.detail(loc, message)]
             return told
         case MethodNotAllowed(allowed=allowed):
-            return errors.plain(405, "METHOD_NOT_ALLOWED", str(error), headers={"Allow": allowed})
+            return errors.plain(405, "METHOD_NOT_ALLOWED", str(error), headers={"Allow": ", ".join(allowed)})
         case _:
-            reference = hashlib.sha256(f"{id(error)}{error!r}".encode()).hexdigest()[:12]
-            log.error("request failed", reference=reference, exc_info=error)
+            reference = reported(error)
             return errors.plain(500, "INTERNAL_ERROR", f"the server failed; reference {reference}")
 
 
@@ -250,14 +236,14 @@ class _Door:
         )
         is_stream = asked.request.stream or "text/event-stream" in request.headers.get("accept", "").lower()
         async with AsyncExitStack() as held:
-            begun = await self._runs.begin(held, Asks(_caller(request), asked, noted))
+            begun = await self._runs.begin(held, Asks(caller_of(request), asked, noted))
             live, run_id = begun.live, begun.run_id
             if run_id is None:
                 await live.until_durable(begun.first_seq)
                 noted = named(noted, live, asked.request.session_id)
                 return self._acknowledged(live, noted, is_stream=is_stream)
             follow = self._admit_stream if begun.is_found else free
-            release = follow(_caller(request))
+            release = follow(caller_of(request))
             try:
                 events = await response_events(self._engine, live, run_id, begun.first_seq, answers=begun.may_answer)
                 reader = reader_of(self._engine, live, begun.first_seq)
@@ -281,7 +267,7 @@ class _Door:
 
     async def stop(self, request: Request) -> Response:
         body = wire.decode_stop(await self._body(request))
-        owner = _caller(request).user
+        owner = caller_of(request).user
         try:
             async with AsyncExitStack() as held:
                 if body.response_id:
@@ -301,7 +287,7 @@ class _Door:
             response_id=asked.request.own_id, whole=not asked.request.stream, is_task=True, deadline=deadline
         )
         async with AsyncExitStack() as held:
-            begun = await self._runs.begin(held, Asks(_caller(request), asked, noted))
+            begun = await self._runs.begin(held, Asks(caller_of(request), asked, noted))
             live, run_id = begun.live, begun.run_id
             assert run_id is not None, "a task that leaves calls open is refused"
             await live.until_durable(begun.first_seq)
@@ -316,7 +302,7 @@ class _Door:
         task_id: str = request.scope["name"]
         async with AsyncExitStack() as held:
             try:
-                begun = await self._runs.of_run(held, _caller(request).user, task_id)
+                begun = await self._runs.of_run(held, caller_of(request).user, task_id)
             except NotFound:
                 begun = None
             events = None if begun is None else await self._runs.so_far(begun)
@@ -326,7 +312,7 @@ class _Door:
 
     async def response(self, request: Request) -> Response:
         async with AsyncExitStack() as held:
-            begun = await self._runs.found(held, _caller(request).user, request.scope["name"])
+            begun = await self._runs.found(held, caller_of(request).user, request.scope["name"])
             events = await self._runs.so_far(begun)
             if events.response is not None:
                 return json_answer(events.response)
@@ -336,14 +322,14 @@ class _Door:
 
     async def response_events(self, request: Request) -> Response:
         async with AsyncExitStack() as held:
-            begun = await self._runs.found(held, _caller(request).user, request.scope["name"])
+            begun = await self._runs.found(held, caller_of(request).user, request.scope["name"])
             return await self._replay(request, begun, _position(request) + 1)
 
     async def session_events(self, request: Request) -> Response:
         async with AsyncExitStack() as held:
             try:
                 live = await held.enter_async_context(
-                    self._engine.session(_caller(request).user, request.scope["name"])
+                    self._engine.session(caller_of(request).user, request.scope["name"])
                 )
             except SessionNotFound:
                 return Response(status_code=204)
@@ -356,7 +342,7 @@ class _Door:
         """A run's events from a position on, and then live."""
         live, run_id, first = begun.live, begun.run_id, begun.first_seq
         assert run_id is not None, "it was found"
-        release = self._admit_stream(_caller(request))
+        release = self._admit_stream(caller_of(request))
         try:
             if skip:
                 told = await self._runs.so_far(begun)
@@ -374,11 +360,6 @@ class _Door:
 
 
 # --- small things -------------------------------------------------------------------------------------------------
-
-
-def _caller(request: Request) -> Principal:
-    principal: Principal = request.scope["principal"]
-    return principal
 
 
 def _position(request: Request) -> int:

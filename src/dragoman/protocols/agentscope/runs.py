@@ -1,7 +1,6 @@
 """Responses as runs of the engine: begun by a request, or found again. Thin; the rules are elsewhere."""
 
 import hashlib
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
@@ -16,15 +15,10 @@ from dragoman.core.refusals import AgentFixed, Forbidden, IdTaken, Refused, RunN
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.engine.onces import Key
+from dragoman.protocols._http import Admit
 from dragoman.protocols.agentscope import inputs, wire
 from dragoman.protocols.agentscope.streams import response_events
 from dragoman.protocols.agentscope.translate import ResponseEvents
-
-Admit = Callable[[Principal], Callable[[], None]]
-"""Counts a request that starts a run, or an open stream, against its caller's share; what it returns gives it back.
-
-Raises Exhausted.
-"""
 
 
 class Begun(NamedTuple):

@@ -104,15 +104,6 @@ class ThreadFrames:
         return Translator(run_id, thread_id=self._thread_id, shows_input=True)
 
 
-def start_of(events: Iterable[Logged], position: Position) -> int | None:
-    """The event that starts the run which holds a position, looked for in a page that ends there."""
-    found: int | None = None
-    for logged in events:
-        if logged.seq <= position.cursor.seq and isinstance(logged.event, RunStarted):
-            found = logged.seq
-    return found
-
-
 def reopened(events: Iterable[wire.Event]) -> list[wire.Event]:
     """What is open after these events of a run, as a client needs it that holds all complete messages.
 

@@ -12,18 +12,22 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dragoman.core.principal import Principal
 from dragoman.core.refusals import NotFound, Refused
 from dragoman.engine.engine import Engine
 from dragoman.engine.metrics import FAILED, REFUSED
 from dragoman.protocols._http import (
+    Admit,
     Authenticate,
     BodyTooLarge,
     BodyTooSlow,
+    MethodNotAllowed,
     UnsupportedMediaType,
     address_of,
+    caller_of,
+    free,
     json_answer,
     read_body,
+    reported,
     require_json,
 )
 from dragoman.protocols.agui import errors, wire
@@ -33,7 +37,7 @@ from dragoman.protocols.agui.downgrade import Generation
 from dragoman.protocols.agui.errors import Told
 from dragoman.protocols.agui.frames import parse_position
 from dragoman.protocols.agui.streams import told
-from dragoman.protocols.agui.threads import Admit, Ask, Policy, Threads, free
+from dragoman.protocols.agui.threads import Ask, Policy, Threads
 
 CONTINUE = "continue"
 
@@ -137,7 +141,7 @@ class _App:
         """Stop the thread's run."""
         agent = self._engine.agent(request.scope["agent"])
         body = wire.decode_stop(await read_body(request, self._options.body_limit))
-        stopped = await self._threads.stop(_caller(request), agent, request.scope["thread"], body.run_id)
+        stopped = await self._threads.stop(caller_of(request), agent, request.scope["thread"], body.run_id)
         return json_answer({"stopped": stopped})
 
     async def events(self, request: Request) -> Response:
@@ -145,7 +149,7 @@ class _App:
         agent = self._engine.agent(request.scope["agent"])
         seen = request.headers.get("last-event-id")
         position = None if seen is None else parse_position(seen)
-        return await self._threads.events(_caller(request), agent, request.scope["thread"], position)
+        return await self._threads.events(caller_of(request), agent, request.scope["thread"], position)
 
     async def _ask(self, request: Request) -> Ask:
         """Read a run request."""
@@ -156,7 +160,7 @@ class _App:
         if dropped:
             log.info("parts of a request were not understood", thread=run.thread_id, dropped=dropped[:20])
         return Ask(
-            caller=_caller(request),
+            caller=caller_of(request),
             agent=agent,
             run=run,
             fingerprint=hashlib.sha256(request.scope["path"].encode() + b"\n" + raw).hexdigest(),
@@ -170,14 +174,6 @@ def _parted(rest: str) -> tuple[str, str]:
         if rest.startswith(head) and rest.endswith(tail) and len(rest) > len(head) + len(tail):
             return head + tail, rest[len(head) : len(rest) - len(tail)]
     return rest, ""
-
-
-class MethodNotAllowed(Exception):
-    """A known path, asked with another method."""
-
-    def __init__(self, allowed: tuple[str, ...]) -> None:
-        super().__init__(f"this path takes {' or '.join(allowed)}")
-        self.allowed = allowed
 
 
 def _told(error: Exception) -> tuple[Told, dict[str, str]]:
@@ -199,11 +195,5 @@ def _told(error: Exception) -> tuple[Told, dict[str, str]]:
         case MethodNotAllowed(allowed=allowed):
             return errors.plain(405, "method_not_allowed", str(error)), {"Allow": ", ".join(allowed)}
         case _:
-            reference = hashlib.sha256(f"{id(error)}{error!r}".encode()).hexdigest()[:12]
-            log.error("request failed", reference=reference, exc_info=error)
+            reference = reported(error)
             return errors.plain(500, "internal", f"the server failed; reference {reference}", reference=reference), {}
-
-
-def _caller(request: Request) -> Principal:
-    principal: Principal = request.scope["principal"]
-    return principal

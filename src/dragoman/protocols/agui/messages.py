@@ -3,7 +3,7 @@
 Source: specification of the face, B.3, B.5, B.9; rulings, 12 to 16.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -244,14 +244,6 @@ class Transcript:
         else:
             self._plans[own] = len(self._messages)
             self._messages.append(message)
-
-
-def transcript_of(events: Iterable[Logged]) -> tuple[wire.Message, ...]:
-    """The messages of a whole log."""
-    transcript = Transcript()
-    for logged in events:
-        transcript.feed(logged)
-    return transcript.messages()
 
 
 def tool_call(call: core.Call) -> wire.ToolCall:

@@ -10,7 +10,6 @@ from datetime import date
 from functools import partial
 
 import msgspec
-import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -36,12 +35,15 @@ from dragoman.engine.onces import Key
 from dragoman.engine.profiles import ProfileBook
 from dragoman.ports import RunRow
 from dragoman.protocols._http import (
+    Admit,
     Authenticate,
     BodyTooLarge,
     BodyTooSlow,
     UnsupportedMediaType,
     address_of,
+    caller_of,
     read_body,
+    reported,
     require_json,
 )
 from dragoman.protocols._http import json_answer as answer
@@ -61,11 +63,6 @@ WORKER = "worker"
 CONTENT = tuple(PLACE.split("/"))
 TRIES = 3
 """How often a thread is looked for that others make or delete at the same moment."""
-
-Admit = Callable[[Principal], Callable[[], None]]
-"""Counts a run or a stream against its caller's share; what it returns gives it back. Raises Exhausted."""
-
-log = structlog.get_logger(__name__)
 
 
 def app(
@@ -155,8 +152,7 @@ def _told(error: Exception) -> Told:
         case UnsupportedMediaType():
             return tell(Problem(415, INPUT, str(error)))
         case _:
-            reference = hashlib.sha256(f"{id(error)}{error!r}".encode()).hexdigest()[:12]
-            log.error("request failed", reference=reference, exc_info=error)
+            reference = reported(error)
             return tell(Problem(500, "AGENT_INTERNAL", f"the server failed; reference {reference}"))
 
 
@@ -199,7 +195,7 @@ class _Door:
             raw = await read_body(request, rules.BODY_LIMIT)
         except BodyTooLarge:
             raise Broken(rules.SIZE) from None
-        caller, body = _caller(request), rules.decode_run(raw)
+        caller, body = caller_of(request), rules.decode_run(raw)
         thread = parse_session_id(body.thread_id)
         world = World(self._is_agent, lambda url: self._files.path_of(caller.user, url) is not None)
         if thread is None or len(body.run_id) > rules.RUN_ID_LIMIT:
@@ -285,7 +281,7 @@ class _Door:
 
     async def post_answers(self, request: Request) -> Response:
         require_json(request)
-        caller = _caller(request)
+        caller = caller_of(request)
         async with self._thread(caller, _thread_in_path(request)) as live:
             answers = translate.answers_from(wire.decode_answers(await read_body(request, self._answers_limit)))
             asked = await self._start_at(live, live.state.last_run_seq)
@@ -316,7 +312,7 @@ class _Door:
         return event if isinstance(event, RunStarted) else None
 
     async def cancel(self, request: Request) -> Response:
-        caller, thread = _caller(request), _thread_in_path(request)
+        caller, thread = caller_of(request), _thread_in_path(request)
         async with self._thread(caller, thread) as live:
             run_id = _run_in_query(request)
             if run_id is None:
@@ -326,7 +322,7 @@ class _Door:
             return answer(wire.Cancelled(thread_id=thread, run_id=run_id, accepted=accepted), 202)
 
     async def events(self, request: Request) -> Response:
-        caller, thread = _caller(request), _thread_in_path(request)
+        caller, thread = caller_of(request), _thread_in_path(request)
         async with self._thread(caller, thread) as live:
             idle = wire.parse_idle_limit(request.query_params.get("idle_limit", str(wire.IDLE_DEFAULT)))
             if idle is None:
@@ -391,7 +387,7 @@ class _Door:
     # --- threads --------------------------------------------------------------------------------------------------
 
     async def history(self, request: Request) -> Response:
-        caller = _caller(request)
+        caller = caller_of(request)
         before, named = request.query_params.get("before"), request.query_params.get("threadId")
         day = None if before is None else wire.parse_day(before)
         if before is not None and day is None:
@@ -431,7 +427,7 @@ class _Door:
         return None if row is None else await self._start_at(live, row.first_seq)
 
     async def delete(self, request: Request) -> Response:
-        caller, thread = _caller(request), _thread_in_path(request)
+        caller, thread = caller_of(request), _thread_in_path(request)
         try:
             async with self._thread(caller, thread) as live:
                 await self._engine.delete(live)
@@ -442,7 +438,7 @@ class _Door:
     # --- files and the profile ------------------------------------------------------------------------------------
 
     async def upload(self, request: Request) -> Response:
-        caller, parts = _caller(request), await read_upload(request)
+        caller, parts = caller_of(request), await read_upload(request)
         thread = thread_of(parts)
         if thread is not None:
             try:
@@ -453,7 +449,7 @@ class _Door:
         return await self._files.upload(request, caller.user, parts)
 
     async def signed_url(self, request: Request) -> Response:
-        return self._files.signed_url(request, _caller(request).user)
+        return self._files.signed_url(request, caller_of(request).user)
 
     async def profile(self, request: Request) -> Response:
         return self._profile(request)
@@ -463,11 +459,11 @@ class _Door:
         given = wire.decode_profile(await read_body(request, rules.BODY_LIMIT)).settings
         settings = {"time_zone": given.timezone, "locale": given.locale}
         changed = {name: value for name, value in settings.items() if value is not msgspec.UNSET}
-        await self._profiles.change(_caller(request).user, **changed)
+        await self._profiles.change(caller_of(request).user, **changed)
         return self._profile(request)
 
     def _profile(self, request: Request) -> Response:
-        profile = self._profiles.of(_caller(request).user)
+        profile = self._profiles.of(caller_of(request).user)
         settings = wire.ShownSettings(timezone=profile.time_zone, locale=profile.locale)
         return answer(wire.ShownProfile(user_id=profile.user, settings=settings))
 
@@ -502,11 +498,6 @@ class _Door:
 
 
 # --- small things -----------------------------------------------------------------------------------------------------
-
-
-def _caller(request: Request) -> Principal:
-    principal: Principal = request.scope["principal"]
-    return principal
 
 
 def _once(thread: SessionId, run_id: str) -> str:

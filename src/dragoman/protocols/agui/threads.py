@@ -41,6 +41,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.engine.onces import Key
 from dragoman.ports import Once
+from dragoman.protocols._http import Admit
 from dragoman.protocols.agui import content as wire
 from dragoman.protocols.agui import events as told_events
 from dragoman.protocols.agui.downgrade import Generation, suited
@@ -68,15 +69,7 @@ FAILED_STOPS = frozenset({"error", "cancelled", "interrupted", "max_steps"})
 TURNS = 8
 """How often the loop may turn for a connection that was closed to be noticed."""
 
-Admit = Callable[[Principal], Callable[[], None]]
-"""Counts a request against its caller's share; what it returns gives it back. Raises Exhausted."""
-
 log = structlog.get_logger(__name__)
-
-
-def free(_principal: Principal) -> Callable[[], None]:
-    """No shares: everything is admitted."""
-    return lambda: None
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,12 +12,12 @@ from dragoman.core.inputs import Create
 from dragoman.core.refusals import Invalid
 from dragoman.engine.engine import Engine
 from dragoman.protocols._form import NotAForm, read_form
-from dragoman.protocols._http import json_answer, read_body
+from dragoman.protocols._http import caller_of, json_answer, read_body
 from dragoman.protocols.blade import archives, branches, translate, wire
 from dragoman.protocols.blade import sessions_wire as told
 from dragoman.protocols.blade.archives import Archive
 from dragoman.protocols.blade.folded import folded, shown
-from dragoman.protocols.blade.rest import Route, caller
+from dragoman.protocols.blade.rest import Route
 from dragoman.protocols.blade.sharing_http import owned
 
 FORM_OVERHEAD = 64 * 1024
@@ -97,7 +97,7 @@ class _Door:
             change=SettingsChange(title=title or None),
         )
         limits = msgspec.structs.replace(engine.limits, seeds=archives.MESSAGES)
-        live = await engine.create(caller(request).user, asked, limits=limits)
+        live = await engine.create(caller_of(request).user, asked, limits=limits)
         detail = translate.detail_of(live.state, agent.spec, self._default)
         return json_answer({**_plain(detail), "session_id": wire.shown_session(live.state.session_id)})
 

@@ -1,13 +1,12 @@
 """Blade's door: its REST tables put together, and its sockets. Thin; each area has its module."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from dragoman.core.principal import Principal
 from dragoman.engine.engine import Engine
 from dragoman.engine.keys import Doorkeeper
-from dragoman.protocols._http import Authenticate
+from dragoman.protocols._http import Admit, Authenticate, free
 from dragoman.protocols.blade import server_http, sessions_http
 from dragoman.protocols.blade.inbox import Inbox
 from dragoman.protocols.blade.rest import App, Route
@@ -17,13 +16,6 @@ from dragoman.protocols.blade.sockets import Sockets
 
 OLDEST = "0.4.17"
 """The oldest level of the vendor's clients that the face was read against."""
-
-Admit = Callable[[Principal], Callable[[], None]]
-
-
-def free(_principal: Principal) -> Callable[[], None]:
-    """No shares: everything is admitted."""
-    return lambda: None
 
 
 class BladeOptions(msgspec.Struct, frozen=True, kw_only=True):

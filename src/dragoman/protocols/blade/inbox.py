@@ -19,6 +19,7 @@ from dragoman.core.refusals import Forbidden, Invalid, Refused, SessionNotFound
 from dragoman.engine.engine import Engine, Held, Submitted
 from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import REFUSED
+from dragoman.protocols._http import Admit
 from dragoman.protocols.blade import errors, translate, wire
 from dragoman.protocols.blade.folded import folded, shown
 from dragoman.protocols.blade.rooms import Rooms
@@ -31,8 +32,6 @@ STOP_S = 5.0
 """How long a stop is waited for before it is said that it is under way."""
 RESUMED_WITHIN = timedelta(seconds=60)
 """After which a chat that ended is not sent again to those who resume without a number."""
-
-Admit = Callable[[Principal], Callable[[], None]]
 
 log = structlog.get_logger(__name__)
 

@@ -13,10 +13,10 @@ from dragoman.core.ids import KeyId
 from dragoman.core.refusals import NotFound
 from dragoman.engine.keys import KeyRing
 from dragoman.ports import Key
-from dragoman.protocols._http import json_answer, read_body, require_json
+from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
 from dragoman.protocols.blade import bodies
 from dragoman.protocols.blade.bodies import In
-from dragoman.protocols.blade.rest import Route, caller
+from dragoman.protocols.blade.rest import Route
 
 KEY_PREFIX = "sk-blade-v2-"
 NAME = 50
@@ -71,26 +71,26 @@ class _Door:
         self._prefix = prefix
 
     async def list(self, request: Request) -> Response:
-        return json_answer([_shown(key) for key in self._ring.owned(caller(request).user)])
+        return json_answer([_shown(key) for key in self._ring.owned(caller_of(request).user)])
 
     async def create(self, request: Request) -> Response:
         body = await _named(request)
-        plaintext, key = await self._ring.create(body.name, user=caller(request).user, prefix=self._prefix)
+        plaintext, key = await self._ring.create(body.name, user=caller_of(request).user, prefix=self._prefix)
         return json_answer(NewKey(_shown(key), plaintext), 201, {"Cache-Control": "no-store"})
 
     async def get(self, request: Request) -> Response:
         key_id = _asked(request)
-        for key in self._ring.owned(caller(request).user):
+        for key in self._ring.owned(caller_of(request).user):
             if key.key_id == key_id:
                 return json_answer(_shown(key))
         raise NotFound("there is no such key")
 
     async def rename(self, request: Request) -> Response:
         body = await _named(request)
-        return json_answer(_shown(await self._ring.rename(caller(request), _asked(request), body.name)))
+        return json_answer(_shown(await self._ring.rename(caller_of(request), _asked(request), body.name)))
 
     async def revoke(self, request: Request) -> Response:
-        await self._ring.revoke_owned(caller(request), _asked(request))
+        await self._ring.revoke_owned(caller_of(request), _asked(request))
         return Response(status_code=204)
 
 

@@ -4,10 +4,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.engine.memories import MemoryBook
-from dragoman.protocols._http import json_answer, read_body, require_json
+from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
 from dragoman.protocols.blade import memories_wire as wire
 from dragoman.protocols.blade.bodies import decode
-from dragoman.protocols.blade.rest import Route, caller
+from dragoman.protocols.blade.rest import Route
 
 BODY_LIMIT = 64 * 1024
 
@@ -32,34 +32,34 @@ class _Door:
 
     async def add(self, request: Request) -> Response:
         texts = wire.texts_of(decode(wire.ChangedMemory, await _body(request)))
-        return json_answer(wire.shown(await self._book.add(caller(request).user, texts)), 201)
+        return json_answer(wire.shown(await self._book.add(caller_of(request).user, texts)), 201)
 
     async def page(self, request: Request) -> Response:
         offset, limit = wire.page_of(request.query_params)
         asked = wire.filter_of(request.query_params)
-        memories, total = await self._book.page(caller(request).user, asked, offset, limit)
+        memories, total = await self._book.page(caller_of(request).user, asked, offset, limit)
         return json_answer(wire.MemoryPage([wire.shown(each) for each in memories], total))
 
     async def get(self, request: Request) -> Response:
-        return json_answer(wire.shown(await self._book.get(caller(request).user, _asked(request))))
+        return json_answer(wire.shown(await self._book.get(caller_of(request).user, _asked(request))))
 
     async def change(self, request: Request) -> Response:
         changes = wire.changes_of(decode(wire.ChangedMemory, await _body(request)))
-        return json_answer(wire.shown(await self._book.change(caller(request).user, _asked(request), changes)))
+        return json_answer(wire.shown(await self._book.change(caller_of(request).user, _asked(request), changes)))
 
     async def switch(self, request: Request) -> Response:
         body = decode(wire.SwitchedMemory, await _body(request))
-        changed = await self._book.change(caller(request).user, _asked(request), {}, disabled=body.disabled)
+        changed = await self._book.change(caller_of(request).user, _asked(request), {}, disabled=body.disabled)
         return json_answer(wire.shown(changed))
 
     async def remove(self, request: Request) -> Response:
-        user, memory_id = caller(request).user, _asked(request)
+        user, memory_id = caller_of(request).user, _asked(request)
         await self._book.get(user, memory_id)
         await self._book.remove(user, (memory_id,))
         return json_answer({"ok": True})
 
     async def batch(self, request: Request) -> Response:
-        body, user = decode(wire.MemoryBatch, await _body(request)), caller(request).user
+        body, user = decode(wire.MemoryBatch, await _body(request)), caller_of(request).user
         ids = set(body.ids)
         if body.action == "delete":
             count = await self._book.remove(user, ids)

@@ -11,7 +11,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dragoman.core.principal import Principal
 from dragoman.core.refusals import Refused
 from dragoman.engine.metrics import FAILED, REFUSED
 from dragoman.protocols._http import (
@@ -118,12 +117,6 @@ class App:
             return json_answer({"detail": "Method Not Allowed"}, 405, {"Allow": ", ".join(found[0].methods)})
         scope["path_params"] = found[1]
         return await route.handler(request)
-
-
-def caller(request: Request) -> Principal:
-    """Who sent a request."""
-    principal: Principal = request.scope["principal"]
-    return principal
 
 
 def told_of(error: Exception) -> Told:

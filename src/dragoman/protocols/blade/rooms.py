@@ -13,7 +13,7 @@ from engineio import packet  # type: ignore[import-untyped]  # the library is no
 
 from dragoman.core.events import SettingsChange
 from dragoman.core.ids import SessionId, UserId
-from dragoman.core.refusals import SessionNotFound, ShuttingDown
+from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import START, Cursor, Record, cursor_of
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
@@ -176,7 +176,7 @@ class Room:
                 await self._read()
             except (SessionNotFound, ShuttingDown):
                 return
-            except Exception as error:
+            except Exception as error:  # whatever ended the session's object; only a fault of ours is raised again
                 if self._live.failure is None:  # a fault of ours: again it would be the same
                     log.exception("room failed", session_id=self.session_id)
                     raise
@@ -186,7 +186,7 @@ class Room:
                 self._live = await self._engine.found(self.owner, self.session_id)
             except SessionNotFound:
                 return
-            except Exception:  # noqa: BLE001, S112  # the store does not work yet
+            except StoreUnavailable:
                 continue
             self.projection = fresh(self._engine, self._live)
 

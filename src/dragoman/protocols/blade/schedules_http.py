@@ -9,10 +9,10 @@ from dragoman.core.ids import UserId
 from dragoman.core.schedules import ScheduleId
 from dragoman.engine.schedules import ScheduleBook
 from dragoman.ports import Clock
-from dragoman.protocols._http import json_answer, read_body, require_json
+from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
 from dragoman.protocols.blade import bodies
 from dragoman.protocols.blade import schedules_wire as wire
-from dragoman.protocols.blade.rest import Route, caller
+from dragoman.protocols.blade.rest import Route
 
 BODY_LIMIT = 2 * 1024 * 1024
 """A prompt is a message's text, which may be long."""
@@ -47,15 +47,15 @@ class _Door:
 
     async def create(self, request: Request) -> Response:
         body = bodies.decode(wire.NewTask, await _body(request))
-        user = caller(request).user
+        user = caller_of(request).user
         asked = wire.schedule_of(body, user, time_zone=self._zone_of(user), now=self._clock.now())
         return json_answer(wire.shown(await self._book.create(asked)), 201)
 
     async def list(self, request: Request) -> Response:
-        return json_answer([wire.shown(each) for each in self._book.of(caller(request).user)])
+        return json_answer([wire.shown(each) for each in self._book.of(caller_of(request).user)])
 
     async def get(self, request: Request) -> Response:
-        return json_answer(wire.shown(self._book.get(caller(request).user, _asked(request))))
+        return json_answer(wire.shown(self._book.get(caller_of(request).user, _asked(request))))
 
     async def change(self, request: Request) -> Response:
         body = bodies.decode(wire.ChangedTask, await _body(request))
@@ -68,22 +68,22 @@ class _Door:
         return await self._changed(request, {"enabled": False})
 
     async def remove(self, request: Request) -> Response:
-        await self._book.remove(caller(request).user, _asked(request))
+        await self._book.remove(caller_of(request).user, _asked(request))
         return Response(status_code=204)
 
     async def runs(self, request: Request) -> Response:
         offset = bodies.number(request.query_params, "offset", 0, least=0, most=999_999_999)
         limit = bodies.number(request.query_params, "limit", RUNS, least=1, most=MOST_RUNS)
-        fires = await self._book.fires(caller(request).user, _asked(request), offset, limit)
+        fires = await self._book.fires(caller_of(request).user, _asked(request), offset, limit)
         return json_answer([wire.shown_fire(fire) for fire in fires])
 
     async def calendar(self, request: Request) -> Response:
         first, end = wire.span_of(request.query_params)
-        found = await self._book.calendar(caller(request).user, first, end)
+        found = await self._book.calendar(caller_of(request).user, first, end)
         return json_answer([wire.entry(each.schedule, each.times, is_cut=each.is_cut) for each in found if each.times])
 
     async def _changed(self, request: Request, changes: dict[str, object]) -> Response:
-        changed = await self._book.change(caller(request).user, _asked(request), **changes)
+        changed = await self._book.change(caller_of(request).user, _asked(request), **changes)
         return json_answer(wire.shown(changed))
 
 

@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from dragoman.core.refusals import AgentNotFound
 from dragoman.engine.engine import Engine
-from dragoman.protocols._http import json_answer
+from dragoman.protocols._http import caller_of, json_answer
 from dragoman.protocols.blade import translate
-from dragoman.protocols.blade.rest import Route, caller
+from dragoman.protocols.blade.rest import Route
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class _Door:
         return json_answer({"default": "default", "models": [choice], "baseUrl": ""})
 
     async def me(self, request: Request) -> Response:
-        user = caller(request).user
+        user = caller_of(request).user
         since = datetime(1970, 1, 1, tzinfo=UTC)  # users are known by their keys alone
         return json_answer({"id": user, "username": user, "avatar_url": None, "created_at": since})
 
@@ -78,4 +78,4 @@ class _Door:
         name = request.path_params["solution"]
         if name not in self._engine.agents:
             raise AgentNotFound(name, self._engine.agents)
-        return json_answer({"solution_id": name, "user_id": caller(request).user, "items": []})
+        return json_answer({"solution_id": name, "user_id": caller_of(request).user, "items": []})

@@ -10,14 +10,14 @@ from dragoman.core.refusals import Forbidden, Invalid, NotFound
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine, Held
 from dragoman.engine.live import LiveSession
-from dragoman.protocols._http import json_answer, read_body, require_json
+from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
 from dragoman.protocols.blade import branches, translate, wire
 from dragoman.protocols.blade import sessions_wire as told
 from dragoman.protocols.blade.bodies import decode, number, text
 from dragoman.protocols.blade.chat import saved_ratio
 from dragoman.protocols.blade.folded import folded, shown
 from dragoman.protocols.blade.projection import Projection
-from dragoman.protocols.blade.rest import Route, caller
+from dragoman.protocols.blade.rest import Route
 from dragoman.protocols.blade.rooms import Rooms
 from dragoman.protocols.blade.turns import Growing
 
@@ -85,7 +85,7 @@ class _Door:
             memory_enabled=self._memory(agent.spec) if body.memory_enabled is None else body.memory_enabled,
             change=change,
         )
-        live = await self._engine.create(caller(request).user, asked)
+        live = await self._engine.create(caller_of(request).user, asked)
         return json_answer(told.Created(wire.shown_session(live.state.session_id)))
 
     async def page(self, request: Request) -> Response:
@@ -97,7 +97,7 @@ class _Door:
             raise Invalid(f"must have at most {told.WORDS} characters", path="q")
         if query.get("template_id_prefix"):  # of a field that is always null here
             return json_answer(told.SessionPage(items=(), total=0, limit=limit, offset=offset))
-        found = await self._engine.recent(caller(request).user, words, offset, limit)
+        found = await self._engine.recent(caller_of(request).user, words, offset, limit)
         items = [translate.session_of(state, self._default) for state in found.states]
         return json_answer(
             told.SessionPage(
@@ -297,18 +297,18 @@ class _Door:
 
     def _detail(self, live: LiveSession, request: Request) -> Response:
         agent = self._engine.agents.get(live.state.agent)
-        is_owner = live.state.owner == caller(request).user
+        is_owner = live.state.owner == caller_of(request).user
         spec = None if agent is None else agent.spec
         return json_answer(translate.detail_of(live.state, spec, self._default, is_owner=is_owner))
 
     def _readable(self, request: Request) -> Held:
         """A session that the caller may read: its own, or one that is shared."""
         name = wire.session_name(request.path_params["session"])
-        return self._engine.session(caller(request).user, name, shared_too=True)
+        return self._engine.session(caller_of(request).user, name, shared_too=True)
 
     async def _owned(self, request: Request) -> Held:
         """A session that the caller may change. Raises Forbidden for one that it may only read."""
-        user, name = caller(request).user, wire.session_name(request.path_params["session"])
+        user, name = caller_of(request).user, wire.session_name(request.path_params["session"])
         live = await self._engine.found(user, name, shared_too=True)
         if live.state.owner != user:
             raise Forbidden("this session is shared with you to read")

@@ -15,11 +15,11 @@ from dragoman.core.refusals import Forbidden, NotFound, SessionNotFound
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.engine.shares import ShareBook
-from dragoman.protocols._http import json_answer, read_body, require_json
+from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
 from dragoman.protocols.blade import wire
 from dragoman.protocols.blade.bodies import In, decode
 from dragoman.protocols.blade.folded import folded, shown
-from dragoman.protocols.blade.rest import Route, caller
+from dragoman.protocols.blade.rest import Route
 
 BODY_LIMIT = 16 * 1024
 LONGEST_S = 10 * 366 * 24 * 3600
@@ -92,7 +92,7 @@ class _Door:
 
 async def owned(engine: Engine, request: Request) -> LiveSession:
     """A session of the caller's own. Raises Forbidden for one that is shared with it to read."""
-    user, name = caller(request).user, wire.session_name(request.path_params["session"])
+    user, name = caller_of(request).user, wire.session_name(request.path_params["session"])
     live = await engine.found(user, name, shared_too=True)
     if live.state.owner != user:
         raise Forbidden("this session is shared with you to read")

@@ -64,11 +64,6 @@ def shown_run(run_id: RunId) -> str:
     return _RUN + run_id
 
 
-def read_run(text: str) -> RunId:
-    """The inverse of `shown_run`."""
-    return RunId(text.removeprefix(_RUN))
-
-
 def entry_id(message_id: MessageId) -> str:
     """The id of a turn's entry."""
     return f"entry_{message_id}"

@@ -202,7 +202,7 @@ class Line:
             except (*_GONE, DatabaseInUse) as error:
                 if time.monotonic() > deadline:
                     raise StoreUnavailable("the database cannot be used now") from error
-            time.sleep(PAUSE_S)
+            time.sleep(PAUSE_S)  # on a thread of the store's, never the loop's
 
     def _write(self, work: Work[T]) -> T:
         connection = self.open()
