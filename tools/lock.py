@@ -25,8 +25,10 @@ EXTRAS = {
     "blade": ["blade"],
     "mcp": ["mcp"],
     "models": ["models"],
+    "nats": ["nats"],
     "otel": ["otel"],
     "postgres": ["postgres"],
+    "s3": ["s3"],
 }
 """The other lists, and the extras that each of them holds besides the base."""
 
