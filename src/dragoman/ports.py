@@ -16,6 +16,9 @@ from dragoman.core.session import Head, SessionState
 from dragoman.core.stream import Piece
 from dragoman.core.tools import ToolSpec
 
+PAYLOAD_BYTES = 7_900
+"""Longest payload of a hint."""
+
 
 class Clock(Protocol):
     """The time. Tests hold it."""
@@ -360,10 +363,14 @@ class Blobs(Protocol):
 
 
 class Bus(Protocol):
-    """Hints between the parts of a server. They may be lost: whoever hears one looks the truth up."""
+    """Hints between the parts of a server, and between servers. Whoever hears one looks the truth up.
+
+    They may be lost, repeated, late and out of order; who publishes hears it too. Both methods are called on the loop,
+    and so is what hears. A payload has at most `PAYLOAD_BYTES`, and none of what a user said.
+    """
 
     def publish(self, subject: str, payload: str) -> None:
-        """Tell every subscriber of the subject. Never waits."""
+        """Tell every subscriber of the subject, wherever it is. Never waits, never raises."""
 
     def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
         """Call `heard` with each payload. Returns what ends the subscription."""
