@@ -52,9 +52,9 @@ def problem(status: int, code: str, detail: str, **more: Json) -> dict[str, Json
         404: "Not Found",
         405: "Method Not Allowed",
         409: "Conflict",
-        413: "Request Entity Too Large",
+        413: "Content Too Large",
         415: "Unsupported Media Type",
-        422: "Unprocessable Entity",
+        422: "Unprocessable Content",
         429: "Too Many Requests",
         502: "Bad Gateway",
     }

@@ -18,6 +18,8 @@ MEDIA_TYPE = "application/problem+json"
 NOT_FOUND = "AGENT_SESSION_NOT_FOUND"
 FORBIDDEN = "AGENT_FORBIDDEN"
 NOT_YOURS = "this is another user's"
+RENAMED = {413: "Content Too Large", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
+"""The names of RFC 9110, which Python's own table has since 3.13: a title is the same whatever runs the server."""
 
 
 class Answer(NamedTuple):
@@ -102,7 +104,8 @@ def tell(error: Refused | Broken | Misshapen | Problem) -> Told:
 
 
 def _body(status: int, code: str, detail: str) -> JsonObject:
-    return {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, "code": code}
+    title = RENAMED.get(status) or HTTPStatus(status).phrase
+    return {"type": "about:blank", "title": title, "status": status, "detail": detail, "code": code}
 
 
 def _headers(refusal: Refused, status: int) -> dict[str, str]:
