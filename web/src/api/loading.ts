@@ -1,0 +1,32 @@
+/** A value that is fetched: while it loads, when it failed, and again when asked. */
+import { useSignal, type ReadonlySignal } from "@preact/signals";
+import { useCallback, useEffect } from "preact/hooks";
+
+export interface Loaded<T> {
+    value: T | null;
+    error: unknown;
+    isLoading: boolean;
+}
+
+/** Fetch when the component comes, and whenever one of `inputs` changes. What is there stays until the new comes. */
+export function useLoaded<T>(
+    fetching: (signal: AbortSignal) => Promise<T>,
+    inputs: readonly unknown[] = [],
+): { state: ReadonlySignal<Loaded<T>>; reload: () => Promise<void> } {
+    const state = useSignal<Loaded<T>>({ value: null, error: null, isLoading: true });
+    const load = useCallback(async (signal: AbortSignal): Promise<void> => {
+        state.value = { ...state.value, isLoading: true };
+        try {
+            const value = await fetching(signal);
+            if (!signal.aborted) state.value = { value, error: null, isLoading: false };
+        } catch (error) {
+            if (!signal.aborted) state.value = { ...state.value, error, isLoading: false };
+        }
+    }, inputs);
+    useEffect(() => {
+        const leaving = new AbortController();
+        void load(leaving.signal);
+        return () => leaving.abort();
+    }, [load]);
+    return { state, reload: () => load(new AbortController().signal) };
+}

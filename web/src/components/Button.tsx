@@ -1,0 +1,39 @@
+import type { ButtonHTMLAttributes, ComponentChildren } from "preact";
+import { Icon, type IconName } from "./Icon";
+
+interface Look {
+    kind?: "normal" | "primary" | "danger" | "plain";
+    icon?: IconName;
+    isSmall?: boolean;
+}
+
+type Props = Look & Omit<ButtonHTMLAttributes<HTMLButtonElement>, "icon"> & { children: ComponentChildren };
+type IconProps = Look &
+    Omit<ButtonHTMLAttributes<HTMLButtonElement>, "icon" | "label"> & {
+        icon: IconName;
+        /** What it does, for those who do not see the sign; also shown on hovering. */
+        label: string;
+    };
+
+/** A button with words. */
+export function Button({ kind = "normal", icon, isSmall, children, type = "button", ...rest }: Props) {
+    return (
+        <button {...rest} type={type} class={classes(kind, isSmall, false)}>
+            {icon && <Icon name={icon} />}
+            {children}
+        </button>
+    );
+}
+
+/** A button that is only a sign. */
+export function IconButton({ kind = "plain", icon, isSmall, label, type = "button", ...rest }: IconProps) {
+    return (
+        <button {...rest} type={type} aria-label={label} title={label} class={classes(kind, isSmall, true)}>
+            <Icon name={icon} />
+        </button>
+    );
+}
+
+function classes(kind: string, isSmall: boolean | undefined, isIcon: boolean): string {
+    return ["button", kind, isSmall && "small", isIcon && "icon-only"].filter(Boolean).join(" ");
+}

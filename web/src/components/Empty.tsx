@@ -1,0 +1,32 @@
+import type { ComponentChildren } from "preact";
+import { t } from "../i18n";
+import { Button } from "./Button";
+import { Icon, type IconName } from "./Icon";
+import { sentenceOf } from "./Toast";
+
+/** Where there is nothing yet: what would be here, and how it comes. */
+export function Empty({ icon, title, children }: { icon: IconName; title: string; children?: ComponentChildren }) {
+    return (
+        <div class="empty">
+            <Icon name={icon} />
+            <h2>{title}</h2>
+            {children}
+        </div>
+    );
+}
+
+/** Where something could not be fetched. */
+export function Failed({ error, onRetry }: { error: unknown; onRetry?: () => void }) {
+    return (
+        <div role="alert">
+            <Empty icon="warning" title={t("state.failed")}>
+                <p>{sentenceOf(error)}</p>
+                {onRetry && (
+                    <Button icon="retry" onClick={onRetry}>
+                        {t("action.retry")}
+                    </Button>
+                )}
+            </Empty>
+        </div>
+    );
+}

@@ -1,0 +1,65 @@
+/** The language of the console. A component that says `t("…")` is drawn again when the language changes. */
+import { computed, effect, signal } from "@preact/signals";
+import { keep, kept } from "../shell/kept";
+import { en } from "./en";
+import { pagesEn } from "./pages.en";
+import { pagesZh } from "./pages.zh";
+import { zh } from "./zh";
+
+export type Key = keyof typeof en | keyof typeof pagesEn;
+export type Language = "en" | "zh";
+type Values = Readonly<Record<string, string | number>>;
+
+const TABLES: Record<Language, Record<Key, string>> = { en: { ...en, ...pagesEn }, zh: { ...zh, ...pagesZh } };
+
+const preferred: Language = navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
+const chosen = kept("language");
+export const language = signal<Language>(chosen === "en" || chosen === "zh" ? chosen : preferred);
+
+effect(() => {
+    document.documentElement.lang = language.value === "zh" ? "zh-CN" : "en";
+});
+
+export function choose(next: Language): void {
+    keep("language", next);
+    language.value = next;
+}
+
+/** The sentence of that key, with `{names}` replaced by values. */
+export function t(key: Key, values?: Values): string {
+    const sentence = TABLES[language.value][key];
+    return values === undefined
+        ? sentence
+        : sentence.replace(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
+}
+
+const moments = computed(() => ({
+    minute: new Intl.DateTimeFormat(language.value, { dateStyle: "medium", timeStyle: "short" }),
+    time: new Intl.DateTimeFormat(language.value, { timeStyle: "short" }),
+    day: new Intl.DateTimeFormat(language.value, { month: "short", day: "numeric" }),
+    count: new Intl.NumberFormat(language.value),
+    ago: new Intl.RelativeTimeFormat(language.value, { numeric: "auto", style: "short" }),
+}));
+
+/** A time with its date, in the reader's own zone. */
+export const dateTime = (at: string | Date): string => moments.value.minute.format(new Date(at));
+
+export const count = (value: number): string => moments.value.count.format(value);
+
+/** How long ago that was: minutes, hours, days, and from a week on the date. */
+export function ago(at: string): string {
+    const minutes = Math.round((new Date(at).getTime() - Date.now()) / 60_000);
+    if (minutes > -60) return moments.value.ago.format(Math.min(0, minutes), "minute");
+    if (minutes > -60 * 24) return moments.value.ago.format(Math.round(minutes / 60), "hour");
+    if (minutes > -60 * 24 * 7) return moments.value.ago.format(Math.round(minutes / 60 / 24), "day");
+    return moments.value.day.format(new Date(at));
+}
+
+/** `0.4 s`, `12 s`, `3 min 5 s`. */
+export function duration(ms: number): string {
+    if (ms < 1000) return `${Math.round(ms)} ms`;
+    const seconds = ms / 1000;
+    if (seconds < 10) return `${seconds.toFixed(1)} s`;
+    if (seconds < 60) return `${Math.round(seconds)} s`;
+    return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+}

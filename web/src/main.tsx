@@ -1,0 +1,10 @@
+import { render } from "preact";
+import { takeKeyFromAddress } from "./api/key";
+import { App } from "./shell/App";
+import "./styles/index.css";
+
+takeKeyFromAddress();
+addEventListener("hashchange", takeKeyFromAddress);
+
+const root = document.getElementById("app");
+if (root !== null) render(<App />, root);

@@ -1,0 +1,11 @@
+import { t } from "../../i18n";
+
+export default function Page() {
+    return (
+        <div class="page">
+            <div class="page-body">
+                <h1>{t("nav.schedules")}</h1>
+            </div>
+        </div>
+    );
+}

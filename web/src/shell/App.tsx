@@ -1,0 +1,45 @@
+import { Confirmation } from "../components/Dialog";
+import { Toasts } from "../components/Toast";
+import { t } from "../i18n";
+import { KeyGate } from "./KeyGate";
+import { Navigation } from "./Navigation";
+import { later } from "./Part";
+import { address, type Place } from "./router";
+
+const PARTS: Record<Place, ReturnType<typeof later>> = {
+    conversations: later(() => import("../pages/conversations")),
+    lens: later(() => import("../pages/lens")),
+    memories: later(() => import("../pages/memories")),
+    keys: later(() => import("../pages/keys")),
+    schedules: later(() => import("../pages/schedules")),
+    attachments: later(() => import("../pages/attachments")),
+    health: later(() => import("../pages/health")),
+};
+
+export function App() {
+    const { place, id } = address.value;
+    const Part = PARTS[place];
+    return (
+        <>
+            <a class="skip" href="#main" onClick={skip}>
+                {t("app.skip")}
+            </a>
+            <div class="shell">
+                <Navigation />
+                <main class="main" id="main" tabIndex={-1}>
+                    <KeyGate>
+                        <Part key={place} id={id} />
+                    </KeyGate>
+                </main>
+            </div>
+            <Confirmation />
+            <Toasts />
+        </>
+    );
+}
+
+/** The address after `#` says where the reader is, so that this link moves the focus alone. */
+function skip(event: Event): void {
+    event.preventDefault();
+    document.getElementById("main")?.focus();
+}
