@@ -286,24 +286,30 @@ def check_runs(connection: sqlite3.Connection, session_id: str, log: Sequence[Lo
 def check_pieces(
     connection: sqlite3.Connection, session_id: str, state: SessionState, log: Sequence[Logged]
 ) -> Iterator[str]:
-    """Pieces belong to blocks that are open, stand in one row, and closed blocks tell theirs."""
+    """Pieces belong to blocks that are open, or still lie there from one that was; closed blocks tell theirs."""
     rows = connection.execute(
         "SELECT after, place, message_id, block, loop FROM pieces WHERE session_id = ? ORDER BY after, place",
         (session_id,),
     ).fetchall()
-    for after, place, message_id, block, loop in rows:
-        opened = state.open_messages.get(loop)
-        if opened is None or (opened.message_id, opened.blocks) != (message_id, block):
-            yield f"piece {after}:{place} belongs to block {block} of {message_id}, which is not open"
-    seen: set[tuple[int, int]] = {(after, place) for after, place, *_ in rows}
+    told: dict[tuple[int, int], tuple[str, int]] = {}
     for logged in log:
         if not isinstance(logged.event, BlockClosed):
             continue
         for cut in logged.event.cuts:
             for place in range(cut.first, cut.first + len(cut.lengths)):
-                if (cut.after, place) in seen:
+                if (cut.after, place) in told:
                     yield f"two pieces stand at {cut.after}:{place}"
-                seen.add((cut.after, place))
+                told[cut.after, place] = (logged.event.message_id, logged.event.index)
+    seen: set[tuple[int, int]] = set(told)
+    for after, place, message_id, block, loop in rows:
+        if told.get((after, place)) == (message_id, block):
+            continue
+        opened = state.open_messages.get(loop)
+        if opened is None or (opened.message_id, opened.blocks) != (message_id, block):
+            yield f"piece {after}:{place} belongs to block {block} of {message_id}, which is not open"
+        if (after, place) in seen:
+            yield f"two pieces stand at {after}:{place}"
+        seen.add((after, place))
     for after, place in seen:
         if place > 1 and (after, place - 1) not in seen:
             yield f"there is no piece before {after}:{place}"

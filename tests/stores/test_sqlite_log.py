@@ -10,10 +10,12 @@ from random import Random
 import msgspec
 import pytest
 
-from dragoman.core.events import MessageClosed, MessageOpened
+from dragoman.core.content import Text
+from dragoman.core.events import BlockClosed, MessageClosed, MessageOpened
 from dragoman.core.ids import MessageId
 from dragoman.core.session import fold
 from dragoman.core.stream import cursor_of
+from dragoman.stores.sqlite import pieces
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.core.scribe import played
@@ -75,7 +77,7 @@ async def test_everything_outlives_the_process(tmp_path: Path) -> None:
     database = opened(tmp_path)
     try:
         store = SqliteLog(database)
-        for append, state, pieces in commits_of(scribe, chance, await store.claim()):
+        for append, state, stored in commits_of(scribe, chance, await store.claim()):
             assert await taken(store, append) == [True]
             if chance.random() < 0.2:
                 database.close()
@@ -85,7 +87,7 @@ async def test_everything_outlives_the_process(tmp_path: Path) -> None:
                 snapshot = await store.load(append.session_id)
                 assert snapshot is not None
                 assert fold(snapshot.head, snapshot.events) == state
-                assert sorted(snapshot.pieces, key=cursor_of) == pieces
+                assert sorted(snapshot.pieces, key=cursor_of) == stored
         assert [*await store.events(append.session_id, 0, 100_000)] == scribe.log
     finally:
         database.close()
@@ -100,13 +102,13 @@ async def test_what_was_rolled_back_is_not_remembered_as_written(database: Datab
     broken.payloads = []  # fewer than events: fails in the middle of the transaction
     with pytest.raises(ValueError, match="zip"):
         await store.commit([broken])
-    pieces = Writing(1, epoch=writing.epoch)
+    never = Writing(1, epoch=writing.epoch)
     append = writing.append()
     append.after, append.pieces = 3, []
     assert await taken(store, append) == [False], "event 3 was never written"
     append.after = 2
     assert await taken(store, append) == [True]
-    assert pieces.log == []
+    assert never.log == []
 
 
 async def test_the_rows_of_an_open_block_are_known_after_a_rollback_and_a_restart(database: Database) -> None:
@@ -115,21 +117,63 @@ async def test_the_rows_of_an_open_block_are_known_after_a_rollback_and_a_restar
     writing = await begun(store)
     opened = MessageOpened(message_id=MessageId("m"))
     assert await taken(store, writing.append(started(1), opened)) == [True]
-    pieces = [a_piece(3, word, place=place) for place, word in enumerate(["one ", "two ", "three"], 1)]
-    assert await taken(store, writing.append(pieces=pieces[:1])) == [True]
+    words = [a_piece(3, word, place=place) for place, word in enumerate(["one ", "two ", "three"], 1)]
+    assert await taken(store, writing.append(pieces=words[:1])) == [True]
     another = deepcopy(writing)
     broken = another.append(started(2), pieces=[a_piece(3, "never", place=2)], closed=[(MessageId("m"), 0)])
     broken.payloads = []  # fewer than events: fails in the middle of the transaction
     with pytest.raises(ValueError, match="zip"):
         await store.commit([broken])
     for place, again in ((1, store), (2, SqliteLog(database))):
-        assert await taken(again, writing.append(pieces=[pieces[place]])) == [True]
+        assert await taken(again, writing.append(pieces=[words[place]])) == [True]
         snapshot = await again.load(writing.session_id)
         assert snapshot is not None
-        assert [*snapshot.pieces] == pieces[: place + 1]
+        assert [*snapshot.pieces] == words[: place + 1]
     closing = writing.append(MessageClosed(message_id=MessageId("m")), closed=[(MessageId("m"), 0)])
     assert await taken(again, closing) == [True]
-    assert rows(database.folder)["pieces"] == []
+    snapshot = await again.load(writing.session_id)
+    assert snapshot is not None
+    assert [*snapshot.pieces] == []
+
+
+async def test_the_rows_of_a_closed_block_are_its_own_no_more_after_a_restart(database: Database) -> None:
+    store = SqliteLog(database)
+    writing = await begun(store)
+    assert await taken(store, writing.append(started(1), MessageOpened(message_id=MessageId("m")))) == [True]
+    assert await taken(store, writing.append(pieces=[a_piece(3, "closed")])) == [True]
+    closing = BlockClosed(message_id=MessageId("m"), index=0, block=Text("closed"))
+    assert await taken(store, writing.append(closing, closed=[(MessageId("m"), 0)])) == [True]
+    assert await taken(store, writing.append(pieces=[a_piece(4, "open", index=1)])) == [True]
+    assert len(rows(database.folder)["pieces"]) == 2, "the test is worth its name"
+    snapshot = await SqliteLog(database).load(writing.session_id)
+    assert snapshot is not None
+    assert [*snapshot.pieces] == [a_piece(4, "open", index=1)]
+
+
+async def test_rows_of_closed_blocks_go_in_portions_and_an_open_block_loses_none(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it keep more than so many of them: then its own rows are moved behind them."""
+    monkeypatch.setattr(pieces, "SWEEP", 10)
+    monkeypatch.setattr(pieces, "BEHIND", 50)
+    store = SqliteLog(database)
+    slow, quick = await begun(store, 1), await begun(store, 2)
+    for writing in (slow, quick):
+        assert await taken(store, writing.append(started(1), MessageOpened(message_id=MessageId("m")))) == [True]
+    assert await taken(store, slow.append(pieces=[a_piece(3, "slow ")])) == [True]
+    assert await taken(store, slow.append(pieces=[a_piece(3, "but sure", place=2)])) == [True]
+    most = 0
+    for block in range(200):
+        after = len(quick.log)
+        assert await taken(store, quick.append(pieces=[a_piece(after, "word", index=block)])) == [True]
+        closing = BlockClosed(message_id=MessageId("m"), index=block, block=Text("word"))
+        assert await taken(store, quick.append(closing, closed=[(MessageId("m"), block)])) == [True]
+        most = max(most, len(rows(database.folder)["pieces"]))
+    assert 10 < most < 80
+    for again in (store, SqliteLog(database)):
+        snapshot = await again.load(slow.session_id)
+        assert snapshot is not None
+        assert [*snapshot.pieces] == [a_piece(3, "slow "), a_piece(3, "but sure", place=2)]
 
 
 async def test_commits_are_shared_by_who_writes_at_the_same_time(database: Database) -> None:

@@ -1,15 +1,26 @@
 """The pieces of open blocks: where each block's rows are, so that they are found without an index.
 
+Rows stand in order of arrival. Those of one block are therefore spread over the pages of all the commits that it had a
+part in, and to delete them when it closes would write all these pages again. So they are left: a row that is not known
+here is of no block, and goes later, with all others before the first row that is still needed.
+
 Used on the writer's thread, inside its transaction.
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from dragoman.core import events
 from dragoman.core.content import Growing
+from dragoman.core.events import BlockClosed
 from dragoman.core.ids import LoopId, MessageId, SessionId
 from dragoman.core.stream import Piece, cursor_of
 from dragoman.ports import Append
+
+SWEEP = 2000
+"""Rows that go at a time: one range costs a tenth of so many single rows, and no commit waits for more than one."""
+BEHIND = 100_000
+"""Rows of closed blocks that one open block may keep. Then its own rows are moved behind them."""
 
 _Block = tuple[MessageId, int]
 
@@ -19,21 +30,27 @@ class Pieces:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._rows: dict[SessionId, dict[_Block, list[int]]] = {}
-        self._last = 0
-        for self._last, session_id, message_id, block in connection.execute(
-            "SELECT id, session_id, message_id, block FROM pieces ORDER BY id"
-        ):
-            self._rows.setdefault(session_id, {}).setdefault((message_id, block), []).append(self._last)
+        """Those of open blocks."""
+        first, last = connection.execute("SELECT min(id), max(id) FROM pieces").fetchone()
+        self._first: int = first or 1
+        """No row stands before this one."""
+        self._last: int = last or 0
+        self._open = 0
+        """How many rows there are of open blocks."""
+        self._due = SWEEP
+        """With so many rows of closed blocks the next ones go."""
+        for session_id, block, row in _still_open(connection):
+            self._rows.setdefault(session_id, {}).setdefault(block, []).append(row)
+            self._open += 1
 
     def write(self, appends: Iterable[Append], connection: sqlite3.Connection) -> None:
-        """Add the pieces of blocks that stay open, and remove those of blocks that close."""
-        gone: list[tuple[int]] = []
+        """Add the pieces of blocks that stay open, and let go of those of blocks that close."""
         new: list[tuple[object, ...]] = []
         row = self._last
         for append in appends:
             session_id = append.session_id
             for closed in append.closed:
-                gone += [(each,) for each in self._removed(session_id, closed)]
+                self._close(session_id, closed)
             for piece in append.pieces:
                 row += 1
                 message_id, block = piece.message_id, piece.index
@@ -42,10 +59,11 @@ class Pieces:
                     (row, session_id, piece.after, piece.place, message_id, block, piece.kind, piece.loop, piece.text)
                 )
         self._last = row
-        if gone:
-            connection.executemany("DELETE FROM pieces WHERE id = ?", gone)
         if new:
+            self._open += len(new)
             connection.executemany("INSERT INTO pieces VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", new)
+        if self._closed >= self._due:
+            self._sweep(connection)
 
     def of(self, session_id: SessionId, connection: sqlite3.Connection) -> list[Piece]:
         """A session's pieces, in order."""
@@ -57,9 +75,14 @@ class Pieces:
         return sorted(found, key=cursor_of)
 
     def delete(self, session_id: SessionId, connection: sqlite3.Connection) -> None:
-        """Remove a session's pieces."""
-        rows = self._rows.pop(session_id, {}).values()
-        connection.executemany("DELETE FROM pieces WHERE id = ?", [(row,) for block in rows for row in block])
+        """Remove a session's pieces, those of closed blocks included."""
+        self._open -= sum(map(len, self._rows.pop(session_id, {}).values()))
+        connection.execute("DELETE FROM pieces WHERE session_id = ?", (session_id,))
+
+    @property
+    def _closed(self) -> int:
+        """How many rows there are of closed blocks; some may be gone already."""
+        return self._last + 1 - self._first - self._open
 
     def _blocks(self, session_id: SessionId) -> dict[_Block, list[int]]:
         blocks = self._rows.get(session_id)
@@ -67,12 +90,45 @@ class Pieces:
             blocks = self._rows[session_id] = {}
         return blocks
 
-    def _removed(self, session_id: SessionId, closed: _Block) -> list[int]:
+    def _close(self, session_id: SessionId, closed: _Block) -> None:
         blocks = self._rows.get(session_id, {})
-        rows = blocks.pop(closed, [])
-        if rows and not blocks:
-            del self._rows[session_id]
-        return rows
+        rows = blocks.pop(closed, None)
+        if rows is not None:
+            self._open -= len(rows)
+            if not blocks:
+                del self._rows[session_id]
+
+    def _sweep(self, connection: sqlite3.Connection) -> None:
+        """Delete rows before the first of an open block. One that keeps too many of others' is moved out of the way."""
+        oldest = min((rows for blocks in self._rows.values() for rows in blocks.values()), default=[self._last + 1])
+        if self._last + 1 - oldest[0] - self._open > BEHIND:
+            moved = range(self._last + 1, self._last + 1 + len(oldest))
+            connection.executemany("UPDATE pieces SET id = ? WHERE id = ?", zip(moved, oldest, strict=True))
+            oldest[:] = moved
+            self._last = moved[-1]
+            return  # and with the next commit it is another one that stands first
+        self._first = min(oldest[0], self._first + SWEEP)
+        connection.execute("DELETE FROM pieces WHERE id < ?", (self._first,))
+        self._due = SWEEP if self._first < oldest[0] else self._closed + SWEEP
+
+
+def _still_open(connection: sqlite3.Connection) -> Iterator[tuple[SessionId, _Block, int]]:
+    """The rows of open blocks in order: those of running sessions whose block no event closes."""
+    running = "SELECT session_id FROM sessions WHERE is_running = 1"
+    closed: dict[SessionId, set[_Block]] = {}
+    for session_id, after in connection.execute(
+        f"SELECT session_id, min(after) FROM pieces WHERE session_id IN ({running}) GROUP BY session_id"  # noqa: S608  # our own words
+    ).fetchall():
+        payloads = connection.execute(
+            "SELECT payload FROM events WHERE session_id = ? AND seq > ? AND type = 'block_closed'", (session_id, after)
+        )
+        happened = (events.decode(payload) for (payload,) in payloads)
+        closed[session_id] = {(each.message_id, each.index) for each in happened if isinstance(each, BlockClosed)}
+    for row, session_id, message_id, block in connection.execute(
+        f"SELECT id, session_id, message_id, block FROM pieces WHERE session_id IN ({running}) ORDER BY id"  # noqa: S608  # our own words
+    ):
+        if (message_id, block) not in closed[session_id]:
+            yield session_id, (message_id, block), row
 
 
 _SELECT = "SELECT after, place, message_id, block, kind, text, loop FROM pieces WHERE id = ?"

@@ -37,8 +37,9 @@ CREATE TABLE events (
 
 CREATE UNIQUE INDEX events_in_order ON events (session_id, seq);
 
--- What open blocks hold so far. The event that closes a block replaces its pieces in the same transaction. There is no
--- index, which would cost more than the rest of a piece: the writer remembers which rows each open block has.
+-- What open blocks hold so far. The event that closes a block holds all its words; its rows mean nothing from then on, and
+-- go some time later. There is no index, which would cost more than the rest of a piece: the writer remembers which rows
+-- each open block has.
 CREATE TABLE pieces (
     id         INTEGER PRIMARY KEY,
     session_id TEXT NOT NULL,
