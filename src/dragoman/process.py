@@ -141,7 +141,9 @@ async def _announce(app: Application, listening: socket.socket) -> None:
         key = await first_key(settings.folder, app.keys) if settings.auth else None
         for_people = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
         line = curl_line(for_people + settings.aap_path, key, app.engine.default_agent)
-        sys.stderr.write("".join([f"\nkey   {key}\n" if key else "\n", f"try   {line}\n\n" if settings.aap else ""]))
+        page = f"{for_people}/#key={key}" if key else f"{for_people}/"
+        words = [f"\nkey   {key}\n" if key else "\n", f"open  {page}\n", f"try   {line}\n\n" if settings.aap else ""]
+        sys.stderr.write("".join(words))
         sys.stderr.flush()
     elif settings.auth and not app.keys.all():
         log.warning("there is no key yet", make_one=f"dragoman keys create --name NAME --data {settings.data}")

@@ -44,6 +44,7 @@ from dragoman.storage import Stores, open_stores, watch
 from dragoman.stores.sealing import LazyCipher, file_key
 from dragoman.system import RandomIds, SystemClock
 from dragoman.telemetry import SECRETS
+from dragoman.web_console import WebConsole
 
 if TYPE_CHECKING:
     from dragoman.protocols.blade.http import Blade
@@ -298,7 +299,10 @@ class Application:
             measure=lambda: metrics.SESSIONS_IN_MEMORY.set(self.engine.sessions_in_memory),
             document=lambda: describe(described),
         )
-        return [*routes, *own.routes()]
+        at_root = [route.app for route in routes if isinstance(route, Route) and route.path == "/"]
+        console = WebConsole(at_root[0] if at_root else pages.nothing_here, hosts=settings.cors_origins)
+        doors = [route for route in routes if not (isinstance(route, Route) and route.path == "/")]
+        return [*doors, *console.routes(), *own.routes()]
 
     def _run_service(self, doorkeeper: Doorkeeper, shares: Limits) -> Door:
         from dragoman.protocols.agui import runs_http
