@@ -1,0 +1,83 @@
+/**
+ * Command lines that read the same events again. Pure. They work as they are in a POSIX shell: a key stands in them as
+ * `$DRAGOMAN_KEY`, so that none is copied by accident.
+ */
+
+import { type Frame, type Protocol, textOf } from "./frames";
+
+export interface Place {
+    /** The server's address, without a slash at its end. */
+    readonly server: string;
+    readonly hasKey: boolean;
+    readonly agent: string;
+    readonly session: string;
+    /** The run's id, as AAP names its turns. */
+    readonly turn: string | null;
+    /** The id of AgentScope's response. */
+    readonly response: string | null;
+}
+
+export const PATHS = {
+    aap: (place: Place) =>
+        `/aap/v3/sessions/${place.session}/events?stream=delta${place.turn === null ? "" : `&turn=${place.turn}`}`,
+    "ag-ui": (place: Place) => `/ag-ui/${encodeURIComponent(place.agent)}/threads/${place.session}/events`,
+    agentscope: (place: Place) =>
+        place.response === null
+            ? `/process/sessions/${place.session}/events`
+            : `/process/responses/${encodeURIComponent(place.response)}/events`,
+    blade: () => "/socket.io/?EIO=4&transport=polling",
+};
+
+/** A text as one word of a POSIX shell. */
+export function quoted(text: string): string {
+    return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+/** The line that reads a protocol's stream, from a frame on or from its beginning. */
+export function curlOf(protocol: Protocol, place: Place, from: Frame | null): string {
+    if (protocol === "blade") return bladeCurl(place, Math.max(1, Number(from?.id ?? 1) - 1));
+    const seen = from === null ? beginningOf(protocol) : before(protocol, from);
+    const headers = seen === null ? "" : ` -H ${quoted(`Last-Event-ID: ${seen}`)}`;
+    return `curl -sN${keyOf(place)}${headers} ${quoted(place.server + PATHS[protocol](place))}`;
+}
+
+/** The line that makes a request. */
+export function curlRequest(place: Place, method: string, path: string, body: unknown = null): string {
+    const how = method === "GET" || (method === "POST" && body !== null) ? "" : ` -X ${method}`;
+    const what = body === null ? "" : ` -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(body))}`;
+    return `curl -sN${how}${keyOf(place)}${what} ${quoted(place.server + path)}`;
+}
+
+const keyOf = (place: Place) => (place.hasKey ? ' -H "Authorization: Bearer $DRAGOMAN_KEY"' : "");
+
+function beginningOf(protocol: Protocol): string | null {
+    return protocol === "aap" ? "0" : null;
+}
+
+/** The position just before a frame, in the form that the protocol's clients send. */
+function before(protocol: Protocol, frame: Frame): string | null {
+    switch (protocol) {
+        case "ag-ui": {
+            const parts = frame.id.split("-");
+            return [...parts.slice(0, -1), Number(parts.at(-1)) - 1].join("-");
+        }
+        case "agentscope":
+            return String(Number(textOf(frame.id)) - 1);
+        default:
+            return String(Math.max(0, Number(frame.id) - 1));
+    }
+}
+
+/** Socket.IO by hand: open, connect with the key, subscribe behind a number, and poll. */
+function bladeCurl(place: Place, after: number): string {
+    const url = place.server + PATHS.blade();
+    const subscribe = ["session:subscribe", { session_id: `sess_${place.session}`, after_sequence: after }];
+    const connect = place.hasKey ? `'40{"token":"'"$DRAGOMAN_KEY"'"}'` : `'40{"token":"-"}'`;
+    return [
+        `U="${url}&sid=$(curl -s ${quoted(url)} | sed 's/.*"sid":"\\([^"]*\\)".*/\\1/')"`,
+        `curl -s "$U" -d ${connect} >/dev/null`,
+        `curl -s "$U" >/dev/null`,
+        `curl -s "$U" -d ${quoted(`42${JSON.stringify(subscribe)}`)} >/dev/null`,
+        `curl -s "$U" | tr '\\036' '\\n'`,
+    ].join("; ");
+}
