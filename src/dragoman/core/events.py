@@ -20,7 +20,7 @@ from dragoman.core.content import (
     Usage,
     UserMessage,
 )
-from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId
 from dragoman.core.tools import ToolGrant, ToolSpec
 
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal", "max_steps", "cancelled", "error", "interrupted"]
@@ -49,6 +49,23 @@ class Sealed(msgspec.Struct, frozen=True, tag="sealed"):
 OptionValue = str | Sealed
 
 
+class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The recording that a session shows again: what `source` held up to event `up_to`, outside the `hidden` ranges.
+
+    While `is_on`, runs play what was recorded, and no agent. `position` counts the recorded turns that were begun, of
+    `total`; the next one is found behind event `after`.
+    """
+
+    source: SessionId
+    up_to: int
+    total: int
+    hidden: tuple[tuple[int, int], ...] = ()
+    after: int = 0
+    position: int = 0
+    speed: Literal[1, 2, 5] = 1
+    is_on: bool = True
+
+
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a session's owner has set.
 
@@ -74,6 +91,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Whether every user of the server may read it."""
     persistent: bool = False
     """Whether no rule that tidies up may remove it."""
+    replay: Replay | None = None
 
 
 class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,6 +111,7 @@ class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     pinned: bool | None = None
     shared: bool | None = None
     persistent: bool | None = None
+    replay: Replay | None = None
 
     def is_empty(self) -> bool:
         """Whether nothing changes."""

@@ -21,7 +21,9 @@ from dragoman.core.events import (
     Branched,
     Compacted,
     CompactionMade,
+    Door,
     Logged,
+    Replay,
     RunStopped,
     Sealed,
     SettingsChange,
@@ -32,6 +34,7 @@ from dragoman.core.ids import CallId, RunId, SessionId, UserId, parse_session_id
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.refusals import (
     AgentNotFound,
+    Conflict,
     IdTaken,
     SessionBusy,
     SessionNotFound,
@@ -49,6 +52,7 @@ from dragoman.engine.onces import Key, Onces
 from dragoman.engine.past import Past
 from dragoman.engine.profiles import ProfileBook
 from dragoman.engine.reader import Reader, Readers
+from dragoman.engine.replays import Replays
 from dragoman.engine.runs import Runs
 from dragoman.engine.sessions import Sessions
 from dragoman.engine.summing import summed_up
@@ -143,6 +147,7 @@ class Engine:
         self._past = Past(log)
         self.attachments = Attachments(blobs)
         self._onces = Onces(index, clock)
+        self.replays = Replays(find=self.found, log=log, attachments=self.attachments, ids=ids)
         self._runs = Runs(
             find=self._find,
             past=self._past,
@@ -150,6 +155,7 @@ class Engine:
             ids=ids,
             open_secret=cipher.open,
             memories=memories,
+            replays=self.replays,
             timeout_s=options.run_timeout_s,
             attempts=options.attempts,
         )
@@ -326,6 +332,41 @@ class Engine:
             raise SessionBusy("a run of this session is active")
         if not checked.is_empty():
             live.append((SettingsChanged(change=checked),), None)
+        await live.until_durable(live.state.seq)
+
+    async def replay(self, source: LiveSession, speed: Literal[1, 2, 5], *, door: Door) -> LiveSession:
+        """Make a session that shows another one again; its first messages play what was recorded.
+
+        Raises:
+            SessionBusy: a run of the recorded session is active or queued.
+            Conflict: nothing was recorded.
+            ShuttingDown, StoreUnavailable: nothing was made.
+        """
+        if admission.is_busy(source.state):
+            raise SessionBusy("a run of this session is active")
+        await source.until_durable(source.state.seq)
+        recorded = await self.replays.recorded(source, speed)
+        if not recorded.total:
+            raise Conflict("the session has no completed turn")
+        settings = source.state.settings
+        change = SettingsChange(
+            title=settings.title, model=settings.model, variant=settings.variant, env=settings.env, replay=recorded
+        )
+        asked = Create(
+            door=door,
+            agent=source.state.agent,
+            tools=settings.tools,
+            client_tools=settings.client_tools,
+            memory_enabled=settings.memory_enabled,
+            change=change,
+        )
+        return await self.create(source.state.owner, asked)
+
+    async def pace(self, live: LiveSession, replay: Replay) -> None:
+        """Change how a session is replayed, also while it is. Durable when this returns."""
+        self._refuse_when_draining()
+        if replay != live.state.settings.replay:
+            live.append((SettingsChanged(change=SettingsChange(replay=replay)),), None)
         await live.until_durable(live.state.seq)
 
     async def delete(self, live: LiveSession) -> None:

@@ -46,6 +46,7 @@ from dragoman.engine.memories import MemoryBook, MemoryTool
 from dragoman.engine.metrics import RUNS_ACTIVE, RUNS_STARTED, RUNS_STOPPED
 from dragoman.engine.past import Past
 from dragoman.engine.playing import LoopRun, StepLimit
+from dragoman.engine.replays import Replays, is_replay
 from dragoman.engine.tracing import run_span
 from dragoman.ports import Ids
 
@@ -70,6 +71,7 @@ class Runs:
         ids: Ids,
         open_secret: Callable[[str], str],
         memories: MemoryBook | None,
+        replays: Replays,
         timeout_s: float,
         attempts: int,
     ) -> None:
@@ -79,6 +81,7 @@ class Runs:
         self._ids = ids
         self._open_secret = open_secret
         self._memories = memories
+        self._replays = replays
         self._timeout_s = timeout_s
         self._attempts = attempts
         self._calls = CallRunner(ids, self._play_fork, self._close_fork)
@@ -112,8 +115,9 @@ class Runs:
         self._close_open(live, run.run_id, "cut")
         agent = self._find(live.state.agent)
         attempt = run.attempt if run.parked else run.attempt + 1
-        if agent is None or not agent.spec.can_resume or attempt > self._attempts:
-            lost = _unanswerable(live.state)
+        is_lost = agent is None or not agent.spec.can_resume or attempt > self._attempts
+        if is_lost or is_replay(live.state):
+            lost = list(reversed(live.state.calls.values())) if is_replay(live.state) else _unanswerable(live.state)
             events: list[Event] = [settled(call, "interrupted", INTERRUPTED, self._ids.new) for call in lost]
             live.append(events, run.run_id)
             self._stop(live, run.run_id, "interrupted", "interrupted", "The server restarted while it answered")
@@ -200,10 +204,11 @@ class Runs:
         agent = self._find(live.state.agent)
         if agent is None:
             raise AgentError("agent_gone", f"agent {live.state.agent!r} is no longer served")
+        is_live = not is_replay(live.state)
         run = LoopRun(
             live,
             run_id,
-            agent,
+            agent if is_live else self._replays.agent(agent),
             loop=ROOT,
             options=options_in_force(agent.spec, live.state.settings, self._open_secret),
             calls=self._calls,
@@ -215,7 +220,7 @@ class Runs:
         if live.state.calls:
             await self._calls.settle(run)
         self._add_held(live, run_id)
-        if self._memories is not None and is_on(live.state.settings.memory_enabled, agent.spec.memory):
+        if self._memories is not None and is_live and is_on(live.state.settings.memory_enabled, agent.spec.memory):
             run.memory_tool = MemoryTool(self._memories)
             run.memories = told(await self._remembered(self._memories, run))
         return run

@@ -1,0 +1,255 @@
+"""A session's log as a recording: its turns, how long each thing took, and how they are told again elsewhere. Pure.
+
+A turn is what a user said, in one message or several, and all that came of it until the user spoke again: also the
+answers to questions that were asked meanwhile, and the runs that these started. What stood before the first message
+of a user is in no turn, nor is what was remembered or summed up: both belong to the session that was recorded.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from dragoman.core.content import AssistantMessage, Call, Message, Text, ToolMessage, UserMessage, text_of
+from dragoman.core.events import (
+    AnswerGiven,
+    BlockClosed,
+    CallOpened,
+    CallParked,
+    CallSettled,
+    CallStarted,
+    CardShown,
+    Event,
+    Logged,
+    MessageAdded,
+    MessageClosed,
+    MessageOpened,
+    PlanShown,
+    RunStopped,
+    SettingsChange,
+    SettingsChanged,
+    StageChanged,
+    StateShared,
+)
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, fork_loop
+from dragoman.core.stream import Piece, Record, expand
+
+LONGEST_S = 2.0
+"""What a pause of a recording lasts at most when it is shown again."""
+
+AS_THEY_STAND = (
+    MessageOpened,
+    BlockClosed,
+    CallOpened,
+    MessageClosed,
+    CallStarted,
+    CallParked,
+    AnswerGiven,
+    CallSettled,
+    PlanShown,
+    StageChanged,
+    StateShared,
+    CardShown,
+)
+"""The events that are told again, under new ids."""
+
+
+class RecordedTurn(NamedTuple):
+    """What a user said and what came of it. `ends_seq` is its last event; `stop` how its last run ended, if one did."""
+
+    said: Sequence[UserMessage]
+    begun_at: datetime
+    events: Sequence[Logged]
+    ends_seq: int
+    stop: RunStopped | None
+
+    @property
+    def text(self) -> str:
+        """What was said, as text."""
+        return "\n".join(text_of(message.content) for message in self.said)
+
+
+class Recorder:
+    """Finds the turns in a log that is read from anywhere between two turns on.
+
+    Args:
+        hidden: ranges of events that belong to other branches.
+    """
+
+    def __init__(self, hidden: Collection[tuple[int, int]] = ()) -> None:
+        self._hidden = hidden
+        self._said: list[UserMessage] = []
+        self._begun: Logged | None = None
+        self._events: list[Logged] = []
+        self._stop: RunStopped | None = None
+
+    def feed(self, logged: Logged) -> RecordedTurn | None:
+        """Take the next event; gives the turn that it shows to be over."""
+        if any(first <= logged.seq <= last for first, last in self._hidden):
+            return None
+        found = None
+        match logged.event:
+            case MessageAdded(message=UserMessage() as message):
+                if self._events:
+                    found = self.close(logged.seq - 1)
+                self._begun = self._begun or logged
+                self._said.append(message)
+            case _ if self._begun is None:
+                pass
+            case RunStopped() as stop:
+                self._stop = stop
+            case event:
+                self._events += [msgspec.structs.replace(logged, event=each) for each in _played(event)]
+        return found
+
+    def close(self, ends_seq: int) -> RecordedTurn | None:
+        """The turn that the recording ends with, at that event; None when nothing came of it."""
+        begun, said, events, stop = self._begun, self._said, self._events, self._stop
+        self._begun, self._said, self._events, self._stop = None, [], [], None
+        return RecordedTurn(said, begun.at, events, ends_seq, stop) if begun is not None and events else None
+
+
+def _played(event: Event) -> Iterator[Event]:
+    """What is told again of an event. Messages that a client opened the session with become steps of an agent."""
+    match event:
+        case MessageAdded(message=message):
+            yield from _as_step(message)
+        case SettingsChanged(change=SettingsChange(mode=mode)) if mode is not None:
+            yield SettingsChanged(change=SettingsChange(mode=mode))
+        case CallOpened(kind="client"):  # nobody runs it again
+            yield msgspec.structs.replace(event, kind="inline")
+        case CallSettled(by_client=True):
+            yield msgspec.structs.replace(event, by_client=False)
+        case _ if isinstance(event, AS_THEY_STAND):
+            yield event
+
+
+def _as_step(message: Message) -> Iterator[Event]:
+    match message:
+        case AssistantMessage(id=message_id, loop=loop):
+            yield MessageOpened(message_id=message_id, loop=loop)
+            content = (Text(message.content),) if isinstance(message.content, str) else message.content
+            for index, block in enumerate(content):
+                if isinstance(block, Call):
+                    yield CallOpened(message_id=message_id, index=index, call=block, kind="inline", loop=loop)
+                else:
+                    yield BlockClosed(message_id=message_id, index=index, block=block, loop=loop)
+            yield MessageClosed(
+                message_id=message_id, loop=loop, status=message.status, model=message.model, usage=message.usage
+            )
+        case ToolMessage():
+            yield CallSettled(outcome="failed" if message.is_error else "done", result=message)
+        case _:
+            yield MessageAdded(message=message)
+
+
+def paced(turn: RecordedTurn) -> Iterator[tuple[float, Record]]:
+    """A turn's records, each with the seconds that passed before it.
+
+    Pieces of text have no time of their own: they share the time between the events around them.
+    """
+    last, pieces = turn.begun_at, list[Piece]()
+    for record in expand(turn.events):
+        if isinstance(record, Piece):
+            pieces.append(record)
+            continue
+        share = max(0.0, (record.at - last).total_seconds()) / (len(pieces) + 1)
+        yield from ((share, piece) for piece in pieces)
+        yield share, record
+        last, pieces = record.at, []
+
+
+class Retelling:
+    """Records under new ids, as they are told in another session.
+
+    Args:
+        new_id: makes ids.
+    """
+
+    def __init__(self, new_id: Callable[[], str]) -> None:
+        self._new_id = new_id
+        self._ids: dict[str, str] = {}
+        self._open: set[str] = set()
+        """The messages and calls that are open, by their old ids."""
+
+    def record(self, record: Record) -> Piece | Event | None:
+        """A record as it is told there; None when it is about something whose beginning was not told."""
+        if isinstance(record, Piece):
+            if record.message_id not in self._open:
+                return None
+            return msgspec.structs.replace(
+                record, message_id=self._message(record.message_id), loop=self._loop(record.loop)
+            )
+        event = record.event
+        opened, closed, about = _mentioned(event)
+        if about is not None and about not in self._open:
+            return None
+        self._open |= opened
+        self._open -= closed
+        return self._told(event)
+
+    def _told(self, event: Event) -> Event:
+        match event:
+            case MessageOpened(message_id=message_id, loop=loop):
+                return MessageOpened(message_id=self._message(message_id), loop=self._loop(loop))
+            case BlockClosed() | MessageClosed():
+                return msgspec.structs.replace(
+                    event, message_id=self._message(event.message_id), loop=self._loop(event.loop)
+                )
+            case CallOpened(call=call):
+                return msgspec.structs.replace(
+                    event,
+                    message_id=self._message(event.message_id),
+                    loop=self._loop(event.loop),
+                    call=msgspec.structs.replace(call, call_id=self._call(call.call_id)),
+                )
+            case CallStarted() | CallParked() | AnswerGiven():
+                return msgspec.structs.replace(event, call_id=self._call(event.call_id))
+            case CallSettled(result=result):
+                told = msgspec.structs.replace(
+                    result,
+                    id=self._message(result.id),
+                    call_id=self._call(result.call_id),
+                    loop=self._loop(result.loop),
+                )
+                return msgspec.structs.replace(event, result=told)
+            case MessageAdded(message=message):
+                return MessageAdded(message=msgspec.structs.replace(message, id=self._message(message.id)))
+            case PlanShown() | StageChanged() | StateShared() | CardShown():
+                return msgspec.structs.replace(event, loop=self._loop(event.loop))
+            case _:
+                return event
+
+    def _message(self, old: MessageId) -> MessageId:
+        return MessageId(self._new(old))
+
+    def _call(self, old: CallId) -> CallId:
+        return CallId(self._new(old))
+
+    def _loop(self, old: LoopId) -> LoopId:
+        return ROOT if old == ROOT else fork_loop(self._call(CallId(old.removeprefix("fork:"))))
+
+    def _new(self, old: str) -> str:
+        if old not in self._ids:
+            self._ids[old] = self._new_id()
+        return self._ids[old]
+
+
+def _mentioned(event: Event) -> tuple[set[str], set[str], str | None]:
+    """What an event opens, what it closes, and what has to be open for it."""
+    match event:
+        case MessageOpened(message_id=message_id):
+            return {message_id}, set(), None
+        case MessageClosed(message_id=message_id):
+            return set(), {message_id}, message_id
+        case BlockClosed(message_id=message_id):
+            return set(), set(), message_id
+        case CallOpened(message_id=message_id, call=call):
+            return {call.call_id}, set(), message_id
+        case CallSettled(result=result):
+            return set(), {result.call_id}, result.call_id
+        case CallStarted(call_id=call_id) | CallParked(call_id=call_id) | AnswerGiven(call_id=call_id):
+            return set(), set(), call_id
+        case _:
+            return set(), set(), None
