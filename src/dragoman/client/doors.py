@@ -1,0 +1,129 @@
+"""The ways to a server: for each protocol one `Door`, which the sessions above use without knowing which it is."""
+
+from collections.abc import AsyncGenerator
+from typing import Literal, Protocol
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from dragoman.client.aap import AapFace
+from dragoman.client.errors import ClientError, Unsupported
+from dragoman.client.events import Agent, Event, Message, SessionInfo
+from dragoman.client.face import Face, Given, Talk, Wanted
+from dragoman.client.link import Link, Timeouts
+
+ProtocolName = Literal["aap", "ag-ui", "agentscope", "blade"]
+
+
+class Door(Protocol):
+    """One protocol of one server."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+    async def agents(self) -> tuple[Agent, ...]:
+        """What the server offers."""
+
+    async def create(self, wanted: Wanted, once: str) -> Talk:
+        """Make a session."""
+
+    async def open(self, session_id: str, wanted: Wanted) -> Talk:
+        """Go on with a session. Raises NotFound."""
+
+    async def look(self, talk: Talk) -> SessionInfo:
+        """A session as it is now."""
+
+    async def sessions(self, after: str) -> tuple[tuple[SessionInfo, ...], str]:
+        """A page of the list, and where the next begins; empty at the end."""
+
+    async def history(self, talk: Talk) -> tuple[Message, ...]:
+        """All messages."""
+
+    async def delete(self, talk: Talk) -> None:
+        """End the session and all of it."""
+
+    async def stop(self, talk: Talk) -> None:
+        """Stop the run."""
+
+    def play(self, talk: Talk, given: Given) -> AsyncGenerator[Event, None]:
+        """One exchange, to its `Ended`."""
+
+    def resume(self, talk: Talk) -> AsyncGenerator[Event, None]:
+        """The newest exchange from its start."""
+
+
+class HttpDoor:
+    """A protocol over HTTP and server-sent events."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._face = link.face
+        self._knows_agents = False
+
+    async def close(self) -> None:
+        """See `Door.close`."""
+        await self._link.close()
+
+    async def agents(self) -> tuple[Agent, ...]:
+        """See `Door.agents`."""
+        found = await self._link.ask(self._face.agents())
+        self._knows_agents = True
+        return found
+
+    async def create(self, wanted: Wanted, once: str) -> Talk:
+        """See `Door.create`."""
+        await self._learn()
+        return await self._link.ask(self._face.create(wanted, once))
+
+    async def open(self, session_id: str, wanted: Wanted) -> Talk:
+        """See `Door.open`."""
+        await self._learn()
+        return self._face.open(await self._link.ask(self._face.look(session_id)), wanted)
+
+    async def look(self, talk: Talk) -> SessionInfo:
+        """See `Door.look`."""
+        return await self._link.ask(self._face.look(talk.id))
+
+    async def sessions(self, after: str) -> tuple[tuple[SessionInfo, ...], str]:
+        """See `Door.sessions`."""
+        return await self._link.ask(self._face.sessions(after))
+
+    async def history(self, talk: Talk) -> tuple[Message, ...]:
+        """See `Door.history`."""
+        return await self._link.ask(self._face.history(talk))
+
+    async def delete(self, talk: Talk) -> None:
+        """See `Door.delete`."""
+        await self._link.ask(self._face.delete(talk))
+
+    async def stop(self, talk: Talk) -> None:
+        """See `Door.stop`."""
+        await self._link.ask(self._face.stop(talk))
+
+    def play(self, talk: Talk, given: Given) -> AsyncGenerator[Event, None]:
+        """See `Door.play`."""
+        return self._link.play(talk, self._face.turn(talk, given, uuid4().hex))
+
+    def resume(self, talk: Talk) -> AsyncGenerator[Event, None]:
+        """See `Door.resume`."""
+        return self._link.play(talk, self._face.rejoin(talk))
+
+    async def _learn(self) -> None:
+        if self._face.needs_agents and not self._knows_agents:
+            await self.agents()
+
+
+def door_of(protocol: ProtocolName, url: str, key: str | None, timeouts: Timeouts) -> Door:
+    """The way to that server. Raises ClientError: the address is none, or there is no such protocol."""
+    address = urlsplit(url)
+    if address.scheme not in ("http", "https") or not address.netloc:
+        raise ClientError(f"an address such as http://127.0.0.1:8000 was expected, got {url!r}")
+    origin, path = f"{address.scheme}://{address.netloc}", address.path.rstrip("/")
+    face: Face
+    match protocol:
+        case "aap":
+            face = AapFace(path) if path else AapFace()
+        case "ag-ui" | "agentscope" | "blade":
+            raise Unsupported(f"this client does not speak {protocol} yet")
+        case _:
+            raise ClientError(f"a protocol was expected (aap, ag-ui, agentscope, blade), got {protocol!r}")
+    return HttpDoor(Link(origin, key, face, timeouts))

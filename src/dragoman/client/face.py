@@ -1,0 +1,135 @@
+"""What a protocol's pure part gives to the connection: requests to send, and readers of what comes back. Pure.
+
+A `Face` knows one protocol and no connection; a `Talk` is what it must keep of one session; a `Turn` is one exchange
+that streams, and knows at every moment the request by which it goes on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from dragoman.client.errors import Refused
+from dragoman.client.events import Agent, Answer, Event, Message, Pending, SessionInfo
+from dragoman.client.sse import Frame
+from dragoman.core.tools import ToolSpec
+
+Value = TypeVar("Value")
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, relative to the server's address. `repeats` says that sending it twice is as good as once."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = {}
+    repeats: bool = False
+
+
+class Ask(Generic[Value]):
+    """A request with the reader of its answer's body."""
+
+    def __init__(self, request: Request, read: Callable[[bytes], Value]) -> None:
+        self.request = request
+        self.read = read
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that is to be made.
+
+    An empty `agent` is the server's first. Of `use` and `trust`, None and empty mean what the protocol does by itself.
+    """
+
+    agent: str
+    tools: tuple[ToolSpec, ...] = ()
+    use: tuple[str, ...] | None = None
+    trust: tuple[str, ...] = ()
+    options: Mapping[str, str] = {}
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's message. Pictures are URLs."""
+
+    text: str
+    images: tuple[str, ...] = ()
+
+
+Given = Said | tuple[Answer, ...]
+"""What begins an exchange: a message, or the answers to what is pending."""
+
+
+class Talk(msgspec.Struct, kw_only=True):
+    """What is known of one session. A face keeps what it needs of its own in `own`."""
+
+    id: str
+    agent: str
+    tools: tuple[ToolSpec, ...] = ()
+    """The functions that this client offers."""
+    pending: tuple[Pending, ...] = ()
+    run_id: str = ""
+    names: dict[str, str] = {}
+    """Of calls: their tools."""
+    own: dict[str, object] = {}
+
+
+class Turn(Protocol):
+    """One exchange that streams: read strictly, each event once, wherever the connection was cut."""
+
+    is_over: bool
+
+    @property
+    def request(self) -> Request:
+        """By which it begins or, once something came, goes on."""
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether `request` goes on without a loss or a repetition."""
+
+    def feed(self, frame: Frame) -> Sequence[Event]:
+        """Take an event of the stream. Raises Unreadable."""
+
+    def take(self, body: bytes) -> Sequence[Event]:
+        """Take an answer that came as a whole. Raises Unreadable."""
+
+
+class Face(Protocol):
+    """One protocol. Where `needs_agents`, the answer of `agents` is read before anything else is asked."""
+
+    needs_agents: bool
+
+    def agents(self) -> Ask[tuple[Agent, ...]]:
+        """What the server offers."""
+
+    def create(self, wanted: Wanted, once: str) -> Ask[Talk]:
+        """Make a session; `once` as in `turn`."""
+
+    def open(self, info: SessionInfo, wanted: Wanted) -> Talk:
+        """Go on with a session that is there."""
+
+    def look(self, session_id: str) -> Ask[SessionInfo]:
+        """A session as it is now."""
+
+    def sessions(self, after: str) -> Ask[tuple[tuple[SessionInfo, ...], str]]:
+        """A page of the list, and where the next begins; empty at the end."""
+
+    def history(self, talk: Talk) -> Ask[tuple[Message, ...]]:
+        """All messages."""
+
+    def delete(self, talk: Talk) -> Ask[None]:
+        """End the session and all of it."""
+
+    def stop(self, talk: Talk) -> Ask[None]:
+        """Stop the run."""
+
+    def turn(self, talk: Talk, given: Given, once: str) -> Turn:
+        """Begin an exchange; `once` is new for each and the same for its repetitions."""
+
+    def rejoin(self, talk: Talk) -> Turn:
+        """Read the newest run from its start."""
+
+    def confirm(self, talk: Talk) -> Ask[bool]:
+        """Whether the server is one to which a request that may have arrived can be sent again."""
+
+    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
+        """An answer that says no."""

@@ -1,0 +1,220 @@
+"""The connection of a client over HTTP: deadlines, repetitions, and streams that come back by themselves."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import TypeVar
+
+import httpx2
+import msgspec
+
+from dragoman.client.errors import ClientError, TimedOut, Unreachable, Unreadable
+from dragoman.client.events import Event, Notice
+from dragoman.client.face import Ask, Face, Request, Talk, Turn
+from dragoman.client.sse import FrameReader, TooLong
+
+Value = TypeVar("Value")
+
+PASSING = {429, 502, 503, 504}
+"""Statuses of a server that will soon be there again. Nothing was done."""
+NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+ANSWER_LIMIT_BYTES = 256 * 1024 * 1024
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long is waited, in seconds.
+
+    Args:
+        connect_s: for a connection.
+        idle_s: for the next byte of an answer. Servers like ours send one every 15 s at least. A stream that fell
+            silent is read on over a new connection.
+        run_s: for a whole run, callbacks included; None: for as long as it takes.
+        lost_s: for a connection that was lost to come back, each time.
+    """
+
+    connect_s: float = 10.0
+    idle_s: float = 60.0
+    run_s: float | None = None
+    lost_s: float = 60.0
+
+
+class Backoff:
+    """How long to wait before the next try: longer each time, not the same for two clients, from anew after success."""
+
+    FIRST_S, MOST_S = 0.1, 5.0
+
+    def __init__(self, give_up_s: float, now: Callable[[], float]) -> None:
+        self._give_up_s = give_up_s
+        self._now = now
+        self.progressed()
+
+    def progressed(self) -> None:
+        """Something came."""
+        self._pause_s = self.FIRST_S
+        self._lost_at: float | None = None
+
+    def next(self, error: ClientError, asked_s: float = 0.0) -> float:
+        """Seconds to wait; `asked_s` is what the server asked for. Raises the error when that would be too long."""
+        now = self._now()
+        if self._lost_at is None:
+            self._lost_at = now
+        pause = max(asked_s, self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311  # it guards no secret
+        if now + pause > self._lost_at + self._give_up_s:
+            raise error
+        self._pause_s = min(self._pause_s * 2, self.MOST_S)
+        return pause
+
+
+class _Passing(Exception):
+    """A try that failed, and may go better soon."""
+
+    def __init__(self, error: ClientError, *, was_sent: bool, asked_s: float = 0.0) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.was_sent = was_sent
+        self.asked_s = asked_s
+
+
+class Link:
+    """A server, through one face."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        face: Face,
+        timeouts: Timeouts,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self.face = face
+        self.timeouts = timeouts
+        self.url = url.rstrip("/")
+        self._http = httpx2.AsyncClient(
+            headers=headers,
+            timeout=httpx2.Timeout(timeouts.idle_s, connect=timeouts.connect_s),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+            transport=transport,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def ask(self, ask: Ask[Value]) -> Value:
+        """Send a request and read its answer; again and again while that is safe and may help."""
+        backoff = self._backoff()
+        while True:
+            try:
+                async with self._sent(ask.request) as response:
+                    return ask.read(await self._body(response))
+            except _Passing as passing:
+                if passing.was_sent and not ask.request.repeats:
+                    raise passing.error from passing
+                await asyncio.sleep(backoff.next(passing.error, passing.asked_s))
+
+    async def play(self, talk: Talk, turn: Turn) -> AsyncGenerator[Event, None]:
+        """The events of an exchange to its end, each once, whatever happens to the connection meanwhile."""
+        backoff = self._backoff()
+        while not turn.is_over:
+            request = turn.request
+            try:
+                async with (
+                    self._sent(request, is_stream=True) as response,
+                    aclosing(self._told(response, turn)) as told,
+                ):
+                    async for event in told:
+                        backoff.progressed()
+                        yield event
+            except _Passing as passing:
+                if not turn.can_resume:
+                    raise Unreachable(
+                        f"{passing.error}; this server's streams cannot be resumed: the rest is in the history"
+                    ) from passing
+                if passing.was_sent and not turn.request.repeats and not await self.ask(self.face.confirm(talk)):
+                    raise Unreachable(
+                        f"{passing.error}; whether the message arrived is unknown: the history tells"
+                    ) from passing
+                pause = backoff.next(passing.error, passing.asked_s)
+                yield Notice(kind="reconnecting", content={"after_s": round(pause, 3), "because": str(passing.error)})
+                await asyncio.sleep(pause)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _backoff(self) -> Backoff:
+        return Backoff(self.timeouts.lost_s, asyncio.get_running_loop().time)
+
+    @asynccontextmanager
+    async def _sent(self, request: Request, *, is_stream: bool = False) -> AsyncIterator[httpx2.Response]:
+        """Send; the answer, once it is a good one.
+
+        Raises:
+            _Passing: another try may go better.
+            Refused: the server said no.
+        """
+        headers = {
+            **request.headers,
+            "Accept": "text/event-stream, application/json" if is_stream else "application/json",
+        }
+        try:
+            async with self._http.stream(
+                request.method, self.url + request.path, content=request.body, headers=headers
+            ) as response:
+                if response.is_success:
+                    yield response
+                    return
+                error = self.face.refusal(response.status_code, response.headers, await self._body(response))
+                if response.status_code not in PASSING:
+                    raise error
+                error.may_retry = True
+                raise _Passing(error, was_sent=False, asked_s=_seconds(response.headers.get("retry-after")))
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+            raise ClientError(f"an address such as http://127.0.0.1:8000 was expected, got {self.url}") from error
+        except httpx2.TimeoutException as error:
+            raise _Passing(
+                TimedOut(f"{self.url} did not answer in time ({_words(error)})", may_retry=True),
+                was_sent=not isinstance(error, NEVER_SENT),
+            ) from error
+        except httpx2.TransportError as error:
+            raise _Passing(
+                Unreachable(f"no connection with {self.url} ({_words(error)})", may_retry=True),
+                was_sent=not isinstance(error, NEVER_SENT),
+            ) from error
+
+    async def _told(self, response: httpx2.Response, turn: Turn) -> AsyncGenerator[Event, None]:
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            for event in turn.take(await self._body(response)):
+                yield event
+            return
+        reader = FrameReader()
+        async for chunk in response.aiter_bytes():
+            try:
+                frames = reader.feed(chunk)
+            except TooLong as error:
+                raise Unreadable(str(error)) from error
+            for frame in frames:
+                for event in turn.feed(frame):
+                    yield event
+                if turn.is_over:
+                    return
+        raise _Passing(Unreachable("the stream ended before its run did", may_retry=True), was_sent=True)
+
+    @staticmethod
+    async def _body(response: httpx2.Response) -> bytes:
+        pieces, size = [], 0
+        async for piece in response.aiter_bytes():
+            pieces.append(piece)
+            size += len(piece)
+            if size > ANSWER_LIMIT_BYTES:
+                raise Unreadable(f"an answer of at most {ANSWER_LIMIT_BYTES} bytes was expected")
+        return b"".join(pieces)
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _seconds(retry_after: str | None) -> float:
+    """The header's seconds; its other form, a date, counts as nothing."""
+    return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 0.0
