@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.browser import Page, browser
 from tests.conversations import call, script
-from tests.protocols.agui.browser import Page, browser
 from tests.protocols.agui.official import CLIENTS, node
 from tests.requirements import requirement
 from tests.serving import SocketHouse
@@ -60,15 +60,14 @@ def site(built: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-async def page(site: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
-    async with browser(tmp_path_factory.mktemp("profile")) as page:
-        await page.open(site)
-        yield page
+async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
+    async with browser(tmp_path_factory.mktemp("profile")) as chromium:
+        yield await chromium.page()
 
 
 async def opened(page: Page, url: str, house: SocketHouse) -> None:
     """Load the page and fill in its form."""
-    await page.go(url)
+    await page.go(url, "document.readyState === 'complete' && document.querySelector('#say')?.onsubmit")
     for name, value in (("server", house.line.url), ("agent", "rehearsal"), ("key", house.key("alice"))):
         await page.run(f"document.getElementById('{name}').value = '{value}'")
     await page.run("document.getElementById('settings').requestSubmit()")

@@ -1,0 +1,178 @@
+"""A headless Chromium under remote control, over the DevTools protocol. Its console is watched."""
+
+import asyncio
+import base64
+import itertools
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+
+Json = Any
+WAIT_S = 30.0
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--remote-debugging-port=0",
+)
+UNTIL = """
+new Promise((resolve) => {
+  const look = () => { const found = (CONDITION); found ? resolve(found) : setTimeout(look, 10); };
+  look();
+})
+"""
+
+
+class Browser:
+    """Chromium, which runs. Its pages share what it keeps, as windows of one user do."""
+
+    def __init__(self, line: ClientConnection) -> None:
+        self._line = line
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[Json]] = {}
+        self._pages: dict[str, Page] = {}
+
+    async def page(self) -> "Page":
+        """Open another window."""
+        target = await self.ask("Target.createTarget", url="about:blank")
+        attached = await self.ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        page = self._pages[attached["sessionId"]] = Page(self, attached["sessionId"], target["targetId"])
+        for domain in ("Page", "Runtime", "Log"):
+            await page.ask(f"{domain}.enable")
+        return page
+
+    async def listen(self) -> None:
+        """Take what the browser says, until it ends."""
+        async for line in self._line:
+            said = json.loads(line)
+            if "id" in said:
+                self._asked.pop(said["id"]).set_result(said)
+            elif said.get("sessionId") in self._pages:
+                self._pages[said["sessionId"]].hear(said["method"], said["params"])
+
+    async def ask(self, method: str, session: str | None = None, **parameters: Json) -> Json:
+        """Send a command of the DevTools protocol; its result."""
+        number = next(self._numbers)
+        self._asked[number] = answer = asyncio.get_running_loop().create_future()
+        to = {} if session is None else {"sessionId": session}
+        await self._line.send(json.dumps({"id": number, "method": method, "params": parameters, **to}))
+        async with asyncio.timeout(WAIT_S):
+            said = await answer
+        assert "error" not in said, (method, said)
+        return said["result"]
+
+
+class Page:
+    """One window."""
+
+    def __init__(self, browser: Browser, session: str, target: str) -> None:
+        self._browser = browser
+        self._session = session
+        self._target = target
+        self.console: list[str] = []
+        """Warnings, errors, and exceptions that nobody caught."""
+
+    async def ask(self, method: str, **parameters: Json) -> Json:
+        """Send a command of the DevTools protocol to this window; its result."""
+        return await self._browser.ask(method, self._session, **parameters)
+
+    async def go(self, url: str, ready: str = "document.readyState === 'complete'") -> None:
+        """Load a page and wait until it is ready; one that is open already is loaded anew."""
+        await self.ask("Page.navigate", url="about:blank")
+        await self.ask("Page.navigate", url=url)
+        await self.until(f"location.href !== 'about:blank' && ({ready})")
+
+    async def run(self, script: str) -> Json:
+        """Evaluate an expression."""
+        result = await self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in result, result["exceptionDetails"]
+        return result["result"].get("value")
+
+    async def until(self, condition: str) -> Json:
+        """Wait until an expression holds; its value. It may be asked while the page changes to another one."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                try:
+                    return await self.run(UNTIL.replace("CONDITION", condition))
+                except AssertionError as error:
+                    if "navigated or closed" not in str(error) and "context was destroyed" not in str(error):
+                        raise
+
+    async def type(self, text: str) -> None:
+        """Type into what has the focus, as a keyboard does."""
+        await self.ask("Input.insertText", text=text)
+
+    async def press(self, key: str, *, shift: bool = False) -> None:
+        """Press a key, such as `Enter`, `Escape` or `Tab`."""
+        codes = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowDown": 40, "ArrowUp": 38, " ": 32}
+        pressed: Json = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key], "modifiers": 8 if shift else 0}
+        if key == "Enter":
+            pressed["text"] = "\r"
+        await self.ask("Input.dispatchKeyEvent", type="keyDown", **pressed)
+        await self.ask("Input.dispatchKeyEvent", type="keyUp", **pressed)
+
+    async def resize(self, width: int, height: int) -> None:
+        """Give the window another size."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        await self.ask("Emulation.setDeviceMetricsOverride", **size)
+
+    async def picture(self, path: Path) -> None:
+        """Keep what the window shows, as a PNG."""
+        shot = await self.ask("Page.captureScreenshot", format="png")
+        await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+        await asyncio.to_thread(path.write_bytes, base64.b64decode(shot["data"]))
+
+    async def close(self) -> None:
+        """Close the window."""
+        await self._browser.ask("Target.closeTarget", targetId=self._target)
+
+    def hear(self, method: str, told: Json) -> None:
+        """Take what the browser says about this window."""
+        if method == "Runtime.exceptionThrown":
+            self.console.append(str(told["exceptionDetails"]))
+        elif method == "Runtime.consoleAPICalled" and told["type"] in ("warning", "error"):
+            self.console.append(str(told["args"]))
+        elif method == "Log.entryAdded" and told["entry"]["level"] in ("warning", "error"):
+            self.console.append(str(told["entry"]))
+
+
+@asynccontextmanager
+async def browser(profile: Path) -> AsyncIterator[Browser]:
+    """Chromium with a fresh profile, from its start to its end."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("there is no Chromium on this machine")
+    process = await asyncio.create_subprocess_exec(
+        program, *FLAGS, f"--user-data-dir={profile}", "about:blank", stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(WAIT_S):
+            address = await _address(process)
+        async with connect(address, max_size=None) as line:
+            running = Browser(line)
+            listening = asyncio.create_task(running.listen())
+            yield running
+            listening.cancel()
+            await asyncio.wait([listening])
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _address(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr is not None
+    async for line in process.stderr:
+        _, _, address = line.decode().strip().partition("DevTools listening on ")
+        if address:
+            return address
+    raise RuntimeError(f"Chromium ended with {await process.wait()}")

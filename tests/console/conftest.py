@@ -1,0 +1,76 @@
+"""The console in a real browser, before the real server with the rehearsal agents."""
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from dragoman.web_console import FOLDER
+from tests.browser import Browser, browser
+from tests.console.desk import Desk
+from tests.serving import SocketHouse, opened_socket
+
+PICTURES = Path(__file__).parents[2] / "build" / "console"
+
+
+@pytest.fixture(scope="module")
+async def chromium(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
+    """The browser of a file's tests."""
+    async with browser(tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def console_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketHouse]:
+    """The server of a file's tests."""
+    if not (FOLDER / "index.html").is_file():
+        pytest.skip("the console is not built: run `make console`")
+    async with opened_socket(tmp_path_factory.mktemp("house"), agents=()) as house:
+        yield house
+
+
+@pytest.fixture
+async def desk(chromium: Browser, console_house: SocketHouse) -> AsyncIterator[Desk]:
+    """A window in which somebody with a key of their own is at the console."""
+    window = Desk(await chromium.page(), console_house.line.url, console_house.key("alice"), PICTURES)
+    await window.resize(1280, 860)
+    yield window
+    assert window.console == []
+    await window.close()
+
+
+class Elsewhere:
+    """Another origin, which notes who asks it for something. Hostile content names it, and must not reach it."""
+
+    def __init__(self, url: str, asked: list[str]) -> None:
+        self.url = url
+        self.asked = asked
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Elsewhere]:
+    asked: list[str] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _noting(asked.append))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield Elsewhere(f"http://127.0.0.1:{server.server_address[1]}", asked)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def _noting(note: Callable[[str], None]) -> type[BaseHTTPRequestHandler]:
+    class Noting(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # its name there
+            note(self.path)
+            self.send_response(204)
+            self.end_headers()
+
+        do_POST = do_GET  # noqa: N815  # its name there
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
+            pass
+
+    return Noting

@@ -1,0 +1,113 @@
+"""What a person does at the console: goes somewhere, reads, writes, presses buttons."""
+
+import json
+from pathlib import Path
+
+from tests.browser import Json, Page
+
+
+def quoted(text: str) -> str:
+    """A text as JavaScript has it."""
+    return json.dumps(text)
+
+
+class Desk:
+    """One window of the console."""
+
+    def __init__(self, page: Page, url: str, key: str | None, pictures: Path) -> None:
+        self.page = page
+        self.url = url
+        self._key = key
+        self._pictures = pictures
+
+    @property
+    def console(self) -> list[str]:
+        """What the browser complained about."""
+        return self.page.console
+
+    async def open(self, place: str = "conversations", id: str = "") -> None:  # noqa: A002  # the router's word
+        """Load the console anew, with the key of this desk, and go to a place."""
+        await self.page.go(f"{self.url}/", "document.querySelector('.shell')")
+        script = f"localStorage.setItem('dragoman.key', {quoted(self._key)})" if self._key else "localStorage.clear()"
+        await self.run(script)
+        await self.page.go(f"{self.url}/#/{place}{'/' + id if id else ''}", "document.querySelector('#main > *')")
+        await self.until("!document.querySelector('#main > .loading')")
+
+    async def set(self, **kept: str) -> None:
+        """Choose a theme or a language, as the console keeps them; `open` shows it."""
+        for name, value in kept.items():
+            await self.run(f"localStorage.setItem('dragoman.{name}', {quoted(value)})")
+
+    async def run(self, script: str) -> Json:
+        """Evaluate an expression in the window."""
+        return await self.page.run(script)
+
+    async def until(self, condition: str) -> Json:
+        """Wait until an expression holds; its value."""
+        return await self.page.until(condition)
+
+    async def text(self, selector: str = "main") -> str:
+        """What is written there."""
+        return str(await self.run(f"document.querySelector({quoted(selector)})?.innerText ?? ''"))
+
+    async def sees(self, text: str, selector: str = "main") -> None:
+        """Wait until that is written there."""
+        where = f"[...document.querySelectorAll({quoted(selector)})]"
+        await self.until(f"{where}.some((each) => each.innerText.includes({quoted(text)}))")
+
+    async def press(self, name: str, within: str = "body") -> None:
+        """Press the button, link or box with that name, once it is there and can be pressed."""
+        await self.until(
+            f"(() => {{ {FIND} const it = find({quoted(within)}, {quoted(name)}); return it; }})() !== null"
+        )
+        await self.run(f"(() => {{ {FIND} find({quoted(within)}, {quoted(name)}).click(); }})()")
+
+    async def write(self, label: str, text: str, within: str = "body") -> None:
+        """Replace the text of the field with that label."""
+        await self._there(label, within)
+        script = "it.focus(); it.select?.(); document.execCommand('delete');"
+        await self.run(f"(() => {{ {FIELD} const it = field({quoted(within)}, {quoted(label)}); {script} }})()")
+        if text:
+            await self.page.type(text)
+
+    async def choose(self, label: str, value: str, within: str = "body") -> None:
+        """Choose from the list with that label."""
+        await self._there(label, within)
+        await self.run(
+            f"(() => {{ {FIELD} const it = field({quoted(within)}, {quoted(label)}); it.value = {quoted(value)};"
+            " it.dispatchEvent(new Event('change', {bubbles: true})); })()"
+        )
+
+    async def _there(self, label: str, within: str) -> None:
+        await self.until(f"(() => {{ {FIELD} return field({quoted(within)}, {quoted(label)}); }})() !== null")
+
+    async def resize(self, width: int, height: int) -> None:
+        """Give the window another size."""
+        await self.page.resize(width, height)
+
+    async def picture(self, name: str) -> None:
+        """Keep what the window shows in `build/console/NAME.png`."""
+        await self.run("document.fonts.ready.then(() => new Promise(requestAnimationFrame)).then(() => 1)")
+        await self.page.picture(self._pictures / f"{name}.png")
+
+    async def close(self) -> None:
+        """Leave."""
+        await self.page.close()
+
+
+FIND = """
+const named = (each) => (each.getAttribute('aria-label') ?? each.innerText ?? '').trim();
+const find = (within, name) => [...document.querySelectorAll(
+  [...document.querySelectorAll(within)].length ? `${within} :is(button, a, summary, [role=button], label)` : 'none',
+)].filter((each) => !each.disabled && each.getClientRects().length).find((each) => named(each) === name) ?? null;
+"""
+FIELD = """
+const field = (within, label) => {
+  const named = [...document.querySelectorAll(`${within} [aria-label]`)].find((each) =>
+    each.getAttribute('aria-label') === label && 'value' in each);
+  if (named) return named;
+  const labels = [...document.querySelectorAll(`${within} label`)];
+  const tied = labels.find((each) => each.innerText.trim().startsWith(label));
+  return tied ? tied.control : null;
+};
+"""
