@@ -7,7 +7,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.stores.postgres"]
+pytest_plugins = ["tests.stores.postgres", "tests.stores.s3"]
 
 # What compares on behalf of tests tells what differed, as tests do.
 pytest.register_assert_rewrite(
@@ -19,6 +19,7 @@ pytest.register_assert_rewrite(
     "tests.protocols.agui.endpoint",
     "tests.protocols.agui.official",
     "tests.protocols.agui.reading",
+    "tests.stores.blob_contract",
     "tests.stores.contract",
 )
 

@@ -103,7 +103,7 @@ async def everything(stores: Stores) -> list[object]:
     found: list[object] = [await stores.keys.all(), await stores.profiles.all(), await stores.schedules.all()]
     found += [await stores.schedules.fires(ScheduleId("s"), 0, 10), await stores.archive.shares()]
     found += [await stores.archive.memories(0, 100), await stores.memories.candidates(BOB, ["ike"])]
-    found += [[(name, await stores.blobs.get(name)) for name in await stores.archive.blobs()]]
+    found += [[(name, await stores.blobs.get(name)) for name in await stores.blobs.names()]]
     holdings = await stores.archive.sessions(None, 1000)
     found += [holdings, await stores.log.page(ANN, None, 1000), await stores.log.recent(ANN, "", 0, 1000)]
     for holding in holdings:
@@ -152,6 +152,22 @@ async def test_everything_goes_from_a_folder_to_a_database_and_back(
         ("blobs copied", 2, 2),
         ("sessions compared", SESSIONS, SESSIONS),
     ]
+
+
+async def test_attachments_go_into_a_bucket_and_back(
+    source: tuple[Stores, Copied], bucket: str, tmp_path: Path
+) -> None:
+    stores, counts = source
+    wanted = await everything(stores)
+    with (
+        closing(open_place(str(tmp_path / "with bucket"), bucket)) as away,
+        closing(open_place(str(tmp_path / "back"))) as back,
+    ):
+        assert await copy(stores, away, unheard) == counts
+        assert await everything(away) == wanted
+        assert not (tmp_path / "with bucket" / "blobs").exists()
+        assert await copy(away, back, unheard) == counts
+        assert await everything(back) == wanted
 
 
 class Forgetful:

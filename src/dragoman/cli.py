@@ -234,7 +234,9 @@ def migrate(**flags: Flag) -> None:
 @commands.command()
 @click.option("--from", "source", metavar="PLACE", required=True, help="a data folder, or a database's address")
 @click.option("--to", "target", metavar="PLACE", required=True, help="the same; nothing may be there yet")
-def copy(source: str, target: str) -> None:
+@click.option("--from-blobs", metavar="ADDRESS", help="the source's attachments are in this bucket, s3://…")
+@click.option("--to-blobs", metavar="ADDRESS", help="put the attachments into this bucket; nothing may be there yet")
+def copy(source: str, target: str, from_blobs: str | None, to_blobs: str | None) -> None:
     """Copy everything to another place, from SQLite to PostgreSQL or back, and compare every session.
 
     No server may run on either. The keys of the secrets stay in their data folder: take secrets.key and links.key
@@ -245,7 +247,13 @@ def copy(source: str, target: str) -> None:
 
     set_up("console", "error")
     try:
-        done = copied(source, target, lambda what, count, total: click.echo(f"{what}: {count} of {total}", err=True))
+        done = copied(
+            source,
+            target,
+            lambda what, count, total: click.echo(f"{what}: {count} of {total}", err=True),
+            source_blobs=from_blobs,
+            target_blobs=to_blobs,
+        )
     except CannotMove as error:
         raise Failed(str(error)) from error
     click.echo(f"copied and compared: {done}")

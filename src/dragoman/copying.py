@@ -70,7 +70,7 @@ async def _check_empty(target: Stores) -> None:
         "keys": len(await target.keys.all()),
         "memories": len(await target.archive.memories(0, 1)),
         "schedules": len(await target.schedules.all()),
-        "blobs": len(await target.archive.blobs()),
+        "blobs": len(await target.blobs.names()),
     }
     if any(there.values()):
         found = ", ".join(f"{count} {name}" for name, count in there.items() if count)
@@ -230,7 +230,7 @@ async def _copy_rest(source: Stores, target: Stores, done: Copied, progress: Pro
     for share in sorted(await source.archive.shares(), key=lambda each: each.created_at):
         await target.shares.add(share)
         done.links += 1
-    names = await source.archive.blobs()
+    names = await source.blobs.names()
     for name in names:
         content = await source.blobs.get(name)
         if content is not None:
@@ -265,11 +265,11 @@ async def _compare_rest(source: Stores, target: Stores) -> None:
         ("schedules", await source.schedules.all(), await target.schedules.all()),
         ("fires", await _fires(source), await _fires(target)),
         ("links", _kept(await source.archive.shares()), _kept(await target.archive.shares())),
-        ("blobs", await source.archive.blobs(), await target.archive.blobs()),
+        ("blobs", await source.blobs.names(), await target.blobs.names()),
     ):
         if wanted != found:
             raise NotCopied(f"the {what} differ")
-    for name in await source.archive.blobs():
+    for name in await source.blobs.names():
         if await source.blobs.get(name) != await target.blobs.get(name):
             raise NotCopied(f"the blob {name} differs")
 

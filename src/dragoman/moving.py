@@ -35,8 +35,17 @@ def migrated(settings: Settings) -> tuple[int, int]:
         raise CannotMove(f"cannot use the data folder {settings.folder}: {error}") from error
 
 
-def copied(source: str, target: str, progress: Progress) -> Copied:
+def copied(
+    source: str, target: str, progress: Progress, *, source_blobs: str | None = None, target_blobs: str | None = None
+) -> Copied:
     """Copy everything from one place, a data folder or a database's address, into another, and compare both.
+
+    Args:
+        source: the one.
+        target: the other.
+        progress: see `copy`.
+        source_blobs: the bucket that holds the source's blobs, if they are in one.
+        target_blobs: the bucket for the target's.
 
     Raises:
         CannotMove: there is nothing at the source, something at the target, a server uses one of them, or the copy
@@ -45,7 +54,10 @@ def copied(source: str, target: str, progress: Progress) -> Copied:
     if not is_address(source) and not (Path(source) / "dragoman.db").exists():
         raise CannotMove(f"there is no data in {source}: name a data folder, or a database's address")
     try:
-        with closing(open_place(source)) as from_there, closing(open_place(target)) as to_there:
+        with (
+            closing(open_place(source, source_blobs)) as from_there,
+            closing(open_place(target, target_blobs)) as to_there,
+        ):
             return asyncio.run(copy(from_there, to_there, progress))
     except (InUse, WrongVersion, SettingsError, StoreUnavailable, NotCopied) as error:
         raise CannotMove(str(error)) from error

@@ -327,9 +327,6 @@ class Archive(Protocol):
     async def shares(self) -> Sequence[Share]:
         """All links."""
 
-    async def blobs(self) -> Sequence[str]:
-        """The names of all blobs."""
-
 
 class Transcriber(Protocol):
     """Makes text of speech."""
@@ -360,6 +357,9 @@ class Blobs(Protocol):
 
     async def delete(self, name: str) -> None:
         """Remove it, and all whose names begin with it and a `/`; nothing happens when there is none."""
+
+    async def names(self) -> Sequence[str]:
+        """The names of all blobs, in order."""
 
 
 class Bus(Protocol):

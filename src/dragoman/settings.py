@@ -44,6 +44,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         says("PostgreSQL database, `postgresql://USER@HOST/NAME`; not set: SQLite in the data folder", is_secret=True),
     ] = None
+    blobs: Annotated[
+        str | None,
+        says("bucket for attachments, `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`; not set: beside the rest"),
+    ] = None
     synchronous: Annotated[
         Literal["full", "normal"],
         says("`full` syncs each commit to the disk; with `normal` a power cut may take the last ones"),

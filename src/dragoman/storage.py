@@ -1,7 +1,7 @@
-"""The stores that the settings ask for, opened: SQLite in the data folder, or a PostgreSQL database.
+"""The stores that the settings ask for, opened: SQLite in the data folder, or a PostgreSQL database; perhaps a bucket.
 
-The data folder is there in both cases: it holds the key of the secrets, the first key and the socket of the command
-line. The driver of PostgreSQL is imported only where a database is named.
+The data folder is there in all cases: it holds the key of the secrets, the first key and the socket of the command
+line. The drivers of PostgreSQL and of buckets are imported only where one is named.
 """
 
 import asyncio
@@ -62,28 +62,32 @@ def open_stores(settings: Settings) -> Stores:
     Raises:
         InUse: another server has the folder or the database.
         WrongVersion: they are from a newer release, or hold another program's tables.
-        SettingsError: the driver is not installed.
+        SettingsError: a driver is not installed, or the bucket of the blobs cannot be used.
         StoreUnavailable: they cannot be used now.
     """
     if settings.database is None:
-        return _in_folder(settings)
+        return _with_blobs(_in_folder(settings), settings.blobs)
     with ExitStack() as stack:
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         stack.callback(os.close, lock_folder(settings.folder))
         database = open_postgres(settings.database)
         stack.callback(database.close)
-        return _in_database(database, stack.pop_all().close)
+        return _with_blobs(_in_database(database, stack.pop_all().close), settings.blobs)
 
 
-def open_place(place: str) -> Stores:
+def open_place(place: str, blobs: str | None = None) -> Stores:
     """Open the stores of a place while no server uses them: a data folder, or the address of a PostgreSQL database.
+
+    Args:
+        place: the one or the other.
+        blobs: the address of the bucket where that place's blobs are, if they are in one.
 
     Raises as `open_stores` does.
     """
     if is_address(place):
         database = open_postgres(place)
-        return _in_database(database, database.close)
-    return _in_folder(Settings(data=place))
+        return _with_blobs(_in_database(database, database.close), blobs)
+    return _with_blobs(_in_folder(Settings(data=place)), blobs)
 
 
 def is_address(place: str) -> bool:
@@ -124,7 +128,6 @@ async def watch(stores: Stores, changed: Callable[[], Awaitable[None]]) -> None:
 def _in_folder(settings: Settings) -> Stores:
     database = Database(settings.folder, synchronous=settings.synchronous)
     database.start()
-    blobs = FolderBlobs(settings.folder / "blobs")
     return Stores(
         log=SqliteLog(database),
         keys=SqliteKeys(database),
@@ -132,8 +135,8 @@ def _in_folder(settings: Settings) -> Stores:
         memories=SqliteMemories(database),
         schedules=SqliteSchedules(database),
         shares=SqliteShares(database),
-        blobs=blobs,
-        archive=SqliteArchive(database, blobs),
+        blobs=FolderBlobs(settings.folder / "blobs"),
+        archive=SqliteArchive(database),
         probe=lambda: database.writer.run(
             lambda connection: connection.execute("UPDATE meta SET value = value WHERE name = 'epoch'")
         ),
@@ -165,3 +168,24 @@ def _in_database(database: "Postgres", close: Callable[[], None]) -> Stores:
         changes=database.changes,
         close=close,
     )
+
+
+def _with_blobs(stores: Stores, address: str | None) -> Stores:
+    """The stores with their blobs in a bucket, if there is one; closed, if that does not work."""
+    if address is None:
+        return stores
+    with ExitStack() as stack:
+        stack.callback(stores.close)
+        try:
+            from dragoman.stores import s3_blobs
+
+            blobs = s3_blobs.opened(address)
+        except ModuleNotFoundError as error:
+            raise SettingsError(
+                "blobs are to be kept in a bucket, but what speaks S3 is not installed: make run EXTRAS=s3, or"
+                " pip install 'dragoman[s3]'"
+            ) from error
+        except (ValueError, StoreUnavailable) as error:
+            raise SettingsError(f"setting blobs: {error}") from error
+        stack.pop_all()
+    return stores._replace(blobs=blobs)

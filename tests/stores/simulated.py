@@ -11,6 +11,7 @@ from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.session import SessionState, thaw
 from dragoman.core.stream import Piece
 from dragoman.ports import Append, EventLog, Once, Recent, RunRow, SessionIndex, Snapshot
+from dragoman.stores.folder_blobs import checked
 from dragoman.stores.lookups import said_in
 
 KEPT_ONCE = timedelta(hours=24)
@@ -194,12 +195,16 @@ class SimulatedBlobs:
         self.contents: dict[str, bytes] = {}
 
     async def put(self, name: str, content: bytes) -> None:
-        self.contents[name] = content
+        self.contents[checked(name)] = content
 
     async def get(self, name: str) -> bytes | None:
-        return self.contents.get(name)
+        return self.contents.get(checked(name))
 
     async def delete(self, name: str) -> None:
+        checked(name)
         self.contents = {
             each: content for each, content in self.contents.items() if each != name and not each.startswith(f"{name}/")
         }
+
+    async def names(self) -> Sequence[str]:
+        return sorted(self.contents)

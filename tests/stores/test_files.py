@@ -1,4 +1,4 @@
-"""What lies beside the database: blobs as files, and the key of the secrets."""
+"""What lies beside the database: the key of the secrets."""
 
 import os
 from pathlib import Path
@@ -7,57 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.refusals import StoreUnavailable
-from dragoman.stores.folder_blobs import FolderBlobs
 from dragoman.stores.sealing import FileCipher, LazyCipher
-
-# --- blobs ------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_blob_is_read_as_it_was_put(tmp_path: Path) -> None:
-    blobs = FolderBlobs(tmp_path / "blobs")
-    assert await blobs.get("a/b.c-d_e") is None
-    await blobs.put("a/b.c-d_e", b"\0one")
-    assert await blobs.get("a/b.c-d_e") == b"\0one"
-    await blobs.put("a/b.c-d_e", b"two")
-    assert await blobs.get("a/b.c-d_e") == b"two"
-    assert [path.name for path in (tmp_path / "blobs" / "a").iterdir()] == ["b.c-d_e"], "nothing is left beside it"
-
-
-async def test_a_blob_goes_with_its_folder_and_takes_no_neighbour(tmp_path: Path) -> None:
-    blobs = FolderBlobs(tmp_path)
-    for name in ("s/1/a", "s/1/b/c", "s/12", "s/2"):
-        await blobs.put(name, b"x")
-    await blobs.delete("s/1")
-    await blobs.delete("s/1")
-    await blobs.delete("nothing/here")
-    assert [await blobs.get(name) for name in ("s/1/a", "s/1/b/c", "s/12", "s/2")] == [None, None, b"x", b"x"]
-
-
-@pytest.mark.parametrize(
-    "name", ["", "/", "a/", "/a", "..", "a/../b", "a//b", ".hidden", "a/.b", "a b", "a\n", "é", "a\\b", "a\0"]
-)
-async def test_a_bad_name_reaches_no_file(tmp_path: Path, name: str) -> None:
-    blobs = FolderBlobs(tmp_path / "blobs")
-    for attempt in (blobs.put(name, b"x"), blobs.get(name), blobs.delete(name)):
-        with pytest.raises(ValueError, match="not a blob's name"):
-            await attempt
-    assert os.listdir(tmp_path) == []
-
-
-async def test_a_blob_that_cannot_be_stored_is_the_stores_failure(tmp_path: Path) -> None:
-    (tmp_path / "blobs").write_bytes(b"in the way")
-    with pytest.raises(StoreUnavailable):
-        await FolderBlobs(tmp_path / "blobs").put("a", b"x")
-
-
-async def test_nobody_else_can_read_a_blob(tmp_path: Path) -> None:
-    await FolderBlobs(tmp_path / "blobs").put("a/b", b"x")
-    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in (tmp_path / "blobs").rglob("*")}
-    assert modes == {"a": "0o700", "b": "0o600"}
-
-
-# --- secrets ----------------------------------------------------------------------------------------------------------
 
 
 @given(st.text())

@@ -34,7 +34,7 @@ class FolderBlobs:
         await asyncio.to_thread(_delete, self._path(name))
 
     async def names(self) -> Sequence[str]:
-        """The names of all blobs; see `Archive.blobs`."""
+        """See `Blobs.names`."""
         return await asyncio.to_thread(_names, self._folder)
 
     def _path(self, name: str) -> Path:

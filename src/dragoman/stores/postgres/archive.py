@@ -63,10 +63,6 @@ class PostgresArchive:
             for digest, owner, session_id, created_at, expires_at in rows
         ]
 
-    async def blobs(self) -> Sequence[str]:
-        """See `Archive.blobs`."""
-        return [row[0] for row in await self._read(lambda connection: connection.execute(_SQL["blobs"]).fetchall())]
-
 
 def _sessions(after: SessionId | None, limit: int, connection: Connection) -> list[Holding]:
     asked = {"after": after or "", "limit": limit}

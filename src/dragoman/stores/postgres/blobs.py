@@ -1,5 +1,7 @@
 """Blobs as rows of the database: whoever backs the database up has all of them."""
 
+from collections.abc import Sequence
+
 from dragoman.stores.folder_blobs import checked
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements
@@ -30,3 +32,8 @@ class PostgresBlobs:
         """See `Blobs.delete`. Raises ValueError on a bad name."""
         values = {"name": checked(name), "first": f"{name}/", "last": f"{name}0"}  # "0" comes just after "/"
         await self._database.write(lambda connection: connection.execute(_SQL["delete"], values))
+
+    async def names(self) -> Sequence[str]:
+        """See `Blobs.names`."""
+        rows = await self._database.read(lambda connection: connection.execute(_SQL["names"]).fetchall())
+        return [row[0] for row in rows]

@@ -9,19 +9,17 @@ import msgspec
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.memories import Memory, searched
 from dragoman.ports import Holding, Once, Share
-from dragoman.stores.folder_blobs import FolderBlobs
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.memories import memories_where
 from dragoman.stores.times import from_us, to_us
 
 
 class SqliteArchive:
-    """`Archive` over one database and the folder of its blobs."""
+    """`Archive` over one database."""
 
-    def __init__(self, database: Database, blobs: FolderBlobs) -> None:
+    def __init__(self, database: Database) -> None:
         self._run = database.writer.run
         self._read = database.read
-        self.blobs = blobs.names
 
     async def count(self) -> int:
         """See `Archive.count`."""

@@ -27,6 +27,3 @@ SELECT setval(pg_get_serial_sequence('memories', 'id'), greatest(%(last)s, (SELE
 
 -- name: shares
 SELECT digest, owner, session_id, created_at, expires_at FROM shares ORDER BY digest
-
--- name: blobs
-SELECT name FROM blobs ORDER BY name
