@@ -31,6 +31,7 @@ from dragoman.client.events import (
     SessionInfo,
     Text,
     Thinking,
+    Tool,
     ToolCall,
     ToolResult,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "Thinking",
     "TimedOut",
     "Timeouts",
+    "Tool",
     "ToolCall",
     "ToolResult",
     "Unauthorized",

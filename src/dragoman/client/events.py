@@ -214,7 +214,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool of the server's that a session can use."""
+    """A tool as it is declared: one of the server's, or one of the application's without a function behind it."""
 
     name: str
     description: str = ""

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 
 from dragoman.agents.tool import FunctionTool
-from dragoman.client.events import ClientCall, Result
+from dragoman.client.events import ClientCall, Result, Tool
 from dragoman.core.agent import RunnableTool
 from dragoman.core.answers import failure, result_content
 from dragoman.core.content import Image, JsonObject, Text
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.tools import ToolSpec
 
-ToolLike = Callable[..., Any] | RunnableTool
-"""A typed function, or what `dragoman.tool` makes of one."""
+ToolLike = Callable[..., Any] | RunnableTool | Tool
+"""A typed function, or what `dragoman.tool` makes of one; or a declaration alone, answered by `session.answer`."""
 
 
 class Toolbox:
@@ -24,17 +24,19 @@ class Toolbox:
     def __init__(self, tools: Iterable[ToolLike] = ()) -> None:
         """Read the functions. Raises Misdeclared: one of them cannot be a tool; the message says why."""
         self._tools: dict[str, RunnableTool] = {}
+        specs: list[ToolSpec] = []
         for each in tools:
+            if isinstance(each, Tool):
+                specs.append(ToolSpec(name=each.name, description=each.description, parameters=each.parameters))
+                continue
             found: RunnableTool = each if hasattr(each, "declaration") else FunctionTool(each)  # type: ignore[assignment]  # told apart by its declaration
+            specs.append(found.declaration.spec)
             self._tools[found.declaration.spec.name] = found
+        self.specs = tuple(specs)
+        """As servers are told of them."""
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
-
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """As servers are told of them."""
-        return tuple(each.declaration.spec for each in self._tools.values())
 
     async def run(self, call: ClientCall, session_id: str, run_id: str) -> Result:
         """Run a call. A failure of the function's is a result too, which the model reads."""

@@ -1,0 +1,93 @@
+"""A proxy that cuts connections: it hands bytes on, and at moments of its choice it hangs up on both sides."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+
+Plan = Callable[[], int | None]
+"""For each connection: after how many bytes of answers it is cut. None: never."""
+
+
+def at_random(seed: int, *, longest: int = 900) -> Plan:
+    """Most connections are cut somewhere; every fifth is spared, so that there is an end to it."""
+    chosen = random.Random(seed)
+    count = 0
+
+    def plan() -> int | None:
+        nonlocal count
+        count += 1
+        return None if count % 5 == 0 else chosen.randrange(longest)
+
+    return plan
+
+
+class Cutter:
+    """The proxy, in front of one server. `target` may be changed: a server that started again has a new port."""
+
+    def __init__(self, target: str, plan: Plan) -> None:
+        self.target = target
+        self.plan = plan
+        self.cuts = 0
+        self.url: str
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        address = urlsplit(self.target)
+        limit = self.plan()
+        try:
+            upstream, server = await asyncio.open_connection(address.hostname, address.port)
+        except OSError:
+            writer.transport.abort()
+            self._tasks.discard(task)
+            return
+        there = asyncio.create_task(_hand_on(reader, server))
+        try:
+            while chunk := await upstream.read(65536):
+                if limit is not None and len(chunk) > limit:
+                    writer.write(chunk[:limit])
+                    with suppress(ConnectionError):
+                        await writer.drain()
+                    self.cuts += 1
+                    break
+                limit = None if limit is None else limit - len(chunk)
+                writer.write(chunk)
+                await writer.drain()
+        except (ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            there.cancel()
+            writer.close()
+            server.transport.abort()
+            with suppress(ConnectionError, asyncio.CancelledError):
+                await there
+            self._tasks.discard(task)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while chunk := await reader.read(65536):
+            writer.write(chunk)
+            await writer.drain()
+
+
+@asynccontextmanager
+async def cutting(target: str, plan: Plan) -> AsyncIterator[Cutter]:
+    """The proxy, from its start to its end."""
+    cutter = Cutter(target, plan)
+    listening = await asyncio.start_server(cutter._serve, "127.0.0.1", 0)
+    cutter.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    try:
+        yield cutter
+    finally:
+        listening.close()
+        await cutter.close()

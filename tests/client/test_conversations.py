@@ -1,0 +1,67 @@
+"""The conversations of the suite through the client library, over real sockets that are cut again and again."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dragoman.client.doors import ProtocolName
+from dragoman.client.link import Backoff
+from tests.client.cutter import at_random, cutting
+from tests.client.driver import FEATURES, ClientDriver
+from tests.conversations import CONVERSATIONS, Conversation, play
+from tests.serving import SocketHouse, opened_socket, program
+
+PROTOCOLS: list[ProtocolName] = list(FEATURES)
+
+
+def names(value: object) -> str:
+    return value.name.replace(" ", "-") if isinstance(value, Conversation) else str(value)
+
+
+def cases(*, crashes: bool) -> list[tuple[ProtocolName, Conversation]]:
+    return [
+        (protocol, each)
+        for protocol in PROTOCOLS
+        for each in CONVERSATIONS
+        if each.needs <= FEATURES[protocol] and each.crashes() == crashes
+    ]
+
+
+@pytest.fixture(scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketHouse]:
+    async with opened_socket(tmp_path_factory.mktemp("house")) as house:
+        yield house
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cuts are the rule here: what waits after each is the machine's time only."""
+    monkeypatch.setattr(Backoff, "FIRST_S", 0.01)
+    monkeypatch.setattr(Backoff, "MOST_S", 0.2)
+
+
+@pytest.mark.parametrize(("protocol", "conversation"), cases(crashes=False), ids=names)
+async def test_a_conversation_over_a_connection_that_is_cut(
+    house: SocketHouse, protocol: ProtocolName, conversation: Conversation
+) -> None:
+    async with cutting(house.line.url, at_random(seed=len(conversation.name))) as cutter:
+        driver = ClientDriver(protocol, cutter)
+        try:
+            await play(conversation, driver, house)
+        finally:
+            await driver.close()
+        assert cutter.cuts > 0
+
+
+@pytest.mark.parametrize(("protocol", "conversation"), cases(crashes=True), ids=names)
+async def test_a_conversation_with_a_server_that_is_killed(
+    tmp_path: Path, protocol: ProtocolName, conversation: Conversation
+) -> None:
+    async with program(tmp_path) as server, cutting(server.line.url, at_random(seed=1)) as cutter:
+        driver = ClientDriver(protocol, cutter)
+        try:
+            await play(conversation, driver, server)
+        finally:
+            await driver.close()
+        assert driver.reconnected > 0
