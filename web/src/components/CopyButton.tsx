@@ -10,7 +10,7 @@ export function CopyButton({ text, label }: { text: string | (() => string); lab
     const isDone = useSignal(false);
     const copy = async (): Promise<void> => {
         try {
-            await copied(typeof text === "string" ? text : text());
+            await toClipboard(typeof text === "string" ? text : text());
             isDone.value = true;
             setTimeout(() => (isDone.value = false), SHOWN_MS);
         } catch (error) {
@@ -28,7 +28,7 @@ export function CopyButton({ text, label }: { text: string | (() => string); lab
 }
 
 /** Browsers offer their clipboard to pages of https and of this machine only; elsewhere the old way still works. */
-async function copied(text: string): Promise<void> {
+export async function toClipboard(text: string): Promise<void> {
     if (navigator.clipboard !== undefined) return navigator.clipboard.writeText(text);
     const area = document.createElement("textarea");
     area.value = text;

@@ -36,6 +36,7 @@ export const pagesEn = {
     "lens.say": "Say something through one protocol, and watch all four",
     "lens.say-as": "Say it over",
     "lens.say-send": "Send",
+    "lens.say-curl": "Copy as curl: the request",
     "lens.say-placeholder": "Say something …",
     "lens.protocol": "Protocol that is shown",
     "lens.empty": "There is no session yet",
@@ -52,7 +53,8 @@ export const pagesEn = {
     "lens.kind.user": "The user says",
     "lens.kind.thinking": "Thinks",
     "lens.kind.text": "Says",
-    "lens.kind.close": "A block or a step ends",
+    "lens.kind.close": "The words end",
+    "lens.kind.step": "The step ends",
     "lens.kind.call": "Calls a tool",
     "lens.kind.result": "The tool answers",
     "lens.kind.subagent": "A sub-agent",
@@ -61,4 +63,25 @@ export const pagesEn = {
     "lens.kind.block": "A picture or data",
     "lens.kind.note": "A note",
     "lens.kind.end": "The run ends",
+
+    "lens.why.start":
+        "A run begins when its input is on the disk. Each protocol has its own word for a run: turn, run, response, chat.",
+    "lens.why.user":
+        "What the user sent is part of the one history. AAP and AgentScope do not repeat it in their streams.",
+    "lens.why.thinking":
+        "A piece of the model's thinking. One piece that is on the disk is one event in every protocol.",
+    "lens.why.text":
+        "A piece of the answer. One piece that is on the disk is one event in every protocol, live and in every replay.",
+    "lens.why.close": "Some protocols say when a block is whole; for others the next event says it.",
+    "lens.why.step":
+        "One step of the model with its calls. Blade tells it whole once more; what it tells here is what its history holds.",
+    "lens.why.call":
+        "The model calls a tool. The id of the call is the same in all protocols, so that any of them can answer it.",
+    "lens.why.result": "What the tool gave back, as the model reads it. Blade keeps a tool's own interface beside it.",
+    "lens.why.subagent": "Another agent works below a call. AAP and AgentScope see the call and its result alone.",
+    "lens.why.plan": "The agent's plan: an activity, a data message, a block of the turn.",
+    "lens.why.card": "A user interface of the answer (UI schema 2.0), for applications of AG-UI.",
+    "lens.why.block": "A picture or data in the answer. AAP has no event for it; its history has it.",
+    "lens.why.note": "Something that only this protocol tells.",
+    "lens.why.end": "The end leaves the server when it is on the disk and the session takes the next input.",
 } as const satisfies Record<string, string>;

@@ -8,8 +8,8 @@
 import { aapMoments } from "./aap";
 import { agentscopeMoments } from "./agentscope";
 import { aguiMoments } from "./agui";
-import { bladeMoments } from "./blade";
-import { type Frame, type Kind, type Moment, type Protocol, PROTOCOLS } from "./frames";
+import { bladeMoments, HISTORY } from "./blade";
+import { type Frame, type Kind, type Moment, type Protocol, PROTOCOLS, textOf } from "./frames";
 
 export interface Row {
     readonly key: string;
@@ -30,6 +30,12 @@ const MOMENTS: Record<Protocol, (frames: readonly Frame[]) => Moment[]> = {
 };
 const ORDER: readonly Protocol[] = ["ag-ui", "blade", "agentscope", "aap"];
 
+/** The message that a frame belongs to, as all protocols know it. */
+function messageOf({ body }: Frame): string {
+    const own = textOf(body["parentMessageId"]) || textOf(body["messageId"]) || textOf(body["turn_id"]);
+    return own.replace(/^turn_/, "").split(":")[0] ?? "";
+}
+
 interface Node {
     key: string;
     kind: Kind;
@@ -42,19 +48,25 @@ interface Node {
 export function align(columns: Columns): Row[] {
     const head: Node = { ...fresh("", "note"), next: null };
     const nodes = new Map<string, Node>();
+    const messages = new Map<string, Node>();
     for (const protocol of ORDER) {
         let last = head;
         const frames = columns[protocol];
         MOMENTS[protocol](frames).forEach((moment, index) => {
             let node = nodes.get(moment.key);
+            const frame = frames[index];
             if (node === undefined) {
+                // A turn of the history says whose it is, and nothing of when: it stands behind what made it.
+                if (frame?.name === HISTORY) last = messages.get(messageOf(frame)) ?? last;
                 node = { ...fresh(moment.key, moment.kind), next: last.next };
                 last.next = node;
                 nodes.set(moment.key, node);
             }
             if (node.words === "") node.words = moment.words;
-            const frame = frames[index];
-            if (frame !== undefined) node.cells[protocol].push(frame);
+            if (frame !== undefined) {
+                node.cells[protocol].push(frame);
+                if (protocol === "ag-ui") messages.set(messageOf(frame), node);
+            }
             last = node;
         });
     }

@@ -28,9 +28,11 @@ export function bladeFrame(packet: string, at: number): Frame | null {
     return { protocol: "blade", raw: `4${packet}`, id: textOf(body["stream_sequence"]), name, body, at };
 }
 
+export const HISTORY = "turn (history)";
+
 /** A turn of the history, for chats whose events Blade does not send again. */
 export function bladeTurnFrame(turn: JsonObject, at: number): Frame {
-    return { protocol: "blade", raw: JSON.stringify(turn), id: "", name: "turn (history)", body: turn, at };
+    return { protocol: "blade", raw: JSON.stringify(turn), id: "", name: HISTORY, body: turn, at };
 }
 
 /** The run's id that a chat's events carry. */
@@ -63,7 +65,7 @@ export function bladeMoments(frames: readonly Frame[]): Moment[] {
                 return moment("end", "", textOf(body["code"]));
             case "turn:start":
             case "turn:end":
-            case "turn (history)": {
+            case HISTORY: {
                 if (body["role"] === "user") {
                     const user = users.get(turn) ?? ordinals.next("user", wordsOf(body));
                     users.set(turn, user);
@@ -79,7 +81,7 @@ export function bladeMoments(frames: readonly Frame[]): Moment[] {
                     name === "turn:start"
                         ? frames.findIndex((each, at) => at > index && each.body["turn_id"] === body["turn_id"])
                         : -1;
-                return patched[first] ?? moment("close", `turn:${bare(turn)}`);
+                return patched[first] ?? moment("step", bare(turn));
             }
             default:
                 return ordinals.next("note", name);
@@ -111,7 +113,7 @@ function patch(body: JsonObject, pieces: Pieces, ordinals: Ordinals): Moment {
         case "tool_result":
             return moment("result", call, textOf(data["result"]));
         default:
-            return moment("close", `turn:${bare(body["turn_id"])}`);
+            return moment("step", bare(body["turn_id"]));
     }
 }
 

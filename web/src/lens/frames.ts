@@ -30,6 +30,7 @@ export type Kind =
     | "thinking"
     | "text"
     | "close"
+    | "step"
     | "call"
     | "result"
     | "subagent"

@@ -16,7 +16,7 @@ import { PATHS, type Place } from "./curl";
 import { follow, type State } from "./follow";
 import { type Frame, type JsonObject, type Protocol, PROTOCOLS, textOf } from "./frames";
 import { BladeSocket } from "./socket";
-import type { SseFrame } from "./sse";
+import { type SseFrame, SseParser } from "./sse";
 
 export interface Run {
     /** What the user asked, as far as it has words. */
@@ -93,7 +93,11 @@ export class Watch {
         if (protocol === "blade") return this.socket.say(words);
         const { path, body, headers } = saying(protocol, this.place.value, words);
         const response = await ask("POST", path, { body, headers });
-        await response.body?.cancel();
+        const reader = response.body?.getReader();
+        const first = (await reader?.read())?.value;
+        void reader?.cancel();
+        const refused = new SseParser().feed(new TextDecoder().decode(first)).map((sse) => aguiFrame(sse, 0))[0];
+        if (refused?.name === "RUN_ERROR") throw new Error(textOf(refused.body["message"]));
     }
 
     close(): void {
