@@ -37,8 +37,14 @@ TIMEOUTS = Timeouts(connect_s=DEADLINE_S, idle_s=DEADLINE_S, run_s=3 * DEADLINE_
 EVERYTHING: frozenset[c.Feature] = frozenset(
     {"client tools", "permissions", "questions", "sub-agents", "delete", "stop", "rejoin", "history"}
 )
-FEATURES: dict[ProtocolName, frozenset[c.Feature]] = {"aap": EVERYTHING - {"stop"}}
-SHOWS: dict[ProtocolName, frozenset[type]] = {"aap": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled})}
+FEATURES: dict[ProtocolName, frozenset[c.Feature]] = {
+    "aap": EVERYTHING - {"stop"},
+    "ag-ui": EVERYTHING - {"delete"},
+}
+SHOWS: dict[ProtocolName, frozenset[type]] = {
+    "aap": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled}),
+    "ag-ui": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled, c.Planned}),
+}
 
 
 class ClientDriver:

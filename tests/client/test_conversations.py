@@ -38,7 +38,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Socke
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cuts are the rule here: what waits after each is the machine's time only."""
     monkeypatch.setattr(Backoff, "FIRST_S", 0.01)
-    monkeypatch.setattr(Backoff, "MOST_S", 0.2)
+    monkeypatch.setattr(Backoff, "MOST_S", 0.05)
 
 
 @pytest.mark.parametrize(("protocol", "conversation"), cases(crashes=False), ids=names)

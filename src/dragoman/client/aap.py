@@ -101,9 +101,9 @@ class AapFace:
         talk.names |= {each.call_id: _name_of(each) for each in info.pending}
         return talk
 
-    def look(self, session_id: str) -> Ask[SessionInfo]:
+    def look(self, talk: Talk) -> Ask[SessionInfo]:
         """See `Face.look`."""
-        return Ask(self._get(f"/sessions/{_part(session_id)}"), lambda body: _info(_decoded(body, wire.SessionInfo)))
+        return Ask(self._get(f"/sessions/{_part(talk.id)}"), lambda body: _info(_decoded(body, wire.SessionInfo)))
 
     def sessions(self, after: str) -> Ask[tuple[tuple[SessionInfo, ...], str]]:
         """See `Face.sessions`."""

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from dragoman.client.aap import AapFace
+from dragoman.client.agui import AguiFace
 from dragoman.client.errors import ClientError, Unsupported
 from dragoman.client.events import Agent, Event, Message, SessionInfo
 from dragoman.client.face import Face, Given, Talk, Wanted
@@ -72,16 +73,18 @@ class HttpDoor:
     async def create(self, wanted: Wanted, once: str) -> Talk:
         """See `Door.create`."""
         await self._learn()
-        return await self._link.ask(self._face.create(wanted, once))
+        made = self._face.create(wanted, once)
+        return made if isinstance(made, Talk) else await self._link.ask(made)
 
     async def open(self, session_id: str, wanted: Wanted) -> Talk:
         """See `Door.open`."""
         await self._learn()
-        return self._face.open(await self._link.ask(self._face.look(session_id)), wanted)
+        talk = Talk(id=session_id, agent=wanted.agent, tools=wanted.tools)
+        return self._face.open(await self._link.ask(self._face.look(talk)), wanted)
 
     async def look(self, talk: Talk) -> SessionInfo:
         """See `Door.look`."""
-        return await self._link.ask(self._face.look(talk.id))
+        return await self._link.ask(self._face.look(talk))
 
     async def sessions(self, after: str) -> tuple[tuple[SessionInfo, ...], str]:
         """See `Door.sessions`."""
@@ -122,7 +125,9 @@ def door_of(protocol: ProtocolName, url: str, key: str | None, timeouts: Timeout
     match protocol:
         case "aap":
             face = AapFace(path) if path else AapFace()
-        case "ag-ui" | "agentscope" | "blade":
+        case "ag-ui":
+            face = AguiFace(path)
+        case "agentscope" | "blade":
             raise Unsupported(f"this client does not speak {protocol} yet")
         case _:
             raise ClientError(f"a protocol was expected (aap, ag-ui, agentscope, blade), got {protocol!r}")

@@ -101,13 +101,13 @@ class Face(Protocol):
     def agents(self) -> Ask[tuple[Agent, ...]]:
         """What the server offers."""
 
-    def create(self, wanted: Wanted, once: str) -> Ask[Talk]:
-        """Make a session; `once` as in `turn`."""
+    def create(self, wanted: Wanted, once: str) -> Ask[Talk] | Talk:
+        """Make a session; `once` as in `turn`. Where it begins with its first message there is nothing to ask."""
 
     def open(self, info: SessionInfo, wanted: Wanted) -> Talk:
         """Go on with a session that is there."""
 
-    def look(self, session_id: str) -> Ask[SessionInfo]:
+    def look(self, talk: Talk) -> Ask[SessionInfo]:
         """A session as it is now."""
 
     def sessions(self, after: str) -> Ask[tuple[tuple[SessionInfo, ...], str]]:

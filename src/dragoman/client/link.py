@@ -9,7 +9,7 @@ from typing import TypeVar
 import httpx2
 import msgspec
 
-from dragoman.client.errors import ClientError, TimedOut, Unreachable, Unreadable
+from dragoman.client.errors import ClientError, Refused, TimedOut, Unreachable, Unreadable
 from dragoman.client.events import Event, Notice
 from dragoman.client.face import Ask, Face, Request, Talk, Turn
 from dragoman.client.sse import FrameReader, TooLong
@@ -132,7 +132,7 @@ class Link:
                     raise Unreachable(
                         f"{passing.error}; this server's streams cannot be resumed: the rest is in the history"
                     ) from passing
-                if passing.was_sent and not turn.request.repeats and not await self.ask(self.face.confirm(talk)):
+                if passing.was_sent and not turn.request.repeats and not await self._is_known(talk):
                     raise Unreachable(
                         f"{passing.error}; whether the message arrived is unknown: the history tells"
                     ) from passing
@@ -141,6 +141,13 @@ class Link:
                 await asyncio.sleep(pause)
 
     # --- inside -----------------------------------------------------------------------------------------------------
+
+    async def _is_known(self, talk: Talk) -> bool:
+        """Whether the server is one that takes a request once, however often it comes."""
+        try:
+            return await self.ask(self.face.confirm(talk))
+        except Refused:
+            return False
 
     def _backoff(self) -> Backoff:
         return Backoff(self.timeouts.lost_s, asyncio.get_running_loop().time)
@@ -194,7 +201,11 @@ class Link:
             except TooLong as error:
                 raise Unreadable(str(error)) from error
             for frame in frames:
-                for event in turn.feed(frame):
+                try:
+                    events = turn.feed(frame)
+                except Unreachable as error:  # the server says that it goes, and that the run goes on
+                    raise _Passing(error, was_sent=True) from error
+                for event in events:
                     yield event
                 if turn.is_over:
                     return
