@@ -107,11 +107,16 @@ REQUIREMENTS = (
     Requirement("blade:scope:absent", "What is out of scope, or not there yet, is 404", "blade §1"),
     Requirement("blade:scope:run-service", "`/api/v1/agent` is the run service's", "rulings, 28"),
     Requirement(
-        "blade:replay:sessions",
-        "A recorded session can be shown again",
-        "blade §5.6",
-        gap="not there: its paths are 404",
+        "blade:replay:preview", "A preview says whether a session can be shown again, and why not", "blade §5.6"
     ),
+    Requirement("blade:replay:plays", "A replay shows the recorded turns, at speed, without a model", "blade §5.6"),
+    Requirement("blade:replay:state", "`replay_state` says how far it is, and is pushed", "blade §§5.2, 5.6 [chosen]"),
+    Requirement("blade:replay:mismatch", "Other words play nothing until the client decides", "blade §5.6 [chosen]"),
+    Requirement("blade:replay:over", "When the recording is over, nothing runs", "blade §5.6 [chosen]"),
+    Requirement("blade:replay:autonomous", "A replay that was left runs live", "blade §5.6"),
+    Requirement("blade:replay:pace", "The speed can be changed while it plays; a stop stops it", "blade §5.6"),
+    Requirement("blade:replay:refused", "Wrong speeds, other users, whatif and schemas are refused", "blade §5.6"),
+    Requirement("blade:replay:source", "A replay says that its recording is gone", "blade §5.6 [chosen]"),
     Requirement(
         "blade:files:workspace",
         "A session has a file area",

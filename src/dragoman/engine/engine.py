@@ -54,7 +54,7 @@ from dragoman.engine.profiles import ProfileBook
 from dragoman.engine.reader import Reader, Readers
 from dragoman.engine.replays import Replays
 from dragoman.engine.runs import Runs
-from dragoman.engine.sessions import Sessions
+from dragoman.engine.sessions import Sessions, Watcher
 from dragoman.engine.summing import summed_up
 from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Once, Recent, RunRow, SessionIndex
 
@@ -194,6 +194,10 @@ class Engine:
     def running(self) -> Sequence[LiveSession]:
         """The sessions whose runs are being played here."""
         return [live for live in self._sessions if live.run_task is not None]
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell somebody of what happens in all sessions, through whichever door it comes."""
+        self._sessions.watchers.append(watcher)
 
     @property
     def sessions_in_memory(self) -> int:

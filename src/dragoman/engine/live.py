@@ -89,6 +89,7 @@ class LiveSession:
         "_settings_due",
         "_tail_bytes",
         "_tail_marks",
+        "_told",
         "_wakers",
         "_written",
         "blocks",
@@ -97,6 +98,7 @@ class LiveSession:
         "failure",
         "holds",
         "is_dirty",
+        "on_events",
         "on_lost",
         "readers",
         "run_task",
@@ -117,6 +119,8 @@ class LiveSession:
         """How many streams follow it, through whichever door."""
         self.on_lost: Callable[[LiveSession], None] | None = None
         """Told when a commit failed, so that the session's run can be taken up again."""
+        self.on_events: Callable[[LiveSession, Sequence[Logged]], None] | None = None
+        """Told what happened, as soon as it is durable. Must not raise."""
         self.run_task: asyncio.Task[None] | None = None
         self.tail: list[Placed] = []
         self.tail_from = state.seq
@@ -143,7 +147,7 @@ class LiveSession:
         """Blocks that readers have seen pieces of, with the event that closes each and is not durable yet."""
         self._in_flight: list[Record] = []
         self._in_flight_bytes = 0
-        self._written = state.seq
+        self._written = self._told = state.seq
         self._place = 0
         self.durable = Cursor(state.seq)
         self._ring: list[Record] = []
@@ -174,6 +178,7 @@ class LiveSession:
         live._is_new, live._settings_due, live._name = True, True, name
         live._once = [] if once is None else [once]
         live._written, live.durable, live._ring_from, live.tail_from = 0, Cursor(0), Cursor(0), 0
+        live._told = 0
         live._outbox.append(first)
         live._payloads.append(encode(created[0]))
         live.append(created[1:], None)
@@ -188,7 +193,7 @@ class LiveSession:
             apply(live.state, logged)
             live._settings_due |= type(logged.event) is SettingsChanged
             live._remember(logged, len(encode(logged.event)))
-        live._written = live.state.seq
+        live._written = live._told = live.state.seq
         for piece in snapshot.pieces:
             block = live.blocks.get(piece.loop)
             if block is None:
@@ -313,6 +318,9 @@ class LiveSession:
         self._wake_readers()
         for follower in self._followers:
             follower.take(records)
+        if self._written > self._told and self.on_events is not None:
+            self._told = self._written
+            self.on_events(self, [record for record in records if type(record) is Logged])
         if not self.holds and self.state.run is None:
             self.forget_records()
 

@@ -6,6 +6,7 @@ The turns come out of the recorded session's own log, which nobody can change; t
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 import msgspec
 
@@ -67,14 +68,14 @@ class Replays:
         self._attachments = attachments
         self._ids = ids
 
-    async def recorded(self, source: LiveSession, speed: int) -> Replay:
+    async def recorded(self, source: LiveSession, speed: Literal[1, 2, 5] = 1) -> Replay:
         """A session's active branch as a recording, from its beginning; `total` is 0 when there is nothing to show."""
         replay = Replay(
             source=source.state.session_id,
             up_to=source.durable.seq,
             hidden=source.state.hidden,
             total=0,
-            speed=speed,  # type: ignore[arg-type]  # its door has checked it
+            speed=speed,
         )
         recorder, total, after = Recorder(replay.hidden), 0, 0
         while after < replay.up_to:

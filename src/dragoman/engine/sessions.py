@@ -5,11 +5,12 @@ There is never a second object of a session: each is its log's only writer.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 import structlog
 
+from dragoman.core.events import Logged
 from dragoman.core.ids import SessionId
 from dragoman.core.refusals import SessionNotFound, StoreUnavailable
 from dragoman.core.session import SessionState
@@ -23,6 +24,9 @@ RELOAD_S = 0.5
 """After which time the store is asked for a session whose commit failed, and then ever more seldom."""
 RELOADS = 1000
 """How often it is asked: for most of a day."""
+
+Watcher = Callable[[LiveSession, Sequence[Logged]], None]
+"""Told what happened in any session, as soon as it is durable. Must not raise, nor take long."""
 
 log = structlog.get_logger(__name__)
 
@@ -49,6 +53,7 @@ class Sessions:
         """This server's claim on the store."""
         self.is_closed = False
         """Nothing is brought back after a failed commit any more."""
+        self.watchers: list[Watcher] = []
         self._log = log
         self._committer = committer
         self._clock = clock
@@ -78,6 +83,7 @@ class Sessions:
         """Take a session that was just made into memory."""
         self._make_room()
         live.on_lost = self._lost
+        live.on_events = self._happened
         self._live[live.state.session_id] = live
 
     def remove(self, live: LiveSession) -> None:
@@ -138,6 +144,10 @@ class Sessions:
         if live.state.run is not None or live.state.queue:
             self._take_over(live)
         return True
+
+    def _happened(self, live: LiveSession, events: Sequence[Logged]) -> None:
+        for watcher in self.watchers:
+            watcher(live, events)
 
     def _lost(self, live: LiveSession) -> None:
         """A commit failed. A run that it cut off is taken up as after a crash, as soon as the store works again."""

@@ -111,8 +111,9 @@ async def test_a_connection_that_is_cut_200_times_loses_and_doubles_nothing(alic
                 got += 1
                 return got >= wanted or name == "chat:end"
 
-            seen += flat(await mine.until(enough))
-            if seen[-1][0] != "chat:end":
+            came = flat(await mine.until(enough))
+            seen += [each for each in came if numbers([each])]  # not what a socket hears that follows nothing yet
+            if came[-1][0] != "chat:end":
                 await mine.cut()
                 cuts += 1
                 mine = await opened(alice, session, numbers(seen)[-1] if seen else 0, is_raw)

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import httpx2
 import pytest
 from socketio.exceptions import ConnectionError as Refused  # type: ignore[import-untyped]  # the library is not annotated
 
@@ -236,6 +237,24 @@ async def test_changes_of_a_session_reach_the_owners_other_sockets_and_nobody_el
         for each in (subscribed, other):
             renamed = (await each.until(lambda _, payload: "intent" in payload))[-1][1]
             assert renamed == {"session_id": session, "intent": "new", "stream_sequence": 2}
+        assert his.events == []
+
+
+@requirement("blade:socket:updated")
+async def test_a_run_through_another_door_changes_the_status_in_the_lists_of_its_owner(
+    alice: Caller, bob: Caller
+) -> None:
+    session = await alice.session()
+    asked = {"stream": "none", "messages": [{"role": "user", "content": "hello"}]}
+    async with tab(alice.url, alice.key) as list_only, tab(bob.url, bob.key) as his:
+        async with httpx2.AsyncClient(base_url=alice.url, verify=False) as http:
+            path = f"/aap/v3/sessions/{session.removeprefix('sess_')}/turns"
+            answer = await http.post(path, json=asked, headers={"authorization": f"Bearer {alice.key}"})
+        assert answer.status_code == 200
+        heard = await list_only.until(lambda _, payload: payload.get("status") == "completed")
+        assert heard == [
+            ("session:updated", {"session_id": session, "status": each}) for each in ("running", "completed")
+        ]
         assert his.events == []
 
 

@@ -335,9 +335,7 @@ async def test_tokens_are_estimated(alice: Caller) -> None:
 
 
 @requirement("blade:scope:absent")
-@pytest.mark.parametrize(
-    "path", ["sessions/SESSION/replay", "sessions/SESSION/ls/%2E", "env", "chat-groups", "sessions/SESSION/tasks"]
-)
+@pytest.mark.parametrize("path", ["sessions/SESSION/ls/%2E", "env", "chat-groups", "sessions/SESSION/tasks"])
 async def test_what_is_not_there_is_not_found(alice: Caller, path: str) -> None:
     session = await alice.session()
     told = await alice.ask("GET", path.replace("SESSION", session))

@@ -117,7 +117,7 @@ class _Door:
 
     def _session(self, detail: wire.SessionDetail) -> JsonObject:
         """A session as an archive has it: nothing of its owner's, nothing of this server's."""
-        private = {"user_id", "viewer_role", "env", "shared", "is_pinned"}
+        private = {"user_id", "viewer_role", "env", "shared", "is_pinned", "replay_state"}
         return {name: value for name, value in _plain(detail).items() if name not in private}
 
     @property

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
@@ -9,8 +10,9 @@ from dragoman.core import content as core
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.events import RunStarted, SettingsChange, StopReason
 from dragoman.core.headless import SCHEMA, is_headless
+from dragoman.core.session import SessionState
 from dragoman.core.tools import FORK
-from dragoman.protocols.blade.wire import Attachment, MemoryRef
+from dragoman.protocols.blade.wire import Attachment, MemoryRef, ReplayState, shown_session
 
 ENDS: Mapping[StopReason, tuple[str, str | None]] = {
     "end_turn": ("completed", "completed"),
@@ -57,16 +59,43 @@ def noted_attachments(props: JsonObject) -> list[Attachment]:
         return []
 
 
-def updated_fields(change: SettingsChange) -> JsonObject:
-    """The changed fields of a session, by Blade's names."""
+def updated_fields(change: SettingsChange, state: SessionState) -> JsonObject:
+    """The changed fields of a session, by Blade's names.
+
+    Args:
+        change: what changed.
+        state: the session afterwards.
+    """
     named = {
         "intent": change.title,
         "model": change.model,
         "is_pinned": change.pinned,
         "shared": change.shared,
         "memory_enabled": change.memory_enabled,
+        "replay_state": None if change.replay is None else replay_state_of(state),
     }
     return {name: value for name, value in named.items() if value is not None}
+
+
+def replay_state_of(state: SessionState) -> ReplayState | None:
+    """How far a session is that shows a recording."""
+    replay = state.settings.replay
+    if replay is None:
+        return None
+    status: Literal["replaying", "waiting", "autonomous", "finished"] = "waiting"
+    if not replay.is_on:
+        status = "autonomous"
+    elif state.run is not None:
+        status = "replaying"
+    elif replay.position >= replay.total:
+        status = "finished"
+    return ReplayState(
+        source_session_id=shown_session(replay.source),
+        status=status,
+        speed=replay.speed,
+        position=replay.position,
+        total=replay.total,
+    )
 
 
 def error_code(code: str | None) -> str:

@@ -6,6 +6,7 @@ import msgspec
 
 from dragoman.core.content import JsonObject
 from dragoman.openapi import Route
+from dragoman.protocols.blade import replays_http
 from dragoman.protocols.blade import sessions_wire as told
 from dragoman.protocols.blade.data_described import route
 from dragoman.protocols.blade.wire import SessionDetail, Turn
@@ -95,6 +96,22 @@ ROUTES = (
     _at("rewind", "Go back to before a message of the user", Rewound),
     _at("checkout", "Look at a session as it was", CheckedOut, told.Checkout),
     _at("switch-branch", "Go on in the branch of a checkpoint", Switched),
+    route("GET", f"{_ONE}/replay/preview", "Whether a session can be shown again", replays_http.ReplayPreview),
+    route(
+        "POST",
+        f"{_ONE}/replay",
+        "Show a session again, in a new one",
+        told.Created,
+        takes=replays_http.StartReplay,
+        example={"speed": 2},
+    ),
+    _changes(
+        "replay",
+        "Change a replay's speed, or leave it",
+        replays_http.ChangeReplay,
+        {"speed": 5},
+        replays_http.Replaying,
+    ),
     route(
         "POST",
         "/sessions/tokenize/prompt",

@@ -11,6 +11,7 @@ from typing import cast
 
 import structlog
 
+from dragoman.core.admission import is_busy
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import ROOT
 from dragoman.core.inputs import Submit
@@ -97,11 +98,11 @@ class Inbox:
         if not isinstance(data, dict) or not data.get("session_id") or "message" not in data:
             raise Missing
         asked = cast("wire.ChatSend", wire.read_event(wire.ChatSend, data))
-        if not asked.message and asked.askuser_answer is None and asked.whatif is None:
+        if not (asked.message or asked.askuser_answer or asked.whatif or asked.replay_decision):
             raise Missing
         socket.principal.require("use")
         async with await self._owned(socket, asked.session_id) as live:
-            request = translate.submit_of(asked, live.state)
+            request = await self._request(asked, live)
             if not request.messages and not request.answers:
                 raise Missing
             room = await self._rooms.open(live)
@@ -121,6 +122,22 @@ class Inbox:
                 "session_id": wire.shown_session(live.state.session_id),
                 "chat_run_id": f"answer_{submitted.seq}" if run_id is None else wire.shown_run(run_id),
             }
+
+    async def _request(self, asked: wire.ChatSend, live: LiveSession) -> Submit:
+        """What a message asks of the core. In a replay it is held against what was recorded (section 5.6).
+
+        Raises:
+            Invalid: the recording is over, or cannot be played so.
+            Mismatch: something else was recorded, and the client has not said which of them holds.
+        """
+        replay = live.state.settings.replay
+        if replay is None or not replay.is_on or asked.askuser_answer is not None or is_busy(live.state):
+            return translate.submit_of(asked, live.state)
+        try:
+            turn = await self._engine.replays.next_turn(live)
+        except SessionNotFound as error:
+            raise Invalid("the recorded session was deleted") from error
+        return translate.submit_of_replay(asked, live.state, turn)
 
     async def _branch_off(self, live: LiveSession, from_step: int) -> None:
         """Keep so many root entries of the active branch; what follows is gone on from there (section 8.7).
@@ -199,12 +216,17 @@ class Inbox:
 
     def _guarded(self, handle: Callable[[Socket, Json], Awaitable[JsonObject]]) -> Handler:
         async def answer(socket: Socket, data: Json) -> JsonObject:
+            told: JsonObject
             try:
                 return await handle(socket, data)
+            except translate.Mismatch as mismatch:  # a choice is left to the client; it is no error, which ends streams
+                told = {"session_id": mismatch.session_id, "expected": mismatch.expected, "received": mismatch.received}
+                socket.emit("replay:input_mismatch", told)
+                return {"status": "error", "code": "replay_input_mismatch", "message": str(mismatch)}
             except (Refused, Missing) as refused:
                 code, message = told_of(refused)
                 REFUSED.labels(protocol="blade", code=code).inc()
-                told: JsonObject = {"message": message, "code": code}
+                told = {"message": message, "code": code}
                 given = data.get("session_id") if isinstance(data, dict) else None
                 if isinstance(given, str) and given and not isinstance(refused, Missing):
                     told["session_id"] = given

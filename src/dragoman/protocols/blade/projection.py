@@ -46,7 +46,15 @@ from dragoman.core.json_schema import json_in
 from dragoman.core.session import OpenCall, SessionState, apply, begin
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.blade import turns, wire
-from dragoman.protocols.blade.chat import ENDS, Chat, described, error_code, saved_ratio, updated_fields
+from dragoman.protocols.blade.chat import (
+    ENDS,
+    Chat,
+    described,
+    error_code,
+    replay_state_of,
+    saved_ratio,
+    updated_fields,
+)
 from dragoman.protocols.blade.turns import Growing
 from dragoman.protocols.blade.wire import Attachment, Block, MemoryRef, QuestionRef, ToolCall, Turn
 
@@ -212,7 +220,8 @@ class Projection:
         if change.mode is not None and change.mode != before:
             self._mode = Block("mode_change", {"from": before, "to": change.mode})
             self._mode_to = change.mode
-        told = updated_fields(change)
+        assert self.state is not None, "the session has begun"
+        told = updated_fields(change, self.state)
         if told:
             self._emit("session:updated", told)
 
@@ -253,6 +262,9 @@ class Projection:
             code = error_code(stopped.code)
             self._emit("system:error", {"message": stopped.message or FAILED, "code": code, "detail": stopped.code})
             finish = "tool_error" if code == "tool_error" else None
+        assert self.state is not None, "the session has begun"
+        if self.state.settings.replay is not None and self.state.settings.replay.is_on:
+            self._emit("session:updated", {"replay_state": replay_state_of(self.state)})
         self._end_chat(status, finish, stopped, at)
 
     def _end_chat(self, status: str, finish: str | None, stopped: RunStopped | None, at: datetime) -> None:

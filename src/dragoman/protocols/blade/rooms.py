@@ -8,11 +8,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakValueDictionary
 
+import msgspec
 import structlog
 from engineio import packet  # type: ignore[import-untyped]  # the library is not annotated
 
-from dragoman.core.events import SettingsChange
-from dragoman.core.ids import SessionId, UserId
+from dragoman.core.content import JsonObject
+from dragoman.core.events import Logged, RunStarted, RunStopped, SettingsChanged
+from dragoman.core.ids import SessionId
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import START, Cursor, Record, cursor_of
 from dragoman.engine.engine import Engine
@@ -21,6 +23,7 @@ from dragoman.protocols.blade.chat import updated_fields
 from dragoman.protocols.blade.folded import titles_of
 from dragoman.protocols.blade.projection import Emitted, Projection
 from dragoman.protocols.blade.sockets import Socket, event_packet
+from dragoman.protocols.blade.translate import status_of
 from dragoman.protocols.blade.wire import shown_session
 
 BATCHED = frozenset({"chat:start", "turn:start", "turn:patch", "turn:end"})
@@ -308,6 +311,7 @@ class Rooms:
         self._opening: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._sockets: dict[str, Socket] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        engine.watch(self.happened)
 
     def connected(self, socket: Socket) -> None:
         """A socket is there; it hears of changes of its owner's sessions."""
@@ -359,13 +363,29 @@ class Rooms:
             if socket.principal.user == room.owner and not room.holds(socket):
                 socket.send(made)
 
-    def announce(self, owner: UserId, session_id: SessionId, change: SettingsChange) -> None:
-        """Tell the owner's sockets of a change, where no room does it."""
-        told = updated_fields(change)
-        if told and session_id not in self._rooms:
+    def happened(self, live: LiveSession, events: Sequence[Logged]) -> None:
+        """Tell the owner's sockets what changed in a session that they do not follow; see `engine.sessions.Watcher`.
+
+        Of changes that the session's room tells to all of them, only that it runs, or does no more, is told here.
+        """
+        if not self._sockets:
+            return
+        state = live.state
+        room = self._rooms.get(state.session_id)
+        told: JsonObject = {}
+        for logged in events:
+            match logged.event:
+                case SettingsChanged(change=change) if room is None:
+                    told |= updated_fields(change, state)
+                case RunStarted() | RunStopped():
+                    told["status"] = status_of(state)
+        if told:
+            made = event_packet(
+                "session:updated", msgspec.json.encode({"session_id": shown_session(state.session_id), **told})
+            )
             for socket in self._sockets.values():
-                if socket.principal.user == owner:
-                    socket.emit("session:updated", {"session_id": shown_session(session_id), **told})
+                if socket.principal.user == state.owner and (room is None or not room.holds(socket)):
+                    socket.send(made)
 
     def send_viewers_away(self, session_id: SessionId) -> None:
         """End the following of all but the owner: the session is no longer shared."""

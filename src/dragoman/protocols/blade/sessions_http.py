@@ -128,7 +128,7 @@ class _Door:
     async def share(self, request: Request) -> Response:
         body = decode(told.Sharing, await _body(request))
         async with await self._owned(request) as live:
-            await self._change(live, SettingsChange(shared=body.shared))
+            await self._engine.change(live, SettingsChange(shared=body.shared))
             if not body.shared:
                 self._rooms.send_viewers_away(live.state.session_id)
         return json_answer({"shared": body.shared})
@@ -136,7 +136,7 @@ class _Door:
     async def remember(self, request: Request) -> Response:
         body = decode(told.Remembering, await _body(request))
         async with await self._owned(request) as live:
-            await self._change(live, SettingsChange(memory_enabled=body.memory_enabled))
+            await self._engine.change(live, SettingsChange(memory_enabled=body.memory_enabled))
         return json_answer({"memory_enabled": body.memory_enabled})
 
     async def delete(self, request: Request) -> Response:
@@ -316,14 +316,8 @@ class _Door:
 
     async def _changed(self, request: Request, change: SettingsChange) -> Response:
         async with await self._owned(request) as live:
-            await self._change(live, change)
+            await self._engine.change(live, change)
             return self._detail(live, request)
-
-    async def _change(self, live: LiveSession, change: SettingsChange) -> None:
-        before = live.state.seq
-        await self._engine.change(live, change)
-        if live.state.seq > before:
-            self._rooms.announce(live.state.owner, live.state.session_id, change)
 
     def _tools_tokens(self, live: LiveSession) -> int:
         agent = self._engine.agents.get(live.state.agent)

@@ -15,11 +15,12 @@ from dragoman.core.content import JsonObject
 from dragoman.core.events import Mode, SettingsChange, StopReason
 from dragoman.core.headless import HEADLESS, SCHEMA
 from dragoman.core.inputs import Answer, Choice, Decision, Submit, UserInput
+from dragoman.core.recording import RecordedTurn
 from dragoman.core.refusals import Invalid, InvalidAnswer, LimitExceeded
 from dragoman.core.session import SessionState
 from dragoman.core.tools import AgentSpec, ToolGrant
 from dragoman.protocols.blade import turns, wire
-from dragoman.protocols.blade.chat import ANSWER_TEXT
+from dragoman.protocols.blade.chat import ANSWER_TEXT, replay_state_of
 
 DOOR = "blade"
 TITLE = 40
@@ -88,6 +89,7 @@ def _session_fields(state: SessionState, default_agent: str) -> JsonObject:
         "is_pinned": settings.pinned,
         "memory_enabled": settings.memory_enabled is True,
         "is_persistent": settings.persistent,
+        "replay_state": replay_state_of(state),
     }
 
 
@@ -166,6 +168,38 @@ def submit_of(send: wire.ChatSend, state: SessionState) -> Submit:
     )
     messages = (UserInput(content=content),) if content else ()
     return Submit(door=DOOR, messages=messages, answers=answers, change=change, props=props)
+
+
+class Mismatch(Exception):
+    """Something else was recorded than what a client says in a replay."""
+
+    def __init__(self, session_id: str, expected: str, received: str) -> None:
+        super().__init__("the recording has another message here: send again, with a replay_decision")
+        self.session_id = session_id
+        self.expected = expected
+        self.received = received
+
+
+def submit_of_replay(send: wire.ChatSend, state: SessionState, turn: RecordedTurn | None) -> Submit:
+    """What a `chat:send` asks of the core in a replay: its next turn, in the recorded words or the user's.
+
+    Raises:
+        Invalid: the recording is over, or cannot be played so.
+        Mismatch: the user's words are others, and the client has not said which are to stand there.
+    """
+    if turn is None:
+        raise Invalid("the recording is over: set the replay's status to autonomous to go on")
+    if send.whatif is not None or send.output_schema is not None:
+        raise Invalid("a replay takes neither whatif nor output_schema")
+    asked = submit_of(msgspec.structs.replace(send, mode=state.settings.mode, model=None), state)
+    if send.replay_decision == "keep_replay":
+        return msgspec.structs.replace(
+            asked, messages=tuple(UserInput(content=message.content) for message in turn.said)
+        )
+    received = text_in(content_of(send)[0])
+    if send.replay_decision is None and received.strip() != turn.text.strip():
+        raise Mismatch(wire.shown_session(state.session_id), turn.text, received)
+    return asked
 
 
 def content_of(send: wire.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], list[wire.Attachment]]:

@@ -18,6 +18,7 @@ SessionStatus = Literal["created", "running", "completed", "failed", "interrupte
 TurnStatus = Literal["streaming", "completed", "paused", "failed", "interrupted"]
 CallStatus = Literal["pending", "done", "error", "cancelled", "awaiting_answer"]
 Position = Literal["before", "turn_end"]
+Speed = Literal[1, 2, 5]
 
 # --- ids: ours with Blade's prefixes ----------------------------------------------------------------------------------
 
@@ -195,6 +196,16 @@ class Patch(msgspec.Struct, frozen=True):
     chat_run_id: str | None
 
 
+class ReplayState(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a session is that shows a recording. `position` counts the user's turns that were begun, of `total`."""
+
+    source_session_id: str
+    status: Literal["replaying", "waiting", "autonomous", "finished"]
+    speed: Speed
+    position: int
+    total: int
+
+
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A session in a list."""
 
@@ -211,7 +222,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     is_pinned: bool
     memory_enabled: bool
     is_persistent: bool
-    replay_state: None = None
+    replay_state: ReplayState | None = None
 
 
 class SessionSetup(msgspec.Struct, frozen=True):

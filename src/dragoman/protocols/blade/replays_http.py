@@ -1,0 +1,101 @@
+"""Blade's replays over REST. Thin; what is played, and how, is in the engine. Source: specification, section 5.6."""
+
+from typing import Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dragoman.core.admission import is_busy
+from dragoman.core.refusals import Conflict
+from dragoman.engine.engine import Engine
+from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
+from dragoman.protocols.blade import translate, wire
+from dragoman.protocols.blade.bodies import In, decode
+from dragoman.protocols.blade.chat import replay_state_of
+from dragoman.protocols.blade.rest import Route
+from dragoman.protocols.blade.sessions_wire import Created
+from dragoman.protocols.blade.sharing_http import owned
+
+BODY_LIMIT = 16 * 1024
+RUNNING = "a chat of this session is running"
+NO_TURN = "the session has no completed turn"
+
+
+class StartReplay(In, frozen=True, kw_only=True):
+    """`POST …/replay`."""
+
+    speed: wire.Speed = 1
+
+
+class ChangeReplay(In, frozen=True, kw_only=True):
+    """`PATCH …/replay`. What is null or missing stays."""
+
+    speed: wire.Speed | None = None
+    status: Literal["autonomous"] | None = None
+
+
+class ReplayPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a session can be shown again, and if not, why."""
+
+    session_id: str
+    intent: str
+    supported: bool
+    reason: str | None
+
+
+class Replaying(msgspec.Struct, frozen=True):
+    """How far a replay is."""
+
+    replay_state: wire.ReplayState
+
+
+def routes(engine: Engine) -> list[Route]:
+    """What answers about replays."""
+    door = _Door(engine)
+    return [
+        Route("GET", "sessions/{session}/replay/preview", door.preview),
+        Route("POST", "sessions/{session}/replay", door.start),
+        Route("PATCH", "sessions/{session}/replay", door.change),
+    ]
+
+
+class _Door:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def preview(self, request: Request) -> Response:
+        name = wire.session_name(request.path_params["session"])
+        async with self._engine.session(caller_of(request).user, name, shared_too=True) as live:
+            reason = RUNNING if is_busy(live.state) else None
+            if reason is None and not (await self._engine.replays.recorded(live)).total:
+                reason = NO_TURN
+            state = live.state
+        shown = wire.shown_session(state.session_id)
+        return json_answer(
+            ReplayPreview(session_id=shown, intent=state.settings.title or "", supported=reason is None, reason=reason)
+        )
+
+    async def start(self, request: Request) -> Response:
+        require_json(request)
+        body = decode(StartReplay, await read_body(request, BODY_LIMIT))
+        source = await owned(self._engine, request)
+        async with self._engine.session(source.state.owner, source.state.session_id) as live:
+            replay = await self._engine.replay(live, body.speed, door=translate.DOOR)
+        return json_answer(Created(wire.shown_session(replay.state.session_id)))
+
+    async def change(self, request: Request) -> Response:
+        require_json(request)
+        body = decode(ChangeReplay, await read_body(request, BODY_LIMIT))
+        owner = await owned(self._engine, request)
+        async with self._engine.session(owner.state.owner, owner.state.session_id) as live:
+            replay = live.state.settings.replay
+            if replay is None:
+                raise Conflict("this session is no replay")
+            changed = msgspec.structs.replace(
+                replay, speed=body.speed or replay.speed, is_on=replay.is_on and body.status is None
+            )
+            await self._engine.pace(live, changed)
+            state = replay_state_of(live.state)
+        assert state is not None, "it is a replay"
+        return json_answer(Replaying(state))
