@@ -40,10 +40,12 @@ EVERYTHING: frozenset[c.Feature] = frozenset(
 FEATURES: dict[ProtocolName, frozenset[c.Feature]] = {
     "aap": EVERYTHING - {"stop"},
     "ag-ui": EVERYTHING - {"delete"},
+    "agentscope": EVERYTHING - {"delete", "history"},
 }
 SHOWS: dict[ProtocolName, frozenset[type]] = {
     "aap": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled}),
     "ag-ui": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled, c.Planned}),
+    "agentscope": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled, c.Planned}),
 }
 
 

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from dragoman.client.aap import AapFace
+from dragoman.client.agentscope import AgentScopeFace
 from dragoman.client.agui import AguiFace
 from dragoman.client.errors import ClientError, Unsupported
 from dragoman.client.events import Agent, Event, Message, SessionInfo
@@ -80,11 +81,12 @@ class HttpDoor:
         """See `Door.open`."""
         await self._learn()
         talk = Talk(id=session_id, agent=wanted.agent, tools=wanted.tools)
-        return self._face.open(await self._link.ask(self._face.look(talk)), wanted)
+        return self._face.open(await self.look(talk), wanted)
 
     async def look(self, talk: Talk) -> SessionInfo:
         """See `Door.look`."""
-        return await self._link.ask(self._face.look(talk))
+        shown = self._face.look(talk)
+        return shown if isinstance(shown, SessionInfo) else await self._link.ask(shown)
 
     async def sessions(self, after: str) -> tuple[tuple[SessionInfo, ...], str]:
         """See `Door.sessions`."""
@@ -127,7 +129,9 @@ def door_of(protocol: ProtocolName, url: str, key: str | None, timeouts: Timeout
             face = AapFace(path) if path else AapFace()
         case "ag-ui":
             face = AguiFace(path)
-        case "agentscope" | "blade":
+        case "agentscope":
+            face = AgentScopeFace(path) if path else AgentScopeFace()
+        case "blade":
             raise Unsupported(f"this client does not speak {protocol} yet")
         case _:
             raise ClientError(f"a protocol was expected (aap, ag-ui, agentscope, blade), got {protocol!r}")

@@ -47,7 +47,7 @@ class NotFound(Refused):
 
 
 class Busy(Refused):
-    """A run of the session is under way (409)."""
+    """A run of the session is under way."""
 
 
 class Unreadable(ClientError):
@@ -66,9 +66,15 @@ class RunFailed(ClientError):
         self.reply = reply
 
 
+BUSY = {"turn_in_progress", "thread_busy", "session_busy"}
+"""The codes of `Busy`, in small letters: other refusals have the same status."""
+
+
 def refused(status: int, code: str, message: str, *, body: bytes, request_id: str, may_retry: bool = False) -> Refused:
     """The refusal that a status stands for."""
-    kind = {401: Unauthorized, 403: Unauthorized, 404: NotFound, 409: Busy}.get(status, Refused)
-    error = kind(message, status=status, code=code, request_id=request_id, may_retry=may_retry or status == 409)
+    kind = {401: Unauthorized, 403: Unauthorized, 404: NotFound}.get(status, Refused)
+    if code.lower() in BUSY:
+        kind, may_retry = Busy, True
+    error = kind(message, status=status, code=code, request_id=request_id, may_retry=may_retry)
     error.body = body
     return error

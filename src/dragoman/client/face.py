@@ -107,8 +107,8 @@ class Face(Protocol):
     def open(self, info: SessionInfo, wanted: Wanted) -> Talk:
         """Go on with a session that is there."""
 
-    def look(self, talk: Talk) -> Ask[SessionInfo]:
-        """A session as it is now."""
+    def look(self, talk: Talk) -> Ask[SessionInfo] | SessionInfo:
+        """A session as it is now. Where the protocol shows none: what this client knows."""
 
     def sessions(self, after: str) -> Ask[tuple[tuple[SessionInfo, ...], str]]:
         """A page of the list, and where the next begins; empty at the end."""
