@@ -53,6 +53,7 @@ REQUIREMENTS = (
         " memory off there is nothing of it",
         "blade §11 [chosen]",
     ),
+    Requirement("blade:memories:private", "Viewers of a shared session are told nothing of memories", "blade §5.5"),
     Requirement("blade:memories:own", "Another user's memory, or one that never was, is 404", "blade §2 [chosen]"),
     # --- API keys -----------------------------------------------------------------------------------------------------
     Requirement(

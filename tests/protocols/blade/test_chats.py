@@ -245,16 +245,23 @@ async def test_a_run_through_another_door_changes_the_status_in_the_lists_of_its
     alice: Caller, bob: Caller
 ) -> None:
     session = await alice.session()
-    asked = {"stream": "none", "messages": [{"role": "user", "content": "hello"}]}
-    async with tab(alice.url, alice.key) as list_only, tab(bob.url, bob.key) as his:
-        async with httpx2.AsyncClient(base_url=alice.url, verify=False) as http:
-            path = f"/aap/v3/sessions/{session.removeprefix('sess_')}/turns"
-            answer = await http.post(path, json=asked, headers={"authorization": f"Bearer {alice.key}"})
-        assert answer.status_code == 200
-        heard = await list_only.until(lambda _, payload: payload.get("status") == "completed")
-        assert heard == [
-            ("session:updated", {"session_id": session, "status": each}) for each in ("running", "completed")
+    waits = script({"say": "x"}, {"wait_ms": 600_000})
+    asked = {"stream": "none", "messages": [{"role": "user", "content": waits}]}
+    path = f"/aap/v3/sessions/{session.removeprefix('sess_')}/turns"
+    async with (
+        tab(alice.url, alice.key) as list_only,
+        tab(bob.url, bob.key) as his,
+        httpx2.AsyncClient(base_url=alice.url, verify=False) as http,
+    ):
+        turn = asyncio.create_task(http.post(path, json=asked, headers={"authorization": f"Bearer {alice.key}"}))
+        assert await list_only.until("session:updated") == [
+            ("session:updated", {"session_id": session, "status": "running"})
         ]
+        await list_only.call("chat:stop", {"session_id": session})
+        assert await list_only.until("session:updated") == [
+            ("session:updated", {"session_id": session, "status": "interrupted"})
+        ]
+        assert (await turn).status_code == 200
         assert his.events == []
 
 

@@ -267,6 +267,53 @@ async def test_a_chat_is_told_of_memories_counts_them_and_refers_to_them(shared:
     await caller.ask("DELETE", f"memories/{written['id']}")
 
 
+@requirement("blade:memories:private")
+async def test_who_reads_a_shared_session_is_told_nothing_of_its_owners_memories(tmp_path: Path) -> None:
+    async with serving.opened_socket(tmp_path) as house:
+        owner, viewer = (Caller(url_of(house), house.key(name)) for name in ("alice", "bob"))
+        written = (await owner.ask("POST", "memories", {"content": "a canary that is the owner's"})).body
+        refs = [{"id": written["id"], "content_preview": written["content"], "skill_name": None}]
+        session = await owner.session()
+        await owner.ask("PATCH", f"sessions/{session}/sharing", {"shared": True})
+        waits = script({"say": "one"}, {"wait_ms": 600_000})
+        async with (
+            tab(owner.url, owner.key) as hers,
+            tab(viewer.url, viewer.key) as plain,
+            tab(viewer.url, viewer.key) as raw,
+            tab(viewer.url, viewer.key) as late,
+        ):
+            await plain.call("session:subscribe", {"session_id": session})
+            await raw.call("session:subscribe", {"session_id": session, "event_format": "raw"})
+            told = await hers.call("chat:send", {"session_id": session, "message": waits})
+            assert told["status"] == "ok"
+            await hers.until("turn:patch")
+            await late.call("session:subscribe", {"session_id": session})
+            await late.until(lambda name, payload: name == "turn:start" and payload["role"] == "assistant")
+            await late.call("session:subscribe", {"session_id": session, "after_sequence": 1})
+            await hers.call("chat:stop", {"session_id": session})
+            for each in (hers, plain, raw, late):
+                await each.until("chat:end")
+        known = [payload["memory_refs"] for name, payload in hers.events if name == "memory:inject:done"]
+        seen = [payload for name, payload in plain.events if name == "memory:inject:done"]
+        assert known == [refs]
+        assert [(each["memory_refs"], each["count"]) for each in seen] == [([], 0)]
+        numbers = [
+            [each["stream_sequence"] for _, each in one.events if "stream_sequence" in each] for one in (hers, plain)
+        ]
+        assert numbers[0] == numbers[1]
+        for each in (plain, raw, late):
+            assert "canary" not in str(each.events)
+        assert [turn["memory_refs"] for turn in await owner.messages(session)] == [None, refs]
+        [checkpoint] = await viewer.get(f"sessions/{session}/checkpoints")
+        whole = {"checkpoint_id": checkpoint["checkpoint_id"], "position": "turn_end"}
+        for answer in (
+            await viewer.ask("GET", f"sessions/{session}/messages"),
+            await viewer.ask("POST", f"sessions/{session}/checkout", whole),
+        ):
+            assert answer.status == 200
+            assert "canary" not in str(answer.body)
+
+
 @requirement("blade:memories:injected")
 async def test_a_session_made_over_blade_remembers_through_other_protocols_too_and_one_made_there_does_not(
     tmp_path: Path,

@@ -78,8 +78,8 @@ def test_who_comes_in_the_middle_of_a_chat_goes_on_from_a_snapshot_without_a_gap
         projection.feed(record)
     folded = Folded()
     is_running = projection.is_running
-    for name, encoded in projection.snapshot():
-        folded.feed((name, msgspec.json.decode(encoded)))
+    for each in projection.snapshot():
+        folded.feed((each.name, msgspec.json.decode(each.payload)))
     rest = [event for record in records[place:] for event in projection.feed(record)]
     is_over = any(isinstance(record, Logged) and isinstance(record.event, RunStopped) for record in records[place:])
     unknown: set[str] = set()

@@ -16,7 +16,7 @@ from dragoman.protocols._http import caller_of, json_answer, read_body
 from dragoman.protocols.blade import archives, branches, translate, wire
 from dragoman.protocols.blade import sessions_wire as told
 from dragoman.protocols.blade.archives import Archive
-from dragoman.protocols.blade.folded import folded, shown
+from dragoman.protocols.blade.folded import folded, shown, without_memories
 from dragoman.protocols.blade.rest import Route
 from dragoman.protocols.blade.sharing_http import owned
 
@@ -52,8 +52,7 @@ class _Door:
             projection = await folded(self._engine, live)
             active = shown(live, projection)
             session = self._session(translate.detail_of(live.state, None, self._default, is_owner=False))
-        for each in projection.turns:
-            each.turn.memory_refs = None
+        without_memories(projection.turns)
         names = {each.turn.turn_id for each in active}
         homes = branches.branches_of(projection.branches, live.durable.seq)
         parents = branches.parents_of(homes, projection.turns)

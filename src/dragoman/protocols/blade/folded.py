@@ -39,3 +39,9 @@ def shown(live: LiveSession, projection: Projection) -> Sequence[Growing]:
     for each in found:
         each.turn.archived = each.first_seq <= up_to
     return found
+
+
+def without_memories(turns: Sequence[Growing]) -> None:
+    """Take out of turns what was remembered of the session's owner: nobody else is told."""
+    for each in turns:
+        each.turn.memory_refs = None

@@ -65,11 +65,20 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class Emitted(NamedTuple):
-    """An event of the server's. `number` is its `stream_sequence`, `payload` its JSON."""
+    """An event of the server's. `number` is its `stream_sequence`, `payload` its JSON.
+
+    One that repeats others, in a snapshot, has the number 0. `to_viewers` is the payload for those who only read the
+    session, where it is another: what is remembered belongs to its owner.
+    """
 
     name: str
     number: int
     payload: bytes
+    to_viewers: bytes | None = None
+
+    def seen_by_viewers(self) -> "Emitted":
+        """The event without what is the owner's alone."""
+        return self if self.to_viewers is None else Emitted(self.name, self.number, self.to_viewers)
 
 
 class Projection:
@@ -138,7 +147,7 @@ class Projection:
         """Whether a chat goes on."""
         return self.chat is not None and not self.chat.is_over
 
-    def snapshot(self) -> list[tuple[str, bytes]]:
+    def snapshot(self) -> list[Emitted]:
         """What a reader who comes now has to know of the chat that goes on: its beginning, and the turns not over.
 
         These repeat old events, so they have no number. Source: specification, section 9, rule 1.
@@ -146,10 +155,10 @@ class Projection:
         if self.chat is None or self.chat.is_over:
             return []
         start = {"session_id": self._shown_id, "chat_run_id": self.chat.run_id}
-        told = [("chat:start", _ENCODER.encode(start))]
+        told = [Emitted("chat:start", 0, _ENCODER.encode(start))]
         for each in self.growing.values():
             each.settle()
-            told.append(("turn:start", self._turn_payload(each, None)))
+            told.append(self._turn_event("turn:start", each, 0))
         return told
 
     def batch(self, items: Sequence[bytes]) -> bytes:
@@ -202,7 +211,7 @@ class Projection:
                 if self.chat is not None:
                     self.chat.memories = refs or None
                 told = {"turn_id": None, "memory_refs": refs, "count": len(refs)}
-                self._emit("memory:inject:done", told)
+                self._emit("memory:inject:done", told, {"turn_id": None, "memory_refs": [], "count": 0})
             case CompactionMade() as made:
                 self._compacted(made, logged)
             case PlanShown() as plan:
@@ -671,23 +680,29 @@ class Projection:
         )
         self._out.append(Emitted("turn:patch", self.number, _ENCODER.encode(patch)))
 
-    def _emit(self, name: str, told: JsonObject) -> None:
+    def _emit(self, name: str, told: JsonObject, to_viewers: JsonObject | None = None) -> None:
         self.number += 1
-        if self.is_quiet:
-            return
-        run_id = None if self.chat is None or self.chat.is_over else self.chat.run_id
+        if not self.is_quiet:
+            others = None if to_viewers is None else self._payload(to_viewers)
+            self._out.append(Emitted(name, self.number, self._payload(told), others))
+
+    def _payload(self, told: JsonObject) -> bytes:
         payload = {"session_id": self._shown_id, **told, "stream_sequence": self.number}
-        if run_id is not None:
-            payload["chat_run_id"] = run_id
-        self._out.append(Emitted(name, self.number, _ENCODER.encode(payload)))
+        if self.chat is not None and not self.chat.is_over:
+            payload["chat_run_id"] = self.chat.run_id
+        return _ENCODER.encode(payload)
 
     def _emit_turn(self, name: str, growing: Growing) -> None:
         self.number += 1
         if not self.is_quiet:
-            self._out.append(Emitted(name, self.number, self._turn_payload(growing, self.number)))
+            self._out.append(self._turn_event(name, growing, self.number))
 
-    def _turn_payload(self, growing: Growing, number: int | None) -> bytes:
-        place = b',"patch_sequence":%d' % growing.patches
-        if number is not None:
-            place += b',"stream_sequence":%d' % number
-        return self._head + place + b"," + _ENCODER.encode(growing.turn)[1:]
+    def _turn_event(self, name: str, growing: Growing, number: int) -> Emitted:
+        turn = growing.turn
+        head = self._head + b',"patch_sequence":%d,' % growing.patches
+        if number:
+            head += b'"stream_sequence":%d,' % number
+        others = None
+        if turn.memory_refs is not None:
+            others = head + _ENCODER.encode(msgspec.structs.replace(turn, memory_refs=None))[1:]
+        return Emitted(name, number, head + _ENCODER.encode(turn)[1:], others)

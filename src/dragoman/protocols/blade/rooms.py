@@ -122,12 +122,7 @@ class Room:
 
     def tell_snapshot(self, socket: Socket) -> None:
         """Tell a socket how the chat stands that goes on (specification, section 9, rule 1)."""
-        told = self.projection.snapshot()
-        if socket.sid in self.raw:
-            self._send_raw([socket], [Emitted(name, 0, payload) for name, payload in told])
-            return
-        for name, payload in told:
-            socket.send(event_packet(name, payload))
+        self._tell(socket, self.projection.snapshot())
 
     async def resume(self, socket: Socket, after: int, *, is_raw: bool) -> None:
         """Let a socket in, and send it first what it has missed of the latest chat: every event after that number.
@@ -159,6 +154,8 @@ class Room:
         return found
 
     def _tell(self, socket: Socket, events: Sequence[Emitted]) -> None:
+        if self._is_viewer(socket):
+            events = [each.seen_by_viewers() for each in events]
         if socket.sid in self.raw:
             self._send_raw([socket], events)
         else:
@@ -226,21 +223,35 @@ class Room:
     def _send(self, events: Sequence[Emitted]) -> None:
         for held in self._holding.values():
             held += events
-        plain = [socket for socket in self.plain.values() if socket.sid not in self._holding]
-        raw = [socket for socket in self.raw.values() if socket.sid not in self._holding]
+        owners, viewers = list[Socket](), list[Socket]()
+        for socket in (*self.plain.values(), *self.raw.values()):
+            if socket.sid not in self._holding:
+                (viewers if self._is_viewer(socket) else owners).append(socket)
+        self._send_to(owners, events)
+        if viewers:
+            self._send_to(viewers, [each.seen_by_viewers() for each in events])
+        for each in events:
+            if each.name == "session:updated":
+                self._on_updated(self, each)
+
+    def _send_to(self, sockets: Sequence[Socket], events: Sequence[Emitted]) -> None:
+        """Send events to sockets; those that are slow get only what is not repeated to them later."""
+        plain = [socket for socket in sockets if socket.sid in self.plain]
+        raw = [socket for socket in sockets if socket.sid in self.raw]
         made = [(each.name, event_packet(each.name, each.payload)) for each in events] if plain else []
         for socket in plain:
             is_slow = self._is_slow(socket)
-            for name, each in made:
+            for name, encoded in made:
                 if not (is_slow and name in BATCHED):
-                    socket.send(each)
+                    socket.send(encoded)
         if raw:
             slow = [socket for socket in raw if self._is_slow(socket)]
             self._send_raw([socket for socket in raw if socket not in slow], events)
             self._send_raw(slow, [each for each in events if each.name not in BATCHED])
-        for each in events:
-            if each.name == "session:updated":
-                self._on_updated(self, each)
+
+    def _is_viewer(self, socket: Socket) -> bool:
+        """Whether a socket is another user's, with whom the session is shared."""
+        return socket.principal.user != self.owner
 
     def _is_slow(self, socket: Socket) -> bool:
         if not socket.is_slow:
@@ -377,7 +388,9 @@ class Rooms:
             match logged.event:
                 case SettingsChanged(change=change) if room is None:
                     told |= updated_fields(change, state)
-                case RunStarted() | RunStopped():
+                case RunStarted():
+                    told["status"] = "running"
+                case RunStopped():
                     told["status"] = status_of(state)
         if told:
             made = event_packet(

@@ -15,7 +15,7 @@ from dragoman.protocols.blade import branches, translate, wire
 from dragoman.protocols.blade import sessions_wire as told
 from dragoman.protocols.blade.bodies import decode, number, text
 from dragoman.protocols.blade.chat import saved_ratio
-from dragoman.protocols.blade.folded import folded, shown
+from dragoman.protocols.blade.folded import folded, shown, without_memories
 from dragoman.protocols.blade.projection import Projection
 from dragoman.protocols.blade.rest import Route
 from dragoman.protocols.blade.rooms import Rooms
@@ -148,7 +148,7 @@ class _Door:
 
     async def messages(self, request: Request) -> Response:
         async with self._readable(request) as live:
-            all_turns = shown(live, await folded(self._engine, live))
+            all_turns = shown(live, await self._folded(live, request))
         offset = number(request.query_params, "offset", 0, least=0, most=MOST)
         limit = number(request.query_params, "limit", MOST, least=1, most=MOST)
         return json_answer([each.turn for each in all_turns[offset : offset + limit]])
@@ -260,7 +260,7 @@ class _Door:
     async def checkout(self, request: Request) -> Response:
         body = decode(told.Checkout, await _body(request))
         async with self._readable(request) as live:
-            projection = await folded(self._engine, live)
+            projection = await self._folded(live, request)
         place = checkpoint_in(projection, body.checkpoint_id)
         home = branches.newest_with(branches.branches_of(projection.branches, MOST), place)
         on_branch = branches.shown_in(home, projection.turns)
@@ -300,6 +300,13 @@ class _Door:
         is_owner = live.state.owner == caller_of(request).user
         spec = None if agent is None else agent.spec
         return json_answer(translate.detail_of(live.state, spec, self._default, is_owner=is_owner))
+
+    async def _folded(self, live: LiveSession, request: Request) -> Projection:
+        """A session's turns as the caller may see them: memories are the owner's."""
+        projection = await folded(self._engine, live)
+        if live.state.owner != caller_of(request).user:
+            without_memories(projection.turns)
+        return projection
 
     def _readable(self, request: Request) -> Held:
         """A session that the caller may read: its own, or one that is shared."""

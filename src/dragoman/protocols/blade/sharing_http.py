@@ -18,7 +18,7 @@ from dragoman.engine.shares import ShareBook
 from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
 from dragoman.protocols.blade import wire
 from dragoman.protocols.blade.bodies import In, decode
-from dragoman.protocols.blade.folded import folded, shown
+from dragoman.protocols.blade.folded import folded, shown, without_memories
 from dragoman.protocols.blade.rest import Route
 
 BODY_LIMIT = 16 * 1024
@@ -82,12 +82,11 @@ class _Door:
         share = await self._book.opened(request.path_params["token"])
         try:
             async with self._engine.session(share.owner, share.session_id) as live:
-                turns = [each.turn for each in shown(live, await folded(self._engine, live))]
+                turns = shown(live, await folded(self._engine, live))
         except SessionNotFound as error:
             raise NotFound("there is no such link") from error
-        for turn in turns:
-            turn.memory_refs = None
-        return json_answer(turns, headers=PRIVATE)
+        without_memories(turns)
+        return json_answer([each.turn for each in turns], headers=PRIVATE)
 
 
 async def owned(engine: Engine, request: Request) -> LiveSession:
