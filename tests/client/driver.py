@@ -38,7 +38,7 @@ EVERYTHING: frozenset[c.Feature] = frozenset(
     {"client tools", "permissions", "questions", "sub-agents", "delete", "stop", "rejoin", "history"}
 )
 FEATURES: dict[ProtocolName, frozenset[c.Feature]] = {
-    "aap": EVERYTHING - {"stop"},
+    "aap": EVERYTHING,
     "ag-ui": EVERYTHING - {"delete"},
     "agentscope": EVERYTHING - {"delete", "history"},
 }

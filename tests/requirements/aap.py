@@ -587,6 +587,12 @@ REQUIREMENTS = (
     ),
     Requirement("aap:events:restart", "Positions hold over a restart", "ruling 7"),
     Requirement("aap:events:deleted", "A watch ends when its session is deleted", "ruling 3, 8"),
+    Requirement(
+        "aap:stop:ends-the-turn",
+        "`POST /sessions/:id/stop` ends the running turn with `error` and the code `cancelled`; what was said stays",
+        "rulings 8, 24",
+    ),
+    Requirement("aap:stop:nothing-runs", "With nothing running it says so, and changes nothing", "ruling 8"),
     # --- where the protocols meet -------------------------------------------------------------------------------------
     Requirement(
         "aap:meeting:image-in-answer", "An image in an answer is in `none` and history, in no stream event", "ruling 16"

@@ -131,8 +131,9 @@ class AapFace:
         return Ask(Request(method="DELETE", path=f"{self._base}/sessions/{_part(talk.id)}"), lambda _: None)
 
     def stop(self, talk: Talk) -> Ask[None]:
-        """See `Face.stop`."""
-        raise Unsupported("AAP has no way to stop a run; delete the session, or stop it through another protocol")
+        """See `Face.stop`: an addition of servers like ours; others have no such path."""
+        path = f"{self._base}/sessions/{_part(talk.id)}/stop"
+        return Ask(Request(method="POST", path=path, repeats=True), lambda _: None)
 
     # --- turns ------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 from dragoman.client.aap import AapFace
 from dragoman.client.agentscope import AgentScopeFace
 from dragoman.client.agui import AguiFace
-from dragoman.client.errors import ClientError, Unsupported
+from dragoman.client.errors import ClientError, Refused, Unsupported
 from dragoman.client.events import Agent, Event, Message, SessionInfo
 from dragoman.client.face import Face, Given, Talk, Wanted
 from dragoman.client.link import Link, Timeouts
@@ -102,7 +102,12 @@ class HttpDoor:
 
     async def stop(self, talk: Talk) -> None:
         """See `Door.stop`."""
-        await self._link.ask(self._face.stop(talk))
+        try:
+            await self._link.ask(self._face.stop(talk))
+        except Refused as error:
+            if error.status not in (404, 405) or error.code.endswith("_not_found"):
+                raise
+            raise Unsupported("this server has no way to stop a run over this protocol", status=error.status) from error
 
     def play(self, talk: Talk, given: Given) -> AsyncGenerator[Event, None]:
         """See `Door.play`."""

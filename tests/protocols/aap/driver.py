@@ -35,7 +35,7 @@ class AapDriver:
     """One session over AAP, in one mode."""
 
     features: frozenset[Feature] = frozenset(
-        {"client tools", "permissions", "questions", "sub-agents", "delete", "rejoin", "history"}
+        {"client tools", "permissions", "questions", "sub-agents", "delete", "stop", "rejoin", "history"}
     )
     shows: frozenset[type] = frozenset({Heard, Said, Thought, Called, Settled})
     stops: dict[Stop, Stop] = {"max_steps": "error", "cancelled": "error"}  # noqa: RUF012  # a constant of the class
@@ -88,9 +88,12 @@ class AapDriver:
         return self._whole([*seen, *rest])
 
     async def cut(self, how: Literal["delete", "stop"]) -> Outcome:
-        assert how == "delete", "AAP has no way to stop a run"
         assert self._reading is not None
-        assert (await self.session.delete()).status == 204
+        if how == "stop":
+            reply = await self.session.face.post(f"{self.session.path}/stop", None)
+            assert (reply.status, reply.json) == (200, {"stopped": True})
+        else:
+            assert (await self.session.delete()).status == 204
         await self._reading.rest()
         return self._whole(self._reading.frames)
 

@@ -31,6 +31,7 @@ ENDPOINTS = (
     ("DELETE", "/sessions/{id}"),
     ("GET", "/sessions/{id}/history?type=full"),
     ("POST", "/sessions/{id}/turns"),
+    ("POST", "/sessions/{id}/stop"),
     ("GET", "/sessions/{id}/events"),
 )
 OF_A_SESSION = [endpoint for endpoint in ENDPOINTS if "{id}" in endpoint[1]]
@@ -325,6 +326,7 @@ async def test_parameters_of_the_content_type_and_its_absence_are_fine(face: Fac
         ("/sessions/{id}/history", {"GET"}),
         ("/sessions/{id}/turns", {"POST"}),
         ("/sessions/{id}/events", {"GET"}),
+        ("/sessions/{id}/stop", {"POST"}),
     ],
 )
 async def test_a_wrong_method_is_405_and_names_the_right_ones(face: Face, path: str, known: set[str]) -> None:

@@ -145,4 +145,13 @@ ROUTES = (
         ),
         answers=_answers({200: _STREAM}, {400: "the position is none of this session's"}),
     ),
+    Route(
+        method="POST",
+        path="/sessions/{id}/stop",
+        summary="Stop the running turn",
+        description="An addition of ours. The turn ends with `error` and the code `cancelled`, and keeps what it has.",
+        tag="AAP v3",
+        parameters=(_SESSION,),
+        answers=_answers({200: Answer(description="whether something was running", body=wire.Stopped)}),
+    ),
 )

@@ -81,7 +81,7 @@ Routes = Mapping[tuple[str | None, ...], Mapping[str, Handler]]
 class _App:
     """Every request passes here: who sends it, what answers it, and what is said when it fails.
 
-    A table of eight paths instead of a router, which would try them one by one with a pattern each.
+    A table of nine paths instead of a router, which would try them one by one with a pattern each.
     """
 
     def __init__(self, routes: Routes, authenticate: Authenticate, options: AapOptions) -> None:
@@ -170,6 +170,7 @@ class _Door:
             ("sessions", None, "history"): {"GET": self.history},
             ("sessions", None, "turns"): {"POST": self.post_turn},
             ("sessions", None, "events"): {"GET": self.events},
+            ("sessions", None, "stop"): {"POST": self.stop},
         }
 
     # --- agents and sessions --------------------------------------------------------------------------------------
@@ -298,6 +299,11 @@ class _Door:
             except BaseException:
                 release()
                 raise
+
+    async def stop(self, request: Request) -> Response:
+        """Our addition: stop the running turn. Its end is durable when this answers."""
+        async with self._session(request) as live:
+            return json_answer(wire.Stopped(stopped=await self._engine.stop_run(live)))
 
     async def _position(self, live: LiveSession, request: Request) -> tuple[Cursor, OneTurn | Watch]:
         """Where a stream begins, and how it is told. Raises InvalidCursor on a position that is not there."""

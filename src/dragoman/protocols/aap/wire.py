@@ -298,6 +298,12 @@ class TurnAnswer(_Out, frozen=True, kw_only=True):
     meta: TurnMeta | None = msgspec.field(name="_meta", default=None)
 
 
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """Our addition: the answer of `POST /sessions/:id/stop`. False: nothing was running."""
+
+    stopped: bool
+
+
 # --- reading ------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
