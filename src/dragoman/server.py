@@ -367,6 +367,7 @@ class Application:
                     memory=settings.blade_memory,
                 ),
                 remembers=settings.blade_memory,
+                sync_patch_s=settings.blade_sync_patch_ms / 1000,
             ),
             areas=areas,
             admit_run=lambda principal: shares.runs.hold(principal.user),

@@ -120,6 +120,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     blade_public_sharing: Annotated[bool, says("sessions can be shown to whoever has a link, over Blade")] = True
     blade_key_prefix: Annotated[str, says("begins the keys that are made over Blade's REST")] = "sk-blade-v2-"
     blade_level: Annotated[str, says("level of Blade that clients are told; those of the same number fit")] = "2608.0.4"
+    blade_sync_patch_ms: Annotated[
+        int, says("how often growing turns are also sent whole over Blade, as `sync` patches; 0 for never", ge=0)
+    ] = 0
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], says("least important lines to log")] = "info"
     log_format: Annotated[

@@ -12,6 +12,11 @@ REQUIREMENTS = (
     # --- patches ------------------------------------------------------------------------------------------------------
     Requirement("blade:patches:fold", "Folding a turn's patches gives its end, value for value", "blade §7 G1"),
     Requirement("blade:patches:end-equals-messages", "A turn's end is the entry in the messages", "blade §7 G2"),
+    Requirement(
+        "blade:patches:sync",
+        "Where it is switched on, `sync` patches hold growing turns whole, and disturb nobody who folds",
+        "blade §7; rulings, 7",
+    ),
     # --- numbers ------------------------------------------------------------------------------------------------------
     Requirement(
         "blade:numbers:stream",

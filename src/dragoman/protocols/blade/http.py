@@ -23,6 +23,7 @@ class BladeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     about: About
     remembers: bool = True
+    sync_patch_s: float = 0.0
 
 
 class Blade:
@@ -50,7 +51,7 @@ class Blade:
             admit_run: counts a chat against its caller's share.
             admit_stream: counts a connection against it.
         """
-        rooms = Rooms(engine)
+        rooms = Rooms(engine, options.sync_patch_s)
         self._rooms = rooms
         self.rest = App(
             [

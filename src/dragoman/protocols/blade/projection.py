@@ -161,6 +161,20 @@ class Projection:
             told.append(self._turn_event("turn:start", each, 0))
         return told
 
+    def syncs(self) -> list[Emitted]:
+        """The turns that grew since they were sent whole, as `sync` patches.
+
+        They come at times that no log holds, so they count as nothing: each repeats the patches up to its number, and
+        who folds patches drops it. Source: specification, section 7; rulings, 7.
+        """
+        told = []
+        for each in self.growing.values():
+            if each.turn.status == "streaming" and each.patches > each.synced:
+                each.synced = each.patches
+                each.settle()
+                told.append(self._sync_event(each))
+        return told
+
     def batch(self, items: Sequence[bytes]) -> bytes:
         """The payload of a `turn:events` event."""
         return self._head + b',"events":[' + b",".join(items) + b"]}"
@@ -696,6 +710,20 @@ class Projection:
         self.number += 1
         if not self.is_quiet:
             self._out.append(self._turn_event(name, growing, self.number))
+
+    def _sync_event(self, growing: Growing) -> Emitted:
+        turn = growing.turn
+        told: JsonObject = {
+            "session_id": self._shown_id,
+            "sequence": growing.patches,
+            "turn_id": turn.turn_id,
+            "loop_id": turn.loop_id,
+            "patch_type": "sync",
+            "chat_run_id": turn.chat_run_id,
+        }
+        hidden = {"turn": msgspec.structs.replace(turn, memory_refs=None)}
+        others = None if turn.memory_refs is None else _ENCODER.encode({**told, "data": hidden})
+        return Emitted("turn:patch", 0, _ENCODER.encode({**told, "data": {"turn": turn}}), others)
 
     def _turn_event(self, name: str, growing: Growing, number: int) -> Emitted:
         turn = growing.turn

@@ -39,7 +39,13 @@ log = structlog.get_logger(__name__)
 class Room:
     """One session's followers."""
 
-    def __init__(self, engine: Engine, live: LiveSession, on_updated: Callable[["Room", Emitted], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        live: LiveSession,
+        on_updated: Callable[["Room", Emitted], None],
+        sync_s: float = 0.0,
+    ) -> None:
         self.session_id: SessionId = live.state.session_id
         self.owner = live.state.owner
         self.plain: dict[str, Socket] = {}
@@ -48,6 +54,8 @@ class Room:
         self._engine = engine
         self._live = live
         self._on_updated = on_updated
+        self._sync_s = sync_s
+        self._syncing: asyncio.TimerHandle | None = None
         self._sent = 0
         self._is_caught_up = asyncio.Event()
         self._holding: dict[str, list[Emitted]] = {}
@@ -79,6 +87,8 @@ class Room:
 
     async def close(self) -> None:
         """Stop following."""
+        if self._syncing is not None:
+            self._syncing.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -211,9 +221,16 @@ class Room:
         if events:
             self._sent = events[-1].number
             self._send(events)
+            if self._sync_s and self._syncing is None:
+                self._syncing = asyncio.get_running_loop().call_later(self._sync_s, self._sync)
         self._passed = max(self._passed, cursor_of(records[-1])) if records else self._passed
         self._tell_passed()
         return True
+
+    def _sync(self) -> None:
+        """Send whole what has grown."""
+        self._syncing = None
+        self._send(self.projection.syncs())
 
     def _tell_passed(self) -> None:
         if self._passing is not None:
@@ -316,8 +333,9 @@ def fresh(engine: Engine, live: LiveSession) -> Projection:
 class Rooms:
     """The rooms that are open."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, sync_s: float = 0.0) -> None:
         self._engine = engine
+        self._sync_s = sync_s
         self._rooms: dict[SessionId, Room] = {}
         self._opening: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._sockets: dict[str, Socket] = {}
@@ -345,7 +363,7 @@ class Rooms:
         async with lock:
             room = self._rooms.get(session_id)
             if room is None or room.is_over:
-                room = Room(self._engine, live, self._updated)
+                room = Room(self._engine, live, self._updated, self._sync_s)
                 await room.start()
                 self._rooms[session_id] = room
         return room

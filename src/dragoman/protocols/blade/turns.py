@@ -45,6 +45,8 @@ class Growing:
         self.patches = 0
         self.told = -1
         """How many patches there were when the turn's end was sent last."""
+        self.synced = 0
+        """How many there were when the turn was sent whole last, as it grew."""
         self.is_closed = False
         """Whether the model step is over; the turn is when its calls have their results too."""
         self.ends: wire.TurnStatus = "completed"
