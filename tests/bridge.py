@@ -97,6 +97,11 @@ class Exchange:
             limit = self._window
             await self._until(lambda: self._left or len(self.unread()) <= limit)
 
+    @property
+    def has_arrived(self) -> bool:
+        """Whether the whole body of the request is there."""
+        return len(self._request) == 1 and not self._is_cut
+
     def is_ready(self) -> bool:
         """Whether the next part of the answer may be written at once: the extension `dragoman.push`."""
         return not self._left and (self._window is None or len(self.unread()) <= self._window)

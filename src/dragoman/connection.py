@@ -75,7 +75,7 @@ class Flow(FlowControl):
 class Connection(HttpToolsProtocol):
     """A connection that bounds how large a request's head may be and how long it may take to come."""
 
-    __slots__ = ("_head_bytes", "_head_timer", "_is_in_head")
+    __slots__ = ("_has_begun", "_head_bytes", "_head_timer", "_idle_since", "_idle_timer", "_is_in_head")
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
         """See `asyncio.Protocol`."""
@@ -84,32 +84,43 @@ class Connection(HttpToolsProtocol):
         self.pipeline = []  # type: ignore[assignment]  # a deque has room for 64 from the start; hardly anybody pipelines
         self._head_bytes = 0
         self._is_in_head = True
+        """Whether the next bytes belong to a head."""
+        self._has_begun = False
+        """Whether some of that head's have come."""
         self._head_timer: TimerHandle | None = self.loop.call_later(HEAD_S, self.transport.close)
+        self._idle_since: float | None = None
+        """When the last request was answered; none while one is under way."""
+        self._idle_timer: TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self._stop_timer()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
         super().connection_lost(exc)
         self.cycle = None  # type: ignore[assignment]  # as before its first request; the two held each other
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
+        self._idle_since = None
         if self._is_in_head:
             self._head_bytes += len(data)
         super().data_received(data)
         if self._is_in_head and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The head of the request is too large.")
+        if self._has_begun and self._head_timer is None:  # most heads come whole, and need none
+            self._head_timer = self.loop.call_later(HEAD_S, self.transport.close)
 
     def on_message_begin(self) -> None:
         """See `httptools`."""
         super().on_message_begin()
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_S, self.transport.close)
+        self._has_begun = True
 
     def on_headers_complete(self) -> None:
         """See `httptools`: the request begins, or waits for the ones before it on the same connection."""
         self._stop_timer()
-        self._is_in_head = False
+        self._is_in_head = self._has_begun = False
         if self._head_bytes > HEAD_BYTES:  # or it is the body, of which a part came along
             lines = sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers)
             if len(self.url) + lines > HEAD_BYTES:
@@ -141,6 +152,33 @@ class Connection(HttpToolsProtocol):
         self._is_in_head = True
         self._head_bytes = 0
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """See uvicorn: the request that waits is next, else the connection waits for one.
+
+        One timer looks after the silence; to set and cancel one for each request takes as long as its head.
+        """
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+            return
+        self._idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look_whether_idle)
+
+    def _look_whether_idle(self) -> None:
+        self._idle_timer = None
+        if self._idle_since is None:
+            return  # the next answer's end sets it again
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._idle_timer = self.loop.call_later(left, self._look_whether_idle)
+        else:
+            self.timeout_keep_alive_handler()
 
     def _should_upgrade(self) -> bool:
         """Whether this opens a WebSocket: by a whole handshake alone. A body after it would never be answered."""
@@ -252,6 +290,11 @@ class Exchange:
         self._write(message.get("body", b""), is_last=is_last)
         if is_last:
             self._complete()
+
+    @property
+    def has_arrived(self) -> bool:
+        """See `Pipe`."""
+        return not self.more_body
 
     def is_ready(self) -> bool:
         """See `Pipe`."""

@@ -19,6 +19,8 @@ ROOT = LoopId("root")
 """The loop of the session's own agent; every other loop is a sub-agent's."""
 
 _LOW_62 = (1 << 62) - 1
+_VERSION_7 = 7 << 76
+_VARIANT = 1 << 63
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -29,8 +31,9 @@ def uuid7(unix_ms: int, tail: int) -> str:
         unix_ms: milliseconds since 1970, less than 2**48.
         tail: the other 74 bits; of two ids of one millisecond, the one with the greater tail sorts later.
     """
-    digits = f"{unix_ms:012x}7{tail >> 62:03x}{1 << 63 | tail & _LOW_62:016x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    number = unix_ms << 80 | _VERSION_7 | tail >> 62 << 64 | _VARIANT | tail & _LOW_62
+    digits = number.to_bytes(16)
+    return f"{digits[:4].hex()}-{digits[4:6].hex()}-{digits[6:8].hex()}-{digits[8:10].hex()}-{digits[10:].hex()}"
 
 
 def parse_session_id(text: str) -> SessionId | None:

@@ -1,6 +1,6 @@
 """A session's messages, read as far back as somebody asks: from memory first, then page by page from the log."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMessage
 from dragoman.core.events import Logged, MessageClosed, MessageOpened
@@ -21,19 +21,14 @@ class Past:
     async def turn(self, live: LiveSession, loop: LoopId) -> Sequence[Message]:
         """The loop's messages since its last user message, that one included; without steps that a crash cut off."""
         parent = live.state.parent(loop)
-        begins = None if parent is None else parent.message_id
-        found: list[Message] = []
-        async for placed in self.placed_newest_first(live):
-            message = placed.message
-            if message.id == begins:
+        turn, before = _Turn(loop, None if parent is None else parent.message_id), live.tail_from + 1
+        for placed in _in_memory(live):  # where nearly every turn is whole: no generator has to be closed behind it
+            if turn.begins_with(placed.message):
+                return turn.messages
+        async for placed in self._from_log(live, before):
+            if turn.begins_with(placed.message):
                 break
-            if message.loop != loop or (isinstance(message, AssistantMessage) and message.status == "cut"):
-                continue
-            found.append(message)
-            if isinstance(message, UserMessage):
-                break
-        found.reverse()
-        return found
+        return turn.messages
 
     async def newest_first(self, live: LiveSession) -> AsyncIterator[Message]:
         """The root messages, newest first."""
@@ -84,12 +79,15 @@ class Past:
 
     async def placed_newest_first(self, live: LiveSession) -> AsyncIterator[Placed]:
         """The messages of all loops in the active branch with their places, newest first."""
-        shows = live.state.shows
-        tail, before = list(live.tail), live.tail_from + 1
-        for placed in reversed(tail):
-            if shows(placed.seq):
-                yield placed
-        limit = PAGE
+        before = live.tail_from + 1
+        for placed in _in_memory(live):
+            yield placed
+        async for placed in self._from_log(live, before):
+            yield placed
+
+    async def _from_log(self, live: LiveSession, before: int) -> AsyncIterator[Placed]:
+        """Those that are complete before event `before`, newest first."""
+        shows, limit = live.state.shows, PAGE
         while before > 1:
             page = await self._log.events_before(live.state.session_id, before, limit)
             placed_here, begins = place(page)
@@ -98,6 +96,35 @@ class Past:
             for placed in reversed(placed_here):
                 if shows(placed.seq):
                     yield placed
+
+
+class _Turn:
+    """Gathers a loop's turn from its end. `before` is the message that does not belong to it any more, if known."""
+
+    def __init__(self, loop: LoopId, before: MessageId | None) -> None:
+        self._loop = loop
+        self._before = before
+        self._found: list[Message] = []
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """What was gathered, oldest first."""
+        return self._found[::-1]
+
+    def begins_with(self, message: Message) -> bool:
+        """Take the message before those that were taken, if it is one of the turn's; whether that was its first."""
+        if message.id == self._before:
+            return True
+        if message.loop != self._loop or (isinstance(message, AssistantMessage) and message.status == "cut"):
+            return False
+        self._found.append(message)
+        return isinstance(message, UserMessage)
+
+
+def _in_memory(live: LiveSession) -> Iterator[Placed]:
+    """The newest messages in the active branch, newest first."""
+    shows = live.state.shows
+    return (placed for placed in live.tail[::-1] if shows(placed.seq))
 
 
 def place(page: Sequence[Logged]) -> tuple[list[Placed], int]:

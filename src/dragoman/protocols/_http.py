@@ -80,6 +80,14 @@ def caller_of(request: Request) -> Principal:
     return principal
 
 
+def header(scope: Scope, name: bytes) -> str | None:
+    """The first header of that name, which is in lower case."""
+    for each, value in scope["headers"]:
+        if each == name:
+            return str(value, "latin-1")
+    return None
+
+
 def reported(error: Exception) -> str:
     """Write a fault of ours to the log, and give the reference under which it stands there, for the answer."""
     reference = hashlib.sha256(f"{id(error)}{error!r}".encode()).hexdigest()[:12]
@@ -101,7 +109,7 @@ def require_json(request: Request) -> None:
     Raises:
         UnsupportedMediaType: it is something else.
     """
-    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    declared = (header(request.scope, b"content-type") or "").partition(";")[0].strip().lower()
     if declared not in ("", "application/json"):
         raise UnsupportedMediaType(f"Content-Type: application/json was expected, got {declared!r}")
 
@@ -114,9 +122,12 @@ async def read_body(request: Request, limit: int) -> bytes:
         BodyTooSlow: it took longer than `BODY_S`.
         ClientDisconnect: the client left before the end.
     """
-    declared = request.headers.get("content-length", "")
+    declared = header(request.scope, b"content-length") or ""
     if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
         raise BodyTooLarge(limit)
+    pipe: Pipe | None = request.scope.get("extensions", {}).get(PUSH)
+    if pipe is not None and pipe.has_arrived:
+        return await _body(request, limit)  # which does not wait: most bodies come with their heads
     try:
         async with asyncio.timeout(BODY_S):
             return await _body(request, limit)
@@ -154,6 +165,10 @@ class Chunk(NamedTuple):
 
 class Pipe(Protocol):
     """Writes parts of an answer that has begun in plain calls, where ASGI's `send` has to be awaited."""
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether the whole body of the request is there."""
 
     def is_ready(self) -> bool:
         """Whether the client takes more now. If not, `send` waits until it does."""

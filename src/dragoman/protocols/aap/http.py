@@ -40,6 +40,7 @@ from dragoman.protocols._http import (
     address_of,
     caller_of,
     free,
+    header,
     json_answer,
     read_body,
     reported,
@@ -109,7 +110,7 @@ class _App:
         method: str = scope["method"]
         request = Request(scope, receive)
         if not (self._public_meta and parts == ["meta"]):
-            principal = self._authenticate(request.headers.get("authorization"), address_of(scope))
+            principal = self._authenticate(header(scope, b"authorization"), address_of(scope))
             principal.require("read" if method in ("GET", "HEAD") else "use")
             scope["principal"] = principal
         key = (parts[0], None, *parts[2:]) if len(parts) > 1 and parts[1] else tuple(parts)
@@ -390,7 +391,7 @@ def _limit(request: Request) -> int:
 
 def _once(request: Request, body: bytes) -> Key | None:
     """The idempotency key of a request, and the fingerprint of the request."""
-    key = request.headers.get("idempotency-key")
+    key = header(request.scope, b"idempotency-key")
     if key is None:
         return None
     if not 1 <= len(key) <= KEY_LIMIT:
