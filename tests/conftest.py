@@ -7,10 +7,11 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.stores.postgres", "tests.stores.s3"]
+pytest_plugins = ["tests.buses.nats_server", "tests.stores.postgres", "tests.stores.s3"]
 
 # What compares on behalf of tests tells what differed, as tests do.
 pytest.register_assert_rewrite(
+    "tests.buses.contract",
     "tests.conversations",
     "tests.engine.checker",
     "tests.protocols.aap.client",

@@ -1,6 +1,6 @@
 """The server's own pages: whether it lives, whether it is ready, what it counts, and how it is called."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 
 from starlette.requests import Request
@@ -60,6 +60,7 @@ class Pages:
         self,
         *,
         state: Callable[[], Awaitable[str]],
+        beside: Callable[[], Mapping[str, str]],
         doorkeeper: Doorkeeper,
         are_metrics_public: bool,
         measure: Callable[[], None],
@@ -69,12 +70,14 @@ class Pages:
 
         Args:
             state: `ready`, or in a word why not.
+            beside: what else there is to tell, and is no reason to send work elsewhere.
             doorkeeper: who checks keys.
             are_metrics_public: whether the metrics are shown without one.
             measure: sets the metrics that are read and not counted.
             document: makes the OpenAPI document, when first asked for it.
         """
         self._state = state
+        self._beside = beside
         self._doorkeeper = doorkeeper
         self._are_metrics_public = are_metrics_public
         self._measure = measure
@@ -98,9 +101,8 @@ class Pages:
     async def readyz(self, _: Request) -> Response:
         """Whether a load balancer should send work here."""
         state = await self._state()
-        if state == "ready":
-            return json_answer({"status": state})
-        return json_answer({"status": state}, 503, {"retry-after": "1"})
+        told = {"status": state, **self._beside()}
+        return json_answer(told) if state == "ready" else json_answer(told, 503, {"retry-after": "1"})
 
     async def metrics(self, request: Request) -> Response:
         """What the server counts."""

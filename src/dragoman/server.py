@@ -37,7 +37,7 @@ from dragoman.engine.uploads import Uploads
 from dragoman.gate import Gate, Message, Receive, Send
 from dragoman.late import postponed
 from dragoman.pages import Pages
-from dragoman.ports import Cipher, Clock, Transcriber
+from dragoman.ports import Bus, Cipher, Clock, Transcriber
 from dragoman.served import ready_agents
 from dragoman.settings import Settings, SettingsError
 from dragoman.storage import Stores, open_stores, watch
@@ -47,6 +47,7 @@ from dragoman.telemetry import SECRETS
 from dragoman.web_console import WebConsole
 
 if TYPE_CHECKING:
+    from dragoman.buses.nats import NatsBus
     from dragoman.protocols.blade.http import Blade
 
 VERSION = version("dragoman")
@@ -86,6 +87,7 @@ class Application:
         self._uploads: Uploads
         self._log: CountedLog
         self._blade: Blade | None = None
+        self._nats: NatsBus | None = None
         self._front = Front(
             Router(default=pages.nothing_here, lifespan=lambda _: self.running(), redirect_slashes=False)
         )
@@ -145,7 +147,7 @@ class Application:
         _warn_of_open_folder(settings)
         if not is_zone(settings.time_zone):
             raise SettingsError(f"setting time_zone: {settings.time_zone!r} is no IANA zone such as Europe/Berlin")
-        bus, ids = LocalBus(), RandomIds()
+        bus, ids = self._open_bus(stack), RandomIds()
         self.keys = KeyRing(
             stores.keys, bus, self._clock, ids, wrong=Rate(settings.wrong_keys_per_minute, "wrong keys")
         )
@@ -217,7 +219,26 @@ class Application:
         if self._blade is not None:
             stack.push_async_callback(self._blade.close)
 
-    async def _changed_elsewhere(self, bus: LocalBus) -> None:
+    def _open_bus(self, stack: AsyncExitStack) -> Bus:
+        """The way for hints: within the process, or over NATS, which need not be there yet."""
+        settings = self.settings
+        if settings.nats is None:
+            return LocalBus()
+        try:
+            from dragoman.buses.nats import NatsBus
+
+            self._nats = NatsBus(settings.nats, subject=settings.nats_subject)
+        except ModuleNotFoundError as error:
+            raise SettingsError(
+                "NATS is named, but its driver is not installed: make run EXTRAS=nats, or pip install 'dragoman[nats]'"
+            ) from error
+        except ValueError as error:
+            raise SettingsError(f"setting nats: {error}") from error
+        self._nats.start()
+        stack.push_async_callback(self._nats.close)
+        return self._nats
+
+    async def _changed_elsewhere(self, bus: Bus) -> None:
         """Keys or profiles changed in the database, by this server or by another program."""
         bus.publish(KEYS_CHANGED, "")
         await self.profiles.start()
@@ -296,7 +317,8 @@ class Application:
             state=self._readiness,
             doorkeeper=doorkeeper,
             are_metrics_public=public,
-            measure=lambda: metrics.SESSIONS_IN_MEMORY.set(self.engine.sessions_in_memory),
+            beside=self._beside,
+            measure=self._measure,
             document=lambda: describe(described),
         )
         at_root = [route.app for route in routes if isinstance(route, Route) and route.path == "/"]
@@ -375,6 +397,18 @@ class Application:
         )
         rest = Door(self._blade.rest, "blade", doorkeeper)
         return [Mount("/socket.io", app=self._blade.sockets), Mount("/api", app=rest)]
+
+    def _beside(self) -> Mapping[str, str]:
+        """What readiness tells and does not depend on: without the bus the servers look each other's words up."""
+        return {} if self._nats is None else {"bus": "connected" if self._nats.is_connected else "away"}
+
+    def _measure(self) -> None:
+        """Set the metrics that are read and not counted."""
+        metrics.SESSIONS_IN_MEMORY.set(self.engine.sessions_in_memory)
+        if self._nats is not None:
+            metrics.BUS_CONNECTED.set(self._nats.is_connected)
+            for outcome, count in self._nats.counts._asdict().items():
+                metrics.BUS_HINTS.labels(outcome=outcome).value = count
 
     async def _readiness(self) -> str:
         """`ready`, or why not. A store that failed, or may have gone unseen, is asked to write something."""

@@ -4,6 +4,7 @@ Read once, by the command line and `server.py`, and passed down as values: no ot
 """
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -44,6 +45,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         says("PostgreSQL database, `postgresql://USER@HOST/NAME`; not set: SQLite in the data folder", is_secret=True),
     ] = None
+    nats: Annotated[
+        str | None,
+        says(
+            "NATS for hints between servers on one PostgreSQL, `nats://HOST:PORT`; they do without it", is_secret=True
+        ),
+    ] = None
+    nats_subject: Annotated[str, says("begins the subjects on NATS; one for each installation that shares it")] = (
+        "dragoman"
+    )
     blobs: Annotated[
         str | None,
         says("bucket for attachments, `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`; not set: beside the rest"),
@@ -330,6 +340,16 @@ def _check(loaded: Loaded) -> None:
         raise SettingsError(
             f"keys are off ({places['auth']}) and the server would listen on {settings.host} ({places['host']}), where"
             " others can reach it: leave keys on, or listen on 127.0.0.1"
+        )
+    if settings.nats is not None and settings.database is None:
+        raise SettingsError(
+            f"setting nats ({places['nats']}): servers that talk share a PostgreSQL database: name it with"
+            " --database, or leave NATS out"
+        )
+    if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", settings.nats_subject) is None:
+        raise SettingsError(
+            f"setting nats_subject ({places['nats_subject']}): expected words with dots between them,"
+            f" got {settings.nats_subject!r}"
         )
     for name, example in (
         ("aap_path", "/aap/v3"),

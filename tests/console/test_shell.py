@@ -1,6 +1,5 @@
 """The console's frame: its key, its places, its themes and its languages."""
 
-
 from tests.console.desk import Desk
 
 PLACES = ("Conversations", "Protocol lens", "Memories", "API keys", "Scheduled tasks", "Attachments", "Server health")

@@ -1,0 +1,214 @@
+"""Hints between servers over NATS, without its streams: what nobody hears at that moment is gone, and is not missed.
+
+The server never waits for NATS. What is published here is heard here at once, and goes out when a connection is there.
+One that breaks, or never came, is made again for as long as the server lives.
+
+    away ──connected, subscribed──► there ──closed, stalled──► away, and again after a second
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import cycle
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from dragoman.buses.local import LocalBus
+from dragoman.ports import PAYLOAD_BYTES
+
+AGAIN_S = 1.0
+"""Between two attempts to connect, more or less: servers that lost NATS together do not come back in one moment."""
+CONNECT_S = 2
+ALIVE_S = 5
+"""How often NATS is asked whether it lives; two answers missing end a connection."""
+LEAVE_S = 1.0
+"""How long NATS may take to be told goodbye."""
+WAITING = 10_000
+"""Hints that wait for their turn; of more, the oldest are lost."""
+UNSENT_BYTES = 1024 * 1024
+"""What a connection may hold that NATS does not take; hints beyond that are lost. With 2 MiB the driver would wait."""
+
+log = structlog.get_logger(__name__)
+
+
+class Counts(NamedTuple):
+    """What became of hints, since the start."""
+
+    sent: int
+    heard: int
+    lost: int
+
+
+class NatsBus:
+    """`Bus` between all servers that use one NATS and one subject. `start` begins it, `close` ends it."""
+
+    def __init__(self, address: str, *, subject: str = "dragoman") -> None:
+        """Nothing is connected yet.
+
+        Args:
+            address: `nats://HOST:PORT`, several with commas; with user and password or a token, if NATS asks for them.
+            subject: begins all of NATS's own subjects, so that installations that share a NATS are apart.
+
+        Raises:
+            ValueError: the address is none.
+        """
+        self.is_connected = False
+        self._urls = checked(address)
+        self._subject = subject
+        self._here = LocalBus()
+        self._waiting: deque[tuple[str, str]] = deque()
+        self._is_waiting = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._sent = self._heard = self._lost = 0
+        self._fault: Exception | None = None
+
+    @property
+    def counts(self) -> Counts:
+        """What became of hints, since the start."""
+        return Counts(self._sent, self._heard, self._lost)
+
+    def start(self) -> None:
+        """Begin to connect. NATS need not be there."""
+        self._task = asyncio.create_task(self._keep_connected(), name="nats")
+
+    async def close(self) -> None:
+        """Send what waits, if NATS takes it, and end the connection."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._is_waiting.set()
+        if self.is_connected:
+            await asyncio.wait([task], timeout=LEAVE_S)
+        while not task.done():  # the driver swallows a cancellation here and there
+            task.cancel()
+            await asyncio.wait([task], timeout=LEAVE_S)
+
+    def publish(self, subject: str, payload: str) -> None:
+        """See `Bus.publish`."""
+        if not self.is_connected:
+            self._lost += 1
+        else:
+            if len(self._waiting) >= WAITING:
+                self._waiting.popleft()
+                self._lost += 1
+            self._waiting.append((subject, payload))
+            self._is_waiting.set()
+        self._here.publish(subject, payload)
+
+    def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
+        """See `Bus.subscribe`."""
+        return self._here.subscribe(subject, heard)
+
+    # --- the connection -------------------------------------------------------------------------------------------
+
+    async def _keep_connected(self) -> None:
+        is_told = False
+        for attempt, url in enumerate(cycle(self._urls)):
+            client = Client()
+            try:
+                await self._connect(client, url)
+                log.info("bus connected", server=shown(url))
+                is_told = False
+                self.is_connected = True
+                await self._talk(client)
+                if self._task is None:
+                    return
+                log.warning("bus lost", server=shown(url), cause=repr(self._fault))
+                is_told = True
+            except (OSError, nats.errors.Error, TimeoutError) as error:
+                if not is_told and attempt >= len(self._urls) - 1:
+                    log.warning("bus not reached", server=shown(url), cause=repr(self._fault or error))
+                    is_told = True
+            finally:  # also when the server stops
+                self.is_connected = False
+                self._lost += len(self._waiting)
+                self._waiting.clear()
+                await _leave(client)
+            await asyncio.sleep(AGAIN_S * random.uniform(0.5, 1.5))  # noqa: S311  # no secret
+
+    async def _connect(self, client: Client, url: str) -> None:
+        self._fault = None
+        await client.connect(
+            url,
+            name="dragoman",
+            no_echo=True,  # what was published here was heard here
+            allow_reconnect=False,  # the driver would keep hints for minutes that are stale by then
+            max_reconnect_attempts=1,
+            reconnect_time_wait=1,
+            connect_timeout=CONNECT_S,
+            ping_interval=ALIVE_S,
+            error_cb=self._note,
+            closed_cb=self._wake,
+        )
+        await client.subscribe(f"{self._subject}.>", cb=self._hear, pending_msgs_limit=WAITING)
+        await client.flush(CONNECT_S)  # from here on nothing is missed
+
+    async def _talk(self, client: Client) -> None:
+        """Send what there is to send, until the connection is gone or the server stops."""
+        while client.is_connected:
+            await self._send(client)
+            if self._task is None:
+                return
+            self._is_waiting.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_waiting.wait(), AGAIN_S)
+
+    async def _send(self, client: Client) -> None:
+        while self._waiting:
+            subject, payload = self._waiting.popleft()
+            if client.pending_data_size > UNSENT_BYTES:
+                self._lost += 1
+            else:
+                await client.publish(f"{self._subject}.{subject}", payload.encode())
+                self._sent += 1
+
+    async def _hear(self, message: Msg) -> None:
+        if len(message.data) > PAYLOAD_BYTES:
+            return  # not from one of us
+        with suppress(UnicodeDecodeError):
+            payload = message.data.decode()
+            self._heard += 1
+            self._here.publish(message.subject.removeprefix(f"{self._subject}."), payload)
+
+    async def _note(self, fault: Exception) -> None:
+        """Keep what the driver says of a failure: what it raises later is only that there is no server."""
+        if not isinstance(fault, OSError | nats.errors.Error | TimeoutError):
+            log.error("a hint was not taken", exc_info=fault)
+        elif not isinstance(fault, nats.errors.NoServersError):
+            self._fault = fault
+
+    async def _wake(self) -> None:
+        self._is_waiting.set()
+
+
+def checked(address: str) -> tuple[str, ...]:
+    """The servers that an address names. Raises ValueError when it is none."""
+    urls = tuple(filter(None, (part.strip() for part in address.split(","))))
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme not in ("nats", "tls") or not parts.hostname or parts.path.strip("/"):
+            raise ValueError("expected an address such as nats://127.0.0.1:4222, or several with commas")
+    if not urls:
+        raise ValueError("expected an address such as nats://127.0.0.1:4222")
+    return urls
+
+
+def shown(url: str) -> str:
+    """An address as it may be shown: without its password."""
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+async def _leave(client: Client) -> None:
+    """Close a connection, also one whose other side takes nothing any more."""
+    with suppress(OSError, nats.errors.Error, TimeoutError):
+        await asyncio.wait_for(client.close(), LEAVE_S)
+    writer: asyncio.StreamWriter | None = getattr(client._transport, "_io_writer", None)
+    if writer is not None:
+        writer.transport.abort()  # the driver itself would wait for its last words to be taken

@@ -1,0 +1,183 @@
+"""The buses against the contract, and NATS in bad days: away from the start, gone, stalled, foreign, refused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from structlog.testing import capture_logs
+
+from dragoman.buses import nats as nats_module
+from dragoman.buses.local import LocalBus
+from dragoman.buses.nats import Counts, NatsBus, checked
+from dragoman.ports import PAYLOAD_BYTES, Bus
+from tests.buses.contract import DEADLINE_S, BusContract, Ear
+from tests.buses.nats_server import Nats, server
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_module, "AGAIN_S", 0.02)
+
+
+@asynccontextmanager
+async def node(url: str, *, subject: str = "dragoman", waits: bool = True) -> AsyncIterator[NatsBus]:
+    """A server's bus."""
+    bus = NatsBus(url, subject=subject)
+    bus.start()
+    if waits:
+        await connected(bus)
+    yield bus
+    async with asyncio.timeout(DEADLINE_S):
+        await bus.close()
+
+
+async def connected(bus: NatsBus, is_connected: bool = True) -> None:
+    """Wait until a bus is connected, or is no more."""
+    async with asyncio.timeout(DEADLINE_S):
+        while bus.is_connected != is_connected:  # noqa: ASYNC110  # nobody is told but the log
+            await asyncio.sleep(0.005)
+
+
+class TestLocal(BusContract):
+    @pytest.fixture
+    def bus(self) -> Bus:
+        return LocalBus()
+
+
+class TestNats(BusContract):
+    @pytest.fixture
+    async def bus(self, nats: Nats) -> AsyncIterator[Bus]:
+        async with node(nats.url) as bus:
+            yield bus
+
+
+class TestNatsThere(BusContract):
+    """Hints from one server to another: the same contract, published at the one and heard at the other."""
+
+    @pytest.fixture
+    async def bus(self, nats: Nats) -> AsyncIterator[Bus]:
+        async with node(nats.url) as one, node(nats.url) as other:
+            yield _Across(one, other)
+
+
+class _Across:
+    def __init__(self, one: NatsBus, other: NatsBus) -> None:
+        self.publish = one.publish
+        self.subscribe = other.subscribe
+
+
+class TestNatsAway(BusContract):
+    """Alone in its process a server loses nothing when NATS is not there."""
+
+    @pytest.fixture
+    async def bus(self) -> AsyncIterator[Bus]:
+        async with node("nats://127.0.0.1:1", waits=False) as bus:
+            yield bus
+
+
+async def test_a_bus_finds_back_by_itself_and_tells_once(nats: Nats) -> None:
+    """What is said meanwhile is lost, and counted; who said it heard it."""
+    with capture_logs() as logs:
+        nats.stop()
+        async with node(nats.url, waits=False) as one, node(nats.url, waits=False) as other:
+            near, far = Ear(one, "log"), Ear(other, "log")
+            one.publish("log", "before")
+            for said in ("first", "second"):
+                nats.start()
+                await connected(one)
+                await connected(other)
+                one.publish("log", said)
+                await far.until(said)
+                nats.stop()
+                await connected(one, False)
+                one.publish("log", f"after {said}")
+            assert near.heard == ["before", "first", "after first", "second", "after second"]
+            assert far.heard == ["first", "second"]
+            assert (one.counts, other.counts) == (Counts(sent=2, heard=0, lost=3), Counts(sent=0, heard=2, lost=0))
+    told = [each["event"] for each in logs]
+    assert told.count("bus connected") == 4
+    assert told.count("bus lost") == 4
+    assert told.count("bus not reached") <= 2, "at most once for each before its first connection"
+
+
+async def test_a_nats_that_stalls_makes_nobody_wait(nats: Nats, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hints are dropped at a bound; the connection ends by itself, and so does the server."""
+    monkeypatch.setattr(nats_module, "ALIVE_S", 0.05)
+    monkeypatch.setattr(nats_module, "WAITING", 100)
+    monkeypatch.setattr(nats_module, "UNSENT_BYTES", 100_000)
+    monkeypatch.setattr(nats_module, "LEAVE_S", 0.1)
+    async with node(nats.url) as bus:
+        ear = Ear(bus, "log")
+        nats.stall()
+        said = 0
+        async with asyncio.timeout(DEADLINE_S):
+            while bus.is_connected:
+                for _ in range(200):
+                    bus.publish("log", "x" * PAYLOAD_BYTES)
+                    said += 1
+                await asyncio.sleep(0)
+        assert len(ear.heard) == said
+        assert bus.counts.lost > 0
+        assert bus.counts.sent + bus.counts.lost == said
+
+
+async def test_installations_that_share_a_nats_are_apart_by_their_subjects(nats: Nats) -> None:
+    async with (
+        node(nats.url, subject="a.one") as one,
+        node(nats.url, subject="a.two") as two,
+        node(nats.url, subject="a.one") as again,
+    ):
+        heard, not_heard = Ear(again, "log"), Ear(two, "log")
+        one.publish("log", "mine")
+        two.publish("log", "yours")
+        await heard.until("mine")
+        await not_heard.until("yours")
+        assert (heard.heard, not_heard.heard) == (["mine"], ["yours"])
+
+
+async def test_what_others_say_on_our_subject_does_no_harm(nats: Nats) -> None:
+    from nats.aio.client import Client
+
+    async with node(nats.url) as bus:
+        ear = Ear(bus, "log")
+        stranger = Client()
+        await stranger.connect(nats.url)
+        for content in (b"\xff\xfe", b"x" * (PAYLOAD_BYTES + 1), b"fine"):
+            await stranger.publish("dragoman.log", content)
+        assert await ear.until("fine") == ["fine"]
+        await stranger.close()
+
+
+async def test_a_wrong_password_is_logged_and_never_shown() -> None:
+    with server("--user", "ann", "--pass", "rose-of-jericho") as nats, capture_logs() as logs:
+        host = nats.url.removeprefix("nats://")
+        async with node(f"nats://ann:rose-of-jericho@{host}"):
+            pass
+        async with node(f"nats://ann:wrong-password@{host}", waits=False) as bus:
+            async with asyncio.timeout(DEADLINE_S):
+                while not any(each["event"] == "bus not reached" for each in logs):  # noqa: ASYNC110  # as above
+                    await asyncio.sleep(0.005)
+            assert not bus.is_connected
+    assert "uthorization" in str(logs[-1]["cause"])
+    assert "rose" not in str(logs)
+    assert "wrong-password" not in str(logs)
+
+
+async def test_one_of_several_servers_is_enough(nats: Nats) -> None:
+    async with node(f"nats://127.0.0.1:1, {nats.url}") as bus:
+        assert bus.is_connected
+
+
+async def test_what_was_said_before_the_end_is_still_sent(nats: Nats) -> None:
+    async with node(nats.url) as other:
+        ear = Ear(other, "asked")
+        async with node(nats.url) as one:
+            one.publish("asked", "I leave")
+        assert await ear.until("I leave") == ["I leave"]
+
+
+@pytest.mark.parametrize("address", ["", ",", "127.0.0.1:4222", "http://h:1", "nats://", "nats://h/path"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match="expected an address such as nats://"):
+        checked(address)
