@@ -47,7 +47,7 @@ async def get(
 
 
 async def test_it_tells_that_it_lives_and_is_ready(house: House) -> None:
-    for path, said in (("/healthz", "alive"), ("/readyz", "ready")):
+    for path, said in (("/healthz", "ok"), ("/readyz", "ready")):
         status, headers, body = await get(house, path)
         assert (status, headers["content-type"], json.loads(body)) == (200, "application/json", {"status": said})
 

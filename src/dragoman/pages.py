@@ -96,7 +96,7 @@ class Pages:
 
     async def healthz(self, _: Request) -> Response:
         """The process lives and its loop turns."""
-        return json_answer({"status": "alive"})
+        return json_answer({"status": "ok"})
 
     async def readyz(self, _: Request) -> Response:
         """Whether a load balancer should send work here."""
