@@ -231,6 +231,16 @@ def test_who_comes_before_the_server_is_ready_is_refused_and_does_not_wait() -> 
         client.connect(early.getsockname())
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux cuts off who takes nothing")
+def test_who_takes_nothing_of_what_is_sent_is_cut_off_after_a_minute() -> None:
+    with bound("127.0.0.1", 0) as listening, socket.socket() as client:
+        listening.listen()
+        client.connect(listening.getsockname())
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+
+
 def test_an_ipv6_address_is_bracketed() -> None:
     assert url_of("::1", 80) == "http://[::1]:80"
     assert url_of("127.0.0.1", 80) == "http://127.0.0.1:80"

@@ -33,6 +33,8 @@ KEEP_ALIVE_S = 75
 """Longer than the minute after which most proxies close idle connections themselves: so none is closed under them."""
 MESSAGE_BYTES = 16 * 1024 * 1024
 """Largest message over a WebSocket."""
+STALLED_S = 60
+"""How long a client may take nothing of what is sent to it before it is cut off, and can resume. Only Linux does it."""
 LAST_ANSWERS_S = 5
 """What answers still under way get after the drain."""
 
@@ -117,6 +119,8 @@ def bound(host: str, port: int) -> socket.socket:
         raise CannotStart(f"cannot listen on {host}: {error.strerror}: choose another address with --host") from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # its connections have it from here
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_S * 1000)
         listening.bind(address)
     except OSError as error:
         listening.close()
