@@ -33,6 +33,7 @@ REQUIREMENTS = (
     Requirement("blade:catch-up:cut", "A cut connection catches up, nothing lost or doubled", "blade §9 rule 2"),
     Requirement("blade:catch-up:no-socket", "A chat goes on when all sockets have gone", "blade §9 rule 5"),
     Requirement("blade:catch-up:slow", "A slow socket gets a snapshot and disturbs nobody", "blade §9 rule 6"),
+    Requirement("blade:catch-up:never-reads", "Who never reads is cut off at a bound", "blade §9 rule 6; design §4"),
     Requirement("blade:socket:unsubscribe", "Who unsubscribes hears no more of the session", "blade §6.1"),
     Requirement(
         "blade:catch-up:restart",
@@ -50,6 +51,7 @@ REQUIREMENTS = (
     Requirement("blade:chats:sender-is-subscribed", "Who sends is subscribed", "blade §6 [chosen]"),
     Requirement("blade:chats:busy", "A second message is `session_busy`, to its sender alone", "blade §4.1"),
     Requirement("blade:chats:refused", "What is refused is acknowledged and announced", "blade §§6.1, 15"),
+    Requirement("blade:chats:nulls", "An optional field of an event may be null", "blade §2 [chosen]"),
     Requirement("blade:chats:stop", "A stop keeps partial text, cancels calls, and is acknowledged last", "blade §8.2"),
     Requirement("blade:chats:failed", "A failure ends the turn, says why, ends the chat", "blade §6.2"),
     Requirement("blade:chats:limit", "The limit of model calls is `completed` with `max_turns`", "blade §8.1 [chosen]"),
@@ -74,6 +76,7 @@ REQUIREMENTS = (
     Requirement("blade:headless:asks-nobody", "A headless chat asks nobody", "blade §8.6 [chosen]"),
     Requirement("blade:headless:schema", "`output_schema` is met, or the chat fails after 3 tries", "blade §8.6"),
     Requirement("blade:whatif:branch", "What-if keeps so many entries and goes on from there", "blade §8.7"),
+    Requirement("blade:whatif:refused", "A refused what-if changes nothing", "blade §8.7; design §3"),
     Requirement("blade:whatif:deprecated", "Entries named by what-if are `deprecated`", "blade §8.7"),
     Requirement("blade:meta:blocks", "`_meta` becomes `tool_bridge` and `tool_ui` blocks", "blade §14"),
     Requirement("blade:meta:check", "A bad card is a notification, not a block", "blade §14 [chosen]"),

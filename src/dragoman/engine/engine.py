@@ -395,8 +395,18 @@ class Engine:
         by: UserId,
         busy: BusyPolicy = "refuse",
         once: Key | None = None,
+        before_seq: int | None = None,
     ) -> Submitted:
         """Let input into a session and start the run that it asks for. Durable once event `seq` is.
+
+        Args:
+            live: the session.
+            request: the input.
+            by: whose.
+            busy: what becomes of it while a run is active.
+            once: makes it count once, however often it comes.
+            before_seq: go on from before this event, as after `rewind`, but in one with the request, which brings
+                messages alone: what is refused leaves the history as it is.
 
         Raises:
             Invalid, SessionBusy, ShuttingDown: nothing changed.
@@ -421,7 +431,11 @@ class Engine:
                 queued = admission.queue(live.state, spec, request, change, self.ids.new, self.limits)
                 return self._append(live, queued, once)
             await self.stop_run(live)  # and again, when somebody else was quicker
-        return self._append(live, await self._admitted(live, spec, request, change, by), once)
+        admitted = await self._admitted(live, spec, request, change, by)
+        if before_seq is not None:
+            await self._rewind(live, before_seq)
+            admitted = await self._admitted(live, spec, request, change, by)  # without answers this waits for nothing
+        return self._append(live, admitted, once)
 
     async def stop_run(self, live: LiveSession, run_id: RunId | None = None) -> bool:
         """Stop a session's active run, and whatever waits there. Durable when this returns.
@@ -456,6 +470,10 @@ class Engine:
             SessionBusy: a run is active or queued.
             ValueError: the session has no such event.
         """
+        await self._rewind(live, before_seq)
+        await live.until_durable(live.state.seq)
+
+    async def _rewind(self, live: LiveSession, before_seq: int) -> None:
         if not 1 < before_seq <= live.state.seq:
             raise ValueError(f"event 2 to {live.state.seq} expected, got {before_seq} ({live.state.session_id})")
         hidden = [each for each in live.state.hidden if each[1] < before_seq]
@@ -470,9 +488,10 @@ class Engine:
             SessionBusy: a run is active or queued.
         """
         await self._branch(live, hidden, ends_there=False)
+        await live.until_durable(live.state.seq)
 
     async def _branch(self, live: LiveSession, hidden: Sequence[tuple[int, int]], *, ends_there: bool) -> None:
-        """Branch off.
+        """Branch off. Nothing is waited for between the last check and what it appends.
 
         Args:
             live: the session.
@@ -486,7 +505,6 @@ class Engine:
         if ends_there:
             hidden = (*hidden[:-1], (hidden[-1][0], live.state.seq))
         live.append((Branched(hidden=tuple(hidden), compacted=compacted),), None)
-        await live.until_durable(live.state.seq)
 
     async def _compaction_outside(self, live: LiveSession, hidden: Sequence[tuple[int, int]]) -> Compacted | None:
         """The newest compaction that stands in none of the ranges."""

@@ -313,6 +313,15 @@ async def test_a_bad_card_is_a_notification_and_the_call_stays_done(alice: Calle
     assert [each["status"] for each in ended(events)[-1]["tool_calls"]] == ["done"]
 
 
+@requirement("blade:meta:check")
+async def test_a_part_of_meta_that_is_null_is_not_there(alice: Caller) -> None:
+    session = await alice.session()
+    step = {"tool": {"name": "t", "input": {}, "output": {"_meta": {"ui": None, "bridge": None}}}}
+    async with tab(alice.url, alice.key) as mine:
+        events = await mine.send(session, script(step))
+    assert "system:notification" not in kinds(events)
+
+
 @requirement("blade:meta:model")
 async def test_the_model_never_sees_meta(alice: Caller) -> None:
     session = await alice.session()

@@ -1,12 +1,16 @@
 """Rooms: what becomes of followers when a session is lost and found again, is gone, or cannot be told."""
 
 import asyncio
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dragoman.core.ids import UserId
+from dragoman.core.principal import Principal
 from dragoman.protocols.blade.projection import Projection
+from dragoman.protocols.blade.sockets import CUT_BYTES, Socket, event_packet
 from tests.conversations import script
 from tests.protocols.blade.client import Caller, kinds, tab
 from tests.protocols.blade.driver import url_of
@@ -54,3 +58,32 @@ async def test_a_fault_of_ours_is_told_once_and_harms_no_other_session(
             assert kinds(await mine.send(good, "hello"))[-1] == "chat:end"
             await asyncio.sleep(0)
             assert fed == before, "nobody tries again and again"
+
+
+@dataclass
+class Line:
+    """The Engine.IO half of a connection that nobody reads from."""
+
+    queue: "asyncio.Queue[Any]" = field(default_factory=asyncio.Queue)
+    closed: bool = False
+    closing: bool = False
+
+
+@requirement("blade:catch-up:never-reads")
+async def test_who_never_reads_is_cut_off_when_too_much_waits() -> None:
+    line, cuts = Line(), 0
+    socket = Socket("one", Principal(user=UserId("alice"), scopes=frozenset()), line)
+
+    def cut() -> None:
+        nonlocal cuts
+        cuts += 1
+        line.closing = True
+
+    socket.cut = cut
+    ending = event_packet("turn:end", b'"%s"' % (b"x" * (1024 * 1024)))
+    for _ in range(CUT_BYTES // len(ending.data)):
+        socket.send(ending)
+    assert cuts == 0
+    for _ in range(2):
+        socket.send(ending)
+    assert (cuts, line.queue.qsize()) == (1, CUT_BYTES // len(ending.data) + 1), "and nothing more is kept for it"

@@ -280,7 +280,7 @@ async def test_branches_are_refused_where_they_make_no_sense(alice: Caller) -> N
         await mine.until("turn:patch")
         [checkpoint] = await alice.get(f"{path}/checkpoints")
         at = {"checkpoint_id": checkpoint["checkpoint_id"]}
-        for what in ("rewind", "compact"):
+        for what in ("rewind", "switch-branch", "compact"):
             assert (await alice.ask("POST", f"{path}/{what}", at)).status == 409
         assert (await alice.ask("PATCH", path, {"intent": "x"})).status == 409
         assert (await alice.ask("POST", f"{path}/checkout", at)).status == 200
@@ -299,6 +299,7 @@ async def test_a_session_can_be_summed_up_and_nobody_loses_their_history(alice: 
         assert (await alice.ask("POST", f"{path}/compact")).status == 409
         nothing = await mine.call("chat:compact", {"session_id": session})
         assert (nothing["status"], nothing["code"]) == ("error", "nothing_to_compact")
+        assert (await mine.until("system:error"))[-1][1]["code"] == "nothing_to_compact", "announced, as all refusals"
         await mine.send(session, "a rather long word to begin with, so that there is something to sum up")
         await mine.send(session, "two")
         told = (await alice.ask("POST", f"{path}/compact")).body

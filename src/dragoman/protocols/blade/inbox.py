@@ -23,7 +23,7 @@ from dragoman.engine.metrics import REFUSED
 from dragoman.protocols._http import Admit
 from dragoman.protocols.blade import errors, translate, wire
 from dragoman.protocols.blade.folded import folded, shown
-from dragoman.protocols.blade.rooms import Rooms
+from dragoman.protocols.blade.rooms import Room, Rooms
 from dragoman.protocols.blade.sockets import Handler, Socket
 
 MISSING = "Missing session_id or message"
@@ -75,12 +75,14 @@ class Inbox:
                 "running": room.projection.is_running,
                 "stream_sequence": room.projection.number,
             }
-            if asked.after_sequence > 0 or (asked.resume and is_fresh):
-                await room.resume(socket, asked.after_sequence, is_raw=is_raw)
+            after = asked.after_sequence or 0
+            if 0 < after <= room.projection.number or (after <= 0 and asked.resume and is_fresh):
+                await room.resume(socket, after, is_raw=is_raw)
+                self._rooms.tidy(room)  # the socket may have gone meanwhile
                 return {**told, "resumed": True}
             room.join(socket, is_raw=is_raw)
             room.tell_snapshot(socket)
-            return told
+            return {**told, "resumed": False} if after > 0 else told  # a number that no event of the session has
 
     async def unsubscribe(self, socket: Socket, data: Json) -> JsonObject:
         """`session:unsubscribe`."""
@@ -95,7 +97,7 @@ class Inbox:
 
     async def send(self, socket: Socket, data: Json) -> JsonObject:
         """`chat:send`. The sender is subscribed, and hears of the acknowledgement before it hears of the chat."""
-        if not isinstance(data, dict) or not data.get("session_id") or "message" not in data:
+        if not isinstance(data, dict) or not data.get("session_id") or data.get("message") is None:
             raise Missing
         asked = cast("wire.ChatSend", wire.read_event(wire.ChatSend, data))
         if not (asked.message or asked.askuser_answer or asked.whatif or asked.replay_decision):
@@ -105,17 +107,16 @@ class Inbox:
             request = await self._request(asked, live)
             if not request.messages and not request.answers:
                 raise Missing
+            before_seq = None if asked.whatif is None else await self._left_at(live, asked.whatif.from_step)
             room = await self._rooms.open(live)
-            if not room.holds(socket):
-                room.join(socket, is_raw=False)
             release = room.hold(socket)
             try:
-                if asked.whatif is not None:
-                    await self._branch_off(live, asked.whatif.from_step)
-                submitted = await self._submit(live, request, socket.principal)
+                submitted = await self._submit(live, request, socket.principal, before_seq)
                 await live.until_durable(submitted.seq)
+                if not room.holds(socket):  # who is refused hears of that alone
+                    room.join(socket, is_raw=False)
             finally:
-                asyncio.get_running_loop().call_soon(release)
+                asyncio.get_running_loop().call_soon(self._let_go, room, release)
             run_id = submitted.run_id
             return {
                 "status": "ok",
@@ -139,26 +140,32 @@ class Inbox:
             raise Invalid("the recorded session was deleted") from error
         return translate.submit_of_replay(asked, live.state, turn)
 
-    async def _branch_off(self, live: LiveSession, from_step: int) -> None:
-        """Keep so many root entries of the active branch; what follows is gone on from there (section 8.7).
+    def _let_go(self, room: Room, release: Callable[[], None]) -> None:
+        release()
+        self._rooms.tidy(room)
+
+    async def _left_at(self, live: LiveSession, from_step: int) -> int | None:
+        """The event before which a what-if leaves the active branch, of which it keeps so many root entries.
+
+        None when it keeps them all. Source: specification, section 8.7.
 
         Raises:
             Invalid: there are not so many.
-            SessionBusy: a chat goes on.
         """
         projection = await folded(self._engine, live)
         entries = [each for each in shown(live, projection) if each.turn.loop_id == ROOT]
         if not 0 <= from_step <= len(entries):
             raise Invalid(f"must be from 0 to {len(entries)}", path="whatif.from_step")
-        if from_step < len(entries):
-            first = entries[from_step]
-            await self._engine.rewind(live, first.cut_at or first.first_seq)
+        if from_step == len(entries):
+            return None
+        first = entries[from_step]
+        return first.cut_at or first.first_seq
 
-    async def _submit(self, live: LiveSession, request: Submit, caller: Principal) -> Submitted:
+    async def _submit(self, live: LiveSession, request: Submit, caller: Principal, before_seq: int | None) -> Submitted:
         """Let input in; a run that it starts counts against its caller's share until it ends."""
         give_back = self._admit_run(caller)
         try:
-            submitted = await self._engine.submit(live, request, by=caller.user)
+            submitted = await self._engine.submit(live, request, by=caller.user, before_seq=before_seq)
         except BaseException:
             give_back()
             raise
@@ -173,8 +180,9 @@ class Inbox:
         asked = cast("wire.ChatStop", wire.read_event(wire.ChatStop, data))
         socket.principal.require("use")
         async with await self._owned(socket, asked.session_id) as live:
-            active = live.state.run
-            if asked.chat_run_id is not None and (active is None or wire.shown_run(active.run_id) != asked.chat_run_id):
+            run = live.state.run
+            newest = live.state.last_run if run is None else run.run_id  # which may be waiting for an answer
+            if asked.chat_run_id is not None and (newest is None or wire.shown_run(newest) != asked.chat_run_id):
                 return {"status": "idle"}
             stopping = asyncio.create_task(self._engine.stop_run(live))
             self._stopping.add(stopping)
@@ -197,7 +205,7 @@ class Inbox:
             if room is not None:
                 await room.until_sent(live.durable)
         if made is None:
-            return {"status": "error", "code": "nothing_to_compact", "message": NOTHING_TO_COMPACT}
+            raise NothingToCompact
         return {"status": "ok", "message": f"{made.archived} messages were summed up"}
 
     # --- access -------------------------------------------------------------------------------------------------------
@@ -223,7 +231,7 @@ class Inbox:
                 told = {"session_id": mismatch.session_id, "expected": mismatch.expected, "received": mismatch.received}
                 socket.emit("replay:input_mismatch", told)
                 return {"status": "error", "code": "replay_input_mismatch", "message": str(mismatch)}
-            except (Refused, Missing) as refused:
+            except (Refused, Missing, NothingToCompact) as refused:
                 code, message = told_of(refused)
                 REFUSED.labels(protocol="blade", code=code).inc()
                 told = {"message": message, "code": code}
@@ -240,8 +248,14 @@ class Missing(Exception):
     """A message without what makes it one."""
 
 
-def told_of(refused: Refused | Missing) -> tuple[str, str]:
+class NothingToCompact(Exception):
+    """A session so short that it needs no summary."""
+
+
+def told_of(refused: Refused | Missing | NothingToCompact) -> tuple[str, str]:
     """What a refused socket is told: a code and a sentence."""
+    if isinstance(refused, NothingToCompact):
+        return "nothing_to_compact", NOTHING_TO_COMPACT
     if isinstance(refused, Missing):
         return "bad_request", MISSING
     if isinstance(refused, Forbidden | SessionNotFound):  # unknown and foreign are never told apart

@@ -98,19 +98,23 @@ class Room:
     # --- who is here ------------------------------------------------------------------------------------------------
 
     def join(self, socket: Socket, *, is_raw: bool) -> None:
-        """Let a socket in; from now on it gets what comes."""
-        self.leave(socket)
-        (self.raw if is_raw else self.plain)[socket.sid] = socket
+        """Let a socket in, unless it is gone; from now on it gets what comes."""
+        self._turn_out(socket)
+        if not socket.is_gone:
+            (self.raw if is_raw else self.plain)[socket.sid] = socket
 
     def hold(self, socket: Socket) -> Callable[[], None]:
-        """Keep what comes for a socket until the function that this gives is called, which sends it."""
+        """Keep what comes for a socket until the function that this gives is called, which sends it.
+
+        One that has not come in by then gets only what its owner's other sockets get.
+        """
         held = self._holding[socket.sid] = []
 
         def release() -> None:
             if self._holding.get(socket.sid) is held:
                 del self._holding[socket.sid]
-                if self.holds(socket):
-                    self._tell(socket, held)
+                is_here = self.holds(socket)
+                self._tell(socket, [each for each in held if is_here or each.name == "session:updated"])
 
         return release
 
@@ -124,8 +128,16 @@ class Room:
         """Whether a socket is here."""
         return socket.sid in self.plain or socket.sid in self.raw
 
+    def tells(self, socket: Socket) -> bool:
+        """Whether a socket is here, or is still being told what it missed."""
+        return self.holds(socket) or socket.sid in self._holding
+
     def leave(self, socket: Socket) -> None:
-        """Let a socket go."""
+        """Let a socket go, also one that is still being told what it missed."""
+        self._turn_out(socket)
+        self._holding.pop(socket.sid, None)
+
+    def _turn_out(self, socket: Socket) -> None:
         self.plain.pop(socket.sid, None)
         self.raw.pop(socket.sid, None)
         self._lagging.discard(socket.sid)
@@ -139,14 +151,17 @@ class Room:
 
         What was sent before is made again from the log, at any age, and has the same numbers.
         """
-        self.leave(socket)
+        self._turn_out(socket)
         held = self._holding[socket.sid] = []
         try:
             missed = await self._missed(after, self._sent)
         finally:
-            self._holding.pop(socket.sid, None)
-        self.join(socket, is_raw=is_raw)
-        self._tell(socket, [*missed, *held])
+            is_here = self._holding.get(socket.sid) is held
+            if is_here:
+                del self._holding[socket.sid]
+        if is_here:
+            self.join(socket, is_raw=is_raw)
+            self._tell(socket, [*missed, *held])
 
     async def _missed(self, after: int, up_to: int) -> list[Emitted]:
         chat = self.projection.chat
@@ -252,19 +267,19 @@ class Room:
                 self._on_updated(self, each)
 
     def _send_to(self, sockets: Sequence[Socket], events: Sequence[Emitted]) -> None:
-        """Send events to sockets; those that are slow get only what is not repeated to them later."""
+        """Send events to sockets. Slow ones get no patches: a snapshot repeats those, or the end of their turn."""
         plain = [socket for socket in sockets if socket.sid in self.plain]
         raw = [socket for socket in sockets if socket.sid in self.raw]
         made = [(each.name, event_packet(each.name, each.payload)) for each in events] if plain else []
         for socket in plain:
             is_slow = self._is_slow(socket)
             for name, encoded in made:
-                if not (is_slow and name in BATCHED):
+                if not (is_slow and name == "turn:patch"):
                     socket.send(encoded)
         if raw:
             slow = [socket for socket in raw if self._is_slow(socket)]
             self._send_raw([socket for socket in raw if socket not in slow], events)
-            self._send_raw(slow, [each for each in events if each.name not in BATCHED])
+            self._send_raw(slow, [each for each in events if each.name != "turn:patch"])
 
     def _is_viewer(self, socket: Socket) -> bool:
         """Whether a socket is another user's, with whom the session is shared."""
@@ -371,6 +386,10 @@ class Rooms:
     def leave(self, room: Room, socket: Socket) -> None:
         """Let a socket go, and close the room when it was the last."""
         room.leave(socket)
+        self.tidy(room)
+
+    def tidy(self, room: Room) -> None:
+        """Close a room if nobody is in it."""
         if room.is_empty and self._rooms.get(room.session_id) is room:
             del self._rooms[room.session_id]
             task = asyncio.create_task(room.close(), name="close a room")
@@ -389,7 +408,7 @@ class Rooms:
         """Tell the owner's other sockets, so that their lists refresh."""
         made = event_packet(event.name, event.payload)
         for socket in self._sockets.values():
-            if socket.principal.user == room.owner and not room.holds(socket):
+            if socket.principal.user == room.owner and not room.tells(socket):
                 socket.send(made)
 
     def happened(self, live: LiveSession, events: Sequence[Logged]) -> None:
@@ -415,13 +434,13 @@ class Rooms:
                 "session:updated", msgspec.json.encode({"session_id": shown_session(state.session_id), **told})
             )
             for socket in self._sockets.values():
-                if socket.principal.user == state.owner and (room is None or not room.holds(socket)):
+                if socket.principal.user == state.owner and (room is None or not room.tells(socket)):
                     socket.send(made)
 
     def send_viewers_away(self, session_id: SessionId) -> None:
         """End the following of all but the owner: the session is no longer shared."""
         room = self._rooms.get(session_id)
         if room is not None:
-            for socket in (*room.plain.values(), *room.raw.values()):
+            for socket in tuple(self._sockets.values()):
                 if socket.principal.user != room.owner:
                     self.leave(room, socket)

@@ -4,9 +4,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dragoman.core.admission import is_busy
 from dragoman.core.events import SettingsChange
 from dragoman.core.inputs import Create
-from dragoman.core.refusals import Forbidden, Invalid, NotFound
+from dragoman.core.refusals import Forbidden, Invalid, NotFound, SessionBusy
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine, Held
 from dragoman.engine.live import LiveSession
@@ -278,6 +279,8 @@ class _Door:
         async with await self._owned(request) as live:
             projection = await folded(self._engine, live)
             place = checkpoint_in(projection, body.checkpoint_id)
+            if is_busy(live.state):
+                raise SessionBusy("a run of this session is active")
             last = live.durable.seq
             home = branches.newest_with(branches.branches_of(projection.branches, last), place)
             if home.end < last:

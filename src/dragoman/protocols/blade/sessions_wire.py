@@ -140,13 +140,13 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     active: bool
 
 
-def checked_env(env: Mapping[str, str]) -> dict[str, str]:
+def checked_env(env: Mapping[str, str], path: str = "env") -> dict[str, str]:
     """Variables of a bounded number and size. Raises Invalid."""
     if len(env) > ENV:
-        raise Invalid(f"must have at most {ENV} variables", path="env")
+        raise Invalid(f"must have at most {ENV} variables", path=path)
     for name, value in env.items():
         if not name or len(name) > NAME or len(value) > ENV_CHARS:
-            raise Invalid(f"a name has 1 to {NAME} characters, a value at most {ENV_CHARS}", path="env")
+            raise Invalid(f"a name has 1 to {NAME} characters, a value at most {ENV_CHARS}", path=path)
     return dict(env)
 
 

@@ -27,6 +27,8 @@ MESSAGE_BYTES = 16 * 1024 * 1024
 WAITING_BYTES = 8 * 1024 * 1024
 WAITING_EVENTS = 2000
 """What may wait for a socket before it counts as slow (specification, section 9, rule 6)."""
+CUT_BYTES = 8 * WAITING_BYTES
+"""What may wait for one that gets no more patches, but the ends of turns, before it is cut off."""
 LOOK_S = 0.05
 """How often it is looked whether a slow socket has caught up."""
 CONNECT_S = 30.0
@@ -68,9 +70,12 @@ class Socket:
     def __init__(self, sid: str, principal: Principal, link: _Link) -> None:
         self.sid = sid
         self.principal = principal
+        self.is_gone = False
         self.on_drained: list[Callable[[], None]] = []
         """Called once each when a slow socket has caught up."""
         self.forget_key: Callable[[], None] = lambda: None
+        self.cut: Callable[[], None] = lambda: None
+        """Ends the connection."""
         self.give_back: Callable[[], None] = lambda: None
         """Gives back what the connection took of its owner's share."""
         self._link = link
@@ -83,10 +88,7 @@ class Socket:
         """Whether too much waits for it. It is until it has read all of that."""
         if self._looking is not None:
             return True
-        waiting = self._link.queue.qsize()
-        while len(self._sizes) > waiting:
-            self._bytes -= self._sizes.popleft()
-        if waiting <= WAITING_EVENTS and self._bytes <= WAITING_BYTES:
+        if self._waiting_bytes() <= WAITING_BYTES and len(self._sizes) <= WAITING_EVENTS:
             return False
         self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
         return True
@@ -98,6 +100,14 @@ class Socket:
         self._link.queue.put_nowait(made)
         self._sizes.append(len(made.data))
         self._bytes += len(made.data)
+        if self._bytes > CUT_BYTES and self._waiting_bytes() > CUT_BYTES:
+            self.cut()
+
+    def _waiting_bytes(self) -> int:
+        waiting = self._link.queue.qsize()
+        while len(self._sizes) > waiting:
+            self._bytes -= self._sizes.popleft()
+        return self._bytes
 
     def emit(self, name: str, told: JsonObject) -> None:
         """Send an event to this socket alone."""
@@ -105,6 +115,7 @@ class Socket:
 
     def forget(self) -> None:
         """The socket is gone. The library would leave a poll that waits open until its time is over."""
+        self.is_gone = True
         self.forget_key()
         self.give_back()
         self._link.queue.put_nowait(None)
@@ -154,6 +165,11 @@ Handler = Callable[[Socket, Json], Awaitable[JsonObject]]
 """Handles an event; gives its acknowledgement."""
 
 
+async def _unknown(name: str, _sid: str, *_: Json) -> JsonObject:
+    """Acknowledge an event that is none of ours, so that nobody waits for that."""
+    return {"status": "error", "code": "bad_request", "message": f"there is no event {name[:80]!r}"}
+
+
 class Sockets:
     """The Socket.IO server, as an ASGI application."""
 
@@ -189,6 +205,7 @@ class Sockets:
         self._server.on("disconnect", self._gone)
         for name, handler in handlers.items():
             self._server.on(name, self._handling(name, handler))
+        self._server.on("*", _unknown)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -220,7 +237,8 @@ class Sockets:
         link = self._server.eio.sockets[self._server.manager.eio_sid_from_sid(sid, "/")]
         socket = Socket(sid, principal, link)
         socket.give_back = give_back
-        socket.forget_key = self._doorkeeper.on_revoked(principal, lambda: self._revoked(socket))
+        socket.cut = lambda: self._send_away(socket)
+        socket.forget_key = self._doorkeeper.on_revoked(principal, socket.cut)
         self._sockets[sid] = socket
         self._open.inc()
         self._on_connect(socket)
@@ -232,7 +250,7 @@ class Sockets:
             socket.forget()
             self._on_gone(socket)
 
-    def _revoked(self, socket: Socket) -> None:
+    def _send_away(self, socket: Socket) -> None:
         task = asyncio.ensure_future(self._server.disconnect(socket.sid))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

@@ -21,6 +21,7 @@ from dragoman.core.session import SessionState
 from dragoman.core.tools import AgentSpec, ToolGrant
 from dragoman.protocols.blade import turns, wire
 from dragoman.protocols.blade.chat import ANSWER_TEXT, replay_state_of
+from dragoman.protocols.blade.sessions_wire import checked_env, optional
 
 DOOR = "blade"
 TITLE = 40
@@ -143,6 +144,8 @@ def submit_of(send: wire.ChatSend, state: SessionState) -> Submit:
     """
     content, attachments = content_of(send)
     words = text_in(content)
+    if send.whatif is not None and send.askuser_answer is not None:
+        raise Invalid("leaves the question that is answered behind", path="whatif")
     answers = (answer_of(send.askuser_answer, state),) if send.askuser_answer is not None else ()
     props: JsonObject = {}
     if send.headless or send.output_schema is not None:
@@ -150,9 +153,10 @@ def submit_of(send: wire.ChatSend, state: SessionState) -> Submit:
     if send.output_schema is not None:
         json_schema.check(send.output_schema)
         props[SCHEMA] = send.output_schema
-    if send.model is not None:
-        props["model"] = send.model
-    if env := {**state.settings.env, **(send.runtime_env or {})}:
+    model = optional(send.model, "model")
+    if model is not None:
+        props["model"] = model
+    if env := {**state.settings.env, **checked_env(send.runtime_env or {}, "runtime_env")}:
         props["env"] = env
     if answers and content and isinstance(content, str):
         props[ANSWER_TEXT] = content
@@ -163,10 +167,10 @@ def submit_of(send: wire.ChatSend, state: SessionState) -> Submit:
     mode: Mode | None = send.mode or ("executing" if send.headless else None)
     change = SettingsChange(
         title=words[:TITLE].strip() if words.strip() and not state.settings.title else None,
-        model=send.model if send.model != state.settings.model else None,
+        model=model if model != state.settings.model else None,
         mode=mode if mode != state.settings.mode else None,
     )
-    messages = (UserInput(content=content),) if content else ()
+    messages = (UserInput(content=content),) if content or send.whatif is not None else ()
     return Submit(door=DOOR, messages=messages, answers=answers, change=change, props=props)
 
 
@@ -208,7 +212,7 @@ def content_of(send: wire.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], 
     Raises:
         Invalid, LimitExceeded: a part is wrong, or all are too large.
     """
-    quotes = "".join(f"> {quote.text}\n" for quote in send.whatif.quotes) if send.whatif is not None else ""
+    quotes = "" if send.whatif is None else "".join(map(quoted, send.whatif.quotes or ()))
     if isinstance(send.message, str):
         return (f"{quotes}\n{send.message}" if quotes else send.message), []
     blocks: list[core.InputBlock] = [core.Text(quotes)] if quotes else []
@@ -239,6 +243,11 @@ def _media(part: wire.ImagePart | wire.FilePart, path: str) -> core.Image | core
     return core.File(f"data:{media_type};base64,{part.data}", "file", media_type, part.name)
 
 
+def quoted(quote: wire.Quote) -> str:
+    """A quote as the model reads it: each of its lines is marked."""
+    return "".join(f"> {line}\n" for line in quote.text.splitlines())
+
+
 def text_in(content: str | tuple[core.InputBlock, ...]) -> str:
     """The words of a message, for its title."""
     return core.text_of(content)
@@ -252,10 +261,11 @@ def answer_of(answer: wire.AskUserAnswer, state: SessionState) -> Answer:
     """
     call_id = wire.read_call(answer.tool_call_id)
     call = state.answerable().get(call_id)
+    selections, said = answer.selections or {}, answer.custom or {}
     if call is None or (call.kind != "permission" and not call.parked):
-        return Choice(call_id=call_id, selections=answer.selections, custom=answer.custom)
-    chosen = answer.selections.get("0", [])
-    custom = answer.custom.get("0") or None
+        return Choice(call_id=call_id, selections=selections, custom=said)
+    chosen = selections.get("0", [])
+    custom = said.get("0") or None
     if len(chosen) > 1 or any(not 0 <= each < len(turns.ALLOWED) for each in chosen):
         raise InvalidAnswer(f"the question takes one of {len(turns.ALLOWED)} options, got {str(chosen)[:80]}")
     if not chosen and custom is None:

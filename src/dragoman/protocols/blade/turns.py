@@ -272,16 +272,15 @@ class Bad(msgspec.Struct, frozen=True):
 def meta_blocks(value: Json, call: ToolCall) -> Iterator[Block | Bad]:
     """The page actions and cards in a tool's return value, in that order. Source: specification, section 14."""
     meta = meta_of(value)
-    if "bridge" in meta:
-        bridge = meta["bridge"]
+    if (bridge := meta.get("bridge")) is not None:
         if isinstance(bridge, dict) and isinstance(bridge.get("action"), str):
             content = {"action": bridge["action"], "payload": bridge.get("payload")}
             yield Block("tool_bridge", content, call.id, call.tool_name, call.display_name)
         else:
             yield Bad("a bridge has an action, which is a text")
-    if "ui" in meta:
-        why = fault_of_card(meta["ui"])
-        yield Bad(why) if why else Block("tool_ui", meta["ui"], call.id, call.tool_name, call.display_name)
+    if (card := meta.get("ui")) is not None:
+        why = fault_of_card(card)
+        yield Bad(why) if why else Block("tool_ui", card, call.id, call.tool_name, call.display_name)
 
 
 def meta_of(value: Json) -> JsonObject:

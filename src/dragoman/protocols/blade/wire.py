@@ -12,7 +12,7 @@ import msgspec
 
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, parse_session_id
-from dragoman.core.refusals import Invalid
+from dragoman.protocols.blade.bodies import misshapen
 
 SessionStatus = Literal["created", "running", "completed", "failed", "interrupted", "waiting_for_input"]
 TurnStatus = Literal["streaming", "completed", "paused", "failed", "interrupted"]
@@ -274,8 +274,8 @@ class AskUserAnswer(msgspec.Struct, frozen=True):
     """The answer to a question, or to a permission request. Keys are question numbers."""
 
     tool_call_id: str
-    selections: dict[str, list[int]] = {}
-    custom: dict[str, str] = {}
+    selections: dict[str, list[int]] | None = None
+    custom: dict[str, str] | None = None
 
 
 class Quote(msgspec.Struct, frozen=True):
@@ -289,8 +289,8 @@ class WhatIf(msgspec.Struct, frozen=True):
     """Another course of the conversation."""
 
     from_step: int
-    quotes: tuple[Quote, ...] = ()
-    deprecate_entry_ids: tuple[str, ...] = ()
+    quotes: tuple[Quote, ...] | None = None
+    deprecate_entry_ids: tuple[str, ...] | None = None
 
 
 class ChatSend(msgspec.Struct, frozen=True, kw_only=True):
@@ -312,7 +312,7 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     """`session:subscribe`."""
 
     session_id: str
-    after_sequence: int = 0
+    after_sequence: int | None = None
     resume: bool | None = None
     event_format: Literal["raw"] | None = None
 
@@ -338,4 +338,4 @@ def read_event(kind: type[msgspec.Struct], data: Json) -> msgspec.Struct:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise Invalid(str(error).replace("`", "").removesuffix(" - at $")) from error
+        raise misshapen(error) from error
