@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from dragoman.core.events import Logged, RunStopped
 from dragoman.core.ids import SessionId
 from dragoman.core.stream import Record, expand
-from dragoman.protocols.blade.projection import Emitted, Projection
+from dragoman.protocols.blade.projection import Projection
+from dragoman.protocols.blade.telling import Emitted
 from tests.core.scribe import Scribe, conversations
 from tests.protocols.blade.folding import Event, Folded, of_seed
 from tests.requirements import requirement

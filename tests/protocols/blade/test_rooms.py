@@ -40,7 +40,7 @@ async def test_a_fault_of_ours_is_told_once_and_harms_no_other_session(
 
     def failing(self: Projection, record: Any) -> Any:
         nonlocal fed
-        if self._shown_id in broken:
+        if f"sess_{self._session_id}" in broken:
             fed += 1
             raise RuntimeError("a fault")
         return feed(self, record)

@@ -13,9 +13,6 @@ Source: specification, sections 3, 4, 7 and 8; rulings, 7, 12, 16, 18, 24.
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import NamedTuple
-
-import msgspec
 
 from dragoman.core import content as core
 from dragoman.core.content import JsonObject
@@ -41,7 +38,7 @@ from dragoman.core.events import (
     SettingsChange,
     SettingsChanged,
 )
-from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, SessionId, UserId, fork_loop
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, SessionId, UserId
 from dragoman.core.json_schema import json_in
 from dragoman.core.session import OpenCall, SessionState, apply, begin
 from dragoman.core.stream import Piece, Record
@@ -49,36 +46,19 @@ from dragoman.protocols.blade import turns, wire
 from dragoman.protocols.blade.chat import (
     ENDS,
     Chat,
-    described,
     error_code,
     replay_state_of,
     saved_ratio,
     updated_fields,
 )
+from dragoman.protocols.blade.telling import Emitted, Telling
 from dragoman.protocols.blade.turns import Growing
-from dragoman.protocols.blade.wire import Attachment, Block, MemoryRef, QuestionRef, ToolCall, Turn
+from dragoman.protocols.blade.waiting import is_held, waits_in
+from dragoman.protocols.blade.wire import Attachment, Block, MemoryRef, ToolCall, Turn
 
 PREVIEW = 200
 FAILED = "The agent failed"
 SUBAGENT_FAILED = "The sub-agent failed"
-_ENCODER = msgspec.json.Encoder()
-
-
-class Emitted(NamedTuple):
-    """An event of the server's. `number` is its `stream_sequence`, `payload` its JSON.
-
-    One that repeats others, in a snapshot, has the number 0. `to_viewers` is the payload for those who only read the
-    session, where it is another: what is remembered belongs to its owner.
-    """
-
-    name: str
-    number: int
-    payload: bytes
-    to_viewers: bytes | None = None
-
-    def seen_by_viewers(self) -> "Emitted":
-        """The event without what is the owner's alone."""
-        return self if self.to_viewers is None else Emitted(self.name, self.number, self.to_viewers)
 
 
 class Projection:
@@ -97,17 +77,12 @@ class Projection:
         *,
         keeps: bool = False,
     ) -> None:
-        self.number = 0
-        """The number of the last event."""
         self.chat: Chat | None = None
         self.state: SessionState | None = None
-        self.is_quiet = False
-        """Whether events are only counted."""
         self.turns: list[Growing] = []
         self.growing: dict[str, Growing] = {}
         """The turns that are not over, by their client's key."""
-        self._shown_id = wire.shown_session(session_id)
-        self._head = _ENCODER.encode({"session_id": self._shown_id})[:-1]
+        self._telling = Telling(wire.shown_session(session_id))
         self._session_id = session_id
         self._titles = titles
         self._keeps = keeps
@@ -125,7 +100,6 @@ class Projection:
         """Where the chat began, as long as nothing of it was said."""
         self.branches: list[tuple[int, Branched]] = []
         """Where the conversation left its course, and what has been hidden since."""
-        self._out: list[Emitted] = []
 
     def feed(self, record: Record) -> list[Emitted]:
         """Take the next record; gives the events that it makes."""
@@ -137,8 +111,21 @@ class Projection:
         else:
             assert isinstance(record, Logged), "a record is a piece or an event"
             self._logged(record)
-        out, self._out = self._out, []
-        return out
+        return self._telling.taken()
+
+    @property
+    def number(self) -> int:
+        """The number of the last event."""
+        return self._telling.number
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether events are only counted."""
+        return self._telling.is_quiet
+
+    @is_quiet.setter
+    def is_quiet(self, is_quiet: bool) -> None:
+        self._telling.is_quiet = is_quiet
 
     # --- what readers who come later are told ---------------------------------------------------------------------
 
@@ -154,11 +141,10 @@ class Projection:
         """
         if self.chat is None or self.chat.is_over:
             return []
-        start = {"session_id": self._shown_id, "chat_run_id": self.chat.run_id}
-        told = [Emitted("chat:start", 0, _ENCODER.encode(start))]
+        told = [self._telling.repeated_start(self.chat.run_id)]
         for each in self.growing.values():
             each.settle()
-            told.append(self._turn_event("turn:start", each, 0))
+            told.append(self._telling.turn_event("turn:start", each, 0))
         return told
 
     def syncs(self) -> list[Emitted]:
@@ -172,12 +158,12 @@ class Projection:
             if each.turn.status == "streaming" and each.patches > each.synced:
                 each.synced = each.patches
                 each.settle()
-                told.append(self._sync_event(each))
+                told.append(self._telling.sync_event(each))
         return told
 
     def batch(self, items: Sequence[bytes]) -> bytes:
         """The payload of a `turn:events` event."""
-        return self._head + b',"events":[' + b",".join(items) + b"]}"
+        return self._telling.head + b',"events":[' + b",".join(items) + b"]}"
 
     # --- one event ------------------------------------------------------------------------------------------------
 
@@ -332,7 +318,7 @@ class Projection:
         self.growing[turn.turn_id] = growing
         if self._keeps:
             self.turns.append(growing)
-        self._emit_turn("turn:start", growing)
+        self._telling.turn("turn:start", growing)
         return growing
 
     def _whole(self, role: str, name: str, blocks: list[Block], logged: Logged) -> Growing:
@@ -374,7 +360,7 @@ class Projection:
     def _tell_end(self, growing: Growing, at: datetime) -> None:
         growing.stand(at)
         growing.told = growing.patches
-        self._emit_turn("turn:end", growing)
+        self._telling.turn("turn:end", growing)
 
     def _pause(self, at: datetime) -> None:
         """Pause the turns that wait, the innermost first; not those that were told so already."""
@@ -622,7 +608,7 @@ class Projection:
         assert self.state is not None, "the session has begun"
         if not self.state.calls:
             return
-        waits = self._waits()
+        waits = waits_in(self.state)
         for call_id, call in self.state.calls.items():
             if call.granted is False:
                 continue  # its result comes next
@@ -634,103 +620,17 @@ class Projection:
                 status = "awaiting_answer"
             if (shown.status, shown.pending_question_ref) != (status, ref):
                 self._patch(growing, growing.mark(shown, status, ref))
-            if growing.turn.status == "paused" and self.is_running and not self._is_held(growing, waits):
+            if growing.turn.status == "paused" and self.is_running and not is_held(self.state, growing, waits):
                 self._patch(growing, growing.status("streaming"))
-
-    def _waits(self) -> dict[CallId, QuestionRef | None]:
-        """The calls that wait for a person, and those above them, with the question that each waits for."""
-        assert self.state is not None, "the session has begun"
-        found: dict[CallId, QuestionRef | None] = {}
-        for call in self.state.waiting():
-            if call.kind == "client" and not call.parked:
-                continue
-            call_id = call.call.call_id
-            loop = wire.shown_loop(call.loop)
-            if call.kind == "question":
-                found[call_id] = None
-                below = QuestionRef(loop, wire.shown_call(call_id), None)
-            else:
-                below = QuestionRef(loop, wire.permission_id(call_id), f"Allow {call.call.name}?")
-                found[call_id] = below
-            above = self.state.parent(call.loop)
-            while above is not None:
-                told = msgspec.structs.replace(below, description=below.description or described(above.call))
-                found.setdefault(above.call.call_id, told)
-                above = self.state.parent(above.loop)
-        return found
-
-    def _is_held(self, growing: Growing, waits: Mapping[CallId, QuestionRef | None]) -> bool:
-        """Whether a call of the turn waits for somebody, also for the application."""
-        assert self.state is not None, "the session has begun"
-        return any(call_id in waits or self._waits_for_application(call_id) for call_id in growing.calls)
-
-    def _waits_for_application(self, call_id: CallId) -> bool:
-        assert self.state is not None, "the session has begun"
-        call = self.state.calls.get(call_id)
-        if call is None:
-            return False
-        if call.kind != "fork":
-            return call.waits()
-        return any(self._waits_for_application(each.call.call_id) for each in self.state.in_loop(fork_loop(call_id)))
 
     # --- telling --------------------------------------------------------------------------------------------------
 
+    @property
+    def _run_id(self) -> str | None:
+        return None if self.chat is None else self.chat.run_id
+
     def _patch(self, growing: Growing, change: turns.Change) -> None:
-        growing.patches += 1
-        self.number += 1
-        if self.is_quiet:
-            return
-        turn = growing.turn
-        kind, data = change
-        patch = wire.Patch(
-            self._shown_id,
-            growing.patches,
-            turn.turn_id,
-            turn.loop_id,
-            kind,  # type: ignore[arg-type]  # one of the five
-            data,
-            self.number,
-            None if self.chat is None else self.chat.run_id,
-        )
-        self._out.append(Emitted("turn:patch", self.number, _ENCODER.encode(patch)))
+        self._telling.patch(growing, change, self._run_id)
 
     def _emit(self, name: str, told: JsonObject, to_viewers: JsonObject | None = None) -> None:
-        self.number += 1
-        if not self.is_quiet:
-            others = None if to_viewers is None else self._payload(to_viewers)
-            self._out.append(Emitted(name, self.number, self._payload(told), others))
-
-    def _payload(self, told: JsonObject) -> bytes:
-        payload = {"session_id": self._shown_id, **told, "stream_sequence": self.number}
-        if self.chat is not None and not self.chat.is_over:
-            payload["chat_run_id"] = self.chat.run_id
-        return _ENCODER.encode(payload)
-
-    def _emit_turn(self, name: str, growing: Growing) -> None:
-        self.number += 1
-        if not self.is_quiet:
-            self._out.append(self._turn_event(name, growing, self.number))
-
-    def _sync_event(self, growing: Growing) -> Emitted:
-        turn = growing.turn
-        told: JsonObject = {
-            "session_id": self._shown_id,
-            "sequence": growing.patches,
-            "turn_id": turn.turn_id,
-            "loop_id": turn.loop_id,
-            "patch_type": "sync",
-            "chat_run_id": turn.chat_run_id,
-        }
-        hidden = {"turn": msgspec.structs.replace(turn, memory_refs=None)}
-        others = None if turn.memory_refs is None else _ENCODER.encode({**told, "data": hidden})
-        return Emitted("turn:patch", 0, _ENCODER.encode({**told, "data": {"turn": turn}}), others)
-
-    def _turn_event(self, name: str, growing: Growing, number: int) -> Emitted:
-        turn = growing.turn
-        head = self._head + b',"patch_sequence":%d,' % growing.patches
-        if number:
-            head += b'"stream_sequence":%d,' % number
-        others = None
-        if turn.memory_refs is not None:
-            others = head + _ENCODER.encode(msgspec.structs.replace(turn, memory_refs=None))[1:]
-        return Emitted(name, number, head + _ENCODER.encode(turn)[1:], others)
+        self._telling.event(name, told, self._run_id if self.is_running else None, to_viewers)

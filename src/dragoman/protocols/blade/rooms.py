@@ -21,8 +21,9 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.protocols.blade.chat import updated_fields
 from dragoman.protocols.blade.folded import titles_of
-from dragoman.protocols.blade.projection import Emitted, Projection
+from dragoman.protocols.blade.projection import Projection
 from dragoman.protocols.blade.sockets import Socket, event_packet
+from dragoman.protocols.blade.telling import Emitted
 from dragoman.protocols.blade.translate import status_of
 from dragoman.protocols.blade.wire import shown_session
 
