@@ -105,6 +105,7 @@ REQUIREMENTS = (
     Requirement("runs:files:no-link-stored", "No signed link is stored", "seed 002"),
     # --- files --------------------------------------------------------------------------------------------------------
     Requirement("runs:files:upload", "An upload tells bucket, path, mime_type and a signed url", "ag-ui A.7 [origin]"),
+    Requirement("runs:files:own", "A user lists and deletes what they uploaded, and nobody else's", "ours"),
     Requirement("runs:files:content", "A link needs no key, and the picture no guessing", "ag-ui A.7 [chosen]"),
     Requirement("runs:files:path", "Objects lie below their owner's folder, whatever names are like", "ag-ui A.7"),
     Requirement("runs:files:type", "The bytes match the declared type, else 415", "ag-ui A.7 [chosen]"),

@@ -124,6 +124,7 @@ REQUIREMENTS = (
         "The calendar tells when enabled tasks are due in a span, at most 1000 times each",
         "blade §13 [docs, chosen]",
     ),
+    Requirement("blade:schedules:preview", "The next times of an expression are told before it is stored", "ours"),
     Requirement("blade:schedules:once", "Each time is kept once, restart or not", "blade §13 [chosen]"),
     Requirement("blade:schedules:daylight", "Clocks that jump are read as the table says", "blade §13 [chosen]"),
     Requirement("blade:schedules:year", "A year in five zones misses and doubles nothing", "blade §13"),

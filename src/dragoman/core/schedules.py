@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Literal, NewType
 from zoneinfo import ZoneInfo
 
@@ -77,10 +78,20 @@ def checked(schedule: Schedule, now: datetime) -> Schedule:
     _check("prompt", schedule.prompt, None)
     if schedule.model is not None:
         _check("model", schedule.model, MODEL)
-    cron = parse(schedule.cron)
-    if not is_zone(schedule.time_zone):
-        raise Invalid(f"{schedule.time_zone[:80]!r} is no IANA time zone such as Europe/Berlin", path="timezone")
-    return msgspec.structs.replace(schedule, next_at=next_time(cron, ZoneInfo(schedule.time_zone), now))
+    cron, zone = _read(schedule.cron, schedule.time_zone)
+    return msgspec.structs.replace(schedule, next_at=next_time(cron, zone, now))
+
+
+def upcoming(cron: str, time_zone: str, now: datetime, count: int) -> list[datetime]:
+    """The next times of an expression that nobody has stored yet. Raises Invalid, as `checked` does."""
+    return list(islice(times_after(*_read(cron, time_zone), now), count))
+
+
+def _read(cron: str, time_zone: str) -> tuple[Cron, ZoneInfo]:
+    parsed = parse(cron)
+    if not is_zone(time_zone):
+        raise Invalid(f"{time_zone[:80]!r} is no IANA time zone such as Europe/Berlin", path="timezone")
+    return parsed, ZoneInfo(time_zone)
 
 
 def _check(name: str, value: str, most: int | None) -> None:

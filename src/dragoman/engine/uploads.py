@@ -1,7 +1,7 @@
 """Uploaded objects: stored before their path is told, and read back. See `Attachments.forget` for their end."""
 
 from dragoman.core.ids import UserId
-from dragoman.core.uploads import path_for, thread_folder
+from dragoman.core.uploads import owner_folder, path_for, thread_folder
 from dragoman.ports import Blobs, Ids
 
 
@@ -25,3 +25,13 @@ class Uploads:
     async def get(self, path: str) -> bytes | None:
         """The object at a path that `core.uploads` made."""
         return await self._blobs.get(path)
+
+    async def of(self, owner: UserId) -> list[str]:
+        """The paths of a user's objects, the newest first: their names grow with time."""
+        below = f"{owner_folder(owner)}/"
+        paths = [name for name in await self._blobs.names() if name.startswith(below)]
+        return sorted(paths, key=lambda path: path.rpartition("/")[2], reverse=True)
+
+    async def remove(self, path: str) -> None:
+        """Remove the object at a path that `core.uploads` made. Messages that show it then show nothing."""
+        await self._blobs.delete(path)

@@ -104,6 +104,21 @@ async def test_what_belongs_to_no_thread_lies_in_a_folder_of_that_kind(alice: Ru
     assert ".." not in odd
 
 
+@requirement("runs:files:own")
+async def test_a_user_lists_and_deletes_what_they_uploaded(alice: RunService, bob: RunService) -> None:
+    free, bound = (await alice.upload()).json, (await alice.upload(threadId=new_thread())).json
+    theirs = (await bob.upload()).json
+    listed = (await alice.get("/attachments")).json["items"]
+    assert [each | {"url": ""} for each in listed[:2]] == [bound | {"url": ""}, free | {"url": ""}]
+    assert all(each["path"].startswith("agent-inputs/alice/") for each in listed)
+    refused = await alice.ask("DELETE", f"/attachments?path={theirs['path']}")
+    assert (refused.status, refused.json["code"]) == (403, "AGENT_FORBIDDEN")
+    for _ in range(2):
+        assert (await alice.ask("DELETE", f"/attachments?path={bound['path']}")).status == 204
+    assert [each["path"] for each in (await alice.get("/attachments")).json["items"]][:1] == [free["path"]]
+    assert [each["path"] for each in (await bob.get("/attachments")).json["items"]][:1] == [theirs["path"]]
+
+
 @requirement("runs:files:type")
 async def test_a_file_that_is_not_what_it_is_declared_to_be_is_415(alice: RunService) -> None:
     for content, kind in (

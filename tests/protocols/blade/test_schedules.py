@@ -258,6 +258,19 @@ async def test_a_span_out_of_bounds_is_422(alice: Client, query: str, detail: st
     assert await alice.ask("GET", f"{TASKS}/calendar?{query}") == (422, {"detail": detail})
 
 
+@requirement("blade:schedules:preview")
+async def test_the_next_times_are_told_before_a_task_is_made(alice: Client) -> None:
+    asked = f"{TASKS}/preview?cron=30+2+*+*+*&timezone=America/New_York&count=2"
+    told = {"timezone": "America/New_York", "occurrences": ["2026-11-22T07:30:00Z", "2026-11-23T07:30:00Z"]}
+    assert await alice.ask("GET", asked) == (200, told)
+    status, body = await alice.ask("GET", f"{TASKS}/preview?cron=0+9+*+*+*")
+    assert (status, body["timezone"], len(body["occurrences"])) == (200, "UTC", 5)
+    no_zone = "timezone: 'Berlin' is no IANA time zone such as Europe/Berlin"
+    assert await alice.ask("GET", f"{TASKS}/preview?cron=0+9+*+*+*&timezone=Berlin") == (422, {"detail": no_zone})
+    status, body = await alice.ask("GET", f"{TASKS}/preview?cron=0+0+31+2+*")
+    assert (status, body["detail"].partition(":")[0]) == (422, "cron")
+
+
 @requirement("blade:schedules:once")
 async def test_a_server_that_starts_again_keeps_a_time_once(house: House, alice: Client) -> None:
     shown = await created(alice)

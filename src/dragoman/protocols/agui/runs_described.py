@@ -139,6 +139,23 @@ ROUTES = (
     ),
     Route(
         method="GET",
+        path="/attachments",
+        summary="The pictures that you uploaded, the newest first",
+        description="At most 500. An addition of ours.",
+        tag=TAG,
+        answers=_answers({200: Answer(description="where they are", body=wire.StoredPage)}),
+    ),
+    Route(
+        method="DELETE",
+        path="/attachments",
+        summary="Delete a picture",
+        description="Messages that show it show nothing in its place. An addition of ours.",
+        tag=TAG,
+        parameters=(Parameter(name="path", place="query", description="as the upload told it", is_required=True),),
+        answers=_answers({204: Answer(description="it is gone")}),
+    ),
+    Route(
+        method="GET",
         path="/attachments/signed-url",
         summary="A fresh link to an uploaded picture",
         tag=TAG,

@@ -19,6 +19,8 @@ from dragoman.protocols.agui.runs_links import LIFETIME_S, Links
 from dragoman.protocols.agui.runs_rules import RUN_ID_LIMIT
 
 FILE_LIMIT = 10 * 1024 * 1024
+LISTED = 500
+"""So many of a user's pictures are listed."""
 FORM_ROOM = 64 * 1024
 """What a form may have around its file."""
 SAFE_HEADERS = {
@@ -83,8 +85,23 @@ class Files:
             raise Problem(415, "AGENT_ATTACHMENT_TYPE", f"a file that is what it is declared to be: {kinds}")
         run = fields.get("runId")
         path = await self._uploads.put(owner, thread_of(parts), run, file.content, declared)
-        stored = wire.Stored(bucket=BUCKET, path=path, mime_type=declared, url=self.link(request, path))
-        return json_answer(stored, 201)
+        return json_answer(self._stored(request, path), 201)
+
+    async def of(self, request: Request, owner: UserId) -> Response:
+        """`GET /attachments`: what a user has uploaded, with fresh links. Ours."""
+        paths = [path for path in await self._uploads.of(owner) if is_path_of(owner, path)]
+        return json_answer(wire.StoredPage([self._stored(request, path) for path in paths[:LISTED]]))
+
+    async def remove(self, request: Request, owner: UserId) -> Response:
+        """`DELETE /attachments?path=`; 204 also when it is gone. Ours."""
+        path = request.query_params.get("path", "")
+        if not is_path_of(owner, path):
+            raise Problem(403, FORBIDDEN, NOT_YOURS)
+        await self._uploads.remove(path)
+        return Response(status_code=204)
+
+    def _stored(self, request: Request, path: str) -> wire.Stored:
+        return wire.Stored(bucket=BUCKET, path=path, mime_type=mime_type_of(path), url=self.link(request, path))
 
     async def forget(self, owner: UserId, thread: SessionId) -> None:
         """Remove what was uploaded for a thread that is not there."""

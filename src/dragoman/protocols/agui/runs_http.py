@@ -181,7 +181,7 @@ class _Door:
             ("runs", None, "answers"): {"POST": self.post_answers},
             ("history",): {"GET": self.history},
             ("sessions", None): {"DELETE": self.delete},
-            ("attachments",): {"POST": self.upload},
+            ("attachments",): {"GET": self.uploads, "POST": self.upload, "DELETE": self.remove_upload},
             ("attachments", "signed-url"): {"GET": self.signed_url},
             ("transcribe",): {"POST": self._files.transcribe},
             ("profile",): {"GET": self.profile, "PATCH": self.patch_profile},
@@ -447,6 +447,12 @@ class _Door:
             except SessionNotFound:
                 pass  # pictures come before the thread's first run
         return await self._files.upload(request, caller.user, parts)
+
+    async def uploads(self, request: Request) -> Response:
+        return await self._files.of(request, caller_of(request).user)
+
+    async def remove_upload(self, request: Request) -> Response:
+        return await self._files.remove(request, caller_of(request).user)
 
     async def signed_url(self, request: Request) -> Response:
         return self._files.signed_url(request, caller_of(request).user)

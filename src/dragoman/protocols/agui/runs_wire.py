@@ -435,6 +435,12 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     url: str
 
 
+class StoredPage(msgspec.Struct, frozen=True):
+    """The objects that somebody has uploaded, the newest first."""
+
+    items: list[Stored]
+
+
 class SignedUrl(msgspec.Struct, frozen=True, kw_only=True):
     """A fresh link to an object."""
 

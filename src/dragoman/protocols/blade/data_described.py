@@ -99,6 +99,7 @@ _FILTERS = {
     "status": "`enabled`, `disabled` or `superseded`",
 }
 _SPAN = {"from": "the first moment, with an offset", "to": "the moment after the last, at most 366 days later"}
+_TIMES = {"cron": "the expression", "timezone": "else your own", "count": "1 to 50; else 5"}
 _MEMORY, _TASK, _KEY = "/memories/{memory}", "/scheduled-tasks/{task}", "/user/api-keys/{key}"
 _Info, _Changed = memories_wire.MemoryInfo, memories_wire.ChangedMemory
 _Task = schedules_wire.TaskInfo
@@ -132,6 +133,9 @@ ROUTES = (
     route("GET", "/scheduled-tasks", "Your scheduled tasks", list[_Task]),
     route(
         "GET", "/scheduled-tasks/calendar", "When they are due", list[schedules_wire.CalendarEntry], asks=_SPAN
+    ),
+    route(
+        "GET", "/scheduled-tasks/preview", "The next times of an expression", schedules_wire.Preview, asks=_TIMES
     ),
     route("GET", _TASK, "A scheduled task", _Task),
     route(

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.core.ids import UserId
-from dragoman.core.schedules import ScheduleId
+from dragoman.core.schedules import ScheduleId, upcoming
 from dragoman.engine.schedules import ScheduleBook
 from dragoman.ports import Clock
 from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
@@ -18,6 +18,8 @@ BODY_LIMIT = 2 * 1024 * 1024
 """A prompt is a message's text, which may be long."""
 RUNS = 100
 MOST_RUNS = 1000
+PREVIEWED = 5
+MOST_PREVIEWED = 50
 
 ZoneOf = Callable[[UserId], str]
 """The time zone of a user who names none."""
@@ -30,6 +32,7 @@ def routes(book: ScheduleBook, clock: Clock, zone_of: ZoneOf) -> list[Route]:
         Route("POST", "scheduled-tasks", door.create),
         Route("GET", "scheduled-tasks", door.list),
         Route("GET", "scheduled-tasks/calendar", door.calendar),
+        Route("GET", "scheduled-tasks/preview", door.preview),
         Route("GET", "scheduled-tasks/{task}", door.get),
         Route("PATCH", "scheduled-tasks/{task}", door.change),
         Route("DELETE", "scheduled-tasks/{task}", door.remove),
@@ -81,6 +84,14 @@ class _Door:
         first, end = wire.span_of(request.query_params)
         found = await self._book.calendar(caller_of(request).user, first, end)
         return json_answer([wire.entry(each.schedule, each.times, is_cut=each.is_cut) for each in found if each.times])
+
+    async def preview(self, request: Request) -> Response:
+        """What somebody who writes a task looks at; an addition of ours."""
+        query = request.query_params
+        zone = query.get("timezone") or self._zone_of(caller_of(request).user)
+        count = bodies.number(query, "count", PREVIEWED, least=1, most=MOST_PREVIEWED)
+        times = upcoming(query.get("cron", ""), zone, self._clock.now(), count)
+        return json_answer(wire.Preview(timezone=zone, occurrences=times))
 
     async def _changed(self, request: Request, changes: dict[str, object]) -> Response:
         changed = await self._book.change(caller_of(request).user, _asked(request), **changes)

@@ -57,6 +57,13 @@ class CalendarEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     truncated: bool = False
 
 
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """The next times of an expression, and the zone that it was read in."""
+
+    timezone: str
+    occurrences: list[datetime]
+
+
 class NewTask(In, frozen=True):
     """The body of a creation."""
 
