@@ -1,6 +1,7 @@
 """Rooms: what becomes of followers when a session is lost and found again, is gone, or cannot be told."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,17 @@ import pytest
 
 from dragoman.core.ids import UserId
 from dragoman.core.principal import Principal
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.engine import sessions
+from dragoman.engine.counted_log import CountedLog
+from dragoman.ports import Append
+from dragoman.protocols.blade import rooms
 from dragoman.protocols.blade.projection import Projection
 from dragoman.protocols.blade.sockets import CUT_BYTES, Socket, event_packet
 from tests.conversations import script
-from tests.protocols.blade.client import Caller, kinds, tab
+from tests.protocols.blade.client import Caller, flat, kinds, tab
 from tests.protocols.blade.driver import url_of
+from tests.protocols.blade.folding import Folded, of_seed
 from tests.requirements import requirement
 from tests.serving import opened_socket
 
@@ -87,3 +94,43 @@ async def test_who_never_reads_is_cut_off_when_too_much_waits() -> None:
     for _ in range(2):
         socket.send(ending)
     assert (cuts, line.queue.qsize()) == (1, CUT_BYTES // len(ending.data) + 1), "and nothing more is kept for it"
+
+
+@requirement("blade:rooms:lost")
+async def test_who_follows_a_session_goes_on_when_its_store_failed_and_works_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooms, "AGAIN_S", 0.01)
+    monkeypatch.setattr(sessions, "RELOAD_S", 0.01)
+    commit = CountedLog.commit
+    failures = 0
+
+    async def failing(self: CountedLog, batch: Sequence[Append]) -> Sequence[bool]:
+        nonlocal failures
+        closing = (each for append in batch for each in append.payloads if b'"block_closed"' in each)
+        if not failures and any(b"two" in each for each in closing):
+            failures += 1
+            raise StoreUnavailable("the disk is full")
+        return await commit(self, batch)
+
+    monkeypatch.setattr(CountedLog, "commit", failing)
+    async with opened_socket(tmp_path) as house:
+        alice = Caller(url_of(house), house.key("alice"))
+        session = await alice.session()
+        async with tab(alice.url, alice.key) as plain, tab(alice.url, alice.key) as raw:
+            await raw.call("session:subscribe", {"session_id": session, "event_format": "raw"})
+            events = await plain.send(session, script({"say": "one"}, {"wait_ms": 50}, {"say": "two"}, {"step": True}))
+            batched = flat(await raw.until("chat:end"))
+        turns = await alice.messages(session)
+    assert failures == 1
+    followed = [each for each in events if each[0] != "session:updated" or "stream_sequence" in each[1]]
+    assert [payload["stream_sequence"] for _, payload in followed] == list(range(1, len(followed) + 1))
+    folded = Folded()
+    for event in followed:
+        folded.feed(event)
+    assert list(map(of_seed, folded.turns.values())) == list(map(of_seed, turns))
+    assert [turn["status"] for turn in turns] == ["completed", "interrupted", "completed"]
+    assert ["".join(each["content"] for each in turn["blocks"]) for turn in turns[1:]] == ["one", "onetwo"]
+    assert [each for each in batched if each[0] != "session:updated"] == [
+        each for each in followed if each[0] != "session:updated"
+    ]
