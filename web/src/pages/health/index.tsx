@@ -1,11 +1,276 @@
-import { t } from "../../i18n";
+/** How the server is: whether it takes work, what it counts, which agents and protocols it serves. */
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { api, ask } from "../../api/client";
+import { ApiError } from "../../api/errors";
+import { Button } from "../../components/Button";
+import { Failed } from "../../components/Empty";
+import { Loading } from "../../components/Spinner";
+import { sentenceOf } from "../../components/Toast";
+import { count, t } from "../../i18n";
+import { size } from "../../lens/names";
+import { parts, quantile, readMetrics, type Sample, total } from "./metrics";
+import { Trend } from "./Trend";
+import "../pages.css";
+import "./health.css";
+
+interface AgentTold {
+    readonly name: string;
+    readonly title?: string;
+    readonly description?: string;
+    readonly tools?: readonly { readonly name: string; readonly description?: string }[];
+}
+
+interface Looked {
+    readonly state: string;
+    readonly version: string | null;
+    readonly agents: readonly AgentTold[];
+    readonly samples: readonly Sample[] | null;
+    readonly withheld: string | null;
+    readonly at: number;
+}
+
+const EVERY_MS = 3_000;
+const KEPT = 60;
 
 export default function Page() {
+    const looked = useSignal<Looked | null>(null);
+    const error = useSignal<unknown>(null);
+    const isPaused = useSignal(false);
+    const past = useSignal<readonly Looked[]>([]);
+    useEffect(() => {
+        if (isPaused.value) return;
+        const leaving = new AbortController();
+        const again = async (): Promise<void> => {
+            try {
+                const now = await look(leaving.signal, looked.peek());
+                looked.value = now;
+                past.value = [...past.peek().slice(1 - KEPT), now];
+                error.value = null;
+            } catch (fault) {
+                if (leaving.signal.aborted) return;
+                error.value = fault;
+            }
+        };
+        void again();
+        const ticking = setInterval(() => void (document.hidden || again()), EVERY_MS);
+        return () => {
+            clearInterval(ticking);
+            leaving.abort();
+        };
+    }, [isPaused.value]);
+    const told = looked.value;
     return (
         <div class="page">
             <div class="page-body">
-                <h1>{t("nav.health")}</h1>
+                <header class="page-head">
+                    <h1>{t("nav.health")}</h1>
+                    <Button isSmall aria-pressed={isPaused.value} onClick={() => (isPaused.value = !isPaused.value)}>
+                        {t(isPaused.value ? "health.resume" : "health.pause")}
+                    </Button>
+                </header>
+                {told === null && error.value === null && <Loading />}
+                {told === null && error.value !== null && <Failed error={error.value} />}
+                {told !== null && (
+                    <div class="stack health">
+                        <State told={told} error={error.value} />
+                        {told.samples === null ? (
+                            <p class="note">{t("health.withheld", { why: told.withheld ?? "" })}</p>
+                        ) : (
+                            <Figures samples={told.samples} past={past.value} />
+                        )}
+                        <Agents agents={told.agents} />
+                    </div>
+                )}
             </div>
         </div>
     );
+}
+
+/** Everything at once. What a server does not serve, or this key may not see, is left out. */
+async function look(signal: AbortSignal, before: Looked | null): Promise<Looked> {
+    const state = await readiness(signal);
+    const version = before?.version ?? (await optional(api.get<Version>("/api/version", {}, signal)))?.server.version;
+    const agents = before?.agents ?? (await optional(api.get<Meta>("/aap/v3/meta", {}, signal)))?.agents;
+    let samples: Sample[] | null = null;
+    let withheld: string | null = null;
+    try {
+        samples = readMetrics(await (await ask("GET", "/metrics", { signal })).text());
+    } catch (fault) {
+        if (!(fault instanceof ApiError) || fault.status === 0) throw fault;
+        withheld = sentenceOf(fault);
+    }
+    return { state, version: version ?? null, agents: agents ?? [], samples, withheld, at: Date.now() };
+}
+
+interface Version {
+    readonly server: { readonly version: string };
+}
+
+interface Meta {
+    readonly agents: readonly AgentTold[];
+}
+
+async function readiness(signal: AbortSignal): Promise<string> {
+    try {
+        return (await api.get<{ status: string }>("/readyz", {}, signal)).status;
+    } catch (fault) {
+        if (fault instanceof ApiError && fault.status === 503) return fault.message || "unavailable";
+        throw fault;
+    }
+}
+
+async function optional<T>(asked: Promise<T>): Promise<T | null> {
+    try {
+        return await asked;
+    } catch (fault) {
+        if (fault instanceof ApiError && fault.status >= 400) return null;
+        throw fault;
+    }
+}
+
+function State({ told, error }: { told: Looked; error: unknown }) {
+    const isReady = told.state === "ready" && error === null;
+    return (
+        <section class="card health-state" role="status">
+            <span class={isReady ? "health-lamp good" : "health-lamp"} aria-hidden="true" />
+            <div class="grow">
+                <h2>{error === null ? t(isReady ? "health.ready" : "health.not-ready") : sentenceOf(error)}</h2>
+                <p class="soft small">
+                    {told.version !== null && `Dragoman ${told.version} · `}
+                    {isReady ? t("health.checked") : told.state}
+                </p>
+            </div>
+            <a class="small" href="docs">
+                {t("health.docs")}
+            </a>
+        </section>
+    );
+}
+
+interface Figure {
+    readonly label: string;
+    readonly value: string;
+    readonly hint?: string;
+    readonly trend?: readonly number[];
+}
+
+function Figures({ samples, past }: { samples: readonly Sample[]; past: readonly Looked[] }) {
+    const value = (name: string): string => count(total(samples, name) ?? 0);
+    const series = (name: string): number[] => past.map((each) => total(each.samples ?? [], name) ?? 0);
+    const seconds = (share: number): string => ms(quantile(samples, "dragoman_commit_seconds", share));
+    const resident = total(samples, "process_resident_memory_bytes");
+    const shown: Figure[] = [
+        {
+            label: t("health.runs"),
+            value: value("dragoman_runs_active"),
+            hint: t("health.runs-all", { count: value("dragoman_runs_started_total") }),
+            trend: series("dragoman_runs_active"),
+        },
+        {
+            label: t("health.streams"),
+            value: value("dragoman_streams_open"),
+            hint: t("health.streams-why"),
+            trend: series("dragoman_streams_open"),
+        },
+        {
+            label: t("health.events"),
+            value: `${count(Math.round(rate(past, "dragoman_events_total")))}/s`,
+            hint: t("health.events-all", { count: value("dragoman_events_total") }),
+            trend: rates(past, "dragoman_events_total"),
+        },
+        { label: t("health.commits"), value: seconds(0.5), hint: t("health.commits-95", { time: seconds(0.95) }) },
+        { label: t("health.sessions"), value: value("dragoman_sessions_in_memory"), hint: t("health.sessions-why") },
+        {
+            label: t("health.memory"),
+            value: resident === null ? "–" : size(resident),
+            hint: t("health.memory-why"),
+            trend: series("process_resident_memory_bytes"),
+        },
+    ];
+    return (
+        <>
+            <section aria-label={t("health.figures")} class="figures">
+                {shown.map(({ label, value, hint, trend }) => (
+                    <div key={label} class="card figure">
+                        <span class="soft small">{label}</span>
+                        <strong>{value}</strong>
+                        {trend !== undefined && <Trend values={trend} />}
+                        <span class="soft small">{hint}</span>
+                    </div>
+                ))}
+            </section>
+            <section class="two">
+                <Parts title={t("health.stopped")} of={parts(samples, "dragoman_runs_stopped_total", "reason")} />
+                <Parts title={t("health.by-protocol")} of={parts(samples, "dragoman_streams_open", "protocol")} />
+                <Parts title={t("health.tools")} of={parts(samples, "dragoman_tool_calls_total", "outcome")} />
+                <Parts title={t("health.models")} of={parts(samples, "dragoman_model_calls_total", "model")} />
+                <Parts title={t("health.refused")} of={parts(samples, "dragoman_refused_total", "code")} />
+                <Parts title={t("health.failed")} of={parts(samples, "dragoman_failed_total", "protocol")} />
+            </section>
+        </>
+    );
+}
+
+function Parts({ title, of }: { title: string; of: readonly (readonly [string, number])[] }) {
+    return (
+        <div class="card parts">
+            <h2>{title}</h2>
+            {of.length === 0 && <p class="soft small">{t("health.none")}</p>}
+            <dl>
+                {of.slice(0, 8).map(([name, value]) => (
+                    <div key={name}>
+                        <dt class="mono">{name}</dt>
+                        <dd>{count(value)}</dd>
+                    </div>
+                ))}
+            </dl>
+        </div>
+    );
+}
+
+function Agents({ agents }: { agents: readonly AgentTold[] }) {
+    if (agents.length === 0) return null;
+    return (
+        <section class="stack" aria-label={t("health.agents")}>
+            <h2>{t("health.agents")}</h2>
+            <ul class="items">
+                {agents.map((agent) => (
+                    <li key={agent.name} class="card item">
+                        <h3>
+                            {agent.title ?? agent.name} <code class="soft">{agent.name}</code>
+                        </h3>
+                        {agent.description && <p class="soft">{agent.description}</p>}
+                        <div class="item-facts">
+                            {(agent.tools ?? []).map((tool) => (
+                                <span key={tool.name} class="badge mono" title={tool.description}>
+                                    {tool.name}
+                                </span>
+                            ))}
+                        </div>
+                    </li>
+                ))}
+            </ul>
+        </section>
+    );
+}
+
+/** How fast a counter grew at each look. A server that was started anew counts from 0 again. */
+function rates(past: readonly Looked[], name: string): number[] {
+    return past.slice(1).map((now, index) => {
+        const before = past[index];
+        if (before === undefined) return 0;
+        const grown = (total(now.samples ?? [], name) ?? 0) - (total(before.samples ?? [], name) ?? 0);
+        return Math.max(0, grown) / Math.max(0.001, (now.at - before.at) / 1000);
+    });
+}
+
+const rate = (past: readonly Looked[], name: string): number => rates(past.slice(-2), name).at(-1) ?? 0;
+
+function ms(seconds: number | null): string {
+    return seconds === null
+        ? "–"
+        : seconds < 0.01
+          ? `${(seconds * 1000).toFixed(1)} ms`
+          : `${Math.round(seconds * 1000)} ms`;
 }

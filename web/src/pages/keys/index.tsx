@@ -1,11 +1,174 @@
-import { t } from "../../i18n";
+/** The reader's API keys. A key itself is shown once, when it is made. */
+import { useSignal } from "@preact/signals";
+import { api } from "../../api/client";
+import { key } from "../../api/key";
+import { useLoaded } from "../../api/loading";
+import { Button, IconButton } from "../../components/Button";
+import { CopyButton } from "../../components/CopyButton";
+import { confirmed, Dialog } from "../../components/Dialog";
+import { Empty, Failed } from "../../components/Empty";
+import { TextField } from "../../components/Field";
+import { Loading } from "../../components/Spinner";
+import { sentenceOf, tell, tellError } from "../../components/Toast";
+import { ago, dateTime, t } from "../../i18n";
+import "../pages.css";
+
+interface ApiKey {
+    readonly id: string;
+    readonly name: string;
+    readonly masked: string;
+    readonly created_at: string;
+    readonly last_used_at: string | null;
+}
+
+const PATH = "/api/user/api-keys";
+const NAME = 50;
 
 export default function Page() {
+    const { state, reload } = useLoaded((signal) => api.get<readonly ApiKey[]>(PATH, {}, signal), []);
+    const named = useSignal<ApiKey | "new" | null>(null);
+    const made = useSignal<string | null>(null);
+    const { value, error } = state.value;
+    const save = async (name: string): Promise<void> => {
+        const edited = named.value;
+        if (edited === "new") made.value = (await api.post<{ plaintext: string }>(`${PATH}/`, { name })).plaintext;
+        else if (edited !== null) await api.patch(`${PATH}/${edited.id}`, { name });
+        named.value = null;
+        void reload();
+    };
     return (
         <div class="page">
             <div class="page-body">
-                <h1>{t("nav.keys")}</h1>
+                <header class="page-head">
+                    <h1>{t("nav.keys")}</h1>
+                    <Button kind="primary" icon="plus" onClick={() => (named.value = "new")}>
+                        {t("keys.new")}
+                    </Button>
+                    <p class="soft">{t("keys.about")}</p>
+                </header>
+                {value === null && error === null && <Loading />}
+                {error !== null && <Failed error={error} onRetry={() => void reload()} />}
+                {value !== null && value.length === 0 && (
+                    <Empty icon="key" title={t("keys.empty")}>
+                        <p>{t("keys.empty-why")}</p>
+                    </Empty>
+                )}
+                {value !== null && (
+                    <ul class="items" aria-label={t("nav.keys")}>
+                        {value.map((each) => (
+                            <Item
+                                key={each.id}
+                                shown={each}
+                                onRename={() => (named.value = each)}
+                                onChanged={() => void reload()}
+                            />
+                        ))}
+                    </ul>
+                )}
             </div>
+            {named.value !== null && (
+                <Naming
+                    name={named.value === "new" ? "" : named.value.name}
+                    isNew={named.value === "new"}
+                    onClose={() => (named.value = null)}
+                    onSave={save}
+                />
+            )}
+            {made.value !== null && <Made plaintext={made.value} onClose={() => (made.value = null)} />}
         </div>
+    );
+}
+
+function Item({ shown, onRename, onChanged }: { shown: ApiKey; onRename: () => void; onChanged: () => void }) {
+    const isOwn = isMasked(key.value, shown.masked);
+    const revoke = async (): Promise<void> => {
+        const text = t(isOwn ? "keys.revoke-own" : "keys.revoke-why", { name: shown.name });
+        if (!(await confirmed({ title: t("keys.revoke"), text, yes: t("keys.revoke") }))) return;
+        try {
+            await api.delete(`${PATH}/${shown.id}`);
+            tell(t("keys.revoked", { name: shown.name }));
+            onChanged();
+        } catch (error) {
+            tellError(error);
+        }
+    };
+    return (
+        <li class="card item" data-id={shown.id}>
+            <div class="item-head">
+                <h2 class="grow item-text">{shown.name}</h2>
+                <div class="row">
+                    <IconButton icon="edit" isSmall label={t("keys.rename")} onClick={onRename} />
+                    <IconButton icon="trash" isSmall label={t("keys.revoke")} onClick={() => void revoke()} />
+                </div>
+            </div>
+            <div class="item-facts">
+                <code>{shown.masked}</code>
+                {isOwn && <span class="badge accent">{t("keys.own")}</span>}
+                <span title={dateTime(shown.created_at)}>{t("keys.made", { when: ago(shown.created_at) })}</span>
+                <span>
+                    {shown.last_used_at === null ? t("keys.unused") : t("keys.used", { when: ago(shown.last_used_at) })}
+                </span>
+            </div>
+        </li>
+    );
+}
+
+/** Whether a key is the one that is shown as `sk-…-...ABCD`. */
+function isMasked(plain: string | null, masked: string): boolean {
+    const [prefix = "", last = ""] = masked.split("...");
+    return plain !== null && last !== "" && plain.startsWith(prefix) && plain.endsWith(last);
+}
+
+interface NamingProps {
+    name: string;
+    isNew: boolean;
+    onClose: () => void;
+    onSave: (name: string) => Promise<void>;
+}
+
+function Naming({ name, isNew, onClose, onSave }: NamingProps) {
+    const entered = useSignal(name);
+    const error = useSignal<string | null>(null);
+    const save = (event: Event): void => {
+        event.preventDefault();
+        onSave(entered.value.trim()).catch((fault: unknown) => (error.value = sentenceOf(fault)));
+    };
+    return (
+        <Dialog title={t(isNew ? "keys.new" : "keys.rename")} onClose={onClose}>
+            <form class="stack" onSubmit={save}>
+                <TextField
+                    label={t("keys.name")}
+                    value={entered.value}
+                    onValue={(value) => (entered.value = value)}
+                    error={error.value}
+                    hint={t("keys.name-why")}
+                    maxLength={NAME}
+                    autofocus
+                />
+                <div class="dialog-foot">
+                    <Button onClick={onClose}>{t("action.cancel")}</Button>
+                    <Button kind="primary" type="submit" disabled={entered.value.trim() === ""}>
+                        {t(isNew ? "action.create" : "action.save")}
+                    </Button>
+                </div>
+            </form>
+        </Dialog>
+    );
+}
+
+function Made({ plaintext, onClose }: { plaintext: string; onClose: () => void }) {
+    return (
+        <Dialog title={t("keys.is-made")} onClose={onClose}>
+            <p class="note">{t("keys.once")}</p>
+            <div class="secret">
+                <code>{plaintext}</code>
+                <CopyButton text={plaintext} label={t("keys.copy")} />
+            </div>
+            <div class="dialog-foot">
+                <Button kind="primary" onClick={onClose}>
+                    {t("keys.done")}
+                </Button>
+            </div>
+        </Dialog>
     );
 }

@@ -1,11 +1,229 @@
-import { t } from "../../i18n";
+/** What agents know of the reader from earlier conversations: found, written, corrected, switched off, removed. */
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { api } from "../../api/client";
+import { useLoaded } from "../../api/loading";
+import { Button, IconButton } from "../../components/Button";
+import { confirmed } from "../../components/Dialog";
+import { Empty, Failed } from "../../components/Empty";
+import { Loading } from "../../components/Spinner";
+import { tell, tellError } from "../../components/Toast";
+import { ago, dateTime, t } from "../../i18n";
+import { to } from "../../shell/router";
+import { Editor } from "./Editor";
+import "../pages.css";
+
+export interface Memory {
+    readonly id: number;
+    readonly type: "feedback" | "experience";
+    readonly content: string;
+    readonly skill_name: string | null;
+    readonly record_type: string | null;
+    readonly topic: string | null;
+    readonly superseded_by: number | null;
+    readonly write_reason: string | null;
+    readonly created_at: string;
+    readonly updated_at: string | null;
+    readonly hit_count: number;
+    readonly last_hit_at: string | null;
+    readonly disabled: boolean;
+    readonly source_session: string;
+}
+
+interface Found {
+    readonly items: readonly Memory[];
+    readonly total: number;
+}
+
+const PAGE = 50;
+const MOST = 100;
+const TYPING_MS = 250;
 
 export default function Page() {
+    const typed = useSignal("");
+    const keyword = useSignal("");
+    const type = useSignal("");
+    const status = useSignal("");
+    const limit = useSignal(PAGE);
+    const edited = useSignal<Memory | "new" | null>(null);
+    useEffect(() => {
+        const settled = setTimeout(() => (keyword.value = typed.value.trim()), TYPING_MS);
+        return () => clearTimeout(settled);
+    }, [typed.value]);
+    const asked = [keyword.value, type.value, status.value, limit.value] as const;
+    const { state, reload } = useLoaded(async (signal) => {
+        const query = { keyword: keyword.value, type: type.value, status: status.value };
+        const items: Memory[] = [];
+        let total = 0;
+        do {
+            const left = Math.min(limit.value - items.length, MOST);
+            const found = await api.get<Found>(
+                "/api/memories",
+                { ...query, offset: items.length, limit: left },
+                signal,
+            );
+            items.push(...found.items);
+            total = found.items.length === 0 ? items.length : found.total;
+        } while (items.length < Math.min(total, limit.value));
+        return { items, total };
+    }, asked);
+    const { value, error } = state.value;
+    const isFiltered = asked.slice(0, 3).some((each) => each !== "");
     return (
         <div class="page">
             <div class="page-body">
-                <h1>{t("nav.memories")}</h1>
+                <header class="page-head">
+                    <h1>{t("nav.memories")}</h1>
+                    <Button kind="primary" icon="plus" onClick={() => (edited.value = "new")}>
+                        {t("memories.new")}
+                    </Button>
+                    <p class="soft">{t("memories.about")}</p>
+                </header>
+                <div class="tools">
+                    <input
+                        class="input search"
+                        type="search"
+                        aria-label={t("memories.search")}
+                        placeholder={t("memories.search")}
+                        value={typed.value}
+                        onInput={(event) => (typed.value = event.currentTarget.value)}
+                    />
+                    <Filter
+                        label={t("memories.type")}
+                        value={type.value}
+                        onValue={(next) => (type.value = next)}
+                        options={[
+                            ["", t("memories.type.any")],
+                            ["feedback", t("memories.type.feedback")],
+                            ["experience", t("memories.type.experience")],
+                        ]}
+                    />
+                    <Filter
+                        label={t("memories.status")}
+                        value={status.value}
+                        onValue={(next) => (status.value = next)}
+                        options={[
+                            ["", t("memories.status.any")],
+                            ["enabled", t("memories.status.enabled")],
+                            ["disabled", t("memories.status.disabled")],
+                            ["superseded", t("memories.status.superseded")],
+                        ]}
+                    />
+                </div>
+                {value === null && error === null && <Loading />}
+                {error !== null && <Failed error={error} onRetry={() => void reload()} />}
+                {value !== null && value.items.length === 0 && (
+                    <Empty icon="memory" title={t(isFiltered ? "memories.none" : "memories.empty")}>
+                        {!isFiltered && <p>{t("memories.empty-why")}</p>}
+                    </Empty>
+                )}
+                {value !== null && (
+                    <ul class="items" aria-label={t("nav.memories")}>
+                        {value.items.map((memory) => (
+                            <Item
+                                key={memory.id}
+                                memory={memory}
+                                onEdit={() => (edited.value = memory)}
+                                onChanged={() => void reload()}
+                            />
+                        ))}
+                    </ul>
+                )}
+                {value !== null && value.items.length < value.total && (
+                    <div class="more">
+                        <Button onClick={() => (limit.value += PAGE)}>
+                            {t("memories.more", { left: value.total - value.items.length })}
+                        </Button>
+                    </div>
+                )}
             </div>
+            {edited.value !== null && (
+                <Editor
+                    memory={edited.value === "new" ? null : edited.value}
+                    onClose={() => (edited.value = null)}
+                    onSaved={() => {
+                        edited.value = null;
+                        tell(t("memories.saved"));
+                        void reload();
+                    }}
+                />
+            )}
         </div>
+    );
+}
+
+type Choices = readonly (readonly [value: string, label: string])[];
+
+/** A list beside the search: its label is read, not seen. */
+function Filter(props: { label: string; value: string; onValue: (value: string) => void; options: Choices }) {
+    return (
+        <select
+            class="input filter"
+            aria-label={props.label}
+            onChange={(event) => props.onValue(event.currentTarget.value)}
+        >
+            {props.options.map(([value, label]) => (
+                <option key={value} value={value} selected={value === props.value}>
+                    {label}
+                </option>
+            ))}
+        </select>
+    );
+}
+
+function Item({ memory, onEdit, onChanged }: { memory: Memory; onEdit: () => void; onChanged: () => void }) {
+    const path = `/api/memories/${memory.id}`;
+    const done = async (change: Promise<unknown>): Promise<void> => {
+        try {
+            await change;
+            onChanged();
+        } catch (error) {
+            tellError(error);
+        }
+    };
+    const remove = async (): Promise<void> => {
+        const asked = { title: t("memories.delete"), text: memory.content, yes: t("action.delete") };
+        if (await confirmed(asked)) await done(api.delete(path));
+    };
+    const isOff = memory.disabled || memory.superseded_by !== null;
+    return (
+        <li class={isOff ? "card item off" : "card item"} data-id={memory.id}>
+            <div class="item-head">
+                <p class="item-text grow">{memory.content}</p>
+                <div class="row">
+                    <Button
+                        isSmall
+                        kind="plain"
+                        aria-pressed={!memory.disabled}
+                        onClick={() => void done(api.patch(path, { disabled: !memory.disabled }))}
+                    >
+                        {t(memory.disabled ? "memories.enable" : "memories.disable")}
+                    </Button>
+                    <IconButton icon="edit" isSmall label={t("action.edit")} onClick={onEdit} />
+                    <IconButton icon="trash" isSmall label={t("action.delete")} onClick={() => void remove()} />
+                </div>
+            </div>
+            <div class="item-facts">
+                <span class={memory.type === "feedback" ? "badge accent" : "badge"}>
+                    {t(`memories.type.${memory.type}`)}
+                </span>
+                {memory.disabled && <span class="badge warning">{t("memories.status.disabled")}</span>}
+                {memory.superseded_by !== null && (
+                    <span class="badge warning">{t("memories.replaced", { id: memory.superseded_by })}</span>
+                )}
+                {memory.topic && <span>{t("memories.about-topic", { topic: memory.topic })}</span>}
+                {memory.skill_name && <span>{t("memories.about-tool", { tool: memory.skill_name })}</span>}
+                <span title={dateTime(memory.created_at)}>
+                    #{memory.id} · {ago(memory.created_at)}
+                </span>
+                <span title={memory.last_hit_at === null ? undefined : dateTime(memory.last_hit_at)}>
+                    {t("memories.told", { count: memory.hit_count })}
+                </span>
+                {memory.source_session !== "" && (
+                    <a href={to("conversations", memory.source_session)}>{t("memories.source")}</a>
+                )}
+            </div>
+            {memory.write_reason && <p class="soft small">{t("memories.because", { reason: memory.write_reason })}</p>}
+        </li>
     );
 }

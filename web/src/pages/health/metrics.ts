@@ -1,0 +1,64 @@
+/** What `/metrics` says, read. Pure. Source: the Prometheus text format, 0.0.4. */
+
+export interface Sample {
+    readonly name: string;
+    readonly labels: Readonly<Record<string, string>>;
+    readonly value: number;
+}
+
+const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)/;
+const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
+
+export function readMetrics(text: string): Sample[] {
+    const samples: Sample[] = [];
+    for (const line of text.split("\n")) {
+        const found = line.startsWith("#") ? null : LINE.exec(line);
+        if (found === null) continue;
+        const [, name = "", labels = "", value = ""] = found;
+        const pairs = [...labels.matchAll(LABEL)].map(([, key = "", told = ""]) => [key, told.replace(/\\(.)/g, "$1")]);
+        samples.push({
+            name,
+            labels: Object.fromEntries(pairs) as Record<string, string>,
+            value: value === "+Inf" ? Infinity : Number(value),
+        });
+    }
+    return samples;
+}
+
+/** The sum of a metric over all its labels; null when the server does not tell it. */
+export function total(samples: readonly Sample[], name: string): number | null {
+    const found = samples.filter((each) => each.name === name);
+    return found.length === 0 ? null : found.reduce((sum, each) => sum + each.value, 0);
+}
+
+/** A metric by the values of one of its labels, the largest first; nothing of what is 0. */
+export function parts(samples: readonly Sample[], name: string, label: string): [string, number][] {
+    const sums = new Map<string, number>();
+    for (const each of samples) {
+        if (each.name !== name || each.value === 0) continue;
+        const part = each.labels[label] ?? "";
+        sums.set(part, (sums.get(part) ?? 0) + each.value);
+    }
+    return [...sums].sort(([, one], [, other]) => other - one);
+}
+
+/** The value below which that share of a histogram's observations lies, between two bounds on a straight line. */
+export function quantile(samples: readonly Sample[], name: string, share: number): number | null {
+    const bounds = new Map<number, number>();
+    for (const each of samples) {
+        if (each.name !== `${name}_bucket`) continue;
+        const bound = each.labels["le"] === "+Inf" ? Infinity : Number(each.labels["le"]);
+        bounds.set(bound, (bounds.get(bound) ?? 0) + each.value);
+    }
+    const sorted = [...bounds].sort(([one], [other]) => one - other);
+    const wanted = (sorted.at(-1)?.[1] ?? 0) * share;
+    if (wanted === 0) return null;
+    let [below, seen] = [0, 0];
+    for (const [bound, count] of sorted) {
+        if (count >= wanted) {
+            return bound === Infinity ? below : below + ((bound - below) * (wanted - seen)) / Math.max(1, count - seen);
+        }
+        [below, seen] = [bound, count];
+    }
+    return below;
+}

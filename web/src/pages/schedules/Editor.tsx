@@ -1,0 +1,197 @@
+/** A scheduled task is made or changed; what the times mean is shown while they are written. */
+import { useSignal } from "@preact/signals";
+import { useEffect, useId } from "preact/hooks";
+import { api } from "../../api/client";
+import { Button } from "../../components/Button";
+import { Dialog } from "../../components/Dialog";
+import { Checkbox, Field, Select, TextArea, TextField } from "../../components/Field";
+import { sentenceOf } from "../../components/Toast";
+import { dateTime, language, t } from "../../i18n";
+import type { Task } from "./index";
+
+const PATH = "/api/scheduled-tasks";
+const TYPING_MS = 250;
+const OWN_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const PRESETS = ["0 9 * * *", "0 9 * * mon-fri", "0 * * * *", "*/15 * * * *", "0 9 * * mon", "0 9 1 * *"] as const;
+const NAMES = {
+    "0 9 * * *": "schedules.preset.daily",
+    "0 9 * * mon-fri": "schedules.preset.weekdays",
+    "0 * * * *": "schedules.preset.hourly",
+    "*/15 * * * *": "schedules.preset.quarters",
+    "0 9 * * mon": "schedules.preset.weekly",
+    "0 9 1 * *": "schedules.preset.monthly",
+} as const;
+
+interface Props {
+    /** What is changed; null for a new one. */
+    task: Task | null;
+    onClose: () => void;
+    onSaved: () => void;
+}
+
+export function Editor({ task, onClose, onSaved }: Props) {
+    const fields = useSignal({
+        title: task?.title ?? "",
+        prompt: task?.prompt ?? "",
+        cron: task?.cron ?? PRESETS[0],
+        timezone: task?.timezone ?? OWN_ZONE,
+        expires: localOf(task?.expires_at ?? null),
+    });
+    const isUnasked = useSignal(task?.skip_confirmations ?? false);
+    const error = useSignal<string | null>(null);
+    const { title, prompt, cron, timezone, expires } = fields.value;
+    const set = (name: keyof typeof fields.value) => (value: string) =>
+        void (fields.value = { ...fields.value, [name]: value });
+    const save = async (event: Event): Promise<void> => {
+        event.preventDefault();
+        const expires_at = expires === "" ? null : new Date(expires).toISOString();
+        const body = { title, prompt, cron, timezone, expires_at, skip_confirmations: isUnasked.value };
+        try {
+            if (task === null) await api.post(PATH, body);
+            else await api.patch(`${PATH}/${task.id}`, body);
+            onSaved();
+        } catch (fault) {
+            error.value = sentenceOf(fault);
+        }
+    };
+    return (
+        <Dialog title={t(task === null ? "schedules.new" : "schedules.edit")} onClose={onClose}>
+            <form class="stack" onSubmit={(event) => void save(event)}>
+                <TextField
+                    label={t("schedules.title")}
+                    value={title}
+                    onValue={set("title")}
+                    maxLength={200}
+                    autofocus
+                />
+                <TextArea label={t("schedules.prompt")} value={prompt} onValue={set("prompt")} rows={3} />
+                <Select
+                    label={t("schedules.when")}
+                    value={PRESETS.find((each) => each === cron) ?? ""}
+                    onValue={(value) => value !== "" && set("cron")(value)}
+                    options={[
+                        ...PRESETS.map((each) => [each, t(NAMES[each])] as const),
+                        ["", t("schedules.preset.own")],
+                    ]}
+                />
+                <div class="two">
+                    <TextField
+                        label={t("schedules.cron")}
+                        value={cron}
+                        onValue={set("cron")}
+                        hint={t("schedules.cron-why")}
+                    />
+                    <Zone value={timezone} onValue={set("timezone")} />
+                </div>
+                <Preview cron={cron} timezone={timezone} />
+                <TextField
+                    label={t("schedules.expires")}
+                    isOptional
+                    type="datetime-local"
+                    value={expires}
+                    onValue={set("expires")}
+                />
+                <Checkbox
+                    label={t("schedules.skip")}
+                    value={isUnasked.value}
+                    onValue={(value) => (isUnasked.value = value)}
+                />
+                {error.value !== null && (
+                    <p class="note" role="alert">
+                        {error.value}
+                    </p>
+                )}
+                <div class="dialog-foot">
+                    <Button onClick={onClose}>{t("action.cancel")}</Button>
+                    <Button kind="primary" type="submit" disabled={title.trim() === "" || prompt.trim() === ""}>
+                        {t(task === null ? "action.create" : "action.save")}
+                    </Button>
+                </div>
+            </form>
+        </Dialog>
+    );
+}
+
+function Zone({ value, onValue }: { value: string; onValue: (value: string) => void }) {
+    const list = useId();
+    return (
+        <Field label={t("schedules.zone")}>
+            {(tied) => (
+                <>
+                    <input
+                        {...tied}
+                        list={list}
+                        value={value}
+
+                        autocomplete="off"
+                        onInput={(event) => onValue(event.currentTarget.value)}
+                    />
+                    <datalist id={list}>
+                        {["UTC", ...Intl.supportedValuesOf("timeZone")].map((each) => (
+                            <option key={each} value={each} />
+                        ))}
+                    </datalist>
+                </>
+            )}
+        </Field>
+    );
+}
+
+/** The next times, as the server reckons them. */
+function Preview({ cron, timezone }: { cron: string; timezone: string }) {
+    const times = useSignal<readonly string[]>([]);
+    const error = useSignal<string | null>(null);
+    useEffect(() => {
+        const leaving = new AbortController();
+        const settled = setTimeout(() => {
+            api.get<{ occurrences: readonly string[] }>(`${PATH}/preview`, { cron, timezone }, leaving.signal).then(
+                (told) => {
+                    times.value = told.occurrences;
+                    error.value = null;
+                },
+                (fault: unknown) => {
+                    if (!leaving.signal.aborted) error.value = sentenceOf(fault);
+                },
+            );
+        }, TYPING_MS);
+        return () => {
+            clearTimeout(settled);
+            leaving.abort();
+        };
+    }, [cron, timezone]);
+    return (
+        <section class="schedule-preview" aria-live="polite" aria-label={t("schedules.preview")}>
+            <h3 class="small">{t("schedules.preview")}</h3>
+            {error.value !== null ? (
+                <p class="schedule-wrong small">{error.value}</p>
+            ) : (
+                <ol>
+                    {times.value.map((time) => (
+                        <li key={time}>
+                            <span>{inZone(time, timezone)}</span>
+                            {timezone !== OWN_ZONE && (
+                                <span class="soft">{t("schedules.yours", { when: dateTime(time) })}</span>
+                            )}
+                        </li>
+                    ))}
+                </ol>
+            )}
+        </section>
+    );
+}
+
+function inZone(time: string, timeZone: string): string {
+    try {
+        const form = { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" } as const;
+        return new Intl.DateTimeFormat(language.value, { ...form, timeZone }).format(new Date(time));
+    } catch {
+        return time;
+    }
+}
+
+/** A time as `datetime-local` has it, in the reader's zone. */
+function localOf(time: string | null): string {
+    if (time === null) return "";
+    const at = new Date(time);
+    return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
