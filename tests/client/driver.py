@@ -41,11 +41,13 @@ FEATURES: dict[ProtocolName, frozenset[c.Feature]] = {
     "aap": EVERYTHING,
     "ag-ui": EVERYTHING - {"delete"},
     "agentscope": EVERYTHING - {"delete", "history"},
+    "blade": EVERYTHING - {"client tools"},
 }
 SHOWS: dict[ProtocolName, frozenset[type]] = {
     "aap": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled}),
     "ag-ui": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled, c.Planned}),
     "agentscope": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled, c.Planned}),
+    "blade": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled, c.Planned}),
 }
 
 
@@ -83,10 +85,10 @@ class ClientDriver:
 
     async def begin(self, setup: c.Setup) -> None:
         tools = [Tool(name=name, parameters={"type": "object"}) for name in setup.client_tools]
-        wishes: dict[str, Any] = {}
+        wishes: dict[str, Any] = {} if self._protocol == "blade" else {"tools": tools}
         if self._protocol == "aap":
-            wishes = {"use": [*setup.trusted, *setup.asking], "trust": setup.trusted}
-        self._session = await self.client.create("rehearsal", tools=tools, **wishes)
+            wishes |= {"use": [*setup.trusted, *setup.asking], "trust": setup.trusted}
+        self._session = await self.client.create("rehearsal", **wishes)
 
     async def run(self, does: c.Input) -> c.Outcome:
         self._begin(does)

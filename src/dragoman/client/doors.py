@@ -8,10 +8,12 @@ from uuid import uuid4
 from dragoman.client.aap import AapFace
 from dragoman.client.agentscope import AgentScopeFace
 from dragoman.client.agui import AguiFace
+from dragoman.client.blade import BASE, BladeFace
 from dragoman.client.errors import ClientError, Refused, Unsupported
 from dragoman.client.events import Agent, Event, Message, SessionInfo
 from dragoman.client.face import Face, Given, Talk, Wanted
 from dragoman.client.link import Link, Timeouts
+from dragoman.client.live import BladeDoor
 
 ProtocolName = Literal["aap", "ag-ui", "agentscope", "blade"]
 
@@ -56,9 +58,9 @@ class Door(Protocol):
 class HttpDoor:
     """A protocol over HTTP and server-sent events."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, face: Face) -> None:
         self._link = link
-        self._face = link.face
+        self._face = face
         self._knows_agents = False
 
     async def close(self) -> None:
@@ -111,11 +113,11 @@ class HttpDoor:
 
     def play(self, talk: Talk, given: Given) -> AsyncGenerator[Event, None]:
         """See `Door.play`."""
-        return self._link.play(talk, self._face.turn(talk, given, uuid4().hex))
+        return self._link.play(self._face.turn(talk, given, uuid4().hex), self._face.confirm(talk))
 
     def resume(self, talk: Talk) -> AsyncGenerator[Event, None]:
         """See `Door.resume`."""
-        return self._link.play(talk, self._face.rejoin(talk))
+        return self._link.play(self._face.rejoin(talk), self._face.confirm(talk))
 
     async def _learn(self) -> None:
         if self._face.needs_agents and not self._knows_agents:
@@ -137,7 +139,8 @@ def door_of(protocol: ProtocolName, url: str, key: str | None, timeouts: Timeout
         case "agentscope":
             face = AgentScopeFace(path) if path else AgentScopeFace()
         case "blade":
-            raise Unsupported(f"this client does not speak {protocol} yet")
+            rest = BladeFace(f"{path}/api" if path else BASE)
+            return BladeDoor(Link(origin, key, rest, timeouts), rest, origin + path, key)
         case _:
             raise ClientError(f"a protocol was expected (aap, ag-ui, agentscope, blade), got {protocol!r}")
-    return HttpDoor(Link(origin, key, face, timeouts))
+    return HttpDoor(Link(origin, key, face, timeouts), face)

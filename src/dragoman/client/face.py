@@ -93,8 +93,15 @@ class Turn(Protocol):
         """Take an answer that came as a whole. Raises Unreadable."""
 
 
-class Face(Protocol):
-    """One protocol. Where `needs_agents`, the answer of `agents` is read before anything else is asked."""
+class Refusing(Protocol):
+    """What a link needs of a protocol, to ask for one thing."""
+
+    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
+        """An answer that says no."""
+
+
+class Face(Refusing, Protocol):
+    """One protocol over HTTP. Where `needs_agents`, the answer of `agents` is read before anything else is asked."""
 
     needs_agents: bool
 
@@ -130,6 +137,3 @@ class Face(Protocol):
 
     def confirm(self, talk: Talk) -> Ask[bool]:
         """Whether the server is one to which a request that may have arrived can be sent again."""
-
-    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
-        """An answer that says no."""

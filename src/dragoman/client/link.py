@@ -11,7 +11,7 @@ import msgspec
 
 from dragoman.client.errors import ClientError, Refused, TimedOut, Unreachable, Unreadable
 from dragoman.client.events import Event, Notice
-from dragoman.client.face import Ask, Face, Request, Talk, Turn
+from dragoman.client.face import Ask, Refusing, Request, Turn
 from dragoman.client.sse import FrameReader, TooLong
 
 Value = TypeVar("Value")
@@ -77,18 +77,18 @@ class _Passing(Exception):
 
 
 class Link:
-    """A server, through one face."""
+    """A server, in the words of one protocol."""
 
     def __init__(
         self,
         url: str,
         key: str | None,
-        face: Face,
+        face: Refusing,
         timeouts: Timeouts,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self.face = face
+        self._face = face
         self.timeouts = timeouts
         self.url = url.rstrip("/")
         self._http = httpx2.AsyncClient(
@@ -114,8 +114,13 @@ class Link:
                     raise passing.error from passing
                 await asyncio.sleep(backoff.next(passing.error, passing.asked_s))
 
-    async def play(self, talk: Talk, turn: Turn) -> AsyncGenerator[Event, None]:
-        """The events of an exchange to its end, each once, whatever happens to the connection meanwhile."""
+    async def play(self, turn: Turn, confirm: Ask[bool]) -> AsyncGenerator[Event, None]:
+        """The events of an exchange to its end, each once, whatever happens to the connection meanwhile.
+
+        Args:
+            turn: the exchange.
+            confirm: asked where a request may have arrived: whether it can be sent again.
+        """
         backoff = self._backoff()
         while not turn.is_over:
             request = turn.request
@@ -132,7 +137,7 @@ class Link:
                     raise Unreachable(
                         f"{passing.error}; this server's streams cannot be resumed: the rest is in the history"
                     ) from passing
-                if passing.was_sent and not turn.request.repeats and not await self._is_known(talk):
+                if passing.was_sent and not turn.request.repeats and not await self._is_known(confirm):
                     raise Unreachable(
                         f"{passing.error}; whether the message arrived is unknown: the history tells"
                     ) from passing
@@ -142,10 +147,10 @@ class Link:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    async def _is_known(self, talk: Talk) -> bool:
+    async def _is_known(self, confirm: Ask[bool]) -> bool:
         """Whether the server is one that takes a request once, however often it comes."""
         try:
-            return await self.ask(self.face.confirm(talk))
+            return await self.ask(confirm)
         except Refused:
             return False
 
@@ -171,7 +176,7 @@ class Link:
                 if response.is_success:
                     yield response
                     return
-                error = self.face.refusal(response.status_code, response.headers, await self._body(response))
+                error = self._face.refusal(response.status_code, response.headers, await self._body(response))
                 if response.status_code not in PASSING:
                     raise error
                 error.may_retry = True

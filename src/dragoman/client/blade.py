@@ -1,0 +1,450 @@
+"""Blade as a client speaks it: sessions over REST, what a chat tells over Socket.IO. Pure: requests out, events in.
+
+Chats have no key that makes sending safe to repeat. What was lost on the way is known by the session's own numbers:
+when they have not moved since before the message was sent, it did not arrive.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import quote
+
+import msgspec
+
+from dragoman.client.errors import Refused, Unreadable, Unsupported, refused
+from dragoman.client.events import (
+    Agent,
+    Allow,
+    Answer,
+    Block,
+    Choice,
+    Deny,
+    Ended,
+    Event,
+    Message,
+    Notice,
+    Pending,
+    Permission,
+    Problem,
+    Question,
+    Result,
+    Role,
+    SessionInfo,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from dragoman.client.face import Ask, Request, Said, Talk, Wanted
+from dragoman.client.pending import question_of
+from dragoman.core.content import Json, JsonObject
+from dragoman.core.ids import parse_session_id
+from dragoman.core.tools import ASK
+
+BASE = "/api"
+PAGE = 100
+ROOT = "root"
+ALLOW, ALWAYS, DENY = 0, 1, 2
+"""The places of the options of a permission's question."""
+_SESSION, _CALL, _PERMISSION = "sess_", "tc_", "perm_"
+STATUSES = {"waiting_for_input": "waiting", "running": "running"}
+ENDS: Mapping[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
+
+
+class BladeFace:
+    """A server of Blade over REST."""
+
+    def __init__(self, base: str = BASE) -> None:
+        self._base = base.rstrip("/")
+
+    def agents(self) -> Ask[tuple[Agent, ...]]:
+        """What the server offers: Blade calls them solutions."""
+
+        def read(body: bytes) -> tuple[Agent, ...]:
+            return tuple(
+                Agent(
+                    name=str(each.get("id")),
+                    title=str(each.get("name") or ""),
+                    description=str(each.get("description") or ""),
+                    version=str(each.get("version") or ""),
+                )
+                for each in _object(body).get("items", ())
+            )
+
+        return Ask(self._get("/solutions"), read)
+
+    def create(self, wanted: Wanted) -> Ask[Talk]:
+        """Make a session."""
+        if wanted.tools:
+            raise Unsupported("Blade has no tools of the application's: AAP, AG-UI and the Agent API have")
+        if wanted.use is not None or wanted.trust or wanted.options:
+            raise Unsupported("Blade cannot choose or trust tools beforehand, nor set options: AAP can")
+        body = {"solution_id": wanted.agent} if wanted.agent else {}
+
+        def read(answer: bytes) -> Talk:
+            return Talk(id=_bare(str(_object(answer)["session_id"])), agent=wanted.agent)
+
+        request = Request(
+            method="POST",
+            path=f"{self._base}/sessions",
+            body=msgspec.json.encode(body),
+            headers={"Content-Type": "application/json"},
+            repeats=True,  # a session that was made twice is empty, and in nobody's way
+        )
+        return Ask(request, read)
+
+    def look(self, talk: Talk) -> Ask[SessionInfo]:
+        """A session as it is now, without what is pending, which stands in the messages."""
+        return Ask(self._get(f"/sessions/{shown(talk.id)}"), lambda body: _info(_object(body)))
+
+    def pending(self, talk: Talk) -> Ask[tuple[Pending, ...]]:
+        """What waits for an answer."""
+
+        def read(body: bytes) -> tuple[Pending, ...]:
+            turn = BladeTurn(talk, 0)
+            for each in _list(body):
+                turn.whole(each)
+            return turn.waits
+
+        return Ask(self._get(f"/sessions/{shown(talk.id)}/messages"), read)
+
+    def sessions(self, after: str) -> Ask[tuple[tuple[SessionInfo, ...], str]]:
+        """A page of the list."""
+        offset = int(after or 0)
+
+        def read(body: bytes) -> tuple[tuple[SessionInfo, ...], str]:
+            told = _object(body)
+            found = tuple(map(_info, told.get("items", ())))
+            end = offset + len(found)
+            return found, str(end) if found and end < int(told.get("total", 0)) else ""
+
+        return Ask(self._get(f"/sessions?limit={PAGE}&offset={offset}"), read)
+
+    def history(self, talk: Talk) -> Ask[tuple[Message, ...]]:
+        """All messages of the active branch."""
+        return Ask(self._get(f"/sessions/{shown(talk.id)}/messages"), lambda body: messages_from(_list(body)))
+
+    def delete(self, talk: Talk) -> Ask[None]:
+        """End the session and all of it."""
+        return Ask(Request(method="DELETE", path=f"{self._base}/sessions/{shown(talk.id)}"), lambda _: None)
+
+    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
+        """An answer that says no."""
+        try:
+            told = msgspec.json.decode(body, type=dict[str, Json])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            told = {"detail": body[:500].decode("utf-8", "replace").strip()}
+        words = str(told.get("detail") or told.get("error") or f"the server answered {status}")
+        request_id = headers.get("x-request-id", "")
+        return refused(status, str(told.get("code") or ""), words, body=body, request_id=request_id)
+
+    def _get(self, path: str) -> Request:
+        return Request(method="GET", path=self._base + path, repeats=True)
+
+
+def shown(session_id: str) -> str:
+    """A session's id as Blade has it."""
+    return _SESSION + session_id if parse_session_id(session_id) is not None else quote(session_id, safe="")
+
+
+def _bare(session_id: str) -> str:
+    """The id under which all protocols know a session, where it has one."""
+    bare = session_id.removeprefix(_SESSION)
+    return bare if parse_session_id(bare) is not None else session_id
+
+
+def _info(told: JsonObject) -> SessionInfo:
+    return SessionInfo(
+        id=_bare(str(told.get("id"))),
+        agent=str(told.get("solution_id") or ""),
+        title=str(told.get("intent") or ""),
+        status=STATUSES.get(str(told.get("status")), "idle"),
+        created_at=str(told.get("created_at") or ""),
+        updated_at=str(told.get("updated_at") or ""),
+    )
+
+
+# --- what is sent over the socket -------------------------------------------------------------------------------------
+
+
+def message_of(talk: Talk, said: Said) -> JsonObject:
+    """The payload of `chat:send` for a message."""
+    message: Json = said.text
+    if said.images:
+        words = [{"type": "text", "text": said.text}] if said.text else []
+        message = [*words, *({"type": "image_url", "image_url": {"url": url}} for url in said.images)]
+    return {"session_id": shown(talk.id), "message": message}
+
+
+def answer_of(talk: Talk, answer: Answer) -> JsonObject:
+    """The payload of `chat:send` for an answer."""
+    waiting = next((each for each in talk.pending if each.call_id == answer.call_id), None)
+    said: JsonObject = {"tool_call_id": answer.call_id}
+    match answer:
+        case Allow(always=always):
+            said["selections"] = {"0": [ALWAYS if always else ALLOW]}
+        case Deny(reason=reason) if isinstance(waiting, Question):
+            said["custom"] = {str(place): reason or "I decline" for place in range(len(waiting.questions))}
+        case Deny(reason=reason):
+            said |= {"selections": {"0": [DENY]}, "custom": {"0": reason} if reason else {}}
+        case Choice(selections=selections, custom=custom):
+            said["selections"] = {str(place): _places(waiting, place, each) for place, each in selections.items()}
+            said["custom"] = {str(place): each for place, each in custom.items()}
+        case Result():
+            raise Unsupported("Blade has no results of the application's: answer through AAP, AG-UI or the Agent API")
+    return {"session_id": shown(talk.id), "message": "", "askuser_answer": said}
+
+
+def _places(waiting: Pending | None, place: int, labels: Sequence[str]) -> list[int]:
+    """The places of chosen labels among a question's options."""
+    options = waiting.questions[place].options if isinstance(waiting, Question) else ()
+    known = [option.label for option in options]
+    for label in labels:
+        if label not in known:
+            raise Unsupported(f"one of the options was expected ({', '.join(known)}), got {label!r}")
+    return [known.index(label) for label in labels]
+
+
+# --- what comes over the socket ---------------------------------------------------------------------------------------
+
+
+class BladeTurn:
+    """A chat, from its start to its `chat:end`. Events that were seen are known by their `stream_sequence`."""
+
+    def __init__(self, talk: Talk, after: int) -> None:
+        self.is_over = False
+        self.run_id = ""
+        self.seen = after
+        """The number of the last event that was taken."""
+        self.said: str | None = None
+        """What the chat's user said, once it was told."""
+        self._talk = talk
+        self._told: dict[tuple[str, int], int] = {}
+        self._calls: dict[str, JsonObject] = {}
+        self._shown: set[str] = {each.call_id for each in talk.pending}
+        self._settled: set[str] = set()
+        self._gated: set[str] = set()
+        self._asked: dict[str, Question] = {}
+        self._problem: Problem | None = None
+
+    @property
+    def waits(self) -> tuple[Pending, ...]:
+        """What has no answer so far."""
+        found: list[Pending] = [each for own, each in self._asked.items() if own not in self._settled]
+        for own in self._gated - self._settled:
+            call = self._calls.get(own, {})
+            arguments = _arguments(call.get("arguments"))
+            found.append(Permission(call_id=own, name=self._talk.names.get(own, ""), arguments=arguments))
+        return tuple(found)
+
+    def feed(self, name: str, payload: Json) -> Sequence[Event]:
+        """Take an event. Raises Unreadable."""
+        if not isinstance(payload, dict):
+            raise Unreadable(f"an event of Blade was expected, got {name} with {type(payload).__name__}")
+        number = payload.get("stream_sequence")
+        if isinstance(number, int):
+            if number <= self.seen:
+                return ()
+            self.seen = number
+        match name:
+            case "chat:start":
+                self.run_id = self._talk.run_id = str(payload.get("chat_run_id") or self.run_id)
+                self._talk.pending = ()
+                return ()
+            case "turn:start" | "turn:end":
+                return self.whole(payload)
+            case "turn:patch":
+                return self._patch(payload)
+            case "chat:end":
+                return self._ended(payload)
+            case "system:error":
+                self._problem = Problem(
+                    str(payload.get("detail") or payload.get("code") or ""), str(payload.get("message") or "")
+                )
+                return ()
+            case "system:notification":
+                return (Notice(kind="notification", content=payload),)
+            case "memory:inject:done" if payload.get("count"):
+                return (Notice(kind="memory", content=payload),)
+        return ()
+
+    def whole(self, turn: JsonObject) -> Sequence[Event]:
+        """What a whole turn tells beyond what was told of it."""
+        own, loop = str(turn.get("turn_id")), _loop(turn)
+        blocks = turn.get("blocks") or ()
+        if turn.get("role") == "user":
+            if self.said is None:
+                self.said = "".join(str(each.get("content")) for each in blocks if each.get("type") == "text")
+            return ()
+        if turn.get("role") != "assistant":
+            if (own, -1) in self._told:
+                return ()
+            self._told[own, -1] = 1
+            kind = "compaction" if turn.get("kind") == "compaction" else "system"
+            return (Notice(kind=kind, content=turn.get("summary_preview") or blocks, loop=loop),)
+        events: list[Event] = []
+        calls = {str(call.get("id")): call for call in turn.get("tool_calls") or ()}
+        for place, block in enumerate(blocks):
+            kind, content = str(block.get("type")), block.get("content")
+            if kind == "tool_use":
+                events += self._called(calls.get(str(block.get("tool_call_id")), {}), loop)
+            elif kind == "tool_result":
+                events += self._result(str(block.get("tool_call_id")), content, loop)
+            elif isinstance(content, str):
+                fresh = content[self._told.get((own, place), 0) :]
+                events += self._words(own, place, kind, fresh, loop)
+            elif (own, place) not in self._told:
+                self._told[own, place] = 1
+                events.append(_noticed(kind, content, loop))
+        for call_id, call in calls.items():
+            if call.get("status") in ("done", "error", "cancelled"):
+                self._settled.add(call_id.removeprefix(_PERMISSION) if call_id.startswith(_PERMISSION) else call_id)
+        return events
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _patch(self, patch: JsonObject) -> Sequence[Event]:
+        data, loop, own = patch.get("data") or {}, _loop(patch), str(patch.get("turn_id"))
+        match patch.get("patch_type"):
+            case "add_tool_call":
+                return self._called(data, loop)
+            case "tool_result":
+                return self._result(str(data.get("tool_call_id")), data.get("result"), loop)
+            case "add_content":
+                place, kind = int(data.get("block_index") or 0), str(data.get("type"))
+                if "text_delta" in data:
+                    return self._words(own, place, kind, str(data["text_delta"]), loop)
+                self._told[own, place] = 1
+                return (_noticed(kind, data.get("content"), loop),)
+        return ()
+
+    def _words(self, turn: str, place: int, kind: str, words: str, loop: str) -> Sequence[Event]:
+        if not words:
+            return ()
+        self._told[turn, place] = self._told.get((turn, place), 0) + len(words)
+        return (Thinking(text=words, loop=loop) if kind == "thinking" else Text(text=words, loop=loop),)
+
+    def _called(self, call: JsonObject, loop: str) -> Sequence[Event]:
+        own, name = str(call.get("id")), str(call.get("tool_name"))
+        if own.startswith(_PERMISSION):
+            self._gated.add(_CALL + own.removeprefix(_PERMISSION))
+            return ()
+        self._calls[own] = call
+        self._talk.names[own] = name
+        arguments = _arguments(call.get("arguments"))
+        question = question_of(own, arguments, loop) if name == ASK else None
+        if question is not None:
+            self._asked[own] = question
+        if own in self._shown:
+            return ()
+        self._shown.add(own)
+        return (question or ToolCall(id=own, name=name, arguments=arguments, loop=loop),)
+
+    def _result(self, call_id: str, result: Json, loop: str) -> Sequence[Event]:
+        if call_id in self._settled or call_id.startswith(_PERMISSION):
+            return ()
+        self._settled.add(call_id)
+        name = self._talk.names.get(call_id, "")
+        if name == ASK:
+            return ()
+        return (ToolResult(call_id=call_id, name=name, text=_text(result), loop=loop),)
+
+    def _ended(self, end: JsonObject) -> Sequence[Event]:
+        if self.run_id and end.get("chat_run_id") not in (None, self.run_id):
+            return ()  # of an earlier chat
+        self.is_over = True
+        status, finish = end.get("status"), end.get("finish_reason")
+        waits = self.waits if end.get("waiting_for_input") else ()
+        reason: StopReason = ENDS.get(str(end.get("stop_reason")), "end_turn")
+        if status == "failed":
+            reason = "error"
+        elif status == "interrupted":
+            reason = "cancelled"
+        elif finish == "max_turns":
+            reason = "max_steps"
+        elif end.get("waiting_for_input"):
+            reason = "tool_use"
+        problem = self._problem if reason == "error" else None
+        if reason == "error" and problem is None:
+            problem = Problem(str(finish or ""), "the chat failed, and the server does not tell why")
+        self._talk.pending = waits
+        asked = (each for each in waits if isinstance(each, Permission))
+        return (*asked, Ended(reason=reason, run_id=self.run_id, problem=problem, pending=waits))
+
+
+# --- wire → client ----------------------------------------------------------------------------------------------------
+
+
+def messages_from(turns: Iterable[JsonObject]) -> tuple[Message, ...]:
+    """A history in the client's words, without what sub-agents did."""
+    names: dict[str, str] = {}
+    found = (_message(each, names) for each in turns if not _loop(each))
+    return tuple(each for each in found if each.blocks)
+
+
+def _message(turn: JsonObject, names: dict[str, str]) -> Message:
+    role: Role = turn["role"]
+    blocks: list[Block] = []
+    if turn.get("kind") == "compaction":
+        blocks.append(Notice(kind="compaction", content=turn.get("summary_full") or turn.get("summary_preview")))
+    for block in turn.get("blocks") or ():
+        call_id, content = str(block.get("tool_call_id") or ""), block.get("content")
+        if call_id.startswith(_PERMISSION) or block.get("type") == "ask_user_answer":
+            continue  # the call that was allowed, or the question's own result, tells it
+        match block.get("type"):
+            case "text":
+                blocks.append(Text(text=str(content)))
+            case "thinking":
+                blocks.append(Thinking(text=str(content)))
+            case "tool_use":
+                names[call_id] = name = str(block.get("tool_name"))
+                arguments = content if isinstance(content, dict) else {}
+                question = question_of(call_id, arguments) if name == ASK else None
+                blocks.append(question or ToolCall(id=call_id, name=name, arguments=arguments))
+            case "tool_result":
+                name = str(block.get("tool_name") or names.get(call_id, ""))
+                blocks.append(ToolResult(call_id=call_id, name=name, text=_text(content)))
+            case kind:
+                blocks.append(_noticed(str(kind), content, ""))
+    return Message(role=role, id=str(turn.get("turn_id")), blocks=tuple(blocks))
+
+
+def _noticed(kind: str, content: Json, loop: str) -> Notice:
+    return Notice(kind="plan" if kind == "plan_status" else kind, content=content, loop=loop)
+
+
+def _loop(told: JsonObject) -> str:
+    loop = str(told.get("loop_id") or ROOT)
+    return "" if loop == ROOT else loop
+
+
+def _text(result: Json) -> str:
+    """A result as words."""
+    if isinstance(result, str):
+        return result
+    return "" if result is None else msgspec.json.encode(result).decode()
+
+
+def _arguments(given: Json) -> JsonObject:
+    """A call's arguments; what is no object of JSON is kept as it came."""
+    try:
+        found = given if isinstance(given, dict) else msgspec.json.decode(str(given or "{}"))
+    except (msgspec.DecodeError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"arguments": given}
+
+
+def _object(body: bytes) -> JsonObject:
+    found: JsonObject = _read(body, dict[str, Json])
+    return found
+
+
+def _list(body: bytes) -> list[JsonObject]:
+    found: list[JsonObject] = _read(body, list[dict[str, Json]])
+    return found
+
+
+def _read(body: bytes, kind: Json) -> Json:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(f"an answer of Blade was expected, got {body[:80]!r}: {error}") from error
