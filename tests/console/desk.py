@@ -27,7 +27,7 @@ class Desk:
 
     async def open(self, place: str = "conversations", id: str = "") -> None:  # noqa: A002  # the router's word
         """Load the console anew, with the key of this desk, and go to a place."""
-        await self.page.go(f"{self.url}/", "document.querySelector('.shell')")
+        await self.page.go(f"{self.url}/healthz")  # a page of the same origin, where the browser keeps things
         script = f"localStorage.setItem('dragoman.key', {quoted(self._key)})" if self._key else "localStorage.clear()"
         await self.run(script)
         await self.page.go(f"{self.url}/#/{place}{'/' + id if id else ''}", "document.querySelector('#main > *')")

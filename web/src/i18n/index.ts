@@ -49,7 +49,8 @@ export const count = (value: number): string => moments.value.count.format(value
 /** How long ago that was: minutes, hours, days, and from a week on the date. */
 export function ago(at: string): string {
     const minutes = Math.round((new Date(at).getTime() - Date.now()) / 60_000);
-    if (minutes > -60) return moments.value.ago.format(Math.min(0, minutes), "minute");
+    if (minutes >= 0) return moments.value.ago.format(0, "second");
+    if (minutes > -60) return moments.value.ago.format(minutes, "minute");
     if (minutes > -60 * 24) return moments.value.ago.format(Math.round(minutes / 60), "hour");
     if (minutes > -60 * 24 * 7) return moments.value.ago.format(Math.round(minutes / 60 / 24), "day");
     return moments.value.day.format(new Date(at));

@@ -1,11 +1,14 @@
-import { t } from "../../i18n";
+/** Conversations: the list beside the one that is open. Where there is room for one of them, one is shown. */
+import { Chat } from "../../chat/Chat";
+import "../../chat/chat.css";
+import { NewConversation } from "../../chat/NewConversation";
+import { SessionList } from "../../chat/SessionList";
 
-export default function Page() {
+export default function Conversations({ id }: { id: string }) {
     return (
-        <div class="page">
-            <div class="page-body">
-                <h1>{t("nav.conversations")}</h1>
-            </div>
+        <div class={id === "" ? "conversations" : "conversations open"}>
+            <SessionList current={id} />
+            {id === "" ? <NewConversation /> : <Chat key={id} id={id} />}
         </div>
     );
 }

@@ -1,0 +1,176 @@
+/** Forms for what an agent waits for: permissions and questions. */
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useId } from "preact/hooks";
+import { Button } from "../components/Button";
+import { TextField } from "../components/Field";
+import { tellError } from "../components/Toast";
+import { t } from "../i18n";
+import { useConversation } from "./context";
+import { ALLOW_ALWAYS, ALLOW_ONCE, answerOf, type Chosen, decision, DENY, isAnswered, questionsOf } from "./questions";
+import type { Answer, Question, ToolCall } from "./wire";
+
+/** Sends an answer once; the form is closed until the server has taken or refused it. */
+function useAnswering() {
+    const conversation = useConversation();
+    const isSent = useSignal(false);
+    const answer = async (given: Answer): Promise<void> => {
+        isSent.value = true;
+        try {
+            await conversation.answer(given);
+        } catch (error) {
+            isSent.value = false;
+            tellError(error);
+        }
+    };
+    return { isSent, answer };
+}
+
+export function Permission({ id, tool }: { id: string; tool: string }) {
+    const { isSent, answer } = useAnswering();
+    const isDenying = useSignal(false);
+    const reason = useSignal("");
+    const decide = (choice: number): void => void answer(decision(id, choice, reason.value));
+    return (
+        <form
+            class="asking"
+            aria-label={t("chat.allow-question", { tool })}
+            onSubmit={(event) => {
+                event.preventDefault();
+                if (isDenying.value) decide(DENY);
+            }}
+        >
+            <p class="asking-title">{t("chat.allow-question", { tool })}</p>
+            {isDenying.value ? (
+                <>
+                    <TextField
+                        label={t("chat.deny-reason")}
+                        isOptional
+                        autofocus
+                        value={reason.value}
+                        onValue={(value) => (reason.value = value)}
+                    />
+                    <div class="row wrap">
+                        <Button kind="danger" type="submit" disabled={isSent.value}>
+                            {t("chat.deny")}
+                        </Button>
+                        <Button kind="plain" onClick={() => (isDenying.value = false)}>
+                            {t("action.cancel")}
+                        </Button>
+                    </div>
+                </>
+            ) : (
+                <div class="row wrap">
+                    <Button kind="primary" disabled={isSent.value} onClick={() => decide(ALLOW_ONCE)}>
+                        {t("chat.allow-once")}
+                    </Button>
+                    <Button disabled={isSent.value} onClick={() => decide(ALLOW_ALWAYS)}>
+                        {t("chat.allow-always")}
+                    </Button>
+                    <Button kind="danger" disabled={isSent.value} onClick={() => (isDenying.value = true)}>
+                        {t("chat.deny-open")}
+                    </Button>
+                </div>
+            )}
+        </form>
+    );
+}
+
+export function QuestionForm({ call }: { call: ToolCall }) {
+    const { isSent, answer } = useAnswering();
+    const questions = questionsOf(call);
+    const chosen = useSignal<readonly Chosen[]>(questions.map(() => ({ places: new Set(), words: "" })));
+    const set = (index: number, next: Chosen): void =>
+        void (chosen.value = chosen.value.map((each, at) => (at === index ? next : each)));
+    return (
+        <form
+            class="asking"
+            onSubmit={(event) => {
+                event.preventDefault();
+                void answer(answerOf(call, chosen.value));
+            }}
+        >
+            {questions.map((each, index) => (
+                <OneQuestion
+                    key={index}
+                    question={each}
+                    chosen={chosen.value[index] ?? { places: new Set(), words: "" }}
+                    onChosen={(next) => set(index, next)}
+                />
+            ))}
+            <div>
+                <Button kind="primary" type="submit" disabled={isSent.value || !chosen.value.every(isAnswered)}>
+                    {t("chat.answer")}
+                </Button>
+            </div>
+        </form>
+    );
+}
+
+interface OneProps {
+    question: Question;
+    chosen: Chosen;
+    onChosen: (next: Chosen) => void;
+}
+
+function OneQuestion({ question, chosen, onChosen }: OneProps) {
+    const group = useId();
+    const options = question.options ?? [];
+    const choose = (place: number, isOn: boolean): void => {
+        const places = new Set(question.multiSelect ? chosen.places : []);
+        if (isOn) places.add(place);
+        else places.delete(place);
+        // One answer is wanted: an option takes the place of words.
+        onChosen({ places, words: question.multiSelect ? chosen.words : "" });
+    };
+    const write = (words: string): void =>
+        onChosen({ places: question.multiSelect || words === "" ? chosen.places : new Set(), words });
+    return (
+        <fieldset class="question">
+            <legend>
+                {question.header && <span class="badge accent">{question.header}</span>}
+                <span>{question.question}</span>
+            </legend>
+            {question.multiSelect && <p class="soft small">{t("chat.several")}</p>}
+            {options.map((option, place) => (
+                <Choice
+                    key={place}
+                    group={group}
+                    isMany={question.multiSelect === true}
+                    isOn={chosen.places.has(place)}
+                    onChoose={(isOn) => choose(place, isOn)}
+                >
+                    {option.label}
+                    {option.description && <span class="soft small">{option.description}</span>}
+                </Choice>
+            ))}
+            <TextField
+                label={t(options.length > 0 ? "chat.own-words" : "chat.own-answer")}
+                value={chosen.words}
+                onValue={write}
+            />
+        </fieldset>
+    );
+}
+
+interface ChoiceProps {
+    group: string;
+    isMany: boolean;
+    isOn: boolean;
+    onChoose: (isOn: boolean) => void;
+    children: ComponentChildren;
+}
+
+function Choice({ group, isMany, isOn, onChoose, children }: ChoiceProps) {
+    return (
+        <label class={isOn ? "choice on" : "choice"}>
+            <input
+                type={isMany ? "checkbox" : "radio"}
+                name={group}
+                checked={isOn}
+                onChange={(event) => onChoose(event.currentTarget.checked)}
+            />
+            <span class="choice-words">{children}</span>
+        </label>
+    );
+}

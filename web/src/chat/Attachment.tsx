@@ -1,0 +1,41 @@
+/** A picture or a file of a message. */
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { Icon } from "../components/Icon";
+import { t } from "../i18n";
+import { useConversation } from "./context";
+import { pictureOf } from "./pictures";
+import type { Attachment, Turn } from "./wire";
+
+interface Props {
+    attachment: Attachment;
+    note: string;
+    /** The user's turn that it belongs to: its pictures can be fetched. */
+    turn?: Turn;
+}
+
+export function AttachmentChip({ attachment, note, turn }: Props) {
+    const conversation = useConversation();
+    const picture = useSignal<string | null>(null);
+    const place = turn?.blocks
+        .filter((block) => block.attachment?.kind === "image")
+        .findIndex((block) => block.attachment === attachment);
+    useEffect(() => {
+        if (attachment.kind !== "image" || turn === undefined || place === undefined) return;
+        void pictureOf(conversation, turn, place).then((found) => (picture.value = found));
+    }, [turn?.turn_id]);
+    const name = attachment.name ?? attachment.media_type ?? note;
+    if (picture.value !== null) {
+        return <img class="said-picture" src={picture.value} alt={attachment.name ?? t("chat.picture")} />;
+    }
+    return (
+        <span class="attachment">
+            <Icon name={attachment.kind === "image" ? "picture" : "file"} />
+            <span class="grow">{name}</span>
+            {attachment.size > 0 && <span class="soft">{size(attachment.size)}</span>}
+        </span>
+    );
+}
+
+export const size = (bytes: number): string =>
+    bytes < 1024 * 1024 ? `${Math.max(1, Math.round(bytes / 1024))} KB` : `${(bytes / 1024 / 1024).toFixed(1)} MB`;

@@ -1,0 +1,208 @@
+/** One conversation: its head, its turns, and where the reader writes. */
+import { useComputed } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { ApiError } from "../api/errors";
+import { Button } from "../components/Button";
+import { Empty, Failed } from "../components/Empty";
+import { Icon } from "../components/Icon";
+import { Loading } from "../components/Spinner";
+import { tellError } from "../components/Toast";
+import { t } from "../i18n";
+import { Composer } from "./Composer";
+import { Current, useConversation } from "./context";
+import { Conversation, type Entry } from "./conversation";
+import { draftOf } from "./drafts";
+import { Feed } from "./Feed";
+import { Header } from "./Header";
+import { AnswerFoot, textOf, TurnView } from "./Turn";
+import type { Part, Turn } from "./wire";
+
+const NOT_FOUND = new Set([403, 404]);
+
+export function Chat({ id }: { id: string }) {
+    const conversation = useMemo(() => new Conversation(id), [id]);
+    useEffect(() => () => conversation.close(), [conversation]);
+    const error = conversation.error.value;
+    if (!conversation.isLoaded.value && error !== null) {
+        const isGone = error instanceof ApiError && (NOT_FOUND.has(error.status) || error.code === "forbidden");
+        return isGone ? (
+            <Empty icon="chat" title={t("chat.gone")} />
+        ) : (
+            <Failed error={error} onRetry={() => void conversation.load()} />
+        );
+    }
+    return (
+        <Current.Provider value={conversation}>
+            <section class="chat" aria-label={t("chat.conversation")}>
+                <Header />
+                {conversation.isLoaded.value ? <Turns /> : <Loading />}
+                <Foot />
+            </section>
+        </Current.Provider>
+    );
+}
+
+function Turns() {
+    const conversation = useConversation();
+    const entries = conversation.entries.value;
+    if (entries.length === 0 && conversation.sending.value === null) {
+        return (
+            <div class="feed-frame">
+                <Empty icon="chat" title={t("chat.nothing-yet")} />
+            </div>
+        );
+    }
+    return (
+        <Feed
+            items={entries}
+            idOf={(entry) => entry.id}
+            label={t("chat.conversation")}
+            isBusy={conversation.isRunning.value}
+            isSaying={conversation.sending.value !== null}
+            foot={<Tail />}
+        >
+            {(entry, index) => <Item entry={entry} before={entries[index - 1]} after={entries[index + 1]} />}
+        </Feed>
+    );
+}
+
+const isAnswer = (entry: Entry | undefined): entry is Entry => entry?.turn.peek().role === "assistant";
+
+/** Whether an answer goes on with this turn: another step of the agent, or what the reader told it when it asked. */
+const goesOn = (entry: Entry | undefined): entry is Entry => {
+    const turn = entry?.turn.peek();
+    return turn?.role === "assistant" || (turn?.role === "user" && !isMessage(turn));
+};
+
+function Item({ entry, before, after }: { entry: Entry; before: Entry | undefined; after: Entry | undefined }) {
+    const agent = useConversation().detail.value?.solution;
+    const isLast = !goesOn(after);
+    if (!isAnswer(entry)) return <TurnView entry={entry} />;
+    return (
+        <TurnView entry={entry} speaker={goesOn(before) ? null : (agent?.name ?? t("chat.agent"))}>
+            {isLast && <AnswerEnd entry={entry} isNewest={after === undefined} />}
+        </TurnView>
+    );
+}
+
+/** Below the last step of an answer: what the whole answer took. */
+function AnswerEnd({ entry, isNewest }: { entry: Entry; isNewest: boolean }) {
+    const conversation = useConversation();
+    const status = entry.turn.value.status;
+    if (status === "streaming" || status === "paused" || (isNewest && conversation.isRunning.value)) return null;
+    const turns = answerBefore(conversation.entries.value, entry);
+    const asked = isNewest ? conversation.entries.value.findLast((each) => isMessage(each.turn.peek())) : undefined;
+    const parts = asked && partsOf(conversation, asked.turn.peek());
+    const retry = (): void => {
+        if (asked && parts) void conversation.retry(asked.turn.peek(), parts).catch(tellError);
+    };
+    return (
+        <AnswerFoot turns={turns}>
+            {parts && (
+                <Button kind="plain" isSmall icon="retry" onClick={retry}>
+                    {t("chat.retry")}
+                </Button>
+            )}
+        </AnswerFoot>
+    );
+}
+
+function answerBefore(entries: readonly Entry[], last: Entry): Turn[] {
+    const turns: Turn[] = [];
+    for (let at = entries.indexOf(last); at >= 0 && goesOn(entries[at]); at -= 1) {
+        const turn = entries[at]?.turn.value;
+        if (turn?.role === "assistant") turns.unshift(turn);
+    }
+    return turns;
+}
+
+const isMessage = (turn: Turn): boolean => turn.role === "user" && turn.blocks.some((block) => block.type === "text");
+
+/** What a message consisted of, to say it again; null when its pictures are not here any more. */
+function partsOf(conversation: Conversation, turn: Turn): readonly Part[] | null {
+    const sent = conversation.sent.get(turn.turn_id);
+    if (sent) return sent;
+    if (turn.blocks.some((block) => block.attachment)) return null;
+    return [{ type: "text", text: textOf(turn) }];
+}
+
+/** Below the last turn: what was sent and is not told back yet, that something is worked on, and notices. */
+function Tail() {
+    const conversation = useConversation();
+    const sending = conversation.sending.value;
+    const last = conversation.entries.value.at(-1)?.turn.value;
+    const isQuiet = useComputed(() => {
+        const turn = conversation.entries.value.at(-1)?.turn.value;
+        return conversation.isRunning.value && !(turn?.status === "streaming" && turn.blocks.length > 0);
+    });
+    return (
+        <div class="feed-column tail">
+            {sending && (
+                <div class="turn user pending">
+                    <div class="bubble">
+                        {sending.map((part, index) =>
+                            part.type === "text" ? (
+                                <div key={index} class="said">
+                                    {part.text}
+                                </div>
+                            ) : part.type === "image_url" ? (
+                                <img
+                                    key={index}
+                                    class="said-picture"
+                                    src={part.image_url.url}
+                                    alt={t("chat.picture")}
+                                />
+                            ) : (
+                                <span key={index} class="attachment">
+                                    <Icon name="file" />
+                                    {part.name}
+                                </span>
+                            ),
+                        )}
+                    </div>
+                </div>
+            )}
+            {(isQuiet.value || sending) && (
+                <div class="working" role="status" aria-label={t("chat.working")}>
+                    <i />
+                    <i />
+                    <i />
+                </div>
+            )}
+            {conversation.notices.value.map((notice, index) => (
+                <div key={index} class={`notice ${notice.status ?? "info"}`} role="status">
+                    <Icon name="warning" />
+                    <span>{[notice.title, notice.detail ?? notice.message].filter(Boolean).join(": ")}</span>
+                </div>
+            ))}
+            <div class="visually-hidden" role="status">
+                {!conversation.isRunning.value && last?.status === "completed" && last.role === "assistant"
+                    ? t("chat.answer-done")
+                    : ""}
+            </div>
+        </div>
+    );
+}
+
+function Foot() {
+    const conversation = useConversation();
+    const detail = conversation.detail.value;
+    if (detail?.viewer_role === "viewer") return <p class="composer-frame soft small">{t("chat.viewer")}</p>;
+    return (
+        <div class="composer-frame">
+            <Composer
+                key={conversation.id}
+                draft={draftOf(conversation.id)}
+                placeholder={
+                    conversation.isWaiting.value
+                        ? t("chat.placeholder-waiting")
+                        : t("chat.placeholder", { agent: detail?.solution?.name ?? t("chat.agent") })
+                }
+                isRunning={conversation.isRunning.value}
+                isStopping={conversation.isStopping.value}
+                onSend={(parts) => conversation.say(parts)}
+                onStop={() => void conversation.stop().catch(tellError)}
+            />
+        </div>
+    );
+}

@@ -1,0 +1,201 @@
+/** Where the reader writes: words, and pictures or files that were chosen, pasted or dropped. */
+import { type Signal, useSignal } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { IconButton } from "../components/Button";
+import { Icon } from "../components/Icon";
+import { tellError } from "../components/Toast";
+import { t } from "../i18n";
+import { size } from "./Attachment";
+import type { Part } from "./wire";
+
+const LARGEST = 10 * 1024 * 1024;
+/** All attachments of a message together, as the server takes them. */
+const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
+
+export interface Attached {
+    name: string;
+    bytes: number;
+    part: Part;
+    /** What a picture shows, as an address; null for other files. */
+    picture: string | null;
+}
+
+export interface Draft {
+    text: Signal<string>;
+    attached: Signal<readonly Attached[]>;
+}
+
+interface Props {
+    draft: Draft;
+    placeholder: string;
+    isRunning: boolean;
+    isStopping: boolean;
+    /** Resolves when the message was taken: only then the draft is cleared. */
+    onSend: (parts: Part[]) => Promise<void>;
+    onStop: () => void;
+}
+
+export function Composer({ draft, placeholder, isRunning, isStopping, onSend, onStop }: Props) {
+    const { text, attached } = draft;
+    const area = useRef<HTMLTextAreaElement>(null);
+    const chooser = useRef<HTMLInputElement>(null);
+    const isSending = useSignal(false);
+    const isOver = useSignal(false);
+    const isEmpty = text.value.trim() === "" && attached.value.length === 0;
+
+    useLayoutEffect(() => {
+        const field = area.current;
+        if (field === null) return;
+        field.style.height = "auto";
+        field.style.height = `${Math.min(field.scrollHeight, window.innerHeight * 0.4)}px`;
+    }, [text.value]);
+    useEffect(() => {
+        if (matchMedia("(pointer: fine)").matches) area.current?.focus();
+    }, []);
+
+    const send = async (): Promise<void> => {
+        if (isEmpty || isRunning || isSending.value) return;
+        const words = text.value.trim();
+        const before = attached.value;
+        const parts: Part[] = [
+            ...before.map((each) => each.part),
+            ...(words ? [{ type: "text" as const, text: words }] : []),
+        ];
+        isSending.value = true;
+        text.value = "";
+        attached.value = [];
+        try {
+            await onSend(parts);
+        } catch (error) {
+            text.value = words;
+            attached.value = before;
+            tellError(error);
+        } finally {
+            isSending.value = false;
+        }
+    };
+    const add = async (files: Iterable<File>): Promise<void> => {
+        const read = await Promise.all([...files].map(attachedOf));
+        const next = [...attached.value, ...read];
+        if (next.reduce((sum, each) => sum + each.bytes, 0) > LARGEST)
+            tellError(new Error(t("chat.too-large", { size: size(LARGEST) })));
+        else attached.value = next;
+    };
+    const onKeyDown = (event: KeyboardEvent): void => {
+        // A Return that ends the choice of a Chinese sign is no end of the message.
+        if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+        event.preventDefault();
+        void send();
+    };
+    const onPaste = (event: ClipboardEvent): void => {
+        const files = [...(event.clipboardData?.files ?? [])];
+        if (files.length === 0) return;
+        event.preventDefault();
+        void add(files);
+    };
+    const onDrop = (event: DragEvent): void => {
+        event.preventDefault();
+        isOver.value = false;
+        void add(event.dataTransfer?.files ?? []);
+    };
+
+    return (
+        <form
+            class={isOver.value ? "composer over" : "composer"}
+            onSubmit={(event) => {
+                event.preventDefault();
+                void send();
+            }}
+            onDragOver={(event) => {
+                event.preventDefault();
+                isOver.value = true;
+            }}
+            onDragLeave={() => (isOver.value = false)}
+            onDrop={onDrop}
+        >
+            {attached.value.length > 0 && (
+                <ul class="attached" aria-label={t("nav.attachments")}>
+                    {attached.value.map((each) => (
+                        <AttachedItem
+                            key={each}
+                            attached={each}
+                            onRemove={() => (attached.value = attached.value.filter((other) => other !== each))}
+                        />
+                    ))}
+                </ul>
+            )}
+            <textarea
+                ref={area}
+                rows={1}
+                aria-label={t("chat.message")}
+                placeholder={placeholder}
+                value={text.value}
+                onInput={(event) => (text.value = event.currentTarget.value)}
+                onKeyDown={onKeyDown}
+                onPaste={onPaste}
+            />
+            <div class="composer-foot">
+                <input
+                    ref={chooser}
+                    type="file"
+                    multiple
+                    hidden
+                    onChange={(event) => {
+                        void add(event.currentTarget.files ?? []);
+                        event.currentTarget.value = "";
+                    }}
+                />
+                <IconButton icon="attach" label={t("chat.attach")} onClick={() => chooser.current?.click()} />
+                <span class="grow soft small composer-hint">{t("chat.keys")}</span>
+                {isRunning ? (
+                    <IconButton
+                        kind="normal"
+                        icon="stop"
+                        label={t("chat.stop")}
+                        disabled={isStopping}
+                        onClick={onStop}
+                    />
+                ) : (
+                    <IconButton
+                        kind="primary"
+                        icon="send"
+                        type="submit"
+                        label={t("chat.send")}
+                        disabled={isEmpty || isSending.value}
+                    />
+                )}
+            </div>
+        </form>
+    );
+}
+
+function AttachedItem({ attached, onRemove }: { attached: Attached; onRemove: () => void }) {
+    return (
+        <li>
+            {attached.picture === null ? <Icon name="file" /> : <img src={attached.picture} alt="" />}
+            <span class="grow">
+                <span class="attached-name">{attached.name}</span>
+                <span class="soft small">{size(attached.bytes)}</span>
+            </span>
+            <IconButton icon="close" isSmall label={t("chat.detach", { name: attached.name })} onClick={onRemove} />
+        </li>
+    );
+}
+
+async function attachedOf(file: File): Promise<Attached> {
+    const url = await dataUrl(file);
+    const isPicture = PICTURES.test(file.type);
+    const part: Part = isPicture
+        ? { type: "image_url", image_url: { url } }
+        : { type: "file", name: file.name, data: url.slice(url.indexOf(",") + 1) };
+    return { name: file.name || file.type, bytes: file.size, part, picture: isPicture ? url : null };
+}
+
+function dataUrl(file: File): Promise<string> {
+    return new Promise((resolve, reject) => {
+        const reader = new FileReader();
+        reader.onload = () => resolve(String(reader.result));
+        reader.onerror = () => reject(reader.error ?? new Error(file.name));
+        reader.readAsDataURL(file);
+    });
+}

@@ -1,0 +1,196 @@
+/**
+ * Markdown as elements. No HTML is made anywhere: the words are read into tokens, and each token becomes an element of a
+ * known kind, so that there is nothing to clean. HTML in the text shows as the text it is; pictures from elsewhere are not
+ * fetched; links lead to web pages and mail addresses alone.
+ */
+import { marked, type Token, type Tokens } from "marked";
+import { Component, type ComponentChildren } from "preact";
+import { useMemo, useRef } from "preact/hooks";
+import { CopyButton } from "../components/CopyButton";
+import { t } from "../i18n";
+
+const LINK = /^(https?:|mailto:)/i;
+const PICTURE = /^data:image\/(png|jpeg|gif|webp);base64,/i;
+const ENTITIES: Record<string, string> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0" };
+const OPEN_TOKENS = 2;
+/** While an answer grows, so many tokens at its end may still turn into something else. */
+
+interface Props {
+    text: string;
+    isGrowing?: boolean;
+}
+
+export function Markdown({ text, isGrowing = false }: Props) {
+    const reader = useRef<Reader>(null);
+    reader.current ??= new Reader();
+    const tokens = useMemo(() => reader.current?.read(text, isGrowing) ?? [], [text, isGrowing]);
+    return (
+        <div class="markdown">
+            {tokens.map((token, index) => (
+                <Block key={index} token={token} />
+            ))}
+        </div>
+    );
+}
+
+/** Reads a text that grows without reading its beginning again. */
+class Reader {
+    private tokens: Token[] = [];
+    private text = "";
+
+    read(text: string, isGrowing: boolean): Token[] {
+        const settled = isGrowing && text.startsWith(this.text) ? this.tokens.slice(0, -OPEN_TOKENS) : [];
+        const length = settled.reduce((sum, token) => sum + token.raw.length, 0);
+        this.tokens = [...settled, ...marked.lexer(text.slice(length))];
+        this.text = text;
+        return this.tokens;
+    }
+}
+
+/** A token that is drawn again only when its source changed. */
+class Block extends Component<{ token: Token }> {
+    override shouldComponentUpdate(next: { token: Token }): boolean {
+        return next.token !== this.props.token && next.token.raw !== this.props.token.raw;
+    }
+
+    override render() {
+        return drawn(this.props.token);
+    }
+}
+
+const inside = (tokens: Token[] | undefined): ComponentChildren => (tokens ?? []).map(drawn);
+
+function drawn(token: Token): ComponentChildren {
+    switch (token.type) {
+        case "heading": {
+            const Level = `h${Math.min(6, (token as Tokens.Heading).depth + 2)}` as "h3";
+            return <Level>{inside(token.tokens)}</Level>;
+        }
+        case "paragraph":
+            return <p>{inside(token.tokens)}</p>;
+        case "text":
+            return token.tokens ? inside(token.tokens) : decoded((token as Tokens.Text).text);
+        case "strong":
+            return <strong>{inside(token.tokens)}</strong>;
+        case "em":
+            return <em>{inside(token.tokens)}</em>;
+        case "del":
+            return <del>{inside(token.tokens)}</del>;
+        case "codespan":
+            return <code>{(token as Tokens.Codespan).text}</code>;
+        case "br":
+            return <br />;
+        case "hr":
+            return <hr />;
+        case "blockquote":
+            return <blockquote>{inside(token.tokens)}</blockquote>;
+        case "code":
+            return <Code code={token as Tokens.Code} />;
+        case "list":
+            return <List list={token as Tokens.List} />;
+        case "table":
+            return <Table table={token as Tokens.Table} />;
+        case "link":
+            return <Link link={token as Tokens.Link} />;
+        case "image":
+            return <Picture image={token as Tokens.Image} />;
+        case "escape":
+            return (token as Tokens.Escape).text;
+        case "checkbox":
+            return <input type="checkbox" checked={(token as { checked?: boolean }).checked ?? false} disabled />;
+        case "space":
+        case "def":
+            return null;
+        default:
+            return token.raw; // HTML, and what nobody knows, is shown as it was written
+    }
+}
+
+function Code({ code }: { code: Tokens.Code }) {
+    return (
+        <figure class="code">
+            <figcaption>
+                <span>{code.lang?.split(/\s/)[0] ?? ""}</span>
+                <CopyButton text={code.text} label={t("chat.copy-code")} />
+            </figcaption>
+            <pre tabIndex={0}>
+                <code>{code.text}</code>
+            </pre>
+        </figure>
+    );
+}
+
+function List({ list }: { list: Tokens.List }) {
+    const items = list.items.map((item, index) => (
+        <li key={index} class={item.task ? "task" : undefined}>
+            {inside(item.tokens)}
+        </li>
+    ));
+    return list.ordered ? <ol start={Number(list.start) || 1}>{items}</ol> : <ul>{items}</ul>;
+}
+
+function Table({ table }: { table: Tokens.Table }) {
+    return (
+        <div class="table" tabIndex={0}>
+            <table>
+                <thead>
+                    <tr>
+                        {table.header.map((cell, index) => (
+                            <th key={index} scope="col" style={{ textAlign: cell.align ?? "start" }}>
+                                {inside(cell.tokens)}
+                            </th>
+                        ))}
+                    </tr>
+                </thead>
+                <tbody>
+                    {table.rows.map((row, at) => (
+                        <tr key={at}>
+                            {row.map((cell, index) => (
+                                <td key={index} style={{ textAlign: cell.align ?? "start" }}>
+                                    {inside(cell.tokens)}
+                                </td>
+                            ))}
+                        </tr>
+                    ))}
+                </tbody>
+            </table>
+        </div>
+    );
+}
+
+function Link({ link }: { link: Tokens.Link }) {
+    if (!LINK.test(link.href.trim())) return <span>{inside(link.tokens)}</span>;
+    return (
+        <a href={link.href} title={link.title || link.href} target="_blank" rel="noopener noreferrer nofollow">
+            {inside(link.tokens)}
+        </a>
+    );
+}
+
+function Picture({ image }: { image: Tokens.Image }) {
+    const name = image.text || t("chat.picture");
+    if (PICTURE.test(image.href)) return <img src={image.href} alt={name} />;
+    return (
+        <span class="picture-elsewhere" title={image.href}>
+            {LINK.test(image.href) ? (
+                <a href={image.href} target="_blank" rel="noopener noreferrer nofollow">
+                    {t("chat.picture-elsewhere", { name })}
+                </a>
+            ) : (
+                name
+            )}
+        </span>
+    );
+}
+
+/** Entities such as `&copy;` stand in the tokens as they were written; those that matter become their signs. */
+function decoded(text: string): string {
+    return text.replace(
+        /&(?:#(\d{1,7})|#x([\da-f]{1,6})|(\w+));/gi,
+        (whole, decimal?: string, hex?: string, name?: string) => {
+            if (name !== undefined) return ENTITIES[name.toLowerCase()] ?? whole;
+            const code = decimal !== undefined ? Number(decimal) : parseInt(hex ?? "", 16);
+            return code > 0 && code <= 0x10ffff ? String.fromCodePoint(code) : whole;
+        },
+    );
+}

@@ -1,0 +1,107 @@
+/** The beginning of a conversation: with whom, under what conditions, and the first message. */
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { useLoaded } from "../api/loading";
+import { Failed } from "../components/Empty";
+import { Checkbox, Select, TextField } from "../components/Field";
+import { Icon } from "../components/Icon";
+import { Loading } from "../components/Spinner";
+import { t } from "../i18n";
+import { keep, kept } from "../shell/kept";
+import { go } from "../shell/router";
+import { type Agent, agents, create, type Option } from "./agents";
+import { Composer } from "./Composer";
+import { draftOf } from "./drafts";
+import { sessions } from "./list";
+import { send } from "./socket";
+import type { Part } from "./wire";
+
+export function NewConversation() {
+    const { state, reload } = useLoaded(agents);
+    const { value, error } = state.value;
+    if (value === null) return error === null ? <Loading /> : <Failed error={error} onRetry={() => void reload()} />;
+    return <Start agents={value} />;
+}
+
+function Start({ agents }: { agents: readonly Agent[] }) {
+    const name = useSignal(agents.find((each) => each.name === kept("agent"))?.name ?? agents[0]?.name ?? "");
+    const options = useSignal<Readonly<Record<string, string>>>({});
+    const memory = useSignal(true);
+    const agent = agents.find((each) => each.name === name.value);
+    useEffect(() => void (options.value = {}), [name.value]);
+    if (agent === undefined) return <p class="empty">{t("chat.no-agents")}</p>;
+
+    const begin = async (parts: Part[]): Promise<void> => {
+        keep("agent", agent.name);
+        const id = await create(agent, options.value, memory.value);
+        const message = parts.length === 1 && parts[0]?.type === "text" ? parts[0].text : parts;
+        try {
+            await send("chat:send", { session_id: id, message });
+        } finally {
+            go("conversations", id);
+            void sessions.refresh();
+        }
+    };
+    return (
+        <div class="start">
+            <div class="start-body">
+                <h1>{t("chat.start-title")}</h1>
+                <p class="soft">{t("chat.start-text")}</p>
+                <fieldset class="agents">
+                    <legend class="visually-hidden">{t("chat.agent")}</legend>
+                    {agents.map((each) => (
+                        <label key={each.name} class={each.name === name.value ? "agent on" : "agent"}>
+                            <input
+                                type="radio"
+                                name="agent"
+                                class="visually-hidden"
+                                checked={each.name === name.value}
+                                onChange={() => (name.value = each.name)}
+                            />
+                            <strong>{each.name}</strong>
+                            {each.description && <span class="soft small">{each.description}</span>}
+                        </label>
+                    ))}
+                </fieldset>
+                <details class="start-options">
+                    <summary>
+                        <Icon name="chevron" />
+                        {t("chat.options")}
+                    </summary>
+                    <div class="stack">
+                        {(agent.options ?? []).map((option) => (
+                            <OptionField
+                                key={`${agent.name} ${option.name}`}
+                                option={option}
+                                value={options.value[option.name] ?? option.default}
+                                onValue={(value) => (options.value = { ...options.value, [option.name]: value })}
+                            />
+                        ))}
+                        <Checkbox
+                            label={t("chat.use-memory")}
+                            value={memory.value}
+                            onValue={(value) => (memory.value = value)}
+                        />
+                    </div>
+                </details>
+                <Composer
+                    draft={draftOf("")}
+                    placeholder={t("chat.placeholder", { agent: agent.title ?? agent.name })}
+                    isRunning={false}
+                    isStopping={false}
+                    onSend={begin}
+                    onStop={() => undefined}
+                />
+            </div>
+        </div>
+    );
+}
+
+function OptionField({ option, value, onValue }: { option: Option; value: string; onValue: (value: string) => void }) {
+    const label = option.title || option.name;
+    const given = { label, hint: option.description, value, onValue };
+    if (option.type === "select") {
+        return <Select {...given} options={(option.options ?? []).map((each) => [each, each] as const)} />;
+    }
+    return <TextField {...given} type={option.type === "secret" ? "password" : "text"} />;
+}

@@ -1,0 +1,336 @@
+/** One turn of a conversation, as people read it. */
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { Bridge } from "../cards/Bridge";
+import { ToolCard } from "../cards/ToolCard";
+import { Button } from "../components/Button";
+import { CopyButton } from "../components/CopyButton";
+import { Icon } from "../components/Icon";
+import { count, dateTime, duration, t } from "../i18n";
+import { AttachmentChip } from "./Attachment";
+import { Call } from "./Call";
+import { useConversation } from "./context";
+import type { Entry } from "./conversation";
+import { Markdown } from "./Markdown";
+import { isPermission } from "./questions";
+import type { Block, Json, Turn } from "./wire";
+
+const LONG = 900;
+const LINES = 16;
+const SHORTEST_MS = 100;
+
+interface Props {
+    entry: Entry;
+    /** Who answers, in a conversation's first turn of an answer; nothing in those that go on. */
+    speaker?: string | null;
+    children?: ComponentChildren;
+}
+
+export function TurnView({ entry, speaker = null, children }: Props) {
+    const turn = entry.turn.value;
+    if (turn.kind === "compaction") return <Compaction turn={turn} />;
+    if (turn.role === "user") return <UserTurn turn={turn} />;
+    if (turn.role === "system") return <SystemTurn turn={turn} />;
+    return (
+        <div class="turn assistant">
+            {speaker !== null && <h3 class="speaker">{speaker}</h3>}
+            <Memories refs={turn.memory_refs} />
+            <Blocks turn={turn} />
+            <Ending turn={turn} />
+            {children}
+        </div>
+    );
+}
+
+// --- what the agent says ------------------------------------------------------------------------------------------------
+
+export function Blocks({ turn }: { turn: Turn }) {
+    const groups = grouped(turn.blocks);
+    const last = turn.blocks.length - 1;
+    return (
+        <>
+            {groups.map((group) =>
+                group.calls === null ? (
+                    <BlockView
+                        key={group.at}
+                        block={group.block}
+                        isGrowing={turn.status === "streaming" && group.at === last}
+                    />
+                ) : (
+                    <Calls key={group.at} ids={group.calls} turn={turn} />
+                ),
+            )}
+        </>
+    );
+}
+
+type Group = { at: number; block: Block; calls: null } | { at: number; block: Block; calls: string[] };
+
+/** Calls that stand beside each other were made at once: they are shown together. Results show in their calls. */
+function grouped(blocks: readonly Block[]): Group[] {
+    const groups: Group[] = [];
+    blocks.forEach((block, at) => {
+        if (block.type === "tool_result") return;
+        if (block.type !== "tool_use") {
+            groups.push({ at, block, calls: null });
+            return;
+        }
+        const before = groups.at(-1);
+        if (before !== undefined && before.calls !== null) before.calls.push(block.tool_call_id ?? "");
+        else groups.push({ at, block, calls: [block.tool_call_id ?? ""] });
+    });
+    return groups;
+}
+
+function Calls({ ids, turn }: { ids: readonly string[]; turn: Turn }) {
+    const calls = turn.tool_calls.filter((call) => ids.includes(call.id) && !isPermission(call));
+    if (calls.length === 0) return null;
+    return (
+        <div class={calls.length > 1 ? "calls together" : "calls"}>
+            {calls.length > 1 && <div class="calls-head">{t("chat.calls-together", { count: calls.length })}</div>}
+            {calls.map((call) => (
+                <Call key={call.id} call={call} turn={turn} />
+            ))}
+        </div>
+    );
+}
+
+function BlockView({ block, isGrowing }: { block: Block; isGrowing: boolean }) {
+    const conversation = useConversation();
+    const words = typeof block.content === "string" ? block.content : "";
+    switch (block.type) {
+        case "text":
+            if (block.attachment) return <AttachmentChip attachment={block.attachment} note={words} />;
+            return <Markdown text={words} isGrowing={isGrowing} />;
+        case "thinking":
+            return <Thinking text={words} isGrowing={isGrowing} />;
+        case "tool_ui":
+            return <ToolCard card={block.content} tool={block.display_name ?? ""} />;
+        case "tool_bridge": {
+            const id = block.tool_call_id ?? "";
+            return <Bridge bridge={block.content} toolCallId={id} isLive={conversation.liveCalls.has(id)} />;
+        }
+        case "plan_status":
+            return <Plan plan={block.content} />;
+        default:
+            return null;
+    }
+}
+
+function Thinking({ text, isGrowing }: { text: string; isGrowing: boolean }) {
+    return (
+        <details class={isGrowing ? "thinking growing" : "thinking"}>
+            <summary>
+                <Icon name="chevron" />
+                {t(isGrowing ? "chat.thinking" : "chat.thought")}
+            </summary>
+            <Markdown text={text} isGrowing={isGrowing} />
+        </details>
+    );
+}
+
+const STEPS = ["pending", "in_progress", "done", "skipped"] as const;
+const PLANS = ["draft", "approved", "in_progress", "done"] as const;
+
+function Plan({ plan }: { plan: Json }) {
+    if (typeof plan !== "object" || plan === null || Array.isArray(plan)) return null;
+    const steps = Array.isArray(plan["steps"]) ? plan["steps"] : [];
+    const status = PLANS.find((each) => each === plan["status"]);
+    return (
+        <section class="plan">
+            <header>
+                <strong>{t("chat.plan")}</strong>
+                {status && <span class="badge">{t(`chat.plan.${status}`)}</span>}
+            </header>
+            <ol>
+                {steps.map((step, index) => {
+                    const each = typeof step === "object" && step !== null && !Array.isArray(step) ? step : {};
+                    const state = STEPS.find((known) => known === each["status"]) ?? "pending";
+                    return (
+                        <li key={index} class={state}>
+                            {String(each["title"] ?? "")}
+                            <span class="visually-hidden"> ({t(`chat.step.${state}`)})</span>
+                        </li>
+                    );
+                })}
+            </ol>
+        </section>
+    );
+}
+
+function Memories({ refs }: { refs: Turn["memory_refs"] }) {
+    if (!refs || refs.length === 0) return null;
+    return (
+        <details class="memories">
+            <summary>
+                <Icon name="memory" />
+                {t(refs.length === 1 ? "chat.memory" : "chat.memories", { count: refs.length })}
+            </summary>
+            <ul>
+                {refs.map((each) => (
+                    <li key={each.id}>{each.content_preview}</li>
+                ))}
+            </ul>
+        </details>
+    );
+}
+
+function Ending({ turn }: { turn: Turn }) {
+    if (turn.status === "failed") {
+        return (
+            <div class="ending failed" role="alert">
+                <Icon name="warning" />
+                <span>{turn.failure_reason || t("chat.failed")}</span>
+            </div>
+        );
+    }
+    if (turn.status === "interrupted") {
+        return (
+            <div class="ending">
+                <Icon name="stop" />
+                {turn.failure_reason || t("chat.interrupted")}
+            </div>
+        );
+    }
+    return null;
+}
+
+/** What an answer cost, and what can be done with it. */
+export function AnswerFoot({ turns, children }: { turns: readonly Turn[]; children?: ComponentChildren }) {
+    const sum = (of: (turn: Turn) => number): number => turns.reduce((total, turn) => total + of(turn), 0);
+    const input = sum((turn) => turn.usage?.input_tokens ?? 0);
+    const output = sum((turn) => turn.usage?.output_tokens ?? 0);
+    const ms = sum((turn) => turn.duration_ms);
+    const words = turns.map(textOf).filter(Boolean).join("\n\n");
+    return (
+        <div class="answer-foot">
+            {words && <CopyButton text={words} label={t("chat.copy-answer")} />}
+            {children}
+            <span class="answer-facts">
+                {turns[0]?.model && <span>{turns[0].model}</span>}
+                {ms >= SHORTEST_MS && <span>{duration(ms)}</span>}
+                {input + output > 0 && (
+                    <span title={t("chat.usage-long", { input: count(input), output: count(output) })}>
+                        {t("chat.usage", { input: count(input), output: count(output) })}
+                    </span>
+                )}
+            </span>
+        </div>
+    );
+}
+
+export const textOf = (turn: Turn): string =>
+    turn.blocks
+        .filter((block) => block.type === "text" && !block.attachment && typeof block.content === "string")
+        .map((block) => block.content as string)
+        .join("");
+
+// --- what the user says -------------------------------------------------------------------------------------------------
+
+function UserTurn({ turn }: { turn: Turn }) {
+    const answers = turn.blocks.filter((block) => block.type === "ask_user_answer");
+    const said = turn.blocks.filter((block) => block.type === "text");
+    return (
+        <div class="turn user">
+            <h3 class="visually-hidden">{t("chat.you")}</h3>
+            {answers.map((block, index) => (
+                <Answered key={index} content={block.content} />
+            ))}
+            {said.length > 0 && (
+                <div class="bubble" title={turn.started_at === null ? undefined : dateTime(turn.started_at)}>
+                    {said.map((block, index) =>
+                        block.attachment ? (
+                            <AttachmentChip
+                                key={index}
+                                attachment={block.attachment}
+                                note={String(block.content)}
+                                turn={turn}
+                            />
+                        ) : (
+                            <Said key={index} text={String(block.content)} />
+                        ),
+                    )}
+                </div>
+            )}
+        </div>
+    );
+}
+
+/** What somebody wrote. Much of it is folded, so that the answer stays near. */
+function Said({ text }: { text: string }) {
+    const isOpen = useSignal(false);
+    const isLong = text.length > LONG || text.split("\n").length > LINES;
+    return (
+        <>
+            <div class={isLong && !isOpen.value ? "said folded" : "said"}>{text}</div>
+            {isLong && (
+                <div>
+                    <Button kind="plain" isSmall onClick={() => (isOpen.value = !isOpen.value)}>
+                        {t(isOpen.value ? "chat.show-less" : "chat.show-all")}
+                    </Button>
+                </div>
+            )}
+        </>
+    );
+}
+
+/** A question's answer, in the words of the question. */
+function Answered({ content }: { content: Json }) {
+    if (typeof content !== "object" || content === null || Array.isArray(content)) return null;
+    const answers = Array.isArray(content["answers"]) ? content["answers"] : [];
+    return (
+        <ul class="answered">
+            {answers.map((each, index) => {
+                if (typeof each !== "object" || each === null || Array.isArray(each)) return null;
+                const labels = Array.isArray(each["labels"]) ? each["labels"].map(String) : [];
+                const words = [...labels, ...(each["custom"] ? [String(each["custom"])] : [])].join(", ");
+                return (
+                    <li key={index}>
+                        <Icon name="check" />
+                        <span>
+                            <span class="soft">{String(each["question"] ?? "")}</span> {words}
+                        </span>
+                    </li>
+                );
+            })}
+        </ul>
+    );
+}
+
+// --- what the system notes ------------------------------------------------------------------------------------------------
+
+function SystemTurn({ turn }: { turn: Turn }) {
+    const lines = turn.blocks.flatMap((block) => {
+        if (block.type === "system_notification") return [String(block.content)];
+        if (block.type === "planning_enter") return [t("chat.planning-on")];
+        if (block.type === "planning_exit") return [t("chat.planning-off")];
+        return [];
+    });
+    if (lines.length === 0) return null;
+    return (
+        <div class="turn system">
+            {lines.map((line, index) => (
+                <p key={index}>{line}</p>
+            ))}
+        </div>
+    );
+}
+
+function Compaction({ turn }: { turn: Turn }) {
+    return (
+        <details class="turn compaction">
+            <summary>
+                <span>
+                    {t("chat.compacted", { count: turn.archived_count ?? 0 })}{" "}
+                    <span class="soft">
+                        {t("chat.compacted-tokens", {
+                            before: count(turn.tokens_before ?? 0),
+                            after: count(turn.tokens_after ?? 0),
+                        })}
+                    </span>
+                </span>
+            </summary>
+            <Markdown text={turn.summary_full ?? turn.summary_preview ?? ""} />
+        </details>
+    );
+}

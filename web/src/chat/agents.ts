@@ -1,0 +1,48 @@
+/** The agents that this server serves, and what can be chosen for a new conversation. */
+import { api } from "../api/client";
+import { ApiError } from "../api/errors";
+import type { Solution } from "./wire";
+
+export interface Option {
+    type: "text" | "secret" | "select";
+    name: string;
+    title?: string;
+    description?: string;
+    default: string;
+    options?: string[];
+}
+
+export interface Agent {
+    name: string;
+    title?: string;
+    description?: string;
+    tools?: { name: string; description: string }[];
+    options?: Option[];
+}
+
+/** Agents with their options, as AAP lists them; without AAP their names at least. */
+export async function agents(signal?: AbortSignal): Promise<Agent[]> {
+    try {
+        return (await api.get<{ agents: Agent[] }>("/aap/v3/meta", undefined, signal)).agents;
+    } catch (error) {
+        if (!(error instanceof ApiError && error.status === 404)) throw error;
+    }
+    const { items } = await api.get<{ items: Solution[] }>("/api/solutions", undefined, signal);
+    return items.map(({ id, name, description }) => ({ name: id, title: name, description }));
+}
+
+/** Make a session. Options that were left as they are declared are not sent. */
+export async function create(
+    agent: Agent,
+    options: Readonly<Record<string, string>>,
+    memory: boolean,
+): Promise<string> {
+    const chosen = Object.fromEntries(
+        (agent.options ?? [])
+            .map(({ name, default: usual }) => [name, options[name] ?? usual, usual] as const)
+            .filter(([, value, usual]) => value !== usual)
+            .map(([name, value]) => [name, value]),
+    );
+    const body = { solution_id: agent.name, memory_enabled: memory, options: chosen };
+    return (await api.post<{ session_id: string }>("/api/sessions", body)).session_id.replace(/^sess_/, "");
+}

@@ -1,0 +1,11 @@
+/** What was written and not sent yet, for each conversation, as long as the page is open. */
+import { signal } from "@preact/signals";
+import type { Draft } from "./Composer";
+
+const drafts = new Map<string, Draft>();
+
+export function draftOf(id: string): Draft {
+    let draft = drafts.get(id);
+    if (draft === undefined) drafts.set(id, (draft = { text: signal(""), attached: signal([]) }));
+    return draft;
+}

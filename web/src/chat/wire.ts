@@ -1,0 +1,133 @@
+/** What Blade says, as far as the console reads it. Names are the protocol's. */
+
+export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
+
+export interface Session {
+    id: string;
+    intent: string;
+    status: "created" | "running" | "completed" | "failed" | "interrupted" | "waiting_for_input";
+    created_at: string;
+    updated_at: string;
+    solution_id: string | null;
+    model: string | null;
+    is_pinned: boolean;
+    memory_enabled: boolean;
+    shared: boolean;
+}
+
+export interface SessionDetail extends Session {
+    viewer_role: "owner" | "viewer";
+    solution: Solution | null;
+}
+
+export interface Solution {
+    id: string;
+    name: string;
+    description: string;
+}
+
+export interface SessionPage {
+    items: Session[];
+    total: number;
+    content_match_truncated?: boolean;
+}
+
+export interface Attachment {
+    kind: "image" | "file" | "audio" | "video" | "data";
+    name: string | null;
+    media_type: string | null;
+    size: number;
+}
+
+export interface Block {
+    type: string;
+    content: Json;
+    tool_call_id?: string | null;
+    tool_name?: string | null;
+    display_name?: string | null;
+    attachment?: Attachment;
+}
+
+export type CallStatus = "pending" | "done" | "error" | "cancelled" | "awaiting_answer";
+
+export interface ToolCall {
+    id: string;
+    tool_name: string;
+    display_name: string;
+    arguments: string;
+    status: CallStatus;
+    result: Json;
+    duration_ms: number | null;
+    pending_question_ref: { child_loop_name: string; child_tool_call_id: string; description: string | null } | null;
+}
+
+export type TurnStatus = "streaming" | "completed" | "paused" | "failed" | "interrupted";
+
+export interface Turn {
+    id: string;
+    sequence: number;
+    turn_id: string;
+    loop_id: string;
+    kind: "message" | "compaction";
+    role: "user" | "assistant" | "system";
+    status: TurnStatus;
+    blocks: Block[];
+    tool_calls: ToolCall[];
+    model: string | null;
+    usage: { input_tokens: number; output_tokens: number } | null;
+    duration_ms: number;
+    started_at: string | null;
+    memory_refs: { id: number; content_preview: string; skill_name: string | null }[] | null;
+    parent_fork_tool_call_id: string | null;
+    summary_preview: string | null;
+    summary_full: string | null;
+    archived_count: number | null;
+    tokens_before: number | null;
+    tokens_after: number | null;
+    failure_reason: string | null;
+    archived?: boolean;
+    chat_run_id?: string | null;
+}
+
+/** `turn:start` and `turn:end`. */
+export interface TurnEvent extends Turn {
+    session_id: string;
+    patch_sequence?: number;
+}
+
+export interface Patch {
+    session_id: string;
+    sequence: number;
+    turn_id: string;
+    patch_type: "add_content" | "add_tool_call" | "tool_result" | "set_status" | "set_tool_status";
+    data: { [name: string]: Json };
+}
+
+export interface ChatEnd {
+    session_id: string;
+    status: "completed" | "interrupted" | "failed";
+    finish_reason: string | null;
+    stop_reason?: string | null;
+    waiting_for_input?: boolean;
+}
+
+export interface Question {
+    question: string;
+    header?: string;
+    options?: { label: string; description?: string }[];
+    multiSelect?: boolean;
+}
+
+export type Part =
+    | { type: "text"; text: string }
+    | { type: "image_url"; image_url: { url: string } }
+    | { type: "file"; name: string; data: string };
+
+export interface Answer {
+    tool_call_id: string;
+    selections: Record<string, number[]>;
+    custom: Record<string, string>;
+}
+
+/** Sessions have one id on all protocols; Blade shows it with a prefix, addresses of the console without. */
+export const bare = (id: string): string => id.replace(/^sess_/, "");
