@@ -1,16 +1,14 @@
 """The conversations of the suite through the client library, over real sockets that are cut again and again."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from dragoman.client.doors import ProtocolName
-from dragoman.client.link import Backoff
 from tests.client.cutter import at_random, cutting
 from tests.client.driver import FEATURES, ClientDriver
 from tests.conversations import CONVERSATIONS, Conversation, play
-from tests.serving import SocketHouse, opened_socket, program
+from tests.serving import SocketHouse, program
 
 PROTOCOLS: list[ProtocolName] = list(FEATURES)
 
@@ -28,27 +26,14 @@ def cases(*, crashes: bool) -> list[tuple[ProtocolName, Conversation]]:
     ]
 
 
-@pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketHouse]:
-    async with opened_socket(tmp_path_factory.mktemp("house")) as house:
-        yield house
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cuts are the rule here: what waits after each is the machine's time only."""
-    monkeypatch.setattr(Backoff, "FIRST_S", 0.01)
-    monkeypatch.setattr(Backoff, "MOST_S", 0.05)
-
-
 @pytest.mark.parametrize(("protocol", "conversation"), cases(crashes=False), ids=names)
 async def test_a_conversation_over_a_connection_that_is_cut(
-    house: SocketHouse, protocol: ProtocolName, conversation: Conversation
+    socket_house: SocketHouse, protocol: ProtocolName, conversation: Conversation
 ) -> None:
-    async with cutting(house.line.url, at_random(seed=len(conversation.name))) as cutter:
+    async with cutting(socket_house.line.url, at_random(seed=len(conversation.name))) as cutter:
         driver = ClientDriver(protocol, cutter)
         try:
-            await play(conversation, driver, house)
+            await play(conversation, driver, socket_house)
         finally:
             await driver.close()
         assert cutter.cuts > 0
