@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.conversations import call, script
+from tests.conversations import CONVERSATIONS, Conversation, Cut, call, play, script
 from tests.protocols.blade.client import Caller, Tab, kinds, tab
+from tests.protocols.blade.driver import BladeDriver
 from tests.protocols.blade.folding import Folded
 from tests.requirements import requirement
+from tests.serving import SocketHouse
 
 Json = Any
 ASKS = {"questions": [{"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}]}
@@ -38,6 +40,11 @@ async def recorded(caller: Caller, *messages: str) -> str:
                 ]
                 told = await mine.send(session, "", askuser_answer={"tool_call_id": call_id, "selections": {"0": [0]}})
     return session
+
+
+def ends_early(conversation: Conversation) -> bool:
+    """Whether its session, or the server, is gone in between."""
+    return conversation.crashes() or any(isinstance(step, Cut) and step.how == "delete" for step in conversation.steps)
 
 
 async def replay_of(caller: Caller, session: str, speed: int = 5) -> str:
@@ -78,6 +85,27 @@ async def test_a_replay_shows_the_turns_that_were_recorded_and_folds_as_every_ch
     assert [turn["turn_id"] for turn in turns] == list(folded.turns)
     ends = [payload for name, payload in events if name == "chat:end"]
     assert [(each["status"], each["waiting_for_input"]) for each in ends] == [("completed", False)] * 2
+
+
+@requirement("blade:replay:plays")
+@pytest.mark.parametrize(
+    "conversation",
+    [each for each in CONVERSATIONS if each.needs <= BladeDriver.features and not ends_early(each)],
+    ids=lambda each: each.name,
+)
+async def test_every_conversation_is_shown_again_as_it_was(
+    alice: Caller, shared: SocketHouse, conversation: Conversation
+) -> None:
+    driver = BladeDriver()
+    try:
+        await play(conversation, driver, shared)
+    finally:
+        await driver.close()
+    replay = await replay_of(alice, driver.session)
+    async with tab(alice.url, alice.key) as mine:
+        for _ in range((await alice.get(f"sessions/{replay}"))["replay_state"]["total"]):
+            await mine.send(replay, "", replay_decision="keep_replay")
+    assert shown(await alice.messages(replay)) == shown(await alice.messages(driver.session))
 
 
 @requirement("blade:replay:state")
