@@ -90,6 +90,7 @@ REQUIREMENTS = (
     Requirement("blade:sessions:fields", "A session has every field of the seed", "blade §3.1 [seed]"),
     Requirement("blade:sessions:detail", "The detail adds solution, setup, role and `env`", "blade §3.1 [docs]"),
     Requirement("blade:sessions:disable-tools", "Tools can be switched off for a session", "blade §5.2 [docs]"),
+    Requirement("blade:sessions:options", "Ours to add: a session is made with options of its agent", "ours"),
     Requirement("blade:sessions:list", "Pinned ones first, then those changed last", "blade §5.2"),
     Requirement("blade:sessions:search", "`q` finds titles and texts in whatever case", "blade §5.2 [docs]"),
     Requirement("blade:sessions:change", "Title, pin, sharing, memory and variables can be changed", "blade §5.2"),

@@ -105,12 +105,25 @@ async def test_a_new_session_has_every_field(alice: Caller) -> None:
         ({"intent": 7}, 422),
         ({"env": {"A": 1}}, 422),
         ({"disable_tools": "add"}, 422),
+        ({"options": {"none": "x"}}, 422),
+        ({"options": {"style": "none"}}, 422),
+        ({"options": {"greeting": 7}}, 422),
     ],
 )
 async def test_a_wrong_session_is_refused_with_one_sentence(alice: Caller, body: Json, status: int) -> None:
     told = await alice.ask("POST", "sessions", body)
     assert (told.status, list(told.body)) == (status, ["detail"])
     assert isinstance(told.body["detail"], str)
+
+
+@requirement("blade:sessions:options")
+async def test_a_session_can_be_made_with_the_options_of_its_agent(alice: Caller) -> None:
+    session = await alice.session(options={"greeting": "Ahoy!", "token": "12345"})
+    async with tab(alice.url, alice.key) as mine:
+        await mine.send(session, script({"option": "greeting"}, {"say": " "}, {"option": "token"}))
+    told = (await said(alice, session))[-1]
+    assert "Ahoy!" in told
+    assert "set(5)" in told
 
 
 @requirement("blade:sessions:disable-tools")

@@ -83,6 +83,7 @@ class _Door:
             door=translate.DOOR,
             agent=agent.spec.name,
             tools=translate.tools_without(agent.spec, body.disable_tools or ()) or "all",
+            options=body.options or {},
             memory_enabled=self._memory(agent.spec) if body.memory_enabled is None else body.memory_enabled,
             change=change,
         )

@@ -36,6 +36,8 @@ class CreateSession(In, frozen=True, kw_only=True):
     is_persistent: bool | None = None
     env: dict[str, str] | None = None
     disable_tools: tuple[str, ...] | None = None
+    options: dict[str, str] | None = None
+    """Ours to add: values for options that the agent declares."""
 
 
 class Rename(In, frozen=True, kw_only=True):
