@@ -25,8 +25,11 @@ from dragoman.core.events import (
     MessageAdded,
     MessageClosed,
     MessageOpened,
+    Mode,
     PlanShown,
     RunStopped,
+    SessionCreated,
+    SessionSettings,
     SettingsChange,
     SettingsChanged,
     StageChanged,
@@ -56,13 +59,18 @@ AS_THEY_STAND = (
 
 
 class RecordedTurn(NamedTuple):
-    """What a user said and what came of it. `ends_seq` is its last event; `stop` how its last run ended, if one did."""
+    """What a user said and what came of it.
+
+    `ends_seq` is its last event; `stop` is how its last run ended, if one did; `mode` is the mode that was set before
+    the first turn, as far as its beginning was read.
+    """
 
     said: Sequence[UserMessage]
     begun_at: datetime
     events: Sequence[Logged]
     ends_seq: int
     stop: RunStopped | None
+    mode: Mode | None
 
     @property
     def text(self) -> str:
@@ -83,6 +91,7 @@ class Recorder:
         self._begun: Logged | None = None
         self._events: list[Logged] = []
         self._stop: RunStopped | None = None
+        self._mode: Mode | None = None
 
     def feed(self, logged: Logged) -> RecordedTurn | None:
         """Take the next event; gives the turn that it shows to be over."""
@@ -95,6 +104,10 @@ class Recorder:
                     found = self.close(logged.seq - 1)
                 self._begun = self._begun or logged
                 self._said.append(message)
+            case SessionCreated(settings=SessionSettings(mode=mode)):
+                self._mode = mode
+            case SettingsChanged(change=SettingsChange(mode=mode)) if self._begun is None:
+                self._mode = mode or self._mode
             case _ if self._begun is None:
                 pass
             case RunStopped() as stop:
@@ -107,7 +120,10 @@ class Recorder:
         """The turn that the recording ends with, at that event; None when nothing came of it."""
         begun, said, events, stop = self._begun, self._said, self._events, self._stop
         self._begun, self._said, self._events, self._stop = None, [], [], None
-        return RecordedTurn(said, begun.at, events, ends_seq, stop) if begun is not None and events else None
+        if begun is None or not events:
+            return None
+        mode, self._mode = self._mode, None
+        return RecordedTurn(said, begun.at, events, ends_seq, stop, mode)
 
 
 def _played(event: Event) -> Iterator[Event]:

@@ -364,7 +364,11 @@ class Engine:
             memory_enabled=settings.memory_enabled,
             change=change,
         )
-        return await self.create(source.state.owner, asked)
+        live = await self.create(source.state.owner, asked)
+        first = await self.replays.next_turn(live)
+        if first is not None and first.mode is not None:
+            await self.change(live, SettingsChange(mode=first.mode))
+        return live
 
     async def pace(self, live: LiveSession, replay: Replay) -> None:
         """Change how a session is replayed, also while it is. Durable when this returns."""

@@ -108,6 +108,20 @@ async def test_every_conversation_is_shown_again_as_it_was(
     assert shown(await alice.messages(replay)) == shown(await alice.messages(driver.session))
 
 
+@requirement("blade:replay:plays")
+async def test_the_recorded_changes_of_mode_hold_whatever_the_client_sends(alice: Caller) -> None:
+    source = await alice.session()
+    async with tab(alice.url, alice.key) as mine:
+        for mode in ("planning", "planning", "executing"):
+            await mine.send(source, "hello", mode=mode)
+        replay = await replay_of(alice, source)
+        for _ in range(3):
+            await mine.send(replay, "hello", mode="executing")
+    turns = await alice.messages(replay)
+    assert [turn["role"] for turn in turns].count("system") == 2
+    assert shown(turns) == shown(await alice.messages(source))
+
+
 @requirement("blade:replay:state")
 async def test_how_far_a_replay_is_stands_in_its_session_and_is_told_when_it_changes(alice: Caller) -> None:
     source = await recorded(alice, "hello", "hello again")

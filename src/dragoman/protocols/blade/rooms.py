@@ -19,7 +19,8 @@ from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailab
 from dragoman.core.stream import START, Cursor, Record, cursor_of
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
-from dragoman.protocols.blade.chat import updated_fields
+from dragoman.engine.replays import is_replay
+from dragoman.protocols.blade.chat import replay_state_of, updated_fields
 from dragoman.protocols.blade.folded import titles_of
 from dragoman.protocols.blade.projection import Projection
 from dragoman.protocols.blade.sockets import Socket, event_packet
@@ -430,6 +431,8 @@ class Rooms:
                     told["status"] = "running"
                 case RunStopped():
                     told["status"] = status_of(state)
+                    if room is None and is_replay(state):
+                        told["replay_state"] = replay_state_of(state)
         if told:
             made = event_packet(
                 "session:updated", msgspec.json.encode({"session_id": shown_session(state.session_id), **told})
