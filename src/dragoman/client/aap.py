@@ -117,7 +117,9 @@ class AapFace:
     def history(self, talk: Talk) -> Ask[tuple[Message, ...]]:
         """See `Face.history`: the full one, where the agent gives it, else the compacted."""
         has = self._capabilities(talk.agent).history or {}
-        kind = "full" if "full" in has or "compacted" not in has else "compacted"
+        if not has:
+            raise Unsupported(f"agent {talk.agent!r} does not declare that it gives its history over AAP")
+        kind = "full" if "full" in has else "compacted"
 
         def read(body: bytes) -> tuple[Message, ...]:
             found = _decoded(body, wire.History).history
@@ -141,7 +143,7 @@ class AapFace:
         """See `Face.turn`."""
         mode = self._mode(talk.agent)
         body: JsonObject = {"messages": list(_messages(given)), "stream": mode}
-        if talk.own.pop("untold", False):
+        if talk.own.get("untold"):
             body["tools"] = _specs(talk.tools)
         begin = self._post(f"/sessions/{_part(talk.id)}/turns", body, once)
         return AapTurn(talk, begin, self._events(talk), mode)
@@ -301,6 +303,7 @@ class AapTurn:
 
     def _started(self, meta: object) -> None:
         self._talk.pending = ()
+        self._talk.own.pop("untold", None)
         if isinstance(meta, dict) and isinstance(meta.get("turnId"), str):
             self._turn_id = self._talk.run_id = meta["turnId"]
 

@@ -151,7 +151,6 @@ class AguiFace:
         held = talk.own.setdefault("messages", [])
         assert isinstance(held, list), "this face keeps messages there"
         sent = messages if talk.own.get("is_kept") else [*held, *messages]
-        held += messages
         body: JsonObject = {
             "threadId": talk.id,
             "runId": once,
@@ -167,11 +166,11 @@ class AguiFace:
         }
         if resume:
             body["resume"] = resume
-        return AguiTurn(talk, self._post(self._path(talk), body), is_joined=False)
+        return AguiTurn(talk, self._post(self._path(talk), body), messages)
 
     def rejoin(self, talk: Talk) -> "AguiTurn":
         """See `Face.rejoin`: told is all since the user's last message."""
-        return AguiTurn(talk, self._post(f"{self._path(talk)}/connect", _empty(talk), repeats=True), is_joined=True)
+        return AguiTurn(talk, self._post(f"{self._path(talk)}/connect", _empty(talk), repeats=True), None)
 
     def confirm(self, talk: Talk) -> Ask[bool]:
         """See `Face.confirm`: a server that declares capabilities as ours does knows a `runId` again."""
@@ -217,7 +216,7 @@ class AguiFace:
     def _read_whole(self, talk: Talk, body: bytes) -> "AguiTurn":
         """Read a stream that is there as a whole."""
         copy = Talk(id=talk.id, agent=talk.agent, tools=talk.tools, names=talk.names)
-        turn = AguiTurn(copy, Request(method="POST", path=""), is_joined=True)
+        turn = AguiTurn(copy, Request(method="POST", path=""), None)
         for frame in FrameReader().feed(body):
             turn.feed(frame)
         return turn
@@ -244,13 +243,15 @@ class AguiTurn:
     told is counted. A stream of a server without such ids is read to its end, and lost when the connection is.
     """
 
-    def __init__(self, talk: Talk, request: Request, *, is_joined: bool) -> None:
+    def __init__(self, talk: Talk, request: Request, messages: Sequence[JsonObject] | None) -> None:
+        """Begin; without messages it is joined."""
         self.is_over = False
         self.pending: tuple[Pending, ...] = ()
         self.snapshot: list[JsonObject] = []
         self.request = request
         self._talk = talk
-        self._is_joined = is_joined
+        self._is_joined = messages is None
+        self._brought = list(messages or ())
         self._has_events = False
         self._last = (-1, -1, -1)
         self._run_id = ""
@@ -298,6 +299,8 @@ class AguiTurn:
                 self._run_id = self._talk.run_id = told.run_id
                 self._talk.pending = ()
                 self._at.clear()
+                self._held_all().extend(self._brought)
+                self._brought = []
                 return ()
             case "RUN_FINISHED":
                 return self._finished(told)
@@ -344,13 +347,17 @@ class AguiTurn:
 
     def _held(self, message_id: str) -> JsonObject:
         """The assistant's message of that id, as it is sent to servers that keep none."""
-        held = self._talk.own.setdefault("messages", [])
-        assert isinstance(held, list), "this face keeps messages there"
+        held = self._held_all()
         for each in reversed(held):
             if each["id"] == message_id and each["role"] == "assistant":
-                return each  # type: ignore[no-any-return]  # an object of JSON
+                return each
         held.append({"id": message_id, "role": "assistant"})
-        return held[-1]  # type: ignore[no-any-return]  # an object of JSON
+        return held[-1]
+
+    def _held_all(self) -> list[JsonObject]:
+        held = self._talk.own.setdefault("messages", [])
+        assert isinstance(held, list), "this face keeps messages there"
+        return held
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
@@ -405,8 +412,9 @@ class AguiTurn:
             return ()
         self._settled.add(call_id)
         if not loop:
-            held: Json = self._talk.own.setdefault("messages", [])
-            held.append({"id": message_id or uuid4().hex, "role": "tool", "toolCallId": call_id, "content": content})
+            self._held_all().append(
+                {"id": message_id or uuid4().hex, "role": "tool", "toolCallId": call_id, "content": content}
+            )
         name = self._talk.names.get(call_id, "")
         if name == ASK:  # what the person said is no news
             return ()

@@ -268,6 +268,7 @@ class AsyncSession:
     async def _events(self, first: Callable[[], Given] | None) -> AsyncGenerator[Event, None]:
         """The events of exchange after exchange, until there is nothing that this client could answer."""
         given = None if first is None else first()
+        self._talk.run_id = ""
         while True:
             if isinstance(given, tuple):
                 for shown, result in await self._results(given):

@@ -33,6 +33,11 @@ class _Loop:
         self._thread = threading.Thread(target=self._loop.run_forever, name="dragoman-client", daemon=True)
         self._thread.start()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether its thread has ended."""
+        return self._loop.is_closed()
+
     def begin(self, work: Coroutine[Any, Any, Value]) -> "Future[Value]":
         """Start it; `wait` gives what comes of it."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -180,7 +185,8 @@ class Client:
             while (each := self._loop.run(_next(inner))) is not None:
                 yield each
         finally:
-            self._loop.run(inner.aclose())
+            if not self._loop.is_closed:
+                self._loop.run(inner.aclose())
 
 
 async def _next(items: AsyncGenerator[Value, None]) -> Value | None:

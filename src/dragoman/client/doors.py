@@ -76,7 +76,13 @@ class HttpDoor:
     async def create(self, wanted: Wanted, once: str) -> Talk:
         """See `Door.create`."""
         await self._learn()
-        made = self._face.create(wanted, once)
+        try:
+            made = self._face.create(wanted, once)
+        except Unsupported:
+            if not self._face.needs_agents:
+                raise
+            await self.agents()  # it may have come since
+            made = self._face.create(wanted, once)
         return made if isinstance(made, Talk) else await self._link.ask(made)
 
     async def open(self, session_id: str, wanted: Wanted) -> Talk:

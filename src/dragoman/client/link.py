@@ -87,10 +87,13 @@ class Link:
         timeouts: Timeouts,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
+        if key and not (key.isascii() and key.isprintable()):
+            raise ClientError("a key is of printable ASCII characters")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._face = face
         self.timeouts = timeouts
         self.url = url.rstrip("/")
+        self._was_there = False
         self._http = httpx2.AsyncClient(
             headers=headers,
             timeout=httpx2.Timeout(timeouts.idle_s, connect=timeouts.connect_s),
@@ -110,7 +113,7 @@ class Link:
                 async with self._sent(ask.request) as response:
                     return ask.read(await self._body(response))
             except _Passing as passing:
-                if passing.was_sent and not ask.request.repeats:
+                if self._is_final(passing) or (passing.was_sent and not ask.request.repeats):
                     raise passing.error from passing
                 await asyncio.sleep(backoff.next(passing.error, passing.asked_s))
 
@@ -133,6 +136,8 @@ class Link:
                         backoff.progressed()
                         yield event
             except _Passing as passing:
+                if self._is_final(passing):
+                    raise passing.error from passing
                 if not turn.can_resume:
                     raise Unreachable(
                         f"{passing.error}; this server's streams cannot be resumed: the rest is in the history"
@@ -146,6 +151,10 @@ class Link:
                 await asyncio.sleep(pause)
 
     # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _is_final(self, passing: "_Passing") -> bool:
+        """Whether a server that never answered cannot be reached: the address is wrong, or nobody is there."""
+        return not (self._was_there or passing.was_sent)
 
     async def _is_known(self, confirm: Ask[bool]) -> bool:
         """Whether the server is one that takes a request once, however often it comes."""
@@ -173,6 +182,7 @@ class Link:
             async with self._http.stream(
                 request.method, self.url + request.path, content=request.body, headers=headers
             ) as response:
+                self._was_there = True
                 if response.is_success:
                     yield response
                     return
@@ -188,11 +198,15 @@ class Link:
                 TimedOut(f"{self.url} did not answer in time ({_words(error)})", may_retry=True),
                 was_sent=not isinstance(error, NEVER_SENT),
             ) from error
+        except (httpx2.LocalProtocolError, httpx2.ProxyError) as error:
+            raise Unreachable(f"no request to {self.url} can be made ({_words(error)})") from error
         except httpx2.TransportError as error:
             raise _Passing(
                 Unreachable(f"no connection with {self.url} ({_words(error)})", may_retry=True),
                 was_sent=not isinstance(error, NEVER_SENT),
             ) from error
+        except httpx2.HTTPError as error:
+            raise Unreadable(f"the answer of {self.url} cannot be read ({_words(error)})") from error
 
     async def _told(self, response: httpx2.Response, turn: Turn) -> AsyncGenerator[Event, None]:
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
