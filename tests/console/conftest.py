@@ -27,7 +27,7 @@ async def console_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
     """The server of a file's tests."""
     if not (FOLDER / "index.html").is_file():
         pytest.skip("the console is not built: run `make console`")
-    async with opened_socket(tmp_path_factory.mktemp("house"), agents=()) as house:
+    async with opened_socket(tmp_path_factory.mktemp("house")) as house:
         yield house
 
 
@@ -36,9 +36,11 @@ async def desk(chromium: Browser, console_house: SocketHouse) -> AsyncIterator[D
     """A window in which somebody with a key of their own is at the console."""
     window = Desk(await chromium.page(), console_house.line.url, console_house.key("alice"), PICTURES)
     await window.resize(1280, 860)
-    yield window
+    try:
+        yield window
+    finally:
+        await window.close()
     assert window.console == []
-    await window.close()
 
 
 class Elsewhere:

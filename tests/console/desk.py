@@ -17,7 +17,7 @@ class Desk:
     def __init__(self, page: Page, url: str, key: str | None, pictures: Path) -> None:
         self.page = page
         self.url = url
-        self._key = key
+        self.key = key
         self._pictures = pictures
 
     @property
@@ -28,7 +28,7 @@ class Desk:
     async def open(self, place: str = "conversations", id: str = "") -> None:  # noqa: A002  # the router's word
         """Load the console anew, with the key of this desk, and go to a place."""
         await self.page.go(f"{self.url}/healthz")  # a page of the same origin, where the browser keeps things
-        script = f"localStorage.setItem('dragoman.key', {quoted(self._key)})" if self._key else "localStorage.clear()"
+        script = f"localStorage.setItem('dragoman.key', {quoted(self.key)})" if self.key else "localStorage.clear()"
         await self.run(script)
         await self.page.go(f"{self.url}/#/{place}{'/' + id if id else ''}", "document.querySelector('#main > *')")
         await self.until("!document.querySelector('#main > .loading')")

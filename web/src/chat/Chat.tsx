@@ -14,6 +14,7 @@ import { Conversation, type Entry } from "./conversation";
 import { draftOf } from "./drafts";
 import { Feed } from "./Feed";
 import { Header } from "./Header";
+import { sessions } from "./list";
 import { AnswerFoot, textOf, TurnView } from "./Turn";
 import type { Part, Turn } from "./wire";
 
@@ -22,6 +23,8 @@ const NOT_FOUND = new Set([403, 404]);
 export function Chat({ id }: { id: string }) {
     const conversation = useMemo(() => new Conversation(id), [id]);
     useEffect(() => () => conversation.close(), [conversation]);
+    const isRunning = conversation.isRunning.value;
+    useEffect(() => void sessions.refresh(), [isRunning]);
     const error = conversation.error.value;
     if (!conversation.isLoaded.value && error !== null) {
         const isGone = error instanceof ApiError && (NOT_FOUND.has(error.status) || error.code === "forbidden");

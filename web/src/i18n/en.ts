@@ -17,7 +17,7 @@ export const en = {
     "theme.light": "light",
     "theme.dark": "dark",
     "language.switch": "中文",
-    "language.label": "Language: switch to Chinese",
+    "language.label": "中文, switch to Chinese",
 
     "action.cancel": "Cancel",
     "action.close": "Close",

@@ -19,7 +19,7 @@ export const zh: Record<keyof typeof en, string> = {
     "theme.light": "浅色",
     "theme.dark": "深色",
     "language.switch": "EN",
-    "language.label": "语言：切换到英文",
+    "language.label": "EN，切换到英文",
 
     "action.cancel": "取消",
     "action.close": "关闭",

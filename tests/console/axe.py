@@ -1,0 +1,30 @@
+"""Axe in the page: what those miss who use it with a screen reader, a keyboard or little sight."""
+
+import asyncio
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.console.desk import Desk
+
+SCRIPT = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+SERIOUS = "['serious', 'critical']"
+
+
+@cache
+def script() -> str:
+    if not SCRIPT.is_file():
+        pytest.skip("axe is not installed: run `make console`")
+    return SCRIPT.read_text(encoding="utf-8")
+
+
+async def faults(desk: Desk) -> list[str]:
+    """The serious faults of what is shown: each rule with the places that break it."""
+    await desk.run(f"{await asyncio.to_thread(script)}; 1")
+    told = await desk.run(
+        "axe.run(document, {resultTypes: ['violations'], iframes: false}).then(({violations}) => violations"
+        f".filter((each) => {SERIOUS}.includes(each.impact))"
+        ".flatMap((each) => each.nodes.map((node) => `${each.id} at ${node.target}: ${node.failureSummary}`)))"
+    )
+    return [str(each) for each in told]
