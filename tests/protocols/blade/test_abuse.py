@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from socketio.exceptions import ConnectionError as Refused  # type: ignore[import-untyped]  # the library is not annotated
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from dragoman.protocols.blade.sockets import Sockets
 from tests.protocols.blade.client import Caller, Tab, tab
@@ -102,6 +103,44 @@ async def test_frames_that_are_no_socket_io_disturb_nobody(alice: Caller) -> Non
             await ws.send(frame)
     async with tab(alice.url, alice.key) as mine:
         assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
+
+
+async def knocked(ws: ClientConnection, *frames: str) -> str:
+    """What comes first after these frames."""
+    for frame in frames:
+        await ws.send(frame)
+    async with asyncio.timeout(10):
+        return str(await ws.recv())
+
+
+@requirement("blade:abuse:events")
+@pytest.mark.parametrize("name", ["connect", "disconnect", "connect_error", "*"])
+async def test_clients_call_no_handlers_of_the_librarys_own(alice: Caller, name: str) -> None:
+    async with tab(alice.url, alice.key) as mine:
+        told = await mine._sio.call(name, {"token": alice.key}, timeout=10)
+        assert told == {"status": "error", "code": "bad_request", "message": f"there is no event {name!r}"}
+        assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
+
+
+@requirement("blade:abuse:events")
+async def test_an_event_that_is_no_json_is_acknowledged_and_announced(alice: Caller) -> None:
+    url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
+    async with connect(url) as ws:
+        await ws.recv()
+        await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
+        lone = '{"session_id":"x","message":"\\ud800"}'
+        announced = await knocked(ws, f'427["chat:send",{lone}]')
+        assert announced == '42["system:error",{"code":"bad_request","message":"the event is no JSON"}]'
+        assert await knocked(ws) == '437[{"status":"error","code":"bad_request","message":"the event is no JSON"}]'
+
+
+@requirement("blade:abuse:half-open")
+async def test_who_shows_no_key_is_not_read_at_length(alice: Caller) -> None:
+    url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
+    async with connect(url) as ws:
+        await ws.recv()
+        with pytest.raises(ConnectionClosed):
+            await knocked(ws, '40{"token":"%s"}' % ("x" * 16_384))
 
 
 @requirement("blade:abuse:half-open")

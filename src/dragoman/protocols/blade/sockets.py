@@ -5,6 +5,7 @@ and put straight into their queues, past the library's own sending (which takes 
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ import socketio  # type: ignore[import-untyped]  # the library is not annotated
 import structlog
 from engineio import packet  # type: ignore[import-untyped]  # nor is this one
 from socketio.exceptions import ConnectionRefusedError as Refusal  # type: ignore[import-untyped]  # see above
+from socketio.packet import ACK, EVENT  # type: ignore[import-untyped]  # see above
 from starlette.types import Receive, Scope, Send
 
 from dragoman.core.content import Json, JsonObject
@@ -31,9 +33,16 @@ CUT_BYTES = 8 * WAITING_BYTES
 """What may wait for one that gets no more patches, but the ends of turns, before it is cut off."""
 LOOK_S = 0.05
 """How often it is looked whether a slow socket has caught up."""
+CONNECT_CHARS = 16 * 1024
+"""How long the packet may be that brings a key: who has shown none must not keep the server busy with reading."""
 CONNECT_S = 30.0
 """How long a connection may stay open without a key."""
 UNAUTHORIZED = "Unauthorized"
+RESERVED = frozenset({"connect", "disconnect", "connect_error", "*"})
+"""Names under which the library calls its own handlers; it would do so for clients, too."""
+UNREADABLE: JsonObject = {"code": "bad_request", "message": "the event is no JSON"}
+_ASKS = re.compile(r"2([0-9]{1,15})?\[")
+"""Begins an event, with the number under which it is acknowledged."""
 
 log = structlog.get_logger(__name__)
 _ENCODER = msgspec.json.Encoder()
@@ -140,8 +149,15 @@ def event_packet(name: str, payload: bytes) -> packet.Packet:
     return packet.Packet(packet.MESSAGE, data=f'2["{name}",{payload.decode()}]')
 
 
+async def _unknown(name: str, *_: Json) -> JsonObject:
+    """Acknowledge an event that is none of ours, so that nobody waits for that."""
+    return {"status": "error", "code": "bad_request", "message": f"there is no event {name[:80]!r}"}
+
+
 class _Server(socketio.AsyncServer):  # type: ignore[misc]  # the library is not annotated
-    """The library's server, which gives a connection that nobody logs in on only so much time."""
+    """The library's server, where it is too trusting: a connection that nobody logs in on gets only so much time and
+    room, clients call no handlers of the library's own, and an event that cannot be read is acknowledged too.
+    """
 
     def __init__(self, *, connect_s: float, **options: object) -> None:
         super().__init__(**options)
@@ -151,6 +167,30 @@ class _Server(socketio.AsyncServer):  # type: ignore[misc]  # the library is not
     async def _handle_eio_connect(self, eio_sid: str, environ: Mapping[str, Any]) -> None:
         await super()._handle_eio_connect(eio_sid, environ)
         asyncio.get_running_loop().call_later(self._connect_s, self._look, eio_sid)
+
+    async def _handle_eio_message(self, eio_sid: str, data: str | bytes) -> None:
+        if len(data) > CONNECT_CHARS and self.manager.sid_from_eio_sid(eio_sid, "/") is None:
+            self._look(eio_sid)
+            return
+        try:
+            await super()._handle_eio_message(eio_sid, data)
+        except (msgspec.DecodeError, ValueError):
+            asks = _ASKS.match(data) if isinstance(data, str) else None
+            if asks is not None:
+                await self._send_packet(eio_sid, self.packet_class(EVENT, data=["system:error", UNREADABLE]))
+                number = int(asks[1]) if asks[1] else None
+                await self._acknowledge(eio_sid, number, {"status": "error", **UNREADABLE})
+
+    async def _handle_event(self, eio_sid: str, namespace: str | None, number: int | None, data: Json) -> None:
+        name = data[0] if isinstance(data, list) and data else None
+        if name in RESERVED:
+            await self._acknowledge(eio_sid, number, await _unknown(name))
+        elif isinstance(name, str):
+            await super()._handle_event(eio_sid, namespace, number, data)
+
+    async def _acknowledge(self, eio_sid: str, number: int | None, told: JsonObject) -> None:
+        if number is not None:
+            await self._send_packet(eio_sid, self.packet_class(ACK, data=[told], id=number))
 
     def _look(self, eio_sid: str) -> None:
         link = self.eio.sockets.get(eio_sid)
@@ -163,11 +203,6 @@ class _Server(socketio.AsyncServer):  # type: ignore[misc]  # the library is not
 
 Handler = Callable[[Socket, Json], Awaitable[JsonObject]]
 """Handles an event; gives its acknowledgement."""
-
-
-async def _unknown(name: str, _sid: str, *_: Json) -> JsonObject:
-    """Acknowledge an event that is none of ours, so that nobody waits for that."""
-    return {"status": "error", "code": "bad_request", "message": f"there is no event {name[:80]!r}"}
 
 
 class Sockets:
