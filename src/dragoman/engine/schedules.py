@@ -166,7 +166,7 @@ class ScheduleBook:
             now = self._clock.now()
             before = self.get(user, schedule_id)
             after = msgspec.structs.replace(before, **changes)
-            if after.enabled and not before.enabled and after.is_expired(now):
+            if changes.get("enabled") and after.is_expired(now):
                 raise Conflict("this scheduled task has expired")
             is_moved = (after.cron, after.time_zone, after.enabled) != (before.cron, before.time_zone, before.enabled)
             found = checked(after, now)

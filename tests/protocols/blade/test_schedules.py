@@ -159,8 +159,11 @@ async def test_a_task_is_stopped_and_started_and_started_again(alice: Client) ->
 @requirement("blade:schedules:start-expired", "blade:schedules:expiry")
 async def test_an_expired_task_is_disabled_at_its_time_and_cannot_be_started(house: House, alice: Client) -> None:
     shown = await created(alice, expires_at="2026-11-21T18:00:00Z")
-    await kept(house, hours=13)
     path = f"{TASKS}/{shown['id']}"
+    house.clock.advance(hours=7)
+    assert (await alice.ask("GET", path)).body["enabled"] is True
+    assert (await alice.ask("POST", f"{path}/start")).status == 409, "it has expired, though its time has not come"
+    await kept(house, hours=6)
     assert (await alice.ask("GET", path)).body["enabled"] is False
     assert await alice.ask("POST", f"{path}/start") == (409, {"detail": "this scheduled task has expired"})
     assert await alice.ask("GET", f"{path}/runs") == (200, [])
