@@ -411,6 +411,8 @@ async def test_a_broken_archive_is_422_and_makes_no_session(alice: Caller) -> No
     for path in ("import", "preview-import"):
         assert await sent(alice, path, b"PK") == (422, {"detail": "file: is no archive that can be read"})
         assert (await alice.ask("POST", f"sessions/{path}", {})).status == 422
+        torn = packed({**FILES, "turns.json": [{"role": "assistant", "loop_id": "fork:x"}]})
+        assert (await sent(alice, path, torn)).status == 422, "a preview promises nothing that an import refuses"
     assert (await alice.get("sessions"))["total"] == total
 
 
