@@ -354,7 +354,12 @@ class Engine:
             raise Conflict("the session has no completed turn")
         settings = source.state.settings
         change = SettingsChange(
-            title=settings.title, model=settings.model, variant=settings.variant, env=settings.env, replay=recorded
+            title=settings.title,
+            model=settings.model,
+            variant=settings.variant,
+            env=settings.env,
+            options=settings.options,
+            replay=recorded,
         )
         asked = Create(
             door=door,

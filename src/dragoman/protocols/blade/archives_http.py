@@ -13,12 +13,12 @@ from dragoman.core.refusals import Invalid
 from dragoman.engine.engine import Engine
 from dragoman.protocols._form import NotAForm, read_form
 from dragoman.protocols._http import caller_of, json_answer, read_body
-from dragoman.protocols.blade import archives, branches, translate, wire
+from dragoman.protocols.blade import archives, translate, wire
 from dragoman.protocols.blade import sessions_wire as told
+from dragoman.protocols.blade.access import owned
 from dragoman.protocols.blade.archives import Archive
-from dragoman.protocols.blade.folded import folded, shown, without_memories
+from dragoman.protocols.blade.folded import folded, nodes_of, shown, without_memories
 from dragoman.protocols.blade.rest import Route
-from dragoman.protocols.blade.sharing_http import owned
 
 FORM_OVERHEAD = 64 * 1024
 AT_ONCE = 2
@@ -47,19 +47,12 @@ class _Door:
         self._reading = asyncio.Semaphore(AT_ONCE)
 
     async def export(self, request: Request) -> Response:
-        live = await owned(self._engine, request)
-        async with self._engine.session(live.state.owner, live.state.session_id) as live:
+        async with await owned(self._engine, request) as live:
             projection = await folded(self._engine, live)
             active = shown(live, projection)
             session = self._session(translate.detail_of(live.state, None, self._default, is_owner=False))
         without_memories(projection.turns)
-        names = {each.turn.turn_id for each in active}
-        homes = branches.branches_of(projection.branches, live.durable.seq)
-        parents = branches.parents_of(homes, projection.turns)
-        nodes = [
-            told.node_of(each, parents[each.turn.turn_id], active=each.turn.turn_id in names)
-            for each in projection.turns
-        ]
+        nodes = nodes_of(projection, active, live.durable.seq)
         turns = [each.turn for each in active]
         content = await asyncio.to_thread(archives.written, session, turns, nodes, self._engine.clock.now())
         name = f"session-{live.state.session_id}.zip"

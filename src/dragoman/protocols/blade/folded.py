@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from dragoman.core.stream import START
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
+from dragoman.protocols.blade import branches
 from dragoman.protocols.blade.projection import Projection
+from dragoman.protocols.blade.sessions_wire import Node, node_of
 from dragoman.protocols.blade.turns import Growing
 
 
@@ -45,3 +47,16 @@ def without_memories(turns: Sequence[Growing]) -> None:
     """Take out of turns what was remembered of the session's owner: nobody else is told."""
     for each in turns:
         each.turn.memory_refs = None
+
+
+def nodes_of(projection: Projection, active: Sequence[Growing], last: int) -> list[Node]:
+    """All entries of all branches, as a tree.
+
+    Args:
+        projection: the session.
+        active: the turns of the active branch.
+        last: the log's last event.
+    """
+    parents = branches.parents_of(branches.branches_of(projection.branches, last), projection.turns)
+    names = {each.turn.turn_id for each in active}
+    return [node_of(each, parents[each.turn.turn_id], active=each.turn.turn_id in names) for each in projection.turns]

@@ -9,13 +9,13 @@ from starlette.responses import Response
 from dragoman.core.admission import is_busy
 from dragoman.core.refusals import Conflict
 from dragoman.engine.engine import Engine
-from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
+from dragoman.protocols._http import json_answer, read_body, require_json
 from dragoman.protocols.blade import translate, wire
+from dragoman.protocols.blade.access import owned, readable
 from dragoman.protocols.blade.bodies import In, decode
 from dragoman.protocols.blade.chat import replay_state_of
 from dragoman.protocols.blade.rest import Route
 from dragoman.protocols.blade.sessions_wire import Created
-from dragoman.protocols.blade.sharing_http import owned
 
 BODY_LIMIT = 16 * 1024
 RUNNING = "a chat of this session is running"
@@ -65,8 +65,7 @@ class _Door:
         self._engine = engine
 
     async def preview(self, request: Request) -> Response:
-        name = wire.session_name(request.path_params["session"])
-        async with self._engine.session(caller_of(request).user, name, shared_too=True) as live:
+        async with readable(self._engine, request) as live:
             reason = RUNNING if is_busy(live.state) else None
             if reason is None and not (await self._engine.replays.recorded(live)).total:
                 reason = NO_TURN
@@ -79,16 +78,14 @@ class _Door:
     async def start(self, request: Request) -> Response:
         require_json(request)
         body = decode(StartReplay, await read_body(request, BODY_LIMIT))
-        source = await owned(self._engine, request)
-        async with self._engine.session(source.state.owner, source.state.session_id) as live:
-            replay = await self._engine.replay(live, body.speed, door=translate.DOOR)
+        async with await owned(self._engine, request) as source:
+            replay = await self._engine.replay(source, body.speed, door=translate.DOOR)
         return json_answer(Created(wire.shown_session(replay.state.session_id)))
 
     async def change(self, request: Request) -> Response:
         require_json(request)
         body = decode(ChangeReplay, await read_body(request, BODY_LIMIT))
-        owner = await owned(self._engine, request)
-        async with self._engine.session(owner.state.owner, owner.state.session_id) as live:
+        async with await owned(self._engine, request) as live:
             replay = live.state.settings.replay
             if replay is None:
                 raise Conflict("this session is no replay")

@@ -7,16 +7,17 @@ from starlette.responses import Response
 from dragoman.core.admission import is_busy
 from dragoman.core.events import SettingsChange
 from dragoman.core.inputs import Create
-from dragoman.core.refusals import Forbidden, Invalid, NotFound, SessionBusy
+from dragoman.core.refusals import Invalid, NotFound, SessionBusy
 from dragoman.core.tools import AgentSpec
-from dragoman.engine.engine import Engine, Held
+from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
 from dragoman.protocols.blade import branches, translate, wire
 from dragoman.protocols.blade import sessions_wire as told
+from dragoman.protocols.blade.access import owned, readable
 from dragoman.protocols.blade.bodies import decode, number, text
 from dragoman.protocols.blade.chat import saved_ratio
-from dragoman.protocols.blade.folded import folded, shown, without_memories
+from dragoman.protocols.blade.folded import folded, nodes_of, shown, without_memories
 from dragoman.protocols.blade.projection import Projection
 from dragoman.protocols.blade.rest import Route
 from dragoman.protocols.blade.rooms import Rooms
@@ -112,7 +113,7 @@ class _Door:
         )
 
     async def show(self, request: Request) -> Response:
-        async with self._readable(request) as live:
+        async with readable(self._engine, request) as live:
             return self._detail(live, request)
 
     async def rename(self, request: Request) -> Response:
@@ -129,7 +130,7 @@ class _Door:
 
     async def share(self, request: Request) -> Response:
         body = decode(told.Sharing, await _body(request))
-        async with await self._owned(request) as live:
+        async with await owned(self._engine, request) as live:
             await self._engine.change(live, SettingsChange(shared=body.shared))
             if not body.shared:
                 self._rooms.send_viewers_away(live.state.session_id)
@@ -137,33 +138,29 @@ class _Door:
 
     async def remember(self, request: Request) -> Response:
         body = decode(told.Remembering, await _body(request))
-        async with await self._owned(request) as live:
+        async with await owned(self._engine, request) as live:
             await self._engine.change(live, SettingsChange(memory_enabled=body.memory_enabled))
         return json_answer({"memory_enabled": body.memory_enabled})
 
     async def delete(self, request: Request) -> Response:
-        async with await self._owned(request) as live:
+        async with await owned(self._engine, request) as live:
             await self._engine.delete(live)
         return json_answer({"deleted": True})
 
     # --- turns ------------------------------------------------------------------------------------------------------
 
     async def messages(self, request: Request) -> Response:
-        async with self._readable(request) as live:
+        async with readable(self._engine, request) as live:
             all_turns = shown(live, await self._folded(live, request))
         offset = number(request.query_params, "offset", 0, least=0, most=MOST)
         limit = number(request.query_params, "limit", MOST, least=1, most=MOST)
         return json_answer([each.turn for each in all_turns[offset : offset + limit]])
 
     async def history(self, request: Request) -> Response:
-        async with self._readable(request) as live:
+        async with readable(self._engine, request) as live:
             projection = await folded(self._engine, live)
-            active = {each.turn.turn_id for each in shown(live, projection)}
-        parents = branches.parents_of(branches.branches_of(projection.branches, MOST), projection.turns)
-        nodes = [
-            told.node_of(each, parents[each.turn.turn_id], active=each.turn.turn_id in active)
-            for each in projection.turns
-        ]
+            active = shown(live, projection)
+        nodes = nodes_of(projection, active, MOST)
         return json_answer(
             {
                 "nodes": nodes,
@@ -174,7 +171,7 @@ class _Door:
         )
 
     async def context(self, request: Request) -> Response:
-        async with self._readable(request) as live:
+        async with readable(self._engine, request) as live:
             all_turns = shown(live, await folded(self._engine, live))
         words = sum(told.tokens_of(each.turn) for each in all_turns if not each.turn.archived)
         tools = self._tools_tokens(live)
@@ -192,7 +189,7 @@ class _Door:
         )
 
     async def compact(self, request: Request) -> Response:
-        async with await self._owned(request) as live:
+        async with await owned(self._engine, request) as live:
             made = await self._engine.compact(live)
             seq = live.state.seq
         if made is None:
@@ -226,7 +223,7 @@ class _Door:
     # --- branches ---------------------------------------------------------------------------------------------------
 
     async def checkpoints(self, request: Request) -> Response:
-        async with self._readable(request) as live:
+        async with readable(self._engine, request) as live:
             projection = await folded(self._engine, live)
             active = {each.turn.turn_id for each in shown(live, projection)}
         return json_answer(
@@ -239,7 +236,7 @@ class _Door:
 
     async def rewind(self, request: Request) -> Response:
         body = decode(told.AtCheckpoint, await _body(request))
-        async with await self._owned(request) as live:
+        async with await owned(self._engine, request) as live:
             before = await folded(self._engine, live)
             place = checkpoint_in(before, body.checkpoint_id)
             active = shown(live, before)
@@ -261,7 +258,7 @@ class _Door:
 
     async def checkout(self, request: Request) -> Response:
         body = decode(told.Checkout, await _body(request))
-        async with self._readable(request) as live:
+        async with readable(self._engine, request) as live:
             projection = await self._folded(live, request)
         place = checkpoint_in(projection, body.checkpoint_id)
         home = branches.newest_with(branches.branches_of(projection.branches, MOST), place)
@@ -277,7 +274,7 @@ class _Door:
 
     async def switch(self, request: Request) -> Response:
         body = decode(told.AtCheckpoint, await _body(request))
-        async with await self._owned(request) as live:
+        async with await owned(self._engine, request) as live:
             projection = await folded(self._engine, live)
             place = checkpoint_in(projection, body.checkpoint_id)
             if is_busy(live.state):
@@ -312,21 +309,8 @@ class _Door:
             without_memories(projection.turns)
         return projection
 
-    def _readable(self, request: Request) -> Held:
-        """A session that the caller may read: its own, or one that is shared."""
-        name = wire.session_name(request.path_params["session"])
-        return self._engine.session(caller_of(request).user, name, shared_too=True)
-
-    async def _owned(self, request: Request) -> Held:
-        """A session that the caller may change. Raises Forbidden for one that it may only read."""
-        user, name = caller_of(request).user, wire.session_name(request.path_params["session"])
-        live = await self._engine.found(user, name, shared_too=True)
-        if live.state.owner != user:
-            raise Forbidden("this session is shared with you to read")
-        return self._engine.session(user, name)
-
     async def _changed(self, request: Request, change: SettingsChange) -> Response:
-        async with await self._owned(request) as live:
+        async with await owned(self._engine, request) as live:
             await self._engine.change(live, change)
             return self._detail(live, request)
 

@@ -13,10 +13,9 @@ from starlette.responses import Response
 
 from dragoman.core.refusals import Forbidden, NotFound, SessionNotFound
 from dragoman.engine.engine import Engine
-from dragoman.engine.live import LiveSession
 from dragoman.engine.shares import ShareBook
-from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
-from dragoman.protocols.blade import wire
+from dragoman.protocols._http import json_answer, read_body, require_json
+from dragoman.protocols.blade.access import owned
 from dragoman.protocols.blade.bodies import In, decode
 from dragoman.protocols.blade.folded import folded, shown, without_memories
 from dragoman.protocols.blade.rest import Route
@@ -66,16 +65,16 @@ class _Door:
     async def create(self, request: Request) -> Response:
         require_json(request)
         body = decode(NewShare, await read_body(request, BODY_LIMIT))
-        live = await owned(self._engine, request)
         lasts = None if body.ttl_seconds is None else timedelta(seconds=body.ttl_seconds)
-        token, expires_at = await self._book.create(live.state.owner, live.state.session_id, lasts)
+        async with await owned(self._engine, request) as live:
+            token, expires_at = await self._book.create(live.state.owner, live.state.session_id, lasts)
         base = self._public_url or f"{request.url.scheme}://{request.url.netloc}"
         url = f"{base.rstrip('/')}{request.scope.get('root_path', '')}/share/{token}"
         return json_answer(ShareInfo(token, url, expires_at), headers=PRIVATE)
 
     async def revoke(self, request: Request) -> Response:
-        live = await owned(self._engine, request)
-        await self._book.revoke(live.state.session_id, request.path_params["token"])
+        async with await owned(self._engine, request) as live:
+            await self._book.revoke(live.state.session_id, request.path_params["token"])
         return json_answer({"revoked": True})
 
     async def show(self, request: Request) -> Response:
@@ -87,15 +86,6 @@ class _Door:
             raise NotFound("there is no such link") from error
         without_memories(turns)
         return json_answer([each.turn for each in turns], headers=PRIVATE)
-
-
-async def owned(engine: Engine, request: Request) -> LiveSession:
-    """A session of the caller's own. Raises Forbidden for one that is shared with it to read."""
-    user, name = caller_of(request).user, wire.session_name(request.path_params["session"])
-    live = await engine.found(user, name, shared_too=True)
-    if live.state.owner != user:
-        raise Forbidden("this session is shared with you to read")
-    return live
 
 
 async def _off(_: Request) -> Response:

@@ -1,0 +1,26 @@
+"""Which sessions a request may read, and which it may change. Source: specification, 2 (ownership) and 5.5."""
+
+from starlette.requests import Request
+
+from dragoman.core.refusals import Forbidden
+from dragoman.engine.engine import Engine, Held
+from dragoman.protocols._http import caller_of
+from dragoman.protocols.blade import wire
+
+
+def readable(engine: Engine, request: Request) -> Held:
+    """The session that a path names, for reading: the caller's own, or one that is shared."""
+    return engine.session(caller_of(request).user, _name(request), shared_too=True)
+
+
+async def owned(engine: Engine, request: Request) -> Held:
+    """The session that a path names, which is the caller's own. Raises Forbidden for one that is shared with it."""
+    user, name = caller_of(request).user, _name(request)
+    live = await engine.found(user, name, shared_too=True)
+    if live.state.owner != user:
+        raise Forbidden("this session is shared with you to read")
+    return engine.session(user, name)
+
+
+def _name(request: Request) -> str:
+    return wire.session_name(request.path_params["session"])
