@@ -75,27 +75,30 @@ def database(file: Path, sessions: Sequence[Session], *, seeds: int = 0) -> None
     Raises:
         Differs: as `history`; or the log has a gap.
     """
+    stored: dict[str, list[_Message]] = {session.id: [] for session in sessions}
+    last = dict.fromkeys(stored, 0)
     connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
     try:
-        for session in sessions:
-            rows = connection.execute(
-                "SELECT seq, type, payload FROM events WHERE session_id = ? ORDER BY seq", (session.id,)
-            ).fetchall()
-            if [seq for seq, _, _ in rows] != list(range(1, len(rows) + 1)):
-                raise Differs(f"database: the log of session {session.id} has a gap")
-            messages: list[_Message] = []
-            for _, kind, payload in rows:
-                if kind == "message_added":
-                    message = _PAYLOAD.decode(payload).message
-                    assert message is not None
-                    messages.append(_Message(message.type, message.content))
-                elif kind == "block_closed":
-                    block = _PAYLOAD.decode(payload).block
-                    assert block is not None
-                    messages.append(_Message("assistant", [block]))
-            _compare("database", session, _turns(messages[seeds:]))
+        for session_id, seq, kind, payload in connection.execute(
+            "SELECT session_id, seq, type, payload FROM events ORDER BY rowid"  # in which they were written
+        ):
+            if session_id not in stored:
+                continue
+            if seq != last[session_id] + 1:
+                raise Differs(f"database: the log of session {session_id} has a gap")
+            last[session_id] = seq
+            if kind == "message_added":
+                message = _PAYLOAD.decode(payload).message
+                assert message is not None
+                stored[session_id].append(_Message(message.type, message.content))
+            elif kind == "block_closed":
+                block = _PAYLOAD.decode(payload).block
+                assert block is not None
+                stored[session_id].append(_Message("assistant", [block]))
     finally:
         connection.close()
+    for session in sessions:
+        _compare("database", session, _turns(stored[session.id][seeds:]))
 
 
 def _turns(messages: Sequence[_Message]) -> Turns:

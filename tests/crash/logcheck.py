@@ -106,6 +106,7 @@ class LogCheck:
         verdict = connection.execute("PRAGMA quick_check").fetchone()[0]
         if verdict != "ok":
             yield f"the database is damaged: {verdict}"
+        connection.execute("CREATE INDEX IF NOT EXISTS by_id ON events (session_id, seq)")  # of this copy
         self.events = connection.execute("SELECT count(*) FROM events").fetchone()[0]
         for session_id in deleted:
             for table in TABLES:
@@ -118,6 +119,11 @@ class LogCheck:
             )
             for (session_id,) in connection.execute(orphans):
                 yield f"rows without a session in {table} (session {session_id})"
+        strangers = (
+            "SELECT DISTINCT e.session_id FROM events e JOIN sessions s USING (session_id) WHERE e.session <> s.number"
+        )
+        for (session_id,) in connection.execute(strangers):
+            yield f"events with the number of another session (session {session_id})"
         yield from self._check_promptness(connection, died)
         rows = connection.execute(
             "SELECT session_id, owner, seq, head, settings, (SELECT max(seq) FROM events e WHERE e.session_id ="

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Iterator
 from copy import deepcopy
+from importlib import resources
 from pathlib import Path
 from random import Random
 
@@ -68,6 +69,37 @@ async def test_a_deleted_session_is_in_no_table_any_more(database: Database, tmp
     left = rows(tmp_path)
     assert {table: len(left[table]) for table in left} == {table: len(empty[table]) for table in empty}
     assert not [row for table in left.values() for row in table if append.session_id in row]
+
+
+async def test_what_an_earlier_release_wrote_is_there_after_its_migration(tmp_path: Path) -> None:
+    """Sessions had no numbers up to schema 4."""
+    new, old = tmp_path / "new", tmp_path / "old"
+    database = opened(new)
+    store = SqliteLog(database)
+    for append, _, _ in commits_of(played(7, 200), Random(7), await store.claim()):
+        append.once = [msgspec.structs.replace(once(f"key-{append.after}"), session_id=append.session_id)]
+        assert await taken(store, append) == [True]
+    database.close()
+    old.mkdir()
+    connection = sqlite3.connect(old / "dragoman.db", isolation_level=None)
+    connection.execute("ATTACH ? AS new", (str(new / "dragoman.db"),))
+    migrations = resources.files("dragoman.stores.sqlite").joinpath("migrations").iterdir()
+    for file in sorted(migrations, key=lambda file: file.name)[:4]:
+        connection.executescript(file.read_text(encoding="utf-8"))
+    connection.executescript(
+        "PRAGMA user_version = 4; DELETE FROM meta; INSERT INTO meta SELECT * FROM new.meta;"
+        "INSERT INTO sessions SELECT session_id, owner, created_at, updated_at, seq, epoch, is_running, head, settings"
+        " FROM new.sessions;"
+        "INSERT INTO events SELECT session_id, seq, run_id, at, type, payload FROM new.events;"
+        "INSERT INTO messages SELECT session_id, id, m.seq FROM new.messages m JOIN new.sessions ON session = number;"
+        "INSERT INTO pieces SELECT * FROM new.pieces; INSERT INTO runs SELECT * FROM new.runs;"
+        "INSERT INTO calls SELECT * FROM new.calls; INSERT INTO names SELECT * FROM new.names;"
+        "INSERT INTO once SELECT * FROM new.once"
+    )
+    connection.close()
+    opened(old).close()
+    before, after = rows(old), rows(new)
+    assert {table: sorted(before[table]) for table in before} == {table: sorted(after[table]) for table in after}
 
 
 async def test_everything_outlives_the_process(tmp_path: Path) -> None:

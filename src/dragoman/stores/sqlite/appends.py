@@ -4,9 +4,9 @@ Runs on the writer's thread, inside its transaction.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from dragoman.core.events import Event, Logged, type_of
+from dragoman.core.events import Logged, type_of
 from dragoman.core.ids import SessionId
 from dragoman.core.stream import Piece
 from dragoman.ports import Append, Once
@@ -25,6 +25,7 @@ class Appends:
 
     def __init__(self) -> None:
         self._running: dict[SessionId, tuple[int, int]] = {}
+        """Their last event and their epoch."""
         self._pieces: Pieces | None = None
 
     def forget(self) -> None:
@@ -36,24 +37,30 @@ class Appends:
 
         The fences come first; what passed is then written with one statement for each table, however many sessions.
         """
-        taken = [self._pass(connection, append) for append in batch]
-        passed = [append for append, was_taken in zip(batch, taken, strict=True) if was_taken]
-        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", _event_rows(passed))
+        numbers = [self._pass(connection, append) for append in batch]
+        passed = [append for append, number in zip(batch, numbers, strict=True) if number is not None]
+        told = [(append, number) for append, number in zip(batch, numbers, strict=True) if number and append.events]
+        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", _event_rows(told))
         self._stored(connection).write(passed, connection)
-        _index(connection, [(append, logged) for append in passed for logged in append.events])
+        _index(connection, [(append, number, logged) for append, number in told for logged in append.events])
         for append in passed:
             for once in append.once:
                 _remember_once(connection, once)
-        return taken
+        return [number is not None for number in numbers]
 
     def delete(self, session_id: SessionId, connection: sqlite3.Connection) -> None:
         """Remove a session and everything of it."""
         self._running.pop(session_id, None)
-        connection.execute(
-            "DELETE FROM runs WHERE run_id IN (SELECT run_id FROM events WHERE session_id = ?)", (session_id,)
-        )
         self._stored(connection).delete(session_id, connection)
-        for table in ("sessions", "events", "calls", "messages", "names", "once"):
+        found = connection.execute(
+            "DELETE FROM sessions WHERE session_id = ? RETURNING number", (session_id,)
+        ).fetchone()
+        if found is None:
+            return
+        connection.execute("DELETE FROM runs WHERE run_id IN (SELECT run_id FROM events WHERE session = ?)", found)
+        for table in ("events", "messages"):
+            connection.execute(f"DELETE FROM {table} WHERE session = ?", found)  # noqa: S608  # fixed names
+        for table in ("calls", "names", "once"):
             connection.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))  # noqa: S608  # fixed names
 
     def pieces(self, session_id: SessionId, connection: sqlite3.Connection) -> list[Piece]:
@@ -66,28 +73,33 @@ class Appends:
             pieces = self._pieces = Pieces(connection)
         return pieces
 
-    def _pass(self, connection: sqlite3.Connection, append: Append) -> bool:
-        """The fence: whether the log stands where the writer thinks, and no later claim wrote. Moves it on."""
+    def _pass(self, connection: sqlite3.Connection, append: Append) -> int | None:
+        """The fence: whether the log stands where the writer thinks, and no later claim wrote. Moves it on.
+
+        Returns:
+            The session's number; 0 when it is not looked up, for pieces alone. None: the append is not taken.
+        """
         if append.is_new:
             return _begin(connection, append)
         session_id = append.session_id
         if not append.events and self._running.get(session_id) == (append.after, append.epoch):
-            return True
-        if not _advance(connection, append):
-            return False
+            return 0
+        number = _advance(connection, append)
+        if number is None:
+            return None
         if append.head is None:
             self._running[session_id] = (append.after + len(append.events), append.epoch)
         else:
             self._running.pop(session_id, None)
-        return True
+        return number
 
 
-def _begin(connection: sqlite3.Connection, append: Append) -> bool:
+def _begin(connection: sqlite3.Connection, append: Append) -> int | None:
     head = append.head
     assert head is not None, "a new session is at rest"
     assert head.settings is not None, "its settings were never stored"
     taken = connection.execute(
-        "INSERT OR IGNORE INTO sessions VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?)",
+        "INSERT OR IGNORE INTO sessions VALUES (NULL, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
         (
             append.session_id,
             append.owner,
@@ -100,47 +112,57 @@ def _begin(connection: sqlite3.Connection, append: Append) -> bool:
         ),
     )
     if taken.rowcount == 0:
-        return False
+        return None
     if append.name is not None:
         named = connection.execute(
             "INSERT OR IGNORE INTO names VALUES (?, ?, ?)", (append.owner, append.name, append.session_id)
         )
         if named.rowcount == 0:  # the name came twice at once: the first one has it
             connection.execute("DELETE FROM sessions WHERE session_id = ?", (append.session_id,))
-            return False
-    return True
+            return None
+    return taken.lastrowid
 
 
-def _advance(connection: sqlite3.Connection, append: Append) -> bool:
-    seq = append.after + len(append.events)
-    head = append.head
-    fence = (append.session_id, append.after, append.epoch)
+def _advance(connection: sqlite3.Connection, append: Append) -> int | None:
+    found: tuple[int] | None = connection.execute(
+        "SELECT number FROM sessions WHERE session_id = ? AND seq = ? AND epoch <= ?",
+        (append.session_id, append.after, append.epoch),
+    ).fetchone()
+    if found is None:
+        return None
+    seq, head = append.after + len(append.events), append.head
     if head is None:
-        done = connection.execute(
-            "UPDATE sessions SET seq = ?, epoch = ?, is_running = 1 WHERE session_id = ? AND seq = ? AND epoch <= ?",
-            (seq, append.epoch, *fence),
+        connection.execute(
+            "UPDATE sessions SET seq = ?, epoch = ?, is_running = 1 WHERE number = ?", (seq, append.epoch, *found)
         )
     else:
-        done = connection.execute(
+        connection.execute(
             "UPDATE sessions SET seq = ?, epoch = ?, is_running = 0, updated_at = ?, head = ?,"
-            " settings = coalesce(?, settings)"
-            " WHERE session_id = ? AND seq = ? AND epoch <= ?",
+            " settings = coalesce(?, settings) WHERE number = ?",
             (
                 seq,
                 append.epoch,
                 to_us(head.updated_at),
                 head.state.decode(),
                 None if head.settings is None else head.settings.decode(),
-                *fence,
+                *found,
             ),
         )
-    return done.rowcount == 1
+    return found[0]
 
 
-def _event_rows(appends: Iterable[Append]) -> list[tuple[object, ...]]:
+def _event_rows(appends: Iterable[tuple[Append, int]]) -> list[tuple[object, ...]]:
     return [
-        (append.session_id, logged.seq, logged.run_id, to_us(logged.at), type_of(logged.event), payload.decode())
-        for append in appends
+        (
+            append.session_id,
+            logged.seq,
+            logged.run_id,
+            to_us(logged.at),
+            type_of(logged.event),
+            payload.decode(),
+            number,
+        )
+        for append, number in appends
         for logged, payload in zip(append.events, append.payloads, strict=True)
     ]
 
@@ -153,24 +175,25 @@ def _remember_once(connection: sqlite3.Connection, once: Once) -> None:
     )
 
 
-def _index(connection: sqlite3.Connection, written: Sequence[tuple[Append, Logged]]) -> None:
+def _index(connection: sqlite3.Connection, written: Sequence[tuple[Append, int, Logged]]) -> None:
     """Note what is looked up across sessions."""
     connection.executemany(
         "INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET first_seq = excluded.first_seq",
         [
             (run_id, append.session_id, append.owner, logged.seq)
-            for append, logged in written
+            for append, _, logged in written
             if (run_id := run_in(logged.event)) is not None
         ],
     )
-    for statement, names_in in _NAMED:
-        connection.executemany(
-            statement,
-            [(append.session_id, name, logged.seq) for append, logged in written for name in names_in(logged.event)],
-        )
-
-
-_NAMED: tuple[tuple[str, Callable[[Event], tuple[str, ...]]], ...] = (
-    ("INSERT OR IGNORE INTO calls VALUES (?, ?, ?)", calls_in),
-    ("INSERT OR REPLACE INTO messages VALUES (?, ?, ?)", messages_in),
-)
+    connection.executemany(
+        "INSERT OR IGNORE INTO calls VALUES (?, ?, ?)",
+        [
+            (append.session_id, call_id, logged.seq)
+            for append, _, logged in written
+            for call_id in calls_in(logged.event)
+        ],
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO messages VALUES (?, ?, ?)",
+        [(number, name, logged.seq) for _, number, logged in written for name in messages_in(logged.event)],
+    )

@@ -142,24 +142,24 @@ def _claim(connection: sqlite3.Connection) -> int:
 
 def _load(session_id: SessionId, connection: sqlite3.Connection) -> Snapshot | None:
     row = connection.execute(
-        "SELECT head, settings, is_running FROM sessions WHERE session_id = ?", (session_id,)
+        "SELECT number, head, settings, is_running FROM sessions WHERE session_id = ?", (session_id,)
     ).fetchone()
     if row is None:
         return None
-    head, settings, is_running = row
+    number, head, settings, is_running = row
     state = thaw(head, settings)
     if not is_running:
         return Snapshot(head=state, events=(), pieces=())
     rows = connection.execute(
-        "SELECT seq, at, run_id, payload FROM events WHERE session_id = ? AND seq > ? ORDER BY seq",
-        (session_id, state.seq),
+        "SELECT seq, at, run_id, payload FROM events WHERE session = ? AND seq > ? ORDER BY seq", (number, state.seq)
     )
     return Snapshot(head=state, events=_logged(rows), pieces=())
 
 
 def _events(session_id: SessionId, after: int, limit: int, connection: sqlite3.Connection) -> list[Logged]:
     rows = connection.execute(
-        "SELECT seq, at, run_id, payload FROM events WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+        "SELECT seq, at, run_id, payload FROM events"
+        " WHERE session = (SELECT number FROM sessions WHERE session_id = ?) AND seq > ? ORDER BY seq LIMIT ?",
         (session_id, after, limit),
     )
     return _logged(rows)
@@ -167,7 +167,8 @@ def _events(session_id: SessionId, after: int, limit: int, connection: sqlite3.C
 
 def _events_before(session_id: SessionId, before: int, limit: int, connection: sqlite3.Connection) -> list[Logged]:
     rows = connection.execute(
-        "SELECT seq, at, run_id, payload FROM events WHERE session_id = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
+        "SELECT seq, at, run_id, payload FROM events"
+        " WHERE session = (SELECT number FROM sessions WHERE session_id = ?) AND seq < ? ORDER BY seq DESC LIMIT ?",
         (session_id, before, limit),
     ).fetchall()
     return _logged(reversed(rows))
@@ -181,7 +182,8 @@ def _message_seqs(session_id: SessionId, ids: Collection[str], connection: sqlit
     found: dict[str, int] = {}
     for each in ids:
         row = connection.execute(
-            "SELECT seq FROM messages WHERE session_id = ? AND id = ?", (session_id, each)
+            "SELECT seq FROM messages WHERE session = (SELECT number FROM sessions WHERE session_id = ?) AND id = ?",
+            (session_id, each),
         ).fetchone()
         if row is not None:
             found[each] = row[0]

@@ -120,7 +120,9 @@ def _still_open(connection: sqlite3.Connection) -> Iterator[tuple[SessionId, _Bl
         f"SELECT session_id, min(after) FROM pieces WHERE session_id IN ({running}) GROUP BY session_id"  # noqa: S608  # our own words
     ).fetchall():
         payloads = connection.execute(
-            "SELECT payload FROM events WHERE session_id = ? AND seq > ? AND type = 'block_closed'", (session_id, after)
+            "SELECT payload FROM events JOIN sessions ON session = number"
+            " WHERE sessions.session_id = ? AND events.seq > ? AND type = 'block_closed'",
+            (session_id, after),
         )
         happened = (events.decode(payload) for (payload,) in payloads)
         closed[session_id] = {(each.message_id, each.index) for each in happened if isinstance(each, BlockClosed)}

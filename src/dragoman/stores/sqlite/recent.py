@@ -42,8 +42,8 @@ class _Search:
     def _texts(self, session_id: str) -> Iterator[str]:
         """What was said in a session, newest first."""
         rows = self._connection.execute(
-            "SELECT payload FROM events WHERE session_id = ? AND type IN ('message_added', 'block_closed')"
-            " ORDER BY seq DESC",
+            "SELECT payload FROM events WHERE session = (SELECT number FROM sessions WHERE session_id = ?)"
+            " AND type IN ('message_added', 'block_closed') ORDER BY seq DESC",
             (session_id,),
         )
         for (payload,) in rows:
