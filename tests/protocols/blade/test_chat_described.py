@@ -1,6 +1,6 @@
 """What the OpenAPI document says of Blade is what answers."""
 
-from dragoman.protocols.blade import chat_described, replays_http, server_http, sessions_http
+from dragoman.protocols.blade import chat_described, replays_http, server_http, sessions_http, turns_http
 from tests.protocols.blade.client import Caller
 from tests.requirements import requirement
 
@@ -11,6 +11,7 @@ async def test_every_route_is_described_and_no_other(alice: Caller) -> None:
     answering = [
         *server_http.routes(engine, about),  # type: ignore[arg-type]  # nothing is asked of them here
         *sessions_http.routes(engine, rooms, remembers=True),  # type: ignore[arg-type]  # as above
+        *turns_http.routes(engine),  # type: ignore[arg-type]  # as above
         *replays_http.routes(engine),  # type: ignore[arg-type]  # as above
     ]
     assert {(each.method, f"/{each.path}") for each in answering} == {

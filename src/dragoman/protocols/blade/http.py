@@ -7,7 +7,7 @@ import msgspec
 from dragoman.engine.engine import Engine
 from dragoman.engine.keys import Doorkeeper
 from dragoman.protocols._http import Admit, Authenticate, free
-from dragoman.protocols.blade import replays_http, server_http, sessions_http
+from dragoman.protocols.blade import replays_http, server_http, sessions_http, turns_http
 from dragoman.protocols.blade.inbox import Inbox
 from dragoman.protocols.blade.rest import App, Route
 from dragoman.protocols.blade.rooms import Rooms
@@ -57,6 +57,7 @@ class Blade:
             [
                 *server_http.routes(engine, options.about),
                 *sessions_http.routes(engine, rooms, remembers=options.remembers),
+                *turns_http.routes(engine),
                 *replays_http.routes(engine),
                 *areas,
             ],
