@@ -72,6 +72,8 @@ class AsyncClient:
         protocol: ProtocolName = "aap",
         timeouts: Timeouts = Timeouts(),  # noqa: B008  # frozen
     ) -> None:
+        self.url = url
+        self.key = key
         self.protocol = protocol
         self._door: Door = door_of(protocol, url, key, timeouts)
         self._timeouts = timeouts

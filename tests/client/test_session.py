@@ -1,0 +1,432 @@
+"""What a program does with the library: functions as tools, callbacks, answers, stopping, coming back, errors."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman import tool
+from dragoman.client import (
+    Allow,
+    AsyncClient,
+    Choice,
+    Client,
+    ClientCall,
+    Deny,
+    Ended,
+    NotFound,
+    Permission,
+    Question,
+    Refused,
+    Result,
+    RunFailed,
+    Text,
+    TimedOut,
+    Timeouts,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Unauthorized,
+    Unreachable,
+    Unsupported,
+)
+from dragoman.client.doors import ProtocolName
+from dragoman.client.pending import Unanswerable
+from dragoman.core.agent import ToolContext
+from tests.conversations import call, calls, script
+from tests.serving import SocketHouse, opened_socket
+
+ALL: list[ProtocolName] = ["aap", "ag-ui", "agentscope", "blade"]
+WITH_TOOLS: list[ProtocolName] = ["aap", "ag-ui", "agentscope"]
+STAMP = script(call("stamp", text="x"), {"say": "so: {result}"})
+FOREVER = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
+
+
+@pytest.fixture
+async def client(socket_house: SocketHouse, protocol: ProtocolName) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(socket_house.line.url, key=socket_house.key("alice"), protocol=protocol) as client:
+        yield client
+
+
+def paint(colour: str, coats: int = 1) -> str:
+    """Paint it.
+
+    Args:
+        colour: any.
+        coats: how many.
+    """
+    return f"{coats} of {colour}"
+
+
+@tool(name="mix")
+async def mixed(colours: list[str], context: ToolContext) -> dict[str, Any]:
+    """Mix colours."""
+    if not context.call_id:
+        raise ValueError("no call")
+    return {"mixed": "+".join(colours)}
+
+
+def spill() -> str:
+    """Spill it."""
+    raise RuntimeError("all over the floor")
+
+
+# --- functions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", WITH_TOOLS)
+async def test_functions_run_here_side_by_side_and_their_results_go_back(client: AsyncClient) -> None:
+    session = await client.create("rehearsal", tools=[paint, mixed, spill])
+    play = calls(("paint", {"colour": "red"}), ("mix", {"colours": ["a", "b"]}), ("spill", {}), ("paint", {"c": 1}))
+    reply = await session.ask(script(play, {"say": "{results}"}))
+    results = [event.text for event in reply.events if isinstance(event, ToolResult)]
+    assert results == [
+        "1 of red",
+        '{"mixed":"a+b"}',
+        "Tool execution failed: all over the floor",
+        "Tool execution failed: colour: missing; c: unknown argument (known are: colour, coats)",
+    ]
+    assert reply.text == ", ".join(results)
+    assert [each.name for each in reply.calls] == ["paint", "mix", "spill", "paint"]
+    assert [type(event) for event in reply.events if isinstance(event, Ended)] == [Ended]
+
+
+@pytest.mark.parametrize("protocol", WITH_TOOLS)
+async def test_a_tool_that_is_only_declared_waits_for_its_answer(client: AsyncClient) -> None:
+    session = await client.create("rehearsal", tools=[Tool(name="paint", parameters={"type": "object"})])
+    ended = (await session.ask(script(call("paint", colour="red"), {"say": "{result}"}))).ended
+    [waiting] = ended.pending
+    assert waiting == ClientCall(call_id=waiting.call_id, name="paint", arguments={"colour": "red"})
+    assert (ended.reason, session.pending) == ("tool_use", ended.pending)
+    assert (await session.answer(Result(call_id=waiting.call_id, text="dry")).reply()).text == "dry"
+    assert session.pending == ()
+
+
+@pytest.mark.parametrize("protocol", ["aap", "ag-ui"])
+async def test_who_opens_a_session_may_answer_with_functions_of_their_own(client: AsyncClient) -> None:
+    maker = await client.create("rehearsal", tools=[Tool(name="paint", parameters={"type": "object"})])
+    await maker.ask(script(call("paint", colour="red"), {"say": "{result}"}))
+    session = await client.open(maker.id, agent="rehearsal", tools=[paint])
+    assert session.pending == maker.pending
+    reply = await session.answer().reply()
+    assert (reply.text, reply.ended.reason) == ("1 of red", "end_turn")
+
+
+# --- permissions and questions ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ALL)
+@pytest.mark.parametrize(
+    ("says", "result"),
+    [
+        (True, "stamped x"),
+        (Allow(), "stamped x"),
+        (False, "Tool call denied"),
+        (Deny(reason="not today"), "Tool call denied: not today"),
+    ],
+    ids=["yes", "allow", "no", "deny"],
+)
+async def test_a_callback_decides_about_a_permission(client: AsyncClient, says: Any, result: str) -> None:
+    asked: list[Permission] = []
+
+    def decide(permission: Permission) -> Any:
+        asked.append(permission)
+        return says
+
+    session = await client.create("rehearsal", on_permission=decide)
+    reply = await session.ask(STAMP)
+    assert [(each.name, each.arguments) for each in asked] == [("stamp", {"text": "x"})]
+    kinds = [type(event) for event in reply.events if not isinstance(event, Text)]
+    assert kinds == [ToolCall, Permission, ToolResult, Ended]
+    assert reply.text == f"so: {result}"
+
+
+@pytest.mark.parametrize("protocol", ["ag-ui", "blade"])
+async def test_what_is_allowed_for_good_is_not_asked_again(client: AsyncClient) -> None:
+    asked: list[str] = []
+
+    async def decide(permission: Permission) -> Allow:
+        asked.append(permission.name)
+        return Allow(always=True)
+
+    session = await client.create("rehearsal", on_permission=decide)
+    await session.ask(STAMP)
+    assert (await session.ask(STAMP)).text == "so: stamped x"
+    assert asked == ["stamp"]
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_a_callback_that_says_nothing_leaves_the_run_waiting_for_an_answer(client: AsyncClient) -> None:
+    session = await client.create("rehearsal", on_permission=lambda permission: None)
+    ended = (await session.ask(STAMP)).ended
+    assert (ended.reason, [type(each) for each in ended.pending]) == ("tool_use", [Permission])
+    with pytest.raises(Unanswerable, match="a Choice without a call_id fits 0 of the waiting calls"):
+        await session.answer(Choice.of("a")).reply()
+    with pytest.raises(Unanswerable, match="got one to nothing"):
+        await session.answer(Allow(call_id="nothing")).reply()
+    assert (await session.answer(Allow()).reply()).text == "so: stamped x"
+
+
+@pytest.mark.parametrize("protocol", ALL)
+@pytest.mark.parametrize(
+    ("says", "chosen"),
+    [
+        ("production", "production"),
+        (["staging"], "staging"),
+        ("the cellar", "the cellar"),
+        (Choice.of(custom="none"), "none"),
+    ],
+    ids=["label", "labels", "words", "choice"],
+)
+async def test_a_callback_answers_a_question(client: AsyncClient, says: Any, chosen: str) -> None:
+    asked: list[Question] = []
+
+    async def choose(question: Question) -> Any:
+        asked.append(question)
+        return says
+
+    session = await client.create("rehearsal", on_question=choose)
+    reply = await session.ask("ask me")
+    assert [[option.label for option in each.questions[0].options] for each in asked] == [["staging", "production"]]
+    assert reply.text == f"You chose {chosen}."
+    assert [type(event) for event in reply.events if not isinstance(event, Text)] == [Question, Ended]
+
+
+@pytest.mark.parametrize("protocol", ["aap"])
+async def test_a_callback_that_fails_ends_the_iteration_and_the_session_waits(client: AsyncClient) -> None:
+    def decide(permission: Permission) -> bool:
+        raise LookupError("nobody there")
+
+    session = await client.create("rehearsal", on_permission=decide)
+    with pytest.raises(LookupError, match="nobody there"):
+        await session.ask(STAMP)
+    assert [type(each) for each in (await session.info()).pending] == [Permission]
+
+
+# --- stopping, leaving, coming back -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_a_run_that_is_stopped_ends_as_cancelled(client: AsyncClient) -> None:
+    session = await client.create("rehearsal")
+    async with session.run(FOREVER) as run:
+        seen = [await anext(run)]
+        await session.stop()
+        seen += [event async for event in run]
+    assert (seen[0], seen[-1].reason if isinstance(seen[-1], Ended) else None) == (Text(text="one"), "cancelled")
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_another_client_resumes_a_run_from_its_start(client: AsyncClient, socket_house: SocketHouse) -> None:
+    session = await client.create("rehearsal")
+    await session.ask("hello")
+    run = session.run(FOREVER)
+    assert await anext(run) == Text(text="one")
+    await run.aclose()
+    other = AsyncClient(socket_house.line.url, key=socket_house.key("alice_phone"), protocol=client.protocol)
+    async with other:
+        again = await other.open(session.id, agent="rehearsal")
+        async with again.resume() as resumed:
+            assert await anext(resumed) == Text(text="one")
+            await again.stop()
+            last = [event async for event in resumed][-1]
+    assert isinstance(last, Ended)
+    assert last.reason == "cancelled"
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_resuming_what_is_over_tells_it_again(client: AsyncClient) -> None:
+    session = await client.create("rehearsal")
+    first = await session.ask("add 1 and 2" if client.protocol != "aap" else "think")
+    again = await (await client.open(session.id, agent="rehearsal")).resume().reply()
+    assert (again.text, again.thinking) == (first.text, first.thinking)
+    assert [each.name for each in again.calls] == [each.name for each in first.calls]
+    assert again.ended.reason == first.ended.reason == "end_turn"
+
+
+@pytest.mark.parametrize("protocol", ["aap"])
+async def test_a_run_that_takes_too_long_is_left_and_goes_on(socket_house: SocketHouse, protocol: ProtocolName) -> None:
+    url, key = socket_house.line.url, socket_house.key("alice")
+    async with AsyncClient(url, key=key, protocol=protocol, timeouts=Timeouts(run_s=0.3)) as client:
+        session = await client.create("rehearsal")
+        with pytest.raises(TimedOut, match=r"the run took longer than 0\.3 s; it goes on at the server"):
+            await session.ask(FOREVER)
+        assert (await session.info()).status == "running"
+        await session.stop()
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["aap", "blade"])
+async def test_sessions_are_listed_newest_first_over_all_pages(tmp_path: Path, protocol: ProtocolName) -> None:
+    async with (
+        opened_socket(tmp_path) as house,
+        AsyncClient(house.line.url, key=house.key("alice"), protocol=protocol) as client,
+    ):
+        made = [(await client.create("rehearsal")).id for _ in range(103)]
+        assert [info.id async for info in client.sessions()] == made[::-1]
+        await (await client.open(made[0])).delete()
+        with pytest.raises(NotFound):
+            await client.open(made[0])
+
+
+async def test_a_session_is_the_same_through_every_protocol(socket_house: SocketHouse) -> None:
+    url, key = socket_house.line.url, socket_house.key("alice")
+    session_id, told = "", []
+    for protocol in ALL:
+        async with AsyncClient(url, key=key, protocol=protocol) as client:
+            if not session_id:
+                session_id = (await client.create("rehearsal")).id
+            session = await client.open(session_id, agent="rehearsal")
+            assert session.id == session_id
+            told.append((await session.ask(f"over {protocol}")).text)
+            if protocol != "agentscope":
+                history = await session.history()
+                assert [each.text for each in history if each.role == "assistant"] == told
+    assert told == [f"You said: over {protocol}" for protocol in ALL]
+
+
+@pytest.mark.parametrize("protocol", ["aap", "ag-ui", "agentscope", "blade"])
+async def test_pictures_are_sent_from_paths(client: AsyncClient, tmp_path: Path) -> None:
+    path = tmp_path / "dot.png"
+    path.write_bytes(bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"))
+    session = await client.create("rehearsal")
+    reply = await session.ask("look", images=[path])
+    assert reply.ended.reason == "end_turn"
+    async with AsyncClient(client.url, key=client.key) as reader:
+        history = await (await reader.open(session.id)).history()
+    [_, image] = history[0].blocks
+    assert image.url.startswith("data:image/png;base64,iVBORw0K")  # type: ignore[union-attr]  # or the test fails
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_a_run_that_fails_raises_only_where_a_whole_answer_was_asked_for(client: AsyncClient) -> None:
+    session = await client.create("rehearsal")
+    play = script({"say": "half"}, {"fail": "internal words"})
+    with pytest.raises(RunFailed) as failed:
+        await session.ask(play)
+    assert failed.value.reply.text == "half"
+    events = [event async for event in session.run(play)]
+    assert isinstance(events[-1], Ended)
+    assert events[-1].reason == "error"
+    assert events[-1].problem is not None
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_a_wrong_key_is_unauthorized(socket_house: SocketHouse, protocol: ProtocolName) -> None:
+    async with AsyncClient(socket_house.line.url, key="wrong", protocol=protocol) as client:
+        with pytest.raises(Unauthorized) as refused:
+            await (await client.create("rehearsal")).ask("hello")
+    assert (refused.value.status, refused.value.may_retry) == (401, False)
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_nobody_at_an_address_is_told_at_once(protocol: ProtocolName) -> None:
+    async with AsyncClient("http://127.0.0.1:9", key="k", protocol=protocol) as client:
+        async with asyncio.timeout(5):
+            with pytest.raises(Unreachable) as unreachable:
+                await (await client.create("rehearsal")).ask("hello")
+    assert unreachable.value.may_retry
+
+
+async def test_a_refusal_has_the_servers_words_and_code(socket_house: SocketHouse) -> None:
+    async with AsyncClient(socket_house.line.url, key=socket_house.key("alice")) as client:
+        with pytest.raises(Refused) as refused:
+            await client.create("rehearsal", use=["nothing_like_it"])
+        assert (refused.value.status, refused.value.code) == (400, "unknown_tool")
+        with pytest.raises(Unsupported, match="an agent of the server's was expected"):
+            await client.create("nobody")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "wish", "sentence"),
+    [
+        ("ag-ui", "sessions", "AG-UI has no list of threads: AAP lists them"),
+        ("ag-ui", "trust", "AG-UI cannot choose or trust tools"),
+        ("ag-ui", "delete", "AG-UI cannot delete a thread"),
+        ("agentscope", "sessions", "the Agent API has no list of sessions"),
+        ("agentscope", "history", "the Agent API shows no history"),
+        ("agentscope", "delete", "the Agent API cannot delete a session"),
+        ("blade", "tools", "Blade has no tools of the application's"),
+        ("blade", "trust", "Blade cannot choose or trust tools beforehand"),
+    ],
+)
+async def test_what_a_protocol_cannot_express_is_said(client: AsyncClient, wish: str, sentence: str) -> None:
+    async def wished() -> None:
+        match wish:
+            case "sessions":
+                await anext(client.sessions())
+            case "trust":
+                await client.create("rehearsal", trust=["add"])
+            case "tools":
+                await client.create("rehearsal", tools=[paint])
+            case "history":
+                await (await client.create("rehearsal")).history()
+            case "delete":
+                await (await client.create("rehearsal")).delete()
+
+    with pytest.raises(Unsupported, match=sentence):
+        await wished()
+
+
+# --- the blocking face ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_the_blocking_face_says_the_same(socket_house: SocketHouse, protocol: ProtocolName) -> None:
+    def program() -> None:
+        asked_in: list[str] = []
+
+        def decide(permission: Permission) -> bool:
+            asked_in.append(threading.current_thread().name)
+            return True
+
+        with Client(socket_house.line.url, key=socket_house.key("alice"), protocol=protocol) as client:
+            session = client.create("rehearsal", on_permission=decide)
+            events = list(session.run(STAMP))
+            assert [type(event) for event in events if not isinstance(event, Text)] == [
+                ToolCall,
+                Permission,
+                ToolResult,
+                Ended,
+            ]
+            assert asked_in == [threading.current_thread().name]
+            assert session.ask("hello").text == "Hello! I am the rehearsal agent."
+            with session.run(FOREVER) as run:
+                assert next(run) == Text(text="one")
+                session.stop()
+                assert [event.reason for event in run if isinstance(event, Ended)] == ["cancelled"]
+            again = client.open(session.id, agent="rehearsal")
+            assert again.resume().reply().ended.reason in ("cancelled", "end_turn")
+
+    await asyncio.to_thread(program)
+
+
+async def test_an_interrupted_wait_loses_nothing(socket_house: SocketHouse) -> None:
+    """As Ctrl-C in a program at a terminal: the exception comes out of the wait, and iterating again goes on."""
+
+    def program() -> None:
+        calls_made = 0
+
+        def decide(permission: Permission) -> bool:
+            nonlocal calls_made
+            calls_made += 1
+            if calls_made == 1:
+                raise KeyboardInterrupt
+            return True
+
+        with Client(socket_house.line.url, key=socket_house.key("alice")) as client:
+            run = client.create("rehearsal", on_permission=decide).run(STAMP)
+            with pytest.raises(KeyboardInterrupt):
+                list(run)
+            assert [event.text for event in run if isinstance(event, Text)] == ["so: stamped x"]
+            assert calls_made == 2
+
+    await asyncio.to_thread(program)
