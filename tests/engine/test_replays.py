@@ -7,7 +7,8 @@ from msgspec import structs
 
 from dragoman.core.content import Image
 from dragoman.core.events import CallOpened, CallSettled, Logged, RunStopped
-from dragoman.core.inputs import Choice, Decision, Result
+from dragoman.core.ids import UserId
+from dragoman.core.inputs import Choice, Create, Decision, Result
 from dragoman.core.refusals import Conflict, SessionBusy
 from dragoman.core.tools import Capabilities, ToolSpec
 from dragoman.engine.engine import Engine
@@ -232,3 +233,20 @@ async def test_a_replay_whose_recording_is_over_or_gone_fails_until_it_is_left(w
     [*_, stop] = await world.events(gone.state.session_id)
     assert isinstance(stop.event, RunStopped)
     assert (stop.event.code, stop.event.message) == ("recording_gone", "The recorded session was deleted")
+
+
+async def test_a_recording_whose_id_is_another_owners_by_now_is_shown_to_nobody(world: World) -> None:
+    engine = await world.start()
+    source = await open_session(engine)
+    await play(engine, source, "mine")
+    live = await engine.replay(source, 1, door="test")
+    await engine.delete(source)
+    asked = Create(door="test", agent="player", session_id=source.state.session_id)
+    theirs = await engine.create(UserId("bob"), asked)
+    await engine.submit(theirs, says("a secret of Bob's"), by=UserId("bob"))
+    await ended(theirs)
+    await play(engine, live, "mine")
+    [*_, stop] = await world.events(live.state.session_id)
+    assert isinstance(stop.event, RunStopped)
+    assert stop.event.code == "recording_gone"
+    assert await shown(world, live) == ["mine"]
