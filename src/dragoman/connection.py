@@ -23,6 +23,10 @@ HEAD_BYTES = 64 * 1024
 """Most bytes of a request's line and headers together."""
 HEAD_S = 30.0
 """Longest time for them to arrive."""
+LINGER_S = 10.0
+LINGER_BYTES = 64 * 1024 * 1024
+"""How long, and how much of, a body is still taken that was refused before its end: to close then would reset the
+connection, and so take the answer from a client that reads it when it has sent all."""
 _NOT_IN_A_HEADER = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 log = structlog.get_logger(__name__)
@@ -75,7 +79,7 @@ class Flow(FlowControl):
 class Connection(HttpToolsProtocol):
     """A connection that bounds how large a request's head may be and how long it may take to come."""
 
-    __slots__ = ("_has_begun", "_head_bytes", "_head_timer", "_idle_since", "_idle_timer", "_is_in_head")
+    __slots__ = ("_has_begun", "_head_bytes", "_head_timer", "_idle_since", "_idle_timer", "_is_in_head", "_unread")
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
         """See `asyncio.Protocol`."""
@@ -90,6 +94,8 @@ class Connection(HttpToolsProtocol):
         self._head_timer: TimerHandle | None = self.loop.call_later(HEAD_S, self.transport.close)
         self._idle_since: float | None = None
         """When the last request was answered; none while one is under way."""
+        self._unread = 0
+        """How much is still taken, and dropped, before the connection is closed."""
         self._idle_timer: TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -103,6 +109,11 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
+        if self._unread:
+            self._unread -= len(data)
+            if self._unread <= 0:
+                self.transport.close()
+                return
         self._idle_since = None
         if self._is_in_head:
             self._head_bytes += len(data)
@@ -149,6 +160,9 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """See `httptools`."""
+        if self._unread:
+            self.transport.close()
+            return
         self._is_in_head = True
         self._head_bytes = 0
         super().on_message_complete()
@@ -159,7 +173,7 @@ class Connection(HttpToolsProtocol):
         One timer looks after the silence; to set and cancel one for each request takes as long as its head.
         """
         self.server_state.total_requests += 1
-        if self.transport.is_closing():
+        if self._unread or self.transport.is_closing():
             return
         self.flow.resume_reading()
         if self.pipeline:
@@ -169,6 +183,12 @@ class Connection(HttpToolsProtocol):
         self._idle_since = self.loop.time()
         if self._idle_timer is None:
             self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look_whether_idle)
+
+    def linger(self) -> None:
+        """Close when the client has sent all of what was refused, or soon."""
+        self._unread = LINGER_BYTES
+        self.flow.resume_reading()
+        self._head_timer = self.loop.call_later(LINGER_S, self.transport.close)
 
     def _look_whether_idle(self) -> None:
         self._idle_timer = None
@@ -281,7 +301,8 @@ class Exchange:
             if self._has_begun:
                 raise RuntimeError("an answer begins once")
             self._has_begun = True
-            self._expects_continue = False
+            if self._expects_continue:  # who was not told to go on sends nothing
+                self._expects_continue = self.more_body = False
             self._head = self._begun(message["status"], message.get("headers", ()))
             return
         if not self._has_begun or self.response_complete:
@@ -346,6 +367,8 @@ class Exchange:
     def _complete(self) -> None:
         self.response_complete = True
         self.message_event.set()
-        if not self.keep_alive:
+        if not self.keep_alive and self.more_body:
+            self._connection.linger()
+        elif not self.keep_alive:
             self._transport.close()
         self._connection.on_response_complete()

@@ -21,6 +21,7 @@ CASES: dict[int, Case] = {
         "body over the limit, chunked or with a false length",
         (
             "test_a_body_over_the_limit_is_413_while_it_comes_and_the_connection_ends",
+            "test_a_client_that_sends_all_before_it_reads_is_told_too",
             "test_a_length_that_is_none_is_400_and_changes_nothing",
             "test_a_length_that_is_too_small_is_400_and_the_rest_is_no_second_request",
             "test_a_length_that_a_server_in_front_let_through_is_no_failure",

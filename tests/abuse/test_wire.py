@@ -32,6 +32,15 @@ TURN = json.dumps({"messages": [user("hello")]}).encode()
 # --- bodies -----------------------------------------------------------------------------------------------------------
 
 
+async def test_a_client_that_sends_all_before_it_reads_is_told_too(server: Listening) -> None:
+    _, path = await turns_of(server)
+    size = 8 * 1024 * 1024  # more than the buffers on the way hold
+    answer = await server.ask(
+        head(server, path, f"Content-Length: {size}") + b"\r\n", *[b"x" * 65_536] * (size // 65_536)
+    )
+    assert (answer.status, answer.code) == (413, "body_too_large")
+
+
 async def test_a_body_over_the_limit_is_413_while_it_comes_and_the_connection_ends(server: Listening) -> None:
     session, path = await turns_of(server)
     before = await session.state()
