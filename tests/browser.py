@@ -14,13 +14,16 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 Json = Any
-WAIT_S = 30.0
+WAIT_S = 12.0
 FLAGS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
     "--disable-background-networking",
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
     "--disable-component-update",
+    "--disable-renderer-backgrounding",
     "--disable-sync",
     "--no-first-run",
     "--remote-debugging-port=0",
@@ -108,12 +111,18 @@ class Page:
                     if "navigated or closed" not in str(error) and "context was destroyed" not in str(error):
                         raise
 
+    async def front(self) -> None:
+        """Bring the window to the front: only there words are taken and frames are drawn."""
+        await self.ask("Page.bringToFront")
+
     async def type(self, text: str) -> None:
         """Type into what has the focus, as a keyboard does."""
+        await self.front()
         await self.ask("Input.insertText", text=text)
 
     async def press(self, key: str, *, shift: bool = False) -> None:
         """Press a key, such as `Enter`, `Escape` or `Tab`."""
+        await self.front()
         codes = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowDown": 40, "ArrowUp": 38, " ": 32}
         pressed: Json = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key], "modifiers": 8 if shift else 0}
         if key == "Enter":

@@ -65,6 +65,7 @@ class WebConsole:
         return [
             Route("/", self),
             Route("/icon.svg", self.icon),
+            Route("/favicon.ico", self.icon),  # what browsers ask for beside pages that name none, such as /docs
             Route("/card.html", self.card),
             Route("/assets/{name}", self.asset),
         ]

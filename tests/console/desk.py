@@ -87,6 +87,7 @@ class Desk:
 
     async def picture(self, name: str) -> None:
         """Keep what the window shows in `build/console/NAME.png`."""
+        await self.page.front()
         await self.run("document.fonts.ready.then(() => new Promise(requestAnimationFrame)).then(() => 1)")
         await self.page.picture(self._pictures / f"{name}.png")
 

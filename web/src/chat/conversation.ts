@@ -7,9 +7,10 @@
 import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { api } from "../api/client";
 import { fold } from "./fold";
-import { listen, type Listener, type Notice, send } from "./socket";
+import { listen, type Listener, type Notice, send, type Updated, watch } from "./socket";
 import {
     type Answer,
+    bare,
     type ChatEnd,
     type Part,
     type Patch,
@@ -19,7 +20,7 @@ import {
 } from "./wire";
 
 const SLOWEST_MS = 120;
-/** How often the turns of a page that is not looked at are brought up to date: browsers draw no frames there. */
+/** How long words may wait for a frame. */
 
 export interface Entry {
     readonly id: string;
@@ -60,13 +61,18 @@ export class Conversation implements Listener {
     private readonly byId = new Map<string, Entry>();
     private readonly growing = new Map<string, Growing>();
     private readonly leave: () => void;
-    private frame: number | null = null;
+    private frame: { drawn: number; late: number } | null = null;
     private told = new Set<string>();
     private loads = 0;
     private ends = 0;
 
     constructor(readonly id: string) {
-        this.leave = listen(id, this);
+        const unwatch = watch((change) => this.changed(change));
+        const unlisten = listen(id, this);
+        this.leave = () => {
+            unwatch();
+            unlisten();
+        };
     }
 
     close(): void {
@@ -218,6 +224,11 @@ export class Conversation implements Listener {
         this.notices.value = [...this.notices.value, notice];
     }
 
+    /** Its title, its pin or its memory changed, here or elsewhere. */
+    private changed({ session_id: id, ...told }: Updated): void {
+        if (this.detail.value !== null && bare(id) === this.id) this.detail.value = { ...this.detail.value, ...told };
+    }
+
     private took(turn: Turn): void {
         const parts = this.sending.peek();
         if (parts !== null) this.sent.set(turn.turn_id, parts);
@@ -249,16 +260,17 @@ export class Conversation implements Listener {
         }
     }
 
+    /** With the next frame; soon in any case, because browsers draw none of a page that is covered. */
     private schedule(): void {
         if (this.frame !== null) return;
         const flush = (): void => this.flush();
-        this.frame = document.hidden ? window.setTimeout(flush, SLOWEST_MS) : requestAnimationFrame(flush);
+        this.frame = { drawn: requestAnimationFrame(flush), late: window.setTimeout(flush, SLOWEST_MS) };
     }
 
     private unschedule(): void {
         if (this.frame === null) return;
-        cancelAnimationFrame(this.frame);
-        clearTimeout(this.frame);
+        cancelAnimationFrame(this.frame.drawn);
+        clearTimeout(this.frame.late);
         this.frame = null;
     }
 

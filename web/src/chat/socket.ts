@@ -27,7 +27,7 @@ export interface Listener {
     connected(): void;
 }
 
-type Updated = { session_id: string } & Partial<Session>;
+export type Updated = { session_id: string } & Partial<Session>;
 interface Ack {
     status: string;
     code?: string;

@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useId, useLayoutEffect, useRef } from "preact/hooks";
 import { t } from "../i18n";
 import { Button, IconButton } from "./Button";
 
@@ -14,7 +14,8 @@ interface Props {
 export function Dialog({ title, onClose, children }: Props) {
     const dialog = useRef<HTMLDialogElement>(null);
     const id = useId();
-    useEffect(() => dialog.current?.showModal(), []);
+    // Before the browser draws, and before anybody types: opening moves the focus.
+    useLayoutEffect(() => dialog.current?.showModal(), []);
     return (
         <dialog
             ref={dialog}
