@@ -50,6 +50,16 @@ async def test_a_new_text_for_the_newest_message_opens_a_branch(house: House, en
     assert (await endpoint.messages(thread))[0]["content"] == "first"
 
 
+@requirement("ag-ui-b:branch:edit")
+async def test_an_edit_that_is_refused_leaves_the_thread_as_it_is(endpoint: Endpoint) -> None:
+    body = an_input(messages=[user("first", "u1")])
+    await endpoint.run(body)
+    before = await endpoint.messages(body["threadId"])
+    edited = [user("x" * (1024 * 1024 + 1), "u1")]
+    assert (await endpoint.run({**body, "runId": "2", "messages": edited})).status >= 400
+    assert await endpoint.messages(body["threadId"]) == before
+
+
 @requirement("ag-ui-b:branch:parent")
 async def test_a_shorter_history_is_a_branch_only_with_a_parent_run(endpoint: Endpoint) -> None:
     body = an_input(messages=[user("first", "u1")])

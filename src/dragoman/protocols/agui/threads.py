@@ -21,7 +21,7 @@ import structlog
 from starlette.responses import Response
 
 from dragoman.core import content as core
-from dragoman.core.admission import is_busy, tools_of_run
+from dragoman.core.admission import is_busy
 from dragoman.core.agent import Agent
 from dragoman.core.events import Logged, MessageAdded, RunStarted, StateShared
 from dragoman.core.ids import ROOT, RunId, SessionId, UserId, parse_session_id
@@ -146,14 +146,15 @@ class Threads:
         async with self._engine.once(ask.owner, key) as earlier:
             if earlier is not None:
                 return await self._again(ask, live, earlier)
-            submit = await self._submit(ask, live)
-            if submit is None:
+            asked = await self._submit(ask, live)
+            if asked is None:
                 open_calls = {each.call_id for each in waiting(live.state)}
                 unknown = tuple(each.interrupt_id for each in run.resume if each.interrupt_id not in open_calls)
                 return await self._as_it_stands(ask, live, unknown)
+            submit, before_seq = asked
             release = self._admit_run(ask.caller)
             try:
-                submitted = await self._engine.submit(live, submit, by=ask.owner, once=key)
+                submitted = await self._engine.submit(live, submit, by=ask.owner, once=key, before_seq=before_seq)
             except BaseException:
                 release()
                 raise
@@ -191,8 +192,10 @@ class Threads:
             return self._ended(ask, live)
         return await self._follow(ask, live, row.run_id, row.first_seq)
 
-    async def _submit(self, ask: Ask, live: LiveSession) -> Submit | None:
-        """What the request asks the engine for; None when it brings nothing new. Opens a branch where it asks for one.
+    async def _submit(self, ask: Ask, live: LiveSession) -> tuple[Submit, int | None] | None:
+        """What the request asks the engine for, and the event before which it opens a branch, if it does.
+
+        None when it brings nothing new.
 
         Raises:
             SessionBusy: a run is active that somebody watches.
@@ -215,20 +218,17 @@ class Threads:
         if not inputs and not answered.answers:
             return None
         messages = tuple(map(taking.input, inputs))
-        tools = tools_of(run)
-        if branch is not None:
-            tools_of_run(taking.spec, tools, self._engine.limits)  # what is refused leaves the branch as it is
-            await self._engine.rewind(live, branch)
         if taking.dropped:
             log.info("the agent cannot use parts of a message", thread=run.thread_id, dropped=taking.dropped[:20])
-        return Submit(
+        submit = Submit(
             door=DOOR,
             messages=messages,
             answers=() if branch is not None else answered.answers,
             client_run_id=run.run_id,
-            client_tools=tools,
+            client_tools=tools_of(run),
             props=props_of(run, answered.unknown),
         )
+        return submit, branch
 
     async def _branch(
         self, ask: Ask, live: LiveSession, known: dict[str, int], *, is_fresh: bool, taking: Taking
