@@ -1,0 +1,172 @@
+"""What an agent writes is not trusted, and much of it is no burden; what is built is small, typed and formatted."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dragoman.web_console import FOLDER
+from tests.browser import Browser, Json
+from tests.console.conftest import PICTURES, Elsewhere
+from tests.console.desk import Desk
+from tests.conversations import script
+from tests.protocols.agui.official import node
+from tests.serving import SocketHouse, opened_socket
+
+WEB = Path(__file__).parents[2] / "web"
+FIRST_PAINT_BYTES = 200 * 1024
+MESSAGES = 5_000
+
+
+def hostile(url: str) -> str:
+    """Markdown that tries everything."""
+    return "\n\n".join(
+        (
+            f"<script>fetch('{url}/script')</script>",
+            f"<img src='{url}/img' onerror=\"fetch('{url}/error')\">",
+            f"<iframe src='{url}/frame'></iframe><link rel=stylesheet href='{url}/css'>",
+            f"<style>@import '{url}/import'</style>",
+            f"![picture]({url}/picture.png)",
+            "![data](data:image/svg+xml;base64,PHN2Zy8+) ![x](javascript:alert(1))",
+            f"[click](javascript:fetch('{url}/click')) [data](data:text/html,<script>1</script>) [file](file:///etc/passwd)",
+            f"[ref]: javascript:fetch('{url}/ref')\n[ref] <javascript:alert(1)>",
+            '[title](https://example.com "a\\" onmouseover=\\"fetch(1)")',
+            f"`<img src={url}/code>` &lt;img src={url}/entity&gt; <b onclick=alert(1)>bold</b>",
+            f"```html\n<script src={url}/fence></script>\n```",
+            f"| <img src={url}/cell> |\n|---|\n| ![x]({url}/table) |",
+        )
+    )
+
+
+async def test_hostile_markdown_gets_nothing(desk: Desk, elsewhere: Elsewhere) -> None:
+    await desk.open()
+    await desk.until("document.querySelector('[aria-label=Message]')")
+    words = hostile(elsewhere.url)
+    await desk.write("Message", script({"think": words}, {"say": words}))
+    await desk.page.press("Enter")
+    await desk.until("document.querySelector('.answer-foot')")
+    await desk.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    answer = "document.querySelector('.assistant')"
+    kinds = "script, iframe, img, link, style, object, embed, form, svg:not(.icon), b, input, base, meta"
+    assert await desk.run(f"[...{answer}.querySelectorAll('{kinds}')].map((each) => each.outerHTML)") == []
+    loose = "[...each.attributes].filter(({name}) => name.startsWith('on'))"
+    assert await desk.run(f"[...{answer}.querySelectorAll('*')].flatMap((each) => {loose}).map(String)") == []
+    links = await desk.run(f"[...{answer}.querySelectorAll('a')].map((each) => each.protocol)")
+    assert set(links) <= {"http:", "https:"}
+    assert await desk.run(f"[...{answer}.querySelectorAll('a')].every((each) => each.rel.includes('noopener'))")
+    assert "<script>fetch(" in await desk.text(".assistant")
+    await desk.picture("hostile")
+    assert elsewhere.asked == []
+
+
+async def test_five_thousand_messages_scroll_and_stream_without_jank(
+    chromium: Browser, console_house: SocketHouse, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Of the frames while it scrolls and streams few are late; the report has the figures."""
+    async with opened_socket(tmp_path, seeds=MESSAGES) as house:
+        desk = Desk(await chromium.page(), house.line.url, house.key("alice"), PICTURES)
+        await desk.resize(1280, 860)
+        figures = await measured(desk, await told(house, MESSAGES))
+        await desk.close()
+    for name, figure in figures.items():
+        record_property(name, json.dumps(figure))
+    print(figures)  # noqa: T201  # the test's report
+    assert desk.console == []
+    for phase in ("scroll", "stream"):
+        assert figures[phase]["late"] <= figures[phase]["frames"] // 4
+
+
+async def measured(desk: Desk, session: str) -> dict[str, Json]:
+    """How long a conversation takes to open, and how even its frames are while it scrolls and streams."""
+    await desk.open()
+    await desk.run("performance.mark('begin')")
+    await desk.run(f"location.hash = '#/conversations/{session}'")
+    await desk.until("document.querySelector('.feed article')")
+    opened_ms = await desk.run("performance.measure('open', 'begin').duration")
+    assert await desk.run("document.querySelectorAll('.feed article').length") < 60
+    await desk.until("document.querySelector('.feed').innerText.includes('Message 4999')")
+    await desk.page.front()
+    scrolled = await desk.run(FRAMES.replace("ACT", "feed.scrollTop -= 400"))
+    await desk.run("document.querySelector('.feed').scrollTop = 0")
+    await desk.sees("Message 1 ", ".feed")
+    await desk.run("document.querySelector('.feed').scrollTop = 1e9")
+    await desk.write("Message", script({"emit": {"count": 600, "text": "word {i} of **many** ", "every_ms": 2}}))
+    await desk.page.press("Enter")
+    await desk.sees("word 20 ", ".feed")
+    streamed = await desk.run(FRAMES.replace("ACT", ""))
+    return {"open_ms": round(opened_ms), "scroll": scrolled, "stream": streamed}
+
+
+FRAMES = """
+new Promise((resolve) => {
+  const feed = document.querySelector('.feed');
+  const gaps = [];
+  let last = performance.now();
+  const step = (now) => {
+    gaps.push(now - last);
+    last = now;
+    if (gaps.length < 60) { ACT; requestAnimationFrame(step); return; }
+    gaps.shift();
+    gaps.sort((a, b) => a - b);
+    resolve({
+      frames: gaps.length,
+      median_ms: Math.round(gaps[gaps.length >> 1]),
+      worst_ms: Math.round(gaps.at(-1)),
+      late: gaps.filter((gap) => gap > 50).length,
+    });
+  };
+  requestAnimationFrame(step);
+})
+"""
+
+
+async def told(house: SocketHouse, count: int) -> str:
+    """A session with so many messages, as an application brings them along."""
+    messages = [
+        {
+            "role": "assistant" if number % 2 else "user",
+            "content": f"Message {number} says *something* {'again ' * (number % 40)}",
+        }
+        for number in range(count)
+    ]
+    body = {"agent": {"name": "rehearsal"}, "messages": messages}
+    headers = [("authorization", f"Bearer {house.key('alice')}"), ("content-type", "application/json")]
+    made = await house.line.open("POST", "/aap/v3/sessions", headers=headers, body=json.dumps(body).encode())
+    answer = json.loads(await made.read())
+    assert made.status == 201, answer
+    return str(answer["sessionId"])
+
+
+def test_the_first_paint_needs_less_than_200_kb_of_compressed_script() -> None:
+    if not FOLDER.is_dir():
+        pytest.skip("the console is not built: run `make console`")
+    page = (FOLDER / "index.html").read_text(encoding="utf-8")
+    scripts = {path.name: path for path in (FOLDER / "assets").glob("*.js")}
+    needed = {name for name in scripts if name in page or name.startswith("conversations-")}
+    while more := {
+        name
+        for name in scripts.keys() - needed
+        for holder in needed
+        if f'"./{name}"' in (text := scripts[holder].read_text(encoding="utf-8")) and f'import("./{name}")' not in text
+    }:
+        needed |= more
+    assert len(needed) >= 2
+    compressed = {name: scripts[name].with_suffix(".js.br") for name in needed}
+    sizes = {name: (path if path.exists() else scripts[name]).stat().st_size for name, path in compressed.items()}
+    assert sum(sizes.values()) < FIRST_PAINT_BYTES, sizes
+
+
+@pytest.mark.parametrize("command", [("tsc", "--noEmit"), ("prettier", "--check", "--log-level", "warn", ".")])
+async def test_the_sources_are_typed_strictly_and_formatted(command: tuple[str, ...]) -> None:
+    program = WEB / "node_modules" / ".bin" / command[0]
+    if not program.exists():
+        pytest.skip("the console's tools are not installed: run `make console`")
+    path = os.pathsep.join((str(Path(node()).parent), os.environ["PATH"]))
+    process = await asyncio.create_subprocess_exec(
+        program, *command[1:], cwd=WEB, env={**os.environ, "PATH": path}, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    assert (process.returncode, output.decode()) == (0, "")
