@@ -69,6 +69,7 @@ class Exchange:
         self._chunks: list[bytes] = []
         self._whole = False
         self._left = False
+        self._tell_left: Callable[[], None] | None = None
         self._waiters: set[asyncio.Future[None]] = set()
 
     async def receive(self) -> Message:
@@ -101,6 +102,12 @@ class Exchange:
     def has_arrived(self) -> bool:
         """Whether the whole body of the request is there."""
         return len(self._request) == 1 and not self._is_cut
+
+    def when_left(self, tell: Callable[[], None]) -> None:
+        """Have it told that the client left."""
+        self._tell_left = tell
+        if self._left:
+            tell()
 
     def is_ready(self) -> bool:
         """Whether the next part of the answer may be written at once: the extension `dragoman.push`."""
@@ -146,6 +153,8 @@ class Exchange:
     async def leave(self) -> None:
         """Close the connection now. The app may take its time to notice."""
         self._left = True
+        if self._tell_left is not None and not self._whole:
+            self._tell_left()
         self._notify()
 
     async def over(self) -> None:

@@ -7,7 +7,7 @@ be awaited by a task that is woken for it.
 
 import re
 from asyncio import Future, TimerHandle, Transport, get_running_loop
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import cast
 from urllib.parse import unquote
 
@@ -104,8 +104,11 @@ class Connection(HttpToolsProtocol):
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
+        exchange = cast("Exchange | None", self.cycle)
         super().connection_lost(exc)
         self.cycle = None  # type: ignore[assignment]  # as before its first request; the two held each other
+        if exchange is not None and exchange.disconnected and exchange.left is not None:
+            exchange.left()
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
@@ -232,6 +235,7 @@ class Exchange:
         "body",
         "disconnected",
         "keep_alive",
+        "left",
         "message_event",
         "more_body",
         "response_complete",
@@ -252,6 +256,8 @@ class Exchange:
         """Bytes of the announced body that were not sent yet."""
         self.keep_alive = self._scope["http_version"] != "1.0" and connection.parser.should_keep_alive()
         self.disconnected = False
+        self.left: Callable[[], None] | None = None
+        """Told when the client leaves before the answer has ended."""
         self.response_complete = False
         self.body = b""
         """What of the request's body has arrived and was not received yet."""
@@ -267,6 +273,7 @@ class Exchange:
             log.error("request failed", path=self._scope["path"], exc_info=error)
         finally:
             del self._scope["extensions"]  # through which this object held itself
+            self.left = None
         if self.response_complete or self.disconnected:
             return
         if self._has_begun:
@@ -316,6 +323,12 @@ class Exchange:
     def has_arrived(self) -> bool:
         """See `Pipe`."""
         return not self.more_body
+
+    def when_left(self, tell: Callable[[], None]) -> None:
+        """See `Pipe`."""
+        self.left = tell
+        if self.disconnected:
+            tell()
 
     def is_ready(self) -> bool:
         """See `Pipe`."""

@@ -1,9 +1,8 @@
 """Doing things once: what the request with a client's own key did, told again when the key comes again."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
+from types import TracebackType
 from typing import NamedTuple
 
 from dragoman.core.ids import RunId, SessionId, UserId
@@ -65,22 +64,50 @@ class Onces:
             return once
         return None
 
-    @asynccontextmanager
-    async def hold(self, owner: UserId, key: Key) -> AsyncIterator[Once | None]:
-        """Keep a key; gives what the earlier request with it did, if there was one.
+    def hold(self, owner: UserId, key: Key) -> "Holding":
+        """Keep a key, in `async with`; gives what the earlier request with it did, if there was one.
 
         Raises:
             KeyReused: the earlier request was another.
         """
-        held = self._held.setdefault((owner, key.name), _Held())
+        return Holding(self, self._held, owner, key)
+
+
+class Holding:
+    """A key that is kept: whoever comes with the same one waits."""
+
+    def __init__(self, onces: Onces, held: dict[tuple[UserId, str], _Held], owner: UserId, key: Key) -> None:
+        self._onces = onces
+        self._all = held
+        self._owner = owner
+        self._key = key
+
+    async def __aenter__(self) -> Once | None:
+        held = self._all.setdefault((self._owner, self._key.name), _Held())
         held.users += 1
         try:
-            async with held.lock:
-                earlier = await self.find(owner, key.name)
-                if earlier is not None and earlier.fingerprint != key.fingerprint:
-                    raise KeyReused("this key was used with another request")
-                yield earlier
-        finally:
-            held.users -= 1
-            if not held.users:
-                del self._held[owner, key.name]
+            await held.lock.acquire()
+        except BaseException:
+            self._let_go(held)
+            raise
+        try:
+            earlier = await self._onces.find(self._owner, self._key.name)
+            if earlier is not None and earlier.fingerprint != self._key.fingerprint:
+                raise KeyReused("this key was used with another request")
+        except BaseException:
+            held.lock.release()
+            self._let_go(held)
+            raise
+        return earlier
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        held = self._all[self._owner, self._key.name]
+        held.lock.release()
+        self._let_go(held)
+
+    def _let_go(self, held: _Held) -> None:
+        held.users -= 1
+        if not held.users:
+            del self._all[self._owner, self._key.name]

@@ -170,6 +170,9 @@ class Pipe(Protocol):
     def has_arrived(self) -> bool:
         """Whether the whole body of the request is there."""
 
+    def when_left(self, tell: Callable[[], None]) -> None:
+        """Have it told, at once and in a plain call, that the client leaves before the answer has ended."""
+
     def is_ready(self) -> bool:
         """Whether the client takes more now. If not, `send` waits until it does."""
 

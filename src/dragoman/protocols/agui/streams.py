@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Record
 from dragoman.engine.reader import Reader
-from dragoman.protocols._http import STREAM_HEADERS, Chunk, EventStream, Live
+from dragoman.protocols._http import PUSH, STREAM_HEADERS, Chunk, EventStream, Live, Pipe
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.frames import KEEP_ALIVE, RunFrames, ThreadFrames, frame
 
@@ -107,6 +107,12 @@ class RunStream(EventStream):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
+        pipe: Pipe | None = scope.get("extensions", {}).get(PUSH)
+        if pipe is not None:  # as our own server has it: no second task is needed to watch
+            pipe.when_left(self._source.left)
+            with suppress(ClientLeft):
+                await super().__call__(scope, _silence, send)
+            return
         watching = asyncio.create_task(self._watch(receive), name="watch a client")
         try:
             with suppress(ClientLeft):
