@@ -1,0 +1,27 @@
+"""The console before a server as `make run` starts it: with the embedded model, which is a real one."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.browser import Browser
+from tests.console.conftest import PICTURES
+from tests.console.desk import Desk
+from tests.serving import opened_socket
+
+
+@pytest.mark.slow
+async def test_a_newcomer_gets_an_answer_of_a_real_model_and_its_title(chromium: Browser, tmp_path: Path) -> None:
+    async with opened_socket(tmp_path, rehearsal=False) as house:
+        desk = Desk(await chromium.page(), house.line.url, house.key("alice"), PICTURES)
+        await desk.resize(1280, 860)
+        await desk.open()
+        await desk.write("Message", "What is the capital of France?")
+        await desk.page.press("Enter")
+        await desk.sees("Paris", ".assistant")
+        await desk.until("document.querySelector('.answer-foot')")
+        assert await desk.text(".chat-title") == "What is the capital of France?"
+        assert "tokens" in await desk.text(".answer-foot")
+        await desk.picture("embedded")
+        assert desk.console == []
+        await desk.close()
