@@ -13,14 +13,14 @@ from dragoman.core.events import CompactionMade, Event, Logged, MessageAdded, Se
 from dragoman.core.history import Assembler, messages_of
 from dragoman.core.ids import MessageId, SessionId
 from dragoman.core.inputs import Choice
-from dragoman.core.refusals import SessionNotFound
+from dragoman.core.refusals import SessionNotFound, ShuttingDown
 from dragoman.core.session import begin, fold, freeze
 from dragoman.engine import live as live_module
 from dragoman.engine import past as past_module
 from dragoman.engine import sessions as sessions_module
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
-from dragoman.ports import Append
+from dragoman.ports import Append, Snapshot
 from tests.engine.faults import FaultyLog
 from tests.engine.world import (
     ANN,
@@ -38,6 +38,7 @@ from tests.engine.world import (
     settled_down,
     texts,
 )
+from tests.stores.simulated import Store
 
 
 async def long_session(world: World, messages: int) -> SessionId:
@@ -205,6 +206,63 @@ async def test_who_gives_up_asking_for_a_session_does_not_take_it_from_others(an
     await asyncio.sleep(0)
     first.cancel()
     assert (await second).state.session_id == live.state.session_id
+
+
+class HoldingLog(FaultyLog):
+    """A store whose deletions, or loads, last as long as the test wants. A load sees what was there when it began."""
+
+    def __init__(self, store: Store, what: str) -> None:
+        super().__init__(store)
+        self._what = what
+        self.begun = asyncio.Event()
+        self.goes_on = asyncio.Event()
+
+    async def _wait(self, what: str) -> None:
+        if what == self._what:
+            self.begun.set()
+            await self.goes_on.wait()
+
+    async def delete(self, session_id: SessionId) -> None:
+        await self._wait("delete")
+        await super().delete(session_id)
+
+    async def load(self, session_id: SessionId) -> Snapshot | None:
+        found = await super().load(session_id)
+        await self._wait("load")
+        return found
+
+
+async def test_a_session_that_is_being_deleted_does_not_come_back_however_many_others_come(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be loaded from what the deletion takes away, and be there without a log."""
+    monkeypatch.setattr(sessions_module, "SPARED", 0)
+    store = HoldingLog(world.store, "delete")
+    engine = await world.start(store, sessions_in_memory=1)
+    live = await open_session(engine)
+    deleting = asyncio.create_task(engine.delete(live))
+    async with asyncio.timeout(DEADLINE_S):
+        await store.begun.wait()
+        for _ in range(3):
+            await open_session(engine)
+        with pytest.raises(SessionNotFound):
+            await engine.found(ANN, live.state.session_id)
+        store.goes_on.set()
+        await deleting
+    with pytest.raises(SessionNotFound):
+        await engine.found(ANN, live.state.session_id)
+
+
+async def test_who_waits_for_a_session_when_the_server_stops_is_told_so(world: World) -> None:
+    session_id = await long_session(world, 4)
+    store = HoldingLog(world.store, "load")
+    engine = await world.start(store)
+    asking = asyncio.create_task(engine.found(ANN, session_id))
+    async with asyncio.timeout(DEADLINE_S):
+        await store.begun.wait()
+        await world.stop(engine)
+        with pytest.raises(ShuttingDown):
+            await asking
 
 
 async def test_a_name_that_is_none_is_no_session(any_world: World) -> None:

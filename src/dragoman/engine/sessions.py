@@ -12,7 +12,7 @@ import structlog
 
 from dragoman.core.events import Logged
 from dragoman.core.ids import SessionId
-from dragoman.core.refusals import SessionNotFound, StoreUnavailable
+from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.session import SessionState
 from dragoman.engine.committer import Committer
 from dragoman.engine.live import LiveSession
@@ -118,7 +118,13 @@ class Sessions:
                 task = asyncio.create_task(self._load(session_id), name=f"load {session_id}")
                 self._loading[session_id] = task
                 task.add_done_callback(lambda _: self._loading.pop(session_id, None))
-            if not await asyncio.shield(task):
+            try:
+                is_there = await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if task.cancelled() and self.is_closed:  # who waits is told, and not cancelled as if it had left
+                    raise ShuttingDown("the server is stopping") from None
+                raise
+            if not is_there:
                 return None
             # And look again: while this waited for its turn, the session may have left the memory already.
 
@@ -166,13 +172,16 @@ class Sessions:
             return
 
     def _make_room(self) -> None:
-        """Let the longest unused leave the memory, those with a run or a reader excepted."""
+        """Let the longest unused leave the memory, those with a run or a reader excepted.
+
+        One that is being deleted stays until it is: it keeps others from loading what will be gone in a moment.
+        """
         excess = len(self._live) + 1 - self._most
         if excess <= 0:
             return
         old = len(self._live) - SPARED
         for session_id, live in list(islice(self._live.items(), max(0, min(old, excess + 16)))):
-            if live.is_idle or live.failure is not None:
+            if (live.is_idle or live.failure is not None) and not isinstance(live.failure, SessionNotFound):
                 del self._live[session_id]
                 excess -= 1
                 if excess <= 0:

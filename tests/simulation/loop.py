@@ -1,0 +1,175 @@
+"""An event loop without time: when nothing is ready it is at once as late as the next timer.
+
+What runs on it belongs to a machine, or to the world around them. A machine can be paused, as by SIGSTOP: its turn does
+not come, its timers fire late, all at once. It can be killed, as by SIGKILL: between one await and the next it is gone.
+Nothing here is random and nothing waits for anything outside, so that the same program runs the same way each time.
+"""
+
+import asyncio
+import selectors
+from asyncio import Handle, TimerHandle
+from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MOST_TURNS = 1_000_000
+"""A world that goes on for longer turns in circles."""
+
+_machine: ContextVar["Machine | None"] = ContextVar("machine", default=None)
+
+
+class Stuck(Exception):
+    """Nothing is ready and nothing is due: everybody waits for somebody else. Or it never ends."""
+
+
+class Machine:
+    """Where tasks run together, stop together and die together."""
+
+    def __init__(self, loop: "VirtualLoop", name: str) -> None:
+        self.name = name
+        self.is_paused = False
+        self.is_dead = False
+        self.died = asyncio.Event()
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self._loop = loop
+        self._late: list[Handle] = []
+        self._context = copy_context()
+        self._context.run(_machine.set, self)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin a task on it; whatever that begins is here too."""
+        return self._loop.create_task(work, context=self._context)
+
+    def pause(self) -> None:
+        """Stop the machine where it stands."""
+        self.is_paused = True
+        self._late += self._loop.taken_from(self)
+
+    def go_on(self) -> None:
+        """Let it go on, with everything that came meanwhile."""
+        self.is_paused = False
+        late, self._late = self._late, []
+        self._loop.put_back(late)
+
+    def kill(self) -> None:
+        """End it. What it would have done next stays undone."""
+        self.pause()
+        self.is_dead = True
+        self.died.set()
+
+    def holds(self, handle: Handle) -> bool:
+        """Keep a turn that comes too late, if it does."""
+        if self.is_paused:
+            self._late.append(handle)
+        return self.is_paused
+
+    async def bury(self) -> None:
+        """End the tasks of a dead one for good, once nobody looks any more. Some do not want to."""
+        while living := [task for task in self.tasks if not task.done()]:
+            for task in living:
+                task.cancel()
+            self.go_on()  # a step that was due takes the cancellation; nothing else would
+            await asyncio.sleep(0)
+
+
+class _Nothing(selectors.SelectSelector):
+    """Instead of waiting for files it makes the time pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop: VirtualLoop
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        self.loop.skip(timeout)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """See the module."""
+
+    _ready: "Any"
+    """The base's own queue of turns."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.turns = 0
+        selector = _Nothing()
+        selector.loop = self
+        super().__init__(selector)
+        self.set_task_factory(_task)  # type: ignore[arg-type]  # more general than it has to be
+
+    def time(self) -> float:
+        """See `asyncio`: what the clock would show."""
+        return self.now
+
+    def skip(self, seconds: float | None) -> None:
+        """Let time pass."""
+        self.turns += 1
+        if seconds is None:
+            raise Stuck(f"at {self.now:.3f} s everybody waits")
+        if self.turns > MOST_TURNS:
+            raise Stuck(f"at {self.now:.3f} s it still goes on")
+        self.now += seconds
+
+    def call_soon(  # type: ignore[override]  # the types of its arguments are nobody's business here
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> Handle:
+        """See `asyncio`; the turn of a machine that is paused comes when it goes on."""
+        machine = _machine.get() if context is None else context.get(_machine)
+        handle = Handle(callback, args, self, context)
+        if machine is None or not machine.holds(handle):
+            self._ready.append(handle)
+        return handle
+
+    def call_at(  # type: ignore[override]  # as above
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> TimerHandle:
+        """See `asyncio`; as for `call_soon`."""
+        machine = _machine.get() if context is None else context.get(_machine)
+        if machine is None:
+            return super().call_at(when, callback, *args, context=context)
+        return super().call_at(when, self._due, machine, callback, args, context=context)
+
+    def _due(self, machine: Machine, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        if not machine.is_paused:
+            callback(*args)
+        else:
+            machine.holds(Handle(callback, args, self, copy_context()))
+
+    def taken_from(self, machine: Machine) -> list[Handle]:
+        """Take a machine's turns away, in their order."""
+        taken = []
+        for handle in self._ready:
+            if not handle._cancelled and handle._context.get(_machine) is machine:
+                taken.append(Handle(handle._callback, handle._args, self, handle._context))
+                handle.cancel()
+        return taken
+
+    def put_back(self, handles: list[Handle]) -> None:
+        """Give turns back."""
+        self._ready.extend(handles)
+
+
+def _task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], **given: Any) -> asyncio.Task[T]:
+    task = asyncio.Task(work, loop=loop, **given)
+    context: Mapping[Any, Any] = given.get("context") or copy_context()
+    machine = context.get(_machine)
+    if machine is not None:
+        machine.tasks.add(task)
+        task.add_done_callback(machine.tasks.discard)
+    return task
+
+
+def world_context() -> Context:
+    """A context that belongs to no machine: for what goes on between them."""
+    context = copy_context()
+    context.run(_machine.set, None)
+    return context
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a world to its end."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)

@@ -1,0 +1,101 @@
+"""Everything at once, from a seed: clients that talk, answer, stop, repeat and read, over servers that die, stand still
+and lose their store. What happens is random, what must hold is not. `python -m tests.simulation` plays many more.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from tests.simulation.loop import Machine, Stuck, VirtualLoop, run
+from tests.simulation.world import simulate
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_the_promises_hold(seed: int) -> None:
+    simulate(seed, operations=100, faults=4)
+
+
+def test_a_seed_plays_the_same_again() -> None:
+    """To the moment and the byte of every commit."""
+    first, *others = (simulate(7, operations=200, faults=6) for _ in range(3))
+    assert others == [first] * 2
+    assert simulate(8, operations=200, faults=6).digest != first.digest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1100, 25))
+def test_whatever_happens_the_promises_hold_for_more_seeds(seed: int) -> None:
+    for each in range(seed, seed + 25):
+        try:
+            simulate(each, operations=200, faults=3)
+        except BaseException as error:
+            error.add_note(f"seed {each}")
+            raise
+
+
+# --- the loop ---------------------------------------------------------------------------------------------------------
+
+
+def loop_of(machine_count: int) -> tuple[VirtualLoop, list[Machine]]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop, [Machine(loop, "abc"[number]) for number in range(machine_count)]
+
+
+def play(world: Coroutine[Any, Any, None]) -> None:
+    run(world)
+
+
+def test_a_paused_machine_is_late_and_a_dead_one_is_gone() -> None:
+    async def world() -> None:
+        loop, machines = loop_of(3)
+        seen: list[tuple[str, float]] = []
+
+        async def tick(name: str) -> None:
+            for _ in range(4):
+                await asyncio.sleep(1)
+                seen.append((name, loop.time()))
+
+        tasks = [machine.run(tick(machine.name)) for machine in machines]
+        paused, dead, _ = machines
+        await asyncio.sleep(1.5)
+        paused.pause()
+        dead.kill()
+        await asyncio.sleep(10)
+        paused.go_on()
+        await asyncio.wait([tasks[0], tasks[2]])
+        assert [at for name, at in seen if name == "a"] == [1, 11.5, 12.5, 13.5]
+        assert [at for name, at in seen if name == "b"] == [1]
+        assert [at for name, at in seen if name == "c"] == [1, 2, 3, 4]
+        assert not tasks[1].done()
+        await dead.bury()
+        assert tasks[1].cancelled()
+
+    play(world())
+
+
+def test_a_machine_that_dies_before_its_first_step_never_takes_it() -> None:
+    async def world() -> None:
+        _, (machine,) = loop_of(1)
+        seen: list[str] = []
+
+        async def begin() -> None:
+            seen.append("begun")
+
+        machine.run(begin())
+        machine.kill()
+        await asyncio.sleep(1)
+        await machine.bury()
+        assert seen == []
+
+    play(world())
+
+
+def test_who_waits_for_ever_is_found() -> None:
+    async def world() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(Stuck, match="everybody waits"):
+        play(world())
