@@ -409,6 +409,21 @@ async def test_the_blocking_face_says_the_same(socket_house: SocketHouse, protoc
     await asyncio.to_thread(program)
 
 
+async def test_an_interrupted_run_can_be_left(socket_house: SocketHouse) -> None:
+    def decide(permission: Permission) -> bool:
+        raise KeyboardInterrupt
+
+    def program() -> None:
+        with Client(socket_house.line.url, key=socket_house.key("alice")) as client:
+            session = client.create("rehearsal", on_permission=decide)
+            with pytest.raises(KeyboardInterrupt), session.run(STAMP) as run:
+                list(run)
+            assert [type(each) for each in session.info().pending] == [Permission]
+            assert session.ask("hello").text == "Hello! I am the rehearsal agent."
+
+    await asyncio.to_thread(program)
+
+
 async def test_an_interrupted_wait_loses_nothing(socket_house: SocketHouse) -> None:
     """As Ctrl-C in a program at a terminal: the exception comes out of the wait, and iterating again goes on."""
 

@@ -126,6 +126,8 @@ class AsyncClient:
             Refused: the server takes no such session.
             Unsupported: the protocol cannot express one of the wishes.
         """
+        if isinstance(use, str) or isinstance(trust, str):
+            raise TypeError(f"use and trust are lists of names, got {use if isinstance(use, str) else trust!r}")
         toolbox = Toolbox(tools)
         wanted = Wanted(
             agent=agent,

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from dragoman.client.errors import Refused, Unreadable, Unsupported, refused
+from dragoman.client.errors import Refused, Unreachable, Unreadable, Unsupported, refused
 from dragoman.client.events import (
     Agent,
     Allow,
@@ -225,6 +225,7 @@ class BladeTurn:
         self._gated: set[str] = set()
         self._asked: dict[str, Question] = {}
         self._problem: Problem | None = None
+        self._has_begun = False
 
     @property
     def waits(self) -> tuple[Pending, ...]:
@@ -237,17 +238,22 @@ class BladeTurn:
         return tuple(found)
 
     def feed(self, name: str, payload: Json) -> Sequence[Event]:
-        """Take an event. Raises Unreadable."""
+        """Take an event.
+
+        Raises:
+            Unreadable: it is none of Blade's.
+            Unreachable: this socket was too slow, and has to read on anew (`after_sequence`).
+        """
         if not isinstance(payload, dict):
             raise Unreadable(f"an event of Blade was expected, got {name} with {type(payload).__name__}")
-        number = payload.get("stream_sequence")
-        if isinstance(number, int):
-            if number <= self.seen:
-                return ()
-            self.seen = number
+        if self._is_past(payload):
+            return ()
         match name:
             case "chat:start":
+                if self._has_begun and not payload.get("stream_sequence"):  # a snapshot: what was between is left out
+                    raise Unreachable("the socket fell behind", may_retry=True)
                 self.run_id = self._talk.run_id = str(payload.get("chat_run_id") or self.run_id)
+                self._has_begun = True
                 self._talk.pending = ()
                 return ()
             case "turn:start" | "turn:end":
@@ -266,6 +272,15 @@ class BladeTurn:
             case "memory:inject:done" if payload.get("count"):
                 return (Notice(kind="memory", content=payload),)
         return ()
+
+    def _is_past(self, payload: JsonObject) -> bool:
+        """Whether an event was taken before, or is another chat's."""
+        run_id, number = payload.get("chat_run_id"), payload.get("stream_sequence")
+        if isinstance(number, int) and number:
+            if number <= self.seen:
+                return True
+            self.seen = number
+        return bool(self.run_id and run_id and run_id != self.run_id)
 
     def whole(self, turn: JsonObject) -> Sequence[Event]:
         """What a whole turn tells beyond what was told of it."""
@@ -349,8 +364,6 @@ class BladeTurn:
         return (ToolResult(call_id=call_id, name=name, text=_text(result), loop=loop),)
 
     def _ended(self, end: JsonObject) -> Sequence[Event]:
-        if self.run_id and end.get("chat_run_id") not in (None, self.run_id):
-            return ()  # of an earlier chat
         self.is_over = True
         status, finish = end.get("status"), end.get("finish_reason")
         waits = self.waits if end.get("waiting_for_input") else ()

@@ -44,22 +44,22 @@ class _Loop:
         future.add_done_callback(lambda _: self._notify())
         return future
 
-    def wait(self, future: "Future[Value]") -> Value:
-        """Wait for it, and serve callbacks meanwhile. A KeyboardInterrupt leaves both as they were."""
+    def wait(self, future: "Future[Value]", *, is_asked: bool = False) -> Value:
+        """Wait for it, and serve callbacks meanwhile where asked to. A KeyboardInterrupt leaves both as they were."""
         while not future.done():
             with self._changed:
-                while not self._asked and not future.done():
+                while not (is_asked and self._asked) and not future.done():
                     self._changed.wait()
-            if self._asked:
+            if is_asked and self._asked:
                 self._asked[0]()  # an interrupted one is asked again
                 self._asked.popleft()
         return future.result()
 
-    def run(self, work: Coroutine[Any, Any, Value]) -> Value:
+    def run(self, work: Coroutine[Any, Any, Value], *, is_asked: bool = False) -> Value:
         """Do it, and wait for what comes of it. A KeyboardInterrupt cancels it."""
         future = self.begin(work)
         try:
-            return self.wait(future)
+            return self.wait(future, is_asked=is_asked)
         except BaseException:
             future.cancel()
             raise
@@ -229,7 +229,7 @@ class Session:
 
     def ask(self, text: str = "", *, images: Iterable[ImageLike] = ()) -> Reply:
         """See `AsyncSession.ask`."""
-        return self._loop.run(self._inner.ask(text, images=images))
+        return self._loop.run(self._inner.ask(text, images=images), is_asked=True)
 
     def history(self) -> tuple[Message, ...]:
         """See `AsyncSession.history`."""
@@ -258,6 +258,7 @@ class Run:
         self._inner = inner
         self._loop = loop
         self._next: Future[Event | None] | None = None
+        self._task: asyncio.Task[Any] | None = None
 
     @property
     def id(self) -> str:
@@ -270,7 +271,7 @@ class Run:
     def __next__(self) -> Event:
         if self._next is None:
             self._next = self._loop.begin(self._more())
-        event = self._loop.wait(self._next)
+        event = self._loop.wait(self._next, is_asked=True)
         self._next = None
         if event is None:
             raise StopIteration
@@ -286,14 +287,20 @@ class Run:
 
     def close(self) -> None:
         """See `AsyncRun.aclose`."""
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
-        self._loop.run(self._inner.aclose())
+        self._next = None
+        self._loop.run(self._close())
 
     def reply(self) -> Reply:
         """See `AsyncRun.reply`."""
-        return self._loop.run(self._inner.reply())
+        return self._loop.run(self._inner.reply(), is_asked=True)
 
     async def _more(self) -> Event | None:
+        self._task = asyncio.current_task()
         return await anext(self._inner, None)
+
+    async def _close(self) -> None:
+        """Close, once what an interrupt left under way has ended."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._inner.aclose()

@@ -1,14 +1,14 @@
 """Blade's way to a server: REST through the link, chats over a socket of their own each, which comes back by itself."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
 
 from dragoman.client import packets
 from dragoman.client.blade import BladeFace, BladeTurn, answer_of, message_of, shown
-from dragoman.client.errors import ClientError, TimedOut, Unauthorized, Unreachable, Unsupported, refused
+from dragoman.client.errors import Busy, ClientError, TimedOut, Unauthorized, Unreachable, Unsupported, refused
 from dragoman.client.events import Agent, Ended, Event, Message, Notice, SessionInfo
 from dragoman.client.face import Given, Said, Talk, Wanted
 from dragoman.client.link import Backoff, Link, Timeouts
@@ -163,7 +163,7 @@ class BladeDoor:
 
     async def _chat(self, talk: Talk, send: JsonObject | None) -> AsyncGenerator[Event, None]:
         """Send a message, unless there is none, and follow the latest chat."""
-        backoff, turn, before = self._backoff(), BladeTurn(talk, 0), -1
+        backoff, turn, before, was_sent = self._backoff(), BladeTurn(talk, 0), -1, False
         while not turn.is_over:
             try:
                 async with self._socket() as socket:
@@ -176,17 +176,38 @@ class BladeDoor:
                     elif before < 0:
                         before = turn.seen = number
                     if send is not None and number == before and not turn.run_id:
-                        ack = _check(await socket.call("chat:send", send))
+                        was_sent, was_sent_before = True, was_sent
+                        ack = await self._sent(socket, send, is_again=was_sent_before)
                         turn.run_id = talk.run_id = str(ack.get("chat_run_id") or "")
+                    is_doubtful = send is not None and not turn.run_id
                     while not turn.is_over:
-                        found = await socket.event()
-                        for event in turn.feed(found.name, found.body):
+                        events = await self._heard(socket, turn)
+                        if is_doubtful and send is not None:
+                            _check_said(turn, send)
+                        for event in events:
                             backoff.progressed()
                             yield event
             except Lost as lost:
                 pause = backoff.next(lost.error)
                 yield Notice(kind="reconnecting", content={"after_s": round(pause, 3), "because": str(lost.error)})
                 await asyncio.sleep(pause)
+
+    async def _sent(self, socket: Socket, send: JsonObject, *, is_again: bool) -> JsonObject:
+        """Send a message. Raises Lost: it comes again, and its first copy is being answered already."""
+        try:
+            return _check(await socket.call("chat:send", send))
+        except Busy as busy:
+            if not is_again:
+                raise
+            raise Lost(busy) from busy
+
+    async def _heard(self, socket: Socket, turn: BladeTurn) -> Sequence[Event]:
+        """What the next event tells."""
+        found = await socket.event()
+        try:
+            return turn.feed(found.name, found.body)
+        except Unreachable as error:
+            raise Lost(error) from error
 
     async def _subscribed(self, socket: Socket, talk: Talk, turn: BladeTurn, *, is_joining: bool) -> JsonObject:
         """Follow the session; when joining, from the event behind the last one that was seen.
@@ -229,6 +250,13 @@ def _check(told: JsonObject) -> JsonObject:
     code = str(told.get("code") or "")
     status = {"session_busy": 409, "not_found": 404, "forbidden": 403}.get(code, 400)
     raise refused(status, code, str(told.get("message") or "the server refused it"), body=b"", request_id="")
+
+
+def _check_said(turn: BladeTurn, send: JsonObject) -> None:
+    """Check that the chat which began after a message was sent is the one that answers it."""
+    message = send["message"]
+    if isinstance(message, str) and message and turn.said is not None and turn.said != message:
+        raise Unreachable("another message came first; whether this one arrived is unknown: the history tells")
 
 
 def _unauthorized(body: Json) -> ClientError:
