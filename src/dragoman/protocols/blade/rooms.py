@@ -14,7 +14,7 @@ from engineio import packet  # type: ignore[import-untyped]  # the library is no
 
 from dragoman.core.content import JsonObject
 from dragoman.core.events import Logged, RunStarted, RunStopped, SettingsChanged
-from dragoman.core.ids import SessionId
+from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import START, Cursor, Record, cursor_of
 from dragoman.engine.engine import Engine
@@ -32,6 +32,8 @@ BATCHED = frozenset({"chat:start", "turn:start", "turn:patch", "turn:end"})
 """Events that raw sockets get in batches (specification, section 16)."""
 REPEATED = frozenset({"turn:start", "turn:end"})
 """Of those, the ones whose fields stand at the item's top level too."""
+LISTS_S = 1.0
+"""How often a socket is told of a session that it does not follow."""
 AGAIN_S = 0.5
 """After which time a session that left the memory is looked for again."""
 
@@ -357,6 +359,8 @@ class Rooms:
         self._opening: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._sockets: dict[str, Socket] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._unlisted: dict[SessionId, JsonObject] = {}
+        """What has changed since lists were told of a session last, for those that were told lately."""
         engine.watch(self.happened)
 
     def connected(self, socket: Socket) -> None:
@@ -434,12 +438,29 @@ class Rooms:
                     if room is None and is_replay(state):
                         told["replay_state"] = replay_state_of(state)
         if told:
-            made = event_packet(
-                "session:updated", msgspec.json.encode({"session_id": shown_session(state.session_id), **told})
-            )
-            for socket in self._sockets.values():
-                if socket.principal.user == state.owner and (room is None or not room.tells(socket)):
-                    socket.send(made)
+            self._tell_lists(state.session_id, state.owner, told)
+
+    def _tell_lists(self, session_id: SessionId, owner: UserId, told: JsonObject) -> None:
+        """Tell the owner's sockets that do not follow a session what changed in it, at most once in `LISTS_S`.
+
+        A first change is told at once; those that come soon after it are told together.
+        """
+        waiting = self._unlisted.get(session_id)
+        if waiting is not None:
+            waiting.update(told)
+            return
+        room = self._rooms.get(session_id)
+        made = event_packet("session:updated", msgspec.json.encode({"session_id": shown_session(session_id), **told}))
+        for socket in self._sockets.values():
+            if socket.principal.user == owner and (room is None or not room.tells(socket)):
+                socket.send(made)
+        self._unlisted[session_id] = {}
+        asyncio.get_running_loop().call_later(LISTS_S, self._tell_rest, session_id, owner)
+
+    def _tell_rest(self, session_id: SessionId, owner: UserId) -> None:
+        told = self._unlisted.pop(session_id)
+        if told:
+            self._tell_lists(session_id, owner, told)
 
     def send_viewers_away(self, session_id: SessionId) -> None:
         """End the following of all but the owner: the session is no longer shared."""
