@@ -30,6 +30,7 @@ export const pagesEn = {
     "lens.curl": "Copy as curl: this stream",
     "lens.curl-from": "Copy as curl: from this event on",
     "lens.copy": "Copy the event as it came",
+    "lens.told": "The events as they came",
     "lens.raw": "As it came",
     "lens.pretty": "Readable",
     "lens.key-hint": "The commands read the key from $DRAGOMAN_KEY.",

@@ -31,6 +31,7 @@ export const pagesZh: Record<keyof typeof pagesEn, string> = {
     "lens.curl": "复制为 curl：整个流",
     "lens.curl-from": "复制为 curl：从此事件开始",
     "lens.copy": "复制原始事件",
+    "lens.told": "原始事件",
     "lens.raw": "原始",
     "lens.pretty": "易读",
     "lens.key-hint": "命令从 $DRAGOMAN_KEY 读取密钥。",

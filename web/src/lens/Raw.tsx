@@ -7,9 +7,13 @@ const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|-?\d+(?:\.\d+)?(
 const COLOURED = 20_000;
 
 export function Raw({ frame, isPretty }: { frame: Frame; isPretty: boolean }) {
-    if (!isPretty) return <pre class="raw">{frame.raw}</pre>;
     const json = JSON.stringify(frame.body, null, 2);
-    return <pre class="raw">{json.length > COLOURED ? json : coloured(json)}</pre>;
+    const shown = isPretty ? (json.length > COLOURED ? json : coloured(json)) : frame.raw;
+    return (
+        <pre class="raw" tabIndex={0}>
+            {shown}
+        </pre>
+    );
 }
 
 function coloured(json: string): ComponentChildren[] {

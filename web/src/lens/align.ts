@@ -2,7 +2,7 @@
  * Rows of the lens: one for each fact, with what every protocol says of it. Pure.
  *
  * Each protocol tells the same facts in its own order and leaves some out. The most talkative one (AG-UI) gives the
- * order; what only others tell is put behind what they told just before it.
+ * order; what only another tells is put before the next fact that both tell.
  */
 
 import { aapMoments } from "./aap";
@@ -30,47 +30,71 @@ const MOMENTS: Record<Protocol, (frames: readonly Frame[]) => Moment[]> = {
 };
 const ORDER: readonly Protocol[] = ["ag-ui", "blade", "agentscope", "aap"];
 
-/** The message that a frame belongs to, as all protocols know it. */
-function messageOf({ body }: Frame): string {
-    const own = textOf(body["parentMessageId"]) || textOf(body["messageId"]) || textOf(body["turn_id"]);
-    return own.replace(/^turn_/, "").split(":")[0] ?? "";
-}
-
 interface Node {
-    key: string;
-    kind: Kind;
+    readonly moment: Moment;
     words: string;
-    cells: Record<Protocol, Frame[]>;
-    next: Node | null;
+    readonly cells: Record<Protocol, Frame[]>;
 }
 
 /** The rows of a run. */
 export function align(columns: Columns): Row[] {
-    const head: Node = { ...fresh("", "note"), next: null };
     const nodes = new Map<string, Node>();
-    const messages = new Map<string, Node>();
-    for (const protocol of ORDER) {
-        let last = head;
-        const frames = columns[protocol];
-        MOMENTS[protocol](frames).forEach((moment, index) => {
-            let node = nodes.get(moment.key);
-            const frame = frames[index];
-            if (node === undefined) {
-                // A turn of the history says whose it is, and nothing of when: it stands behind what made it.
-                if (frame?.name === HISTORY) last = messages.get(messageOf(frame)) ?? last;
-                node = { ...fresh(moment.key, moment.kind), next: last.next };
-                last.next = node;
-                nodes.set(moment.key, node);
-            }
-            if (node.words === "") node.words = moment.words;
-            if (frame !== undefined) {
-                node.cells[protocol].push(frame);
-                if (protocol === "ag-ui") messages.set(messageOf(frame), node);
-            }
-            last = node;
-        });
-    }
-    return [...rowsOf(head)];
+    let order: Node[] = [];
+    for (const protocol of ORDER) order = merged(order, nodes, protocol, columns[protocol]);
+    return order.map(({ moment, words, cells }) => ({ key: moment.key, kind: moment.kind, words, cells, count: 1 }));
+}
+
+/** The rows so far, with one more protocol's. */
+function merged(
+    order: readonly Node[],
+    nodes: Map<string, Node>,
+    protocol: Protocol,
+    frames: readonly Frame[],
+): Node[] {
+    const places = new Map(order.map((node, place) => [node, place]));
+    const messages = messagesOf(order);
+    const before = new Map<number, Node[]>();
+    const after = new Map<number, Node[]>();
+    let waiting: Node[] = [];
+    let last = -1;
+    MOMENTS[protocol](frames).forEach((moment, index) => {
+        const frame = frames[index];
+        if (frame === undefined) return;
+        let node = nodes.get(moment.key);
+        if (node === undefined) {
+            node = { moment, words: "", cells: empty() };
+            nodes.set(moment.key, node);
+            // A turn of the history says whose it is, and nothing of when: it stands behind what made it.
+            const made = frame.name === HISTORY ? messages.get(messageOf(frame)) : undefined;
+            if (made === undefined) waiting.push(node);
+            else after.set(made, [...(after.get(made) ?? []), node]);
+        }
+        const place = places.get(node);
+        if (place !== undefined && place > last) {
+            before.set(place, waiting);
+            waiting = [];
+            last = place;
+        }
+        if (node.words === "") node.words = moment.words;
+        node.cells[protocol].push(frame);
+    });
+    const all = order.flatMap((node, place) => [...(before.get(place) ?? []), node, ...(after.get(place) ?? [])]);
+    return [...all, ...waiting];
+}
+
+/** The last place at which AG-UI tells of each message. */
+function messagesOf(order: readonly Node[]): Map<string, number> {
+    const found = new Map<string, number>();
+    order.forEach((node, place) => {
+        for (const frame of node.cells["ag-ui"]) found.set(messageOf(frame), place);
+    });
+    return found;
+}
+
+/** The message that a frame belongs to, as all protocols know it. */
+function messageOf({ body }: Frame): string {
+    const own = textOf(body["parentMessageId"]) || textOf(body["messageId"]) || textOf(body["turn_id"]);
+    return own.replace(/^turn_/, "").split(":")[0] ?? "";
 }
 
 /** Neighbouring pieces of the same text as one row each: who reads a run wants its facts, not its words. */
@@ -109,14 +133,4 @@ function joined(group: readonly Row[]): Row {
 
 function empty(): Record<Protocol, Frame[]> {
     return { aap: [], "ag-ui": [], agentscope: [], blade: [] };
-}
-
-function fresh(key: string, kind: Kind): Node {
-    return { key, kind, words: "", cells: empty(), next: null };
-}
-
-function* rowsOf(head: Node): Generator<Row> {
-    for (let node = head.next; node !== null; node = node.next) {
-        yield { key: node.key, kind: node.kind, words: node.words, cells: node.cells, count: 1 };
-    }
 }

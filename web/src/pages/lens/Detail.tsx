@@ -1,12 +1,15 @@
 /** One fact, as it came over every line: below each column stand the events themselves. */
 import { useSignal } from "@preact/signals";
+import { Bridge } from "../../cards/Bridge";
+import { ToolCard } from "../../cards/ToolCard";
+import { UiSchema } from "../../cards/UiSchema";
 import { Button, IconButton } from "../../components/Button";
 import { CopyButton } from "../../components/CopyButton";
 import { t } from "../../i18n";
 import type { Row } from "../../lens/align";
 import { CurlButton } from "../../lens/CurlButton";
 import { curlOf, type Place } from "../../lens/curl";
-import { type Frame, PROTOCOLS } from "../../lens/frames";
+import { type Frame, objectOf, PROTOCOLS, textOf } from "../../lens/frames";
 import { gist, NAMES } from "../../lens/names";
 import { Raw } from "../../lens/Raw";
 
@@ -26,7 +29,7 @@ export function Detail({ row, place, onClose }: { row: Row; place: Place; onClos
                 </Button>
                 <IconButton icon="close" isSmall label={t("action.close")} onClick={onClose} />
             </header>
-            <div class="lens-grid lens-told">
+            <div class="lens-grid lens-told" role="group" aria-label={t("lens.told")} tabIndex={0}>
                 <p class="lens-fact soft small">{t(`lens.why.${row.kind}`)}</p>
                 {PROTOCOLS.map((protocol) => (
                     <div key={protocol} class={`lens-cell ${protocol}`}>
@@ -57,7 +60,19 @@ function Told({ frame, place, isPretty }: { frame: Frame; place: Place; isPretty
                     <CurlButton line={() => curlOf(frame.protocol, place, frame)} label={t("lens.curl-from")} />
                 )}
             </div>
+            <Drawn frame={frame} />
             <Raw frame={frame} isPretty={isPretty} />
         </article>
     );
+}
+
+/** What the event looks like to a person, where it brings an interface along. */
+function Drawn({ frame: { name, body } }: { frame: Frame }) {
+    if (name === "CUSTOM" && body["name"] === "dragoman.ui_schema") return <UiSchema tree={body["value"]} />;
+    const data = objectOf(body["data"]);
+    if (data["type"] === "tool_ui") return <ToolCard card={data["content"]} tool={textOf(data["tool_name"])} />;
+    if (data["type"] === "tool_bridge") {
+        return <Bridge bridge={data["content"]} toolCallId={textOf(data["tool_call_id"])} isLive={false} />;
+    }
+    return null;
 }

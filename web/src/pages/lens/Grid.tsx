@@ -267,7 +267,7 @@ function said({ body }: Frame): string {
     }
     const content = body["content"] ?? data["content"];
     if (typeof content === "string") return content;
-    return body["object"] === "message" || "role" in body ? textOf(body["type"] ?? body["role"]) : "";
+    return textOf(body["object"] === "message" ? body["type"] : body["role"]);
 }
 
 function startOf(rows: readonly Row[]): number {

@@ -1,6 +1,5 @@
 /** Says something through one protocol, so that one can watch the others tell of it. */
 import { useSignal } from "@preact/signals";
-import { useId } from "preact/hooks";
 import { Button } from "../../components/Button";
 import { tellError } from "../../components/Toast";
 import { t } from "../../i18n";
@@ -14,7 +13,6 @@ export function Say({ watch }: { watch: Watch }) {
     const words = useSignal("");
     const protocol = useSignal<Protocol>("aap");
     const isSending = useSignal(false);
-    const id = useId();
     const send = async (event: Event): Promise<void> => {
         event.preventDefault();
         const said = words.value.trim();
@@ -31,11 +29,11 @@ export function Say({ watch }: { watch: Watch }) {
     const chosen = protocol.value;
     return (
         <form class="lens-say" aria-label={t("lens.say")} onSubmit={(event) => void send(event)}>
-            <label class="small soft" for={id}>
+            <span class="small soft lens-say-as" aria-hidden="true">
                 {t("lens.say-as")}
-            </label>
+            </span>
             <select
-                id={id}
+                aria-label={t("lens.say-as")}
                 class={`input ${chosen}`}
                 onChange={(event) => (protocol.value = event.currentTarget.value as Protocol)}
             >

@@ -1,0 +1,276 @@
+"""What tools and agents draw: interfaces of their own, which get nothing of the console and reach nobody."""
+
+import asyncio
+import threading
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser import WAIT_S, Browser
+from tests.console.conftest import Elsewhere
+from tests.console.desk import Desk
+from tests.console.sessions import PICTURE, played
+from tests.serving import SocketHouse, opened_socket
+
+Json = Any
+PIXEL = f"data:image/png;base64,{b64encode(PICTURE).decode()}"
+HOSTILE = Path(__file__).with_name("hostile.html").read_text()
+
+
+def tool(name: str, output: Json) -> Json:
+    return {"tool": {"name": name, "input": {}, "output": output}}
+
+
+async def shown(desk: Desk, session: str, kind: str) -> None:
+    """Open a session in the lens at the first row of that kind."""
+    await desk.open("lens", session)
+    row = f"[...document.querySelectorAll('.lens-row')].find((row) => row.dataset.moment.startsWith('{kind}'))"
+    await desk.until(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && {row}")
+    await desk.run(f"{row}.click()")
+    await desk.until("document.querySelector('.lens-detail')")
+
+
+async def test_a_hostile_card_runs_in_its_frame_and_reaches_nobody(
+    desk: Desk, console_house: SocketHouse, elsewhere: Elsewhere
+) -> None:
+    html = HOSTILE.replace("URL", elsewhere.url).replace("PAGE", console_house.line.url)
+    ui = {"target": "inline", "resourceHTML": html, "height": 300}
+    session = await played(console_house, tool("draw", {"_meta": {"ui": ui}}))
+    await desk.open("keys")
+    await desk.run("addEventListener('message', (event) => { if (event.data.got) window.heard = event.data.got; })")
+    await desk.run(f"location.hash = '#/lens/{session}'")
+    row = "[...document.querySelectorAll('.lens-row')].find((row) => row.dataset.moment.startsWith('result'))"
+    await desk.until(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && {row}")
+    await desk.run(f"{row}.click()")
+    await desk.until("document.querySelector('.tool-card iframe')")
+    await desk.run("document.querySelector('.tool-card').scrollIntoView()")
+    got = await desk.until("window.heard")
+    assert got == {
+        "ran": True,
+        "origin": "null",
+        "page": "refused",
+        "storage": "refused",
+        "cookie": "refused",
+        "above": "refused",
+        "window": "nothing",
+        "beacon": got["beacon"],
+        "socket": got["socket"],
+        "events": got["events"],
+        "worker": got["worker"],
+        "submit": "nothing",
+        "click": "nothing",
+        "fetch": "rejected rejected rejected",
+    }
+    frame = "document.querySelector('.tool-card iframe')"
+    assert await desk.run(f"{frame}.sandbox.value") == "allow-scripts"
+    assert await desk.run(f"{frame}.contentDocument") is None
+    async with asyncio.timeout(WAIT_S):  # the last thing that it tries: to go there itself
+        while not any(f"Framing '{elsewhere.url}" in each.replace("\\'", "'") for each in desk.console):
+            await desk.run("1")
+    assert elsewhere.asked == []
+    assert await desk.run("location.hash") == f"#/lens/{session}"
+    assert await desk.run("document.querySelectorAll('.lens-row').length") > 0
+    assert all("Content Security Policy" in each for each in desk.console), "nothing else was complained about"
+    desk.console.clear()
+
+
+async def test_a_card_is_drawn_with_its_own_scripts_and_styles(desk: Desk, console_house: SocketHouse) -> None:
+    html = (
+        "<style>body { background: rgb(1, 2, 3) }</style><h1>Parcel</h1>"
+        "<script>parent.postMessage({drawn: document.querySelector('h1').innerText +"
+        " getComputedStyle(document.body).backgroundColor + innerHeight}, '*')</script>"
+    )
+    ui = {"target": "inline", "resourceHTML": html, "height": 120}
+    session = await played(console_house, tool("draw", {"_meta": {"ui": ui}}))
+    await desk.open("keys")
+    await desk.run("addEventListener('message', (event) => { window.drawn ??= event.data.drawn; })")
+    await desk.run(f"location.hash = '#/lens/{session}'")
+    row = "[...document.querySelectorAll('.lens-row')].find((row) => row.dataset.moment.startsWith('result'))"
+    await desk.until(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && {row}")
+    await desk.run(f"{row}.click()")
+    assert await desk.until("window.drawn") == "Parcelrgb(1, 2, 3)120"
+
+
+async def test_a_page_of_somebody_else_is_a_link_that_nobody_follows_by_itself(
+    desk: Desk, console_house: SocketHouse, elsewhere: Elsewhere
+) -> None:
+    ui = {"resourceUri": f"{elsewhere.url}/page"}
+    session = await played(console_house, tool("map", {"_meta": {"ui": ui}}))
+    await shown(desk, session, "result")
+    await desk.sees("map has a page elsewhere; open it", ".tool-card")
+    link = "document.querySelector('.tool-card a')"
+    assert await desk.run(f"[{link}.href, {link}.rel, {link}.target]") == [
+        f"{elsewhere.url}/page", "noopener noreferrer", "_blank",
+    ]  # fmt: skip
+    assert await desk.run("document.querySelector('.tool-card iframe')") is None
+    assert elsewhere.asked == []
+
+
+async def test_an_action_for_the_application_is_shown_and_done_by_nobody(
+    desk: Desk, console_house: SocketHouse
+) -> None:
+    bridge = {"action": "map.highlight", "payload": {"cityIds": ["rome"]}}
+    session = await played(console_house, tool("highlight", {"_meta": {"bridge": bridge}}))
+    await shown(desk, session, "result")
+    await desk.sees("map.highlight", ".bridge")
+    await desk.sees("no application here", ".bridge")
+    await desk.run("document.querySelector('.bridge').open = true")
+    await desk.sees('"rome"', ".bridge")
+    assert await desk.run("[...document.querySelectorAll('.bridge button')].length") == 1, "nobody to send it to"
+
+
+UI = {
+    "type": "stack",
+    "appearance": "card",
+    "children": [
+        {"type": "text", "role": "title", "content": "Order <b>17</b>"},
+        {"type": "badge", "label": "shipped", "status": "success"},
+        {"type": "kv", "items": [{"label": "Weight", "value": "2 kg", "copyable": True}]},
+        {"type": "divider"},
+        {
+            "type": "grid",
+            "columns": 3,
+            "children": [
+                {"type": "button", "label": "Track", "style": "primary",
+                 "action": {"type": "url", "url": "https://example.org/17"}},
+                {"type": "button", "label": "Cancel", "style": "danger",
+                 "action": {"type": "tool", "tool": "cancel", "args": {"order": 17}}},
+                {"type": "icon", "source": "emoji", "value": "*", "label": "parcel"},
+            ],
+        },
+        {"type": "text", "role": "code", "content": "<script>alert(1)</script>"},
+        {"type": "image", "url": PIXEL, "alt": "A pixel", "width": 40, "height": 40},
+        {"type": "hologram", "content": "What nobody knows yet"},
+    ],
+}  # fmt: skip
+
+
+async def test_a_ui_schema_is_drawn_as_components(desk: Desk, console_house: SocketHouse, elsewhere: Elsewhere) -> None:
+    far = {"type": "image", "url": f"{elsewhere.url}/a.png", "alt": "Far"}
+    card = {**UI, "children": [*UI["children"], far]}  # type: ignore[misc]  # it is a list
+    session = await played(console_house, {"card": card}, {"say": "Here."})
+    await shown(desk, session, "card")
+    await desk.sees("Order <b>17</b>", ".ui-schema .ui-title")
+    drawn = ".ui-schema"
+    assert await desk.run(f"document.querySelector('{drawn} .badge').className") == "badge good"
+    assert (
+        await desk.run(f"document.querySelector('{drawn} dl').innerText.replace(/\\s+/g, ' ').trim()") == "Weight 2 kg"
+    )
+    link = f"document.querySelector('{drawn} a.button')"
+    assert await desk.run(f"[{link}.innerText, {link}.href, {link}.rel]") == [
+        "Track", "https://example.org/17", "noopener noreferrer",
+    ]  # fmt: skip
+    cancel = f"document.querySelector('{drawn} button.danger')"
+    assert await desk.run(f"[{cancel}.innerText, {cancel}.disabled]") == ["Cancel", True], "nobody does it here"
+    assert await desk.run(f"document.querySelector('{drawn} .ui-emoji').getAttribute('aria-label')") == "parcel"
+    assert await desk.run(f"document.querySelector('{drawn} pre').innerText") == "<script>alert(1)</script>"
+    picture = f"document.querySelector('{drawn} img')"
+    assert await desk.until(f"{picture}.complete && {picture}.naturalWidth") == 1
+    await desk.sees("What nobody knows yet", drawn)
+    await desk.sees("Far", f"{drawn} a.ui-elsewhere, {drawn} .soft")
+    assert elsewhere.asked == []
+    await desk.run(f"document.querySelector('{drawn}').scrollIntoView()")
+    await desk.picture("ui-schema")
+
+
+async def test_the_frame_of_cards_has_rights_to_nothing(console_house: SocketHouse) -> None:
+    stream = await console_house.line.open("GET", "/card.html")
+    await stream.read()
+    policy = dict(each.strip().partition(" ")[::2] for each in stream.headers["content-security-policy"].split(";"))
+    assert (policy["sandbox"], policy["default-src"]) == ("allow-scripts", "'none'")
+    assert policy["frame-ancestors"] == "'self'"
+    assert "connect-src" not in policy
+
+
+# --- a page that holds the console ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def host() -> Iterator[str]:
+    """The origin of an application that shows the console in a frame."""
+
+    class Application(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # its name there
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><title>An application</title>")
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Application)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def test_an_action_goes_to_the_page_around_the_console_once_its_reader_allows_it(
+    chromium: Browser, tmp_path: Path, host: str
+) -> None:
+    bridge = {"action": "map.highlight", "payload": {"cityIds": ["rome"]}}
+    async with opened_socket(tmp_path, agents=(), cors_origins=(host,)) as house:
+        session = await played(house, tool("highlight", {"_meta": {"bridge": bridge}}))
+        desk = Desk(await chromium.page(), house.line.url, house.key("alice"), tmp_path)
+        await desk.open("keys")
+        await desk.page.go(host)
+        await desk.run("addEventListener('message', (event) => (window.heard ??= []).push([event.origin, event.data]))")
+        await desk.run("document.body.append(document.createElement('iframe'))")
+        await desk.run(f"document.querySelector('iframe').src = '{house.line.url}/#/lens/{session}'")
+        inside = await frame_of(desk)
+        row = "[...document.querySelectorAll('.lens-row')].find((row) => row.dataset.moment.startsWith('result'))"
+        await inside(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && ({row}?.click(), {row})")
+        send = "[...document.querySelectorAll('.bridge button')].find((each) => each.innerText.includes('{}'))"
+        await inside(f"{send.format(f'Allow {host} and send')}")
+        assert await desk.run("window.heard ?? null") is None, "nothing goes before somebody has allowed it"
+        await inside(f"({send.format('Allow')}?.click(), true)")
+        told = await desk.until("window.heard")
+        call = told[0][1].pop("toolCallId")
+        assert told == [[house.line.url, {"type": "dragoman:action", **bridge}]]
+        assert call.startswith("tc_")
+        await desk.run("document.querySelector('iframe').src = 'about:blank'")
+        await desk.run(f"document.querySelector('iframe').src = '{house.line.url}/#/lens/{session}'")
+        await inside(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && ({row}?.click(), {row})")
+        await inside("document.querySelector('.bridge')")
+        assert await desk.run("window.heard.length") == 1, "what is loaded again does nothing by itself"
+        assert desk.console == []
+        await desk.close()
+
+
+async def frame_of(desk: Desk) -> Callable[[str], Awaitable[None]]:
+    """Waits inside the page's frame until an expression holds; the frame may change to another page meanwhile."""
+    await desk.until("document.querySelector('iframe')")
+
+    async def holds(condition: str) -> bool:
+        tree = await desk.page.ask("Page.getFrameTree")
+        [child] = tree["frameTree"]["childFrames"]
+        world = await desk.page.ask("Page.createIsolatedWorld", frameId=child["frame"]["id"])
+        told = await desk.page.ask(
+            "Runtime.evaluate",
+            expression=f"!!({condition})",
+            contextId=world["executionContextId"],
+            returnByValue=True,
+        )
+        return told["result"].get("value") is True
+
+    async def until(condition: str) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not await attempted(holds(condition)):
+                await desk.run("new Promise((resolve) => setTimeout(resolve, 20))")
+
+    return until
+
+
+async def attempted(asking: Awaitable[bool]) -> bool:
+    """What was asked of a page that went away in between is asked again."""
+    try:
+        return await asking
+    except AssertionError:
+        return False
