@@ -176,6 +176,32 @@ async def test_an_answer_can_be_stopped_and_asked_for_again(desk: Desk) -> None:
     assert (await desk.text(".feed")).count("The sum is 42.") == 1
 
 
+async def test_questions_of_a_sub_agent_are_answered_where_they_are_asked(desk: Desk) -> None:
+    asked = {"questions": [{"question": "Which one?", "options": [{"label": "left"}, {"label": "right"}]}]}
+    steps: list[Json] = [{"say": "Below."}, {"ask": asked}, {"say": "Took {answer}."}]
+    await begun(desk, script({"fork": {"description": "Choose", "script": steps}}, {"say": "Above: {result}"}))
+    await desk.sees("Which one?", ".fork .asking")
+    await desk.picture("question-below")
+    await desk.press("right")
+    await desk.press("Answer")
+    await desk.sees("Above: Took right.")
+
+
+async def test_cards_actions_schemas_and_pictures_of_answers_are_shown(desk: Desk) -> None:
+    schema = {"type": "badge", "label": "All is well"}
+    picture = {"image": f"data:image/png;base64,{PIXEL}"}
+    await begun(
+        desk,
+        script(call("card", title="Hi"), call("highlight", city="Prague"), {"card": schema}, picture, {"say": "x"}),
+    )
+    await desk.until(DONE)
+    await desk.until("document.querySelector('.tool-card iframe')")
+    await desk.sees("map.highlight", ".bridge")
+    await desk.sees("All is well", ".ui-schema")
+    await desk.until("document.querySelector('.assistant .said-picture')")
+    await desk.picture("cards")
+
+
 async def test_a_failure_says_what_failed_and_leaves_the_conversation_usable(desk: Desk) -> None:
     await begun(desk, script({"say": "Half of"}, {"fail": {"code": "quota", "message": "The quota is used up."}}))
     await desk.sees("The quota is used up.", "[role=alert]")

@@ -10,21 +10,29 @@ import type { Attachment, Turn } from "./wire";
 interface Props {
     attachment: Attachment;
     note: string;
-    /** The user's turn that it belongs to: its pictures can be fetched. */
-    turn?: Turn;
+    /** The turn that it belongs to. */
+    turn: Turn;
 }
 
 export function AttachmentChip({ attachment, note, turn }: Props) {
     const conversation = useConversation();
     const picture = useSignal<string | null>(null);
-    const place = turn?.blocks
+    const place = turn.blocks
         .filter((block) => block.attachment?.kind === "image")
         .findIndex((block) => block.attachment === attachment);
     useEffect(() => {
-        if (attachment.kind !== "image" || turn === undefined || place === undefined) return;
+        if (attachment.kind !== "image") return;
         void pictureOf(conversation, turn, place).then((found) => (picture.value = found));
-    }, [turn?.turn_id]);
+    }, [turn.turn_id, turn.status]);
     const name = attachment.name ?? attachment.media_type ?? note;
+    if (picture.value !== null && /^https?:/i.test(picture.value)) {
+        return (
+            <a class="attachment" href={picture.value} target="_blank" rel="noopener noreferrer nofollow">
+                <Icon name="picture" />
+                <span class="grow">{t("chat.picture-elsewhere", { name: picture.value })}</span>
+            </a>
+        );
+    }
     if (picture.value !== null) {
         return <img class="said-picture" src={picture.value} alt={attachment.name ?? t("chat.picture")} />;
     }

@@ -82,7 +82,11 @@ function Item({ entry, before, after }: { entry: Entry; before: Entry | undefine
     const isLast = !goesOn(after);
     if (!isAnswer(entry)) return <TurnView entry={entry} />;
     return (
-        <TurnView entry={entry} speaker={goesOn(before) ? null : (agent?.name ?? t("chat.agent"))}>
+        <TurnView
+            entry={entry}
+            isCut={isAnswer(after)}
+            speaker={goesOn(before) ? null : (agent?.name ?? t("chat.agent"))}
+        >
             {isLast && <AnswerEnd entry={entry} isNewest={after === undefined} />}
         </TurnView>
     );

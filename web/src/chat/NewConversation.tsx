@@ -11,6 +11,7 @@ import { keep, kept } from "../shell/kept";
 import { go } from "../shell/router";
 import { type Agent, agents, create, type Option } from "./agents";
 import { Composer } from "./Composer";
+import { begun } from "./conversation";
 import { draftOf } from "./drafts";
 import { sessions } from "./list";
 import { send } from "./socket";
@@ -34,6 +35,7 @@ function Start({ agents }: { agents: readonly Agent[] }) {
     const begin = async (parts: Part[]): Promise<void> => {
         keep("agent", agent.name);
         const id = await create(agent, options.value, memory.value);
+        begun.set(id, parts);
         const message = parts.length === 1 && parts[0]?.type === "text" ? parts[0].text : parts;
         try {
             await send("chat:send", { session_id: id, message });

@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { Bridge } from "../cards/Bridge";
 import { ToolCard } from "../cards/ToolCard";
+import { UiSchema } from "../cards/UiSchema";
 import { Button } from "../components/Button";
 import { CopyButton } from "../components/CopyButton";
 import { Icon } from "../components/Icon";
@@ -23,10 +24,12 @@ interface Props {
     entry: Entry;
     /** Who answers, in a conversation's first turn of an answer; nothing in those that go on. */
     speaker?: string | null;
+    /** Whether the server went away in this turn and began it again below. */
+    isCut?: boolean;
     children?: ComponentChildren;
 }
 
-export function TurnView({ entry, speaker = null, children }: Props) {
+export function TurnView({ entry, speaker = null, isCut = false, children }: Props) {
     const turn = entry.turn.value;
     if (turn.kind === "compaction") return <Compaction turn={turn} />;
     if (turn.role === "user") return <UserTurn turn={turn} />;
@@ -36,7 +39,8 @@ export function TurnView({ entry, speaker = null, children }: Props) {
             {speaker !== null && <h3 class="speaker">{speaker}</h3>}
             <Memories refs={turn.memory_refs} />
             <Blocks turn={turn} />
-            <Ending turn={turn} />
+            <Schema turn={turn} />
+            <Ending turn={turn} isCut={isCut} />
             {children}
         </div>
     );
@@ -54,6 +58,7 @@ export function Blocks({ turn }: { turn: Turn }) {
                     <BlockView
                         key={group.at}
                         block={group.block}
+                        turn={turn}
                         isGrowing={turn.status === "streaming" && group.at === last}
                     />
                 ) : (
@@ -95,12 +100,12 @@ function Calls({ ids, turn }: { ids: readonly string[]; turn: Turn }) {
     );
 }
 
-function BlockView({ block, isGrowing }: { block: Block; isGrowing: boolean }) {
+function BlockView({ block, turn, isGrowing }: { block: Block; turn: Turn; isGrowing: boolean }) {
     const conversation = useConversation();
     const words = typeof block.content === "string" ? block.content : "";
     switch (block.type) {
         case "text":
-            if (block.attachment) return <AttachmentChip attachment={block.attachment} note={words} />;
+            if (block.attachment) return <AttachmentChip attachment={block.attachment} note={words} turn={turn} />;
             return <Markdown text={words} isGrowing={isGrowing} />;
         case "thinking":
             return <Thinking text={words} isGrowing={isGrowing} />;
@@ -175,7 +180,13 @@ function Memories({ refs }: { refs: Turn["memory_refs"] }) {
     );
 }
 
-function Ending({ turn }: { turn: Turn }) {
+/** The answer as an interface, if its agent made one. */
+function Schema({ turn }: { turn: Turn }) {
+    const schema = useConversation().schemas.of(turn);
+    return schema === null ? null : <UiSchema tree={schema} />;
+}
+
+function Ending({ turn, isCut }: { turn: Turn; isCut: boolean }) {
     if (turn.status === "failed") {
         return (
             <div class="ending failed" role="alert">
@@ -188,7 +199,7 @@ function Ending({ turn }: { turn: Turn }) {
         return (
             <div class="ending">
                 <Icon name="stop" />
-                {turn.failure_reason || t("chat.interrupted")}
+                {isCut ? t("chat.cut") : turn.failure_reason || t("chat.interrupted")}
             </div>
         );
     }

@@ -6,7 +6,10 @@
  */
 import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { api } from "../api/client";
+import { t } from "../i18n";
 import { fold } from "./fold";
+import { forgetPictures } from "./pictures";
+import { Schemas } from "./schemas";
 import { listen, type Listener, type Notice, send, type Updated, watch } from "./socket";
 import {
     type Answer,
@@ -37,6 +40,11 @@ interface Checkpoint {
     turn_id: string;
 }
 
+/** First messages of conversations that were begun here, until their turns are known. */
+export const begun = new Map<string, readonly Part[]>();
+
+const ENDS = ["max_tokens", "refusal", "max_turns"] as const;
+
 export class Conversation implements Listener {
     readonly detail = signal<SessionDetail | null>(null);
     readonly error = signal<unknown>(null);
@@ -58,6 +66,7 @@ export class Conversation implements Listener {
         () => !this.isRunning.value && this.entries.value.some((each) => each.turn.value.status === "paused"),
     );
 
+    readonly schemas: Schemas;
     private readonly byId = new Map<string, Entry>();
     private readonly growing = new Map<string, Growing>();
     private readonly leave: () => void;
@@ -67,6 +76,7 @@ export class Conversation implements Listener {
     private ends = 0;
 
     constructor(readonly id: string) {
+        this.schemas = new Schemas(id);
         const unwatch = watch((change) => this.changed(change));
         const unlisten = listen(id, this);
         this.leave = () => {
@@ -157,10 +167,12 @@ export class Conversation implements Listener {
                 for (const id of [...this.byId.keys()]) if (!kept.has(id) && !this.told.has(id)) this.byId.delete(id);
                 for (const turn of fetched) this.put(turn);
                 this.arrange();
+                this.remember();
                 if (ends === this.ends) this.isRunning.value = ack.running;
                 this.isLoaded.value = true;
                 this.error.value = null;
             });
+            void this.schemas.refresh(this.byId.size);
         } catch (error) {
             if (load === this.loads) this.error.value = error;
         }
@@ -215,13 +227,23 @@ export class Conversation implements Listener {
             this.isStopping.value = false;
             this.sending.value = null;
         });
-        if (end.stop_reason && end.stop_reason !== "end_turn")
-            this.notice({ title: end.stop_reason, status: "warning" });
+        forgetPictures(this);
+        void this.schemas.refresh(this.byId.size);
+        const why = ENDS.find((each) => each === end.stop_reason || each === end.finish_reason);
+        if (why !== undefined) this.notice({ title: t(`chat.end.${why}`), status: "warning" });
         void this.describe().catch(() => undefined);
     }
 
     notice(notice: Notice): void {
         this.notices.value = [...this.notices.value, notice];
+    }
+
+    private remember(): void {
+        const parts = begun.get(this.id);
+        const first = this.entries.peek().find((each) => each.turn.peek().role === "user");
+        if (parts === undefined || first === undefined) return;
+        this.sent.set(first.id, parts);
+        begun.delete(this.id);
     }
 
     /** Its title, its pin or its memory changed, here or elsewhere. */
