@@ -151,7 +151,7 @@ UI = {
 
 async def test_a_ui_schema_is_drawn_as_components(desk: Desk, console_house: SocketHouse, elsewhere: Elsewhere) -> None:
     far = {"type": "image", "url": f"{elsewhere.url}/a.png", "alt": "Far"}
-    card = {**UI, "children": [*UI["children"], far]}  # type: ignore[misc]  # it is a list
+    card = {**UI, "children": [*UI["children"], far]}
     session = await played(console_house, {"card": card}, {"say": "Here."})
     await shown(desk, session, "card")
     await desk.sees("Order <b>17</b>", ".ui-schema .ui-title")
