@@ -14,7 +14,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 Json = Any
-WAIT_S = 12.0
+WAIT_S = 30.0
 FLAGS = (
     "--headless",
     "--no-sandbox",

@@ -12,6 +12,8 @@ import { isDenied, isQuestion, permissionFor, questionsOf } from "./questions";
 import { TurnView } from "./Turn";
 import type { CallStatus, Json, ToolCall, Turn } from "./wire";
 
+/** The tool that starts a sub-agent. */
+const AGENT = "Agent";
 const LONGEST = 20_000;
 const LOOKS: Record<CallStatus, string> = {
     pending: "badge",
@@ -31,7 +33,7 @@ export function Call({ call, turn }: { call: ToolCall; turn: Turn }) {
             <details open={permission !== null || (isFork && call.status !== "done")}>
                 <summary>
                     <Icon name="chevron" />
-                    <Icon name={isFork || call.tool_name === "Agent" ? "fork" : "tool"} />
+                    <Icon name={isFork || call.tool_name === AGENT ? "fork" : "tool"} />
                     <span class="call-name">{call.display_name || call.tool_name}</span>
                     <span class="call-brief">{brief(call)}</span>
                     <State call={call} turn={turn} />
@@ -118,6 +120,7 @@ function Value({ label, value }: { label: string; value: Json }) {
 function brief(call: ToolCall): string {
     const said = parsed(call.arguments);
     if (typeof said !== "object" || said === null || Array.isArray(said)) return "";
+    if (call.tool_name === AGENT && typeof said["description"] === "string") return said["description"];
     return Object.entries(said)
         .map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
         .join(", ")

@@ -94,6 +94,8 @@ function drawn(token: Token): ComponentChildren {
             return <Link link={token as Tokens.Link} />;
         case "image":
             return <Picture image={token as Tokens.Image} />;
+        case "html":
+            return (token as Tokens.HTML).block ? <p>{token.raw.trim()}</p> : token.raw; // as it was written
         case "escape":
             return (token as Tokens.Escape).text;
         case "checkbox":
@@ -102,7 +104,7 @@ function drawn(token: Token): ComponentChildren {
         case "def":
             return null;
         default:
-            return token.raw; // HTML, and what nobody knows, is shown as it was written
+            return token.raw; // what nobody knows yet is shown as it was written
     }
 }
 

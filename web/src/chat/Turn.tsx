@@ -1,6 +1,7 @@
 /** One turn of a conversation, as people read it. */
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { act } from "../cards/act";
 import { Bridge } from "../cards/Bridge";
 import { ToolCard } from "../cards/ToolCard";
 import { UiSchema } from "../cards/UiSchema";
@@ -182,8 +183,11 @@ function Memories({ refs }: { refs: Turn["memory_refs"] }) {
 
 /** The answer as an interface, if its agent made one. */
 function Schema({ turn }: { turn: Turn }) {
-    const schema = useConversation().schemas.of(turn);
-    return schema === null ? null : <UiSchema tree={schema} />;
+    const conversation = useConversation();
+    const schema = conversation.schemas.of(turn);
+    if (schema === null) return null;
+    const say = (text: string): Promise<void> => conversation.say([{ type: "text", text }]);
+    return <UiSchema tree={schema} onAction={(action) => void act(action, say)} />;
 }
 
 function Ending({ turn, isCut }: { turn: Turn; isCut: boolean }) {
