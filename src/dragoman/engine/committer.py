@@ -15,8 +15,8 @@ from dragoman.ports import Append, EventLog
 
 WINDOW_S = 0.002
 TURNS = 3
-"""Turns of the loop before a commit begins: in them a run that has just started says its first words, which then share
-the commit of its start. It waits for nothing but what is ready."""
+"""Turns of the loop before the commit of a run's start begins: in them the run says its first words, which then share
+that commit. It waits for nothing but what is ready; and later words wait for nothing at all."""
 CROWD = 16
 """So many sessions in a commit double the window before the next, twice as many make it five times as wide: a commit
 costs as much CPU as the words of some forty sessions, but a few sessions should not wait for one another."""
@@ -28,6 +28,10 @@ log = structlog.get_logger(__name__)
 
 class Writing(Protocol):
     """A session with something to write."""
+
+    @property
+    def begins(self) -> bool:
+        """Whether a run starts with it."""
 
     def collect(self) -> Append | None:
         """Hand over what is to be written."""
@@ -80,8 +84,9 @@ class Committer:
                 continue
             if (early := last + window_s - loop.time()) > 0:
                 await asyncio.sleep(early)
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
+            if any(session.begins for session in self._waiting):
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
             last, is_last = loop.time(), self._is_stopping
             written = await self._commit()
             if is_last:  # an agent that does not let itself be cancelled would always have more

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from dragoman.core.answers import whole
 from dragoman.core.content import Growing, Message, Text, Thinking
-from dragoman.core.events import BlockClosed, Event, Logged, SettingsChanged, encode
+from dragoman.core.events import BlockClosed, Event, Logged, RunStarted, SettingsChanged, encode
 from dragoman.core.history import Assembler
 from dragoman.core.ids import LoopId, MessageId, RunId, SessionId
 from dragoman.core.session import Head, SessionState, apply, begin, freeze
@@ -92,6 +92,7 @@ class LiveSession:
         "_told",
         "_wakers",
         "_written",
+        "begins",
         "blocks",
         "durable",
         "epoch",
@@ -134,6 +135,8 @@ class LiveSession:
         self._assembler = Assembler()
         self.is_dirty = False
         """Whether the committer was told that there is something to write."""
+        self.begins = False
+        """See `committer.Writing`."""
         self._is_new = False
         self._settings_due = False
         """Whether the stored settings are older than the state's."""
@@ -228,6 +231,7 @@ class LiveSession:
             self._place = 0
             self._outbox.append(logged)
             self._settings_due |= type(event) is SettingsChanged
+            self.begins |= type(event) is RunStarted
             self._remember(logged, len(payload))
         self.wake()
         return self.state.seq
@@ -266,7 +270,7 @@ class LiveSession:
 
     def collect(self) -> Append | None:
         """See `committer.Writing`."""
-        self.is_dirty = False
+        self.is_dirty = self.begins = False
         if self.failure is not None:
             return None
         pieces: list[Piece] = []
