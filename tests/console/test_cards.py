@@ -177,6 +177,27 @@ async def test_a_ui_schema_is_drawn_as_components(desk: Desk, console_house: Soc
     await desk.picture("ui-schema")
 
 
+async def test_a_button_of_an_answer_asks_before_the_agent_is_asked(desk: Desk, console_house: SocketHouse) -> None:
+    buttons = [
+        {"type": "button", "label": "Cancel it", "action": {"type": "tool", "tool": "cancel", "args": {"order": 17}}},
+        {"type": "button", "label": "Elsewhere", "action": {"type": "event", "name": "moved"}},
+        {"type": "text", "format": "markdown", "content": "Some **strong** words"},
+    ]
+    session = await played(console_house, {"card": {"type": "stack", "children": buttons}}, {"say": "Here."})
+    await desk.open("conversations", session)
+    await desk.sees("strong", ".ui-schema strong")
+    await desk.press("Elsewhere", ".ui-schema")
+    await desk.sees("This needs an application around the console", ".toast")
+    await desk.press("Cancel it", ".ui-schema")
+    await desk.sees('cancel {"order":17}', "dialog")
+    await desk.press("Cancel", "dialog")
+    await desk.until("!document.querySelector('dialog')")
+    assert await desk.run("document.querySelectorAll('.turn.assistant').length") == 1
+    await desk.press("Cancel it", ".ui-schema")
+    await desk.press("Ask", "dialog")
+    await desk.sees('You said: Please use the tool: cancel {"order":17}', ".turn.assistant")
+
+
 async def test_the_frame_of_cards_has_rights_to_nothing(console_house: SocketHouse) -> None:
     stream = await console_house.line.open("GET", "/card.html")
     await stream.read()

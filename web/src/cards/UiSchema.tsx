@@ -1,6 +1,7 @@
 /** UI schema 2.0 as components. Nothing in it makes a request, and nothing happens before somebody presses it. */
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
+import { Markdown } from "../chat/Markdown";
 import { Button } from "../components/Button";
 import { CopyButton } from "../components/CopyButton";
 import { t } from "../i18n";
@@ -88,6 +89,13 @@ function Words({ node }: { node: Node }) {
             <pre {...common}>
                 <code>{words}</code>
             </pre>
+        );
+    }
+    if (node.members["format"] === "markdown") {
+        return (
+            <div {...common}>
+                <Markdown text={words} />
+            </div>
         );
     }
     return <p {...common}>{words}</p>;

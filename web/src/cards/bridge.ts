@@ -5,6 +5,7 @@
  * The server decides who may hold the console at all (`frame-ancestors`, its setting `cors_origins`).
  */
 import { signal } from "@preact/signals";
+import type { Action } from "./schema";
 
 export interface BridgeAction {
     readonly action: string;
@@ -47,6 +48,13 @@ export function offer(action: BridgeAction, host: Host | null = hostOf(window)):
     if (host === null || allowed.value !== host.origin) return false;
     offered.add(action.toolCallId);
     host.window.postMessage({ type: "dragoman:action", ...action }, host.origin);
+    return true;
+}
+
+/** Tell the host that the reader pressed something in an answer. Whether it was told. */
+export function raise(action: Action, host: Host | null = hostOf(window)): boolean {
+    if (host === null || allowed.value !== host.origin) return false;
+    host.window.postMessage({ type: "dragoman:pressed", action }, host.origin);
     return true;
 }
 

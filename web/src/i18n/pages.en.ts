@@ -9,6 +9,11 @@ export const pagesEn = {
     "cards.not-sent": "not sent",
     "cards.no-host": "no application here",
     "cards.send": "Send to {origin}",
+    "cards.tool": "Ask the agent for this?",
+    "cards.tool-yes": "Ask",
+    "cards.tool-words": "Please use the tool: {call}",
+    "cards.nobody": "This needs an application around the console: there is none here.",
+    "cards.allow-title": "Tell the application around the console?",
     "cards.allow": "Allow {origin} and send",
 
     "lens.about":

@@ -11,6 +11,11 @@ export const pagesZh: Record<keyof typeof pagesEn, string> = {
     "cards.not-sent": "未发送",
     "cards.no-host": "此处没有应用程序",
     "cards.send": "发送到 {origin}",
+    "cards.tool": "让代理执行此操作？",
+    "cards.tool-yes": "执行",
+    "cards.tool-words": "请使用工具：{call}",
+    "cards.nobody": "这需要控制台外层的应用程序，此处没有。",
+    "cards.allow-title": "告知控制台外层的应用程序？",
     "cards.allow": "允许 {origin} 并发送",
 
     "lens.about": "一份日志，四种语言。每一行是会话中的一个事实，每一列是一种协议对它的表述。",

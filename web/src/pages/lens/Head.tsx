@@ -1,6 +1,7 @@
 /** Which session, which run of it, and how it is shown. */
 import type { Signal } from "@preact/signals";
 import { useId } from "preact/hooks";
+import { bare } from "../../chat/wire";
 import { IconButton, Button } from "../../components/Button";
 import { Checkbox } from "../../components/Field";
 import { dateTime, t } from "../../i18n";
@@ -31,7 +32,7 @@ export function Head({ watch, session, sessions, isFolded }: Props) {
                 <select
                     id={id}
                     class="input lens-session"
-                    onChange={(event) => go("lens", event.currentTarget.value.replace(/^sess_/, ""))}
+                    onChange={(event) => go("lens", bare(event.currentTarget.value))}
                 >
                     {sessions.map((each) => (
                         <option key={each.id} value={each.id} selected={each.id === session.id}>
@@ -41,7 +42,7 @@ export function Head({ watch, session, sessions, isFolded }: Props) {
                 </select>
                 <Runs watch={watch} />
                 <Checkbox label={t("lens.fold")} value={isFolded.value} onValue={(value) => (isFolded.value = value)} />
-                <a class="small" href={to("conversations", session.id)}>
+                <a class="small" href={to("conversations", bare(session.id))}>
                     {t("lens.conversation")}
                 </a>
             </div>

@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { api } from "../../api/client";
 import { useLoaded } from "../../api/loading";
+import { bare } from "../../chat/wire";
 import { Empty, Failed } from "../../components/Empty";
 import { Loading } from "../../components/Spinner";
 import { t } from "../../i18n";
@@ -24,7 +25,6 @@ export interface SessionItem {
 }
 
 const SHOWN = 100;
-const bare = (id: string): string => id.replace(/^sess_/, "");
 
 export default function Page({ id }: { id: string }) {
     const { state, reload } = useLoaded(

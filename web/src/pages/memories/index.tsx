@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { api } from "../../api/client";
 import { useLoaded } from "../../api/loading";
+import { bare } from "../../chat/wire";
 import { Button, IconButton } from "../../components/Button";
 import { confirmed } from "../../components/Dialog";
 import { Empty, Failed } from "../../components/Empty";
@@ -220,7 +221,7 @@ function Item({ memory, onEdit, onChanged }: { memory: Memory; onEdit: () => voi
                     {t("memories.told", { count: memory.hit_count })}
                 </span>
                 {memory.source_session !== "" && (
-                    <a href={to("conversations", memory.source_session)}>{t("memories.source")}</a>
+                    <a href={to("conversations", bare(memory.source_session))}>{t("memories.source")}</a>
                 )}
             </div>
             {memory.write_reason && <p class="soft small">{t("memories.because", { reason: memory.write_reason })}</p>}

@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { api } from "../../api/client";
 import { useLoaded } from "../../api/loading";
+import { bare } from "../../chat/wire";
 import { Button, IconButton } from "../../components/Button";
 import { confirmed } from "../../components/Dialog";
 import { Empty, Failed } from "../../components/Empty";
@@ -169,7 +170,7 @@ function Runs({ path }: { path: string }) {
                     <span>{dateTime(run.triggered_at)}</span>
                     {run.error !== null && <span class="soft">{run.error}</span>}
                     {run.session_id !== null && (
-                        <a href={to("conversations", run.session_id)}>{t("schedules.session")}</a>
+                        <a href={to("conversations", bare(run.session_id))}>{t("schedules.session")}</a>
                     )}
                 </li>
             ))}
