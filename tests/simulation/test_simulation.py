@@ -25,7 +25,7 @@ def test_a_seed_plays_the_same_again() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1100, 25))
+@pytest.mark.parametrize("seed", range(1000, 1050, 25))
 def test_whatever_happens_the_promises_hold_for_more_seeds(seed: int) -> None:
     for each in range(seed, seed + 25):
         try:

@@ -24,6 +24,8 @@ from tests.simulation.loop import Machine, VirtualLoop, run
 from tests.stores.simulated import SimulatedLog
 
 CLIENTS = 4
+SETTLED_S = 20.0
+"""After that nothing of the last fault is on its way any more."""
 NEVER_S = 1e6
 """Deadlines of the tests' own, which have no meaning where time passes by itself."""
 SMALL: dict[Any, dict[str, Any]] = {
@@ -99,6 +101,7 @@ class Simulation:
         assert self._server is not None, "it is up"
         machine, line, engine = self._server
         line.heal()
+        await asyncio.sleep(SETTLED_S)
         await machine.run(self.clients.bring_to_an_end(engine))
         await machine.run(self.world.stop(engine))
         await self.clients.check()
