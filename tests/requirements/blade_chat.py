@@ -100,6 +100,7 @@ REQUIREMENTS = (
     Requirement("blade:sessions:delete", "A deleted session is gone; again it is 404", "blade §5.2; rulings, 3"),
     Requirement("blade:sessions:ids", "Ids are `sess_` and a UUID; both forms are taken", "rulings, 1"),
     Requirement("blade:turns:fields", "A turn has every field of the seed", "blade §3.2 [seed]"),
+    Requirement("blade:turns:results", "A result is the tool's return value, of any type", "blade §3.4; rulings, 18"),
     Requirement("blade:turns:media", "Media in an answer is a text block with `attachment`", "rulings, 16"),
     Requirement("blade:sessions:other-doors", "Sessions of other protocols are shown as they stand", "rulings, 11, 21"),
     Requirement("blade:turns:messages", "Messages are a bare array in `sequence` order", "blade §5.3 [docs]"),

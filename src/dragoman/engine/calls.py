@@ -199,7 +199,7 @@ class CallRunner:
         try:
             content = result_content(value)
             shown = without(content, run.secrets) if run.secrets else content
-            keeps = isinstance(value, dict) or object_with_meta(value) is not value
+            keeps = isinstance(content, str) and (not isinstance(value, str) or object_with_meta(value) is not value)
             raw = plain(value) if keeps and shown == content else msgspec.UNSET
             return settled(call, outcome, shown, self._new_id, raw=raw)
         except (TypeError, ValueError, RecursionError):

@@ -313,6 +313,17 @@ async def test_a_bad_card_is_a_notification_and_the_call_stays_done(alice: Calle
     assert [each["status"] for each in ended(events)[-1]["tool_calls"]] == ["done"]
 
 
+@requirement("blade:turns:results")
+@pytest.mark.parametrize("value", ["text", 5, 2.5, True, None, [1, {"a": None}], {"a": [1]}])
+async def test_a_tools_return_value_is_the_result_whatever_its_type(alice: Caller, value: Json) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as mine:
+        events = await mine.send(session, script({"tool": {"name": "t", "input": {}, "output": value}}))
+    turn = ended(events)[-1]
+    assert [turn["tool_calls"][0]["result"], turn["blocks"][1]["content"]] == [value, value]
+    assert patches(events)[1][1]["result"] == value
+
+
 @requirement("blade:meta:check")
 async def test_a_part_of_meta_that_is_null_is_not_there(alice: Caller) -> None:
     session = await alice.session()
