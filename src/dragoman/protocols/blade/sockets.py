@@ -104,12 +104,13 @@ class Socket:
 
     def send(self, made: packet.Packet) -> None:
         """Send what `event_packet` made."""
-        if self._link.closed or self._link.closing:
+        if self.is_gone or self._link.closed or self._link.closing:
             return
         self._link.queue.put_nowait(made)
         self._sizes.append(len(made.data))
         self._bytes += len(made.data)
         if self._bytes > CUT_BYTES and self._waiting_bytes() > CUT_BYTES:
+            self.is_gone = True
             self.cut()
 
     def _waiting_bytes(self) -> int:
