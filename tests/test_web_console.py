@@ -105,3 +105,9 @@ async def test_a_server_without_the_built_console_serves_and_says_how_it_is_buil
     assert b"make console" in page.body
     assert b'"service":"Dragoman"' in (await get(house, "/")).body
     assert (await get(house, "/healthz")).status == 200
+
+
+async def test_the_console_can_be_switched_off(tmp_path: Path, built: Path) -> None:
+    async with opened(tmp_path / "data", console=False) as house:
+        assert b'"service":"Dragoman"' in (await get(house, "/", accept="text/html")).body
+        assert (await get(house, "/card.html")).status == 404

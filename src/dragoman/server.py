@@ -321,6 +321,8 @@ class Application:
             measure=self._measure,
             document=lambda: describe(described),
         )
+        if not settings.console:
+            return [*routes, *own.routes()]
         at_root = [route.app for route in routes if isinstance(route, Route) and route.path == "/"]
         console = WebConsole(at_root[0] if at_root else pages.nothing_here, hosts=settings.cors_origins)
         doors = [route for route in routes if not (isinstance(route, Route) and route.path == "/")]

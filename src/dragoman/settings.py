@@ -71,8 +71,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     public_metrics: Annotated[
         bool | None, says("show `/metrics` without an admin key; not set: only when listening on a loopback address")
     ] = None
+    console: Annotated[bool, says("serve the web console at `/`")] = True
     cors_origins: Annotated[
-        tuple[str, ...], says("origins of web pages that may call; empty: any with keys on, none with keys off")
+        tuple[str, ...],
+        says("origins of web pages that may call, and show the console; empty: any may call with keys on, none else"),
     ] = ()
     allowed_hosts: Annotated[
         tuple[str, ...], says("names besides loopback ones that `Host` may hold when keys are off")
@@ -95,6 +97,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     run_timeout_s: Annotated[float, says("longest run", ge=1)] = 3600.0
     drain_s: Annotated[float, says("grace that running runs get when the server stops", ge=0)] = 30.0
     heartbeat_s: Annotated[float, says("silence after which a stream gets a sign of life", ge=0.1)] = 15.0
+    stalled_reader_s: Annotated[float, says("how long a client may read nothing before it is cut off", ge=1)] = 600.0
     sessions_in_memory: Annotated[int, says("sessions kept ready in memory", ge=1)] = 1000
 
     aap: Annotated[bool, says("serve AAP")] = True
