@@ -4,6 +4,7 @@ before a tool runs that needs a person's word.
     python examples/agentscope_client.py http://127.0.0.1:8000 KEY "add 1 and 2"
 """
 
+import argparse
 import json
 import sys
 import urllib.request
@@ -33,9 +34,13 @@ def decide(request: Event) -> Event:
 
 
 def main() -> None:
-    url, key, text = sys.argv[1:]
-    session_id = str(uuid4())
-    messages: list[Event] = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+    parser = argparse.ArgumentParser(description="Says something to an agent and prints what it answers.")
+    parser.add_argument("url", help="where the server is, such as http://127.0.0.1:8000")
+    parser.add_argument("key", help="an API key of it")
+    parser.add_argument("text", help="what to say")
+    asked_for = parser.parse_args()
+    url, key, session_id = asked_for.url, asked_for.key, str(uuid4())
+    messages: list[Event] = [{"role": "user", "content": [{"type": "text", "text": asked_for.text}]}]
     while messages:
         response: Event = {}
         for event in process(url, key, session_id, messages):

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dragoman import connection, process
-from dragoman.gate import Gate, Message, Receive, Send
+from dragoman.gate import App, Gate, Message, Receive, Send
 from dragoman.process import CannotStart, Server, bound, url_of
 from dragoman.settings import Settings
 
@@ -44,7 +44,9 @@ Drain = Callable[[float | None], Awaitable[None]]
 
 
 @asynccontextmanager
-async def served(drain: Drain = nothing, settings: Settings = DEFAULTS) -> AsyncIterator[tuple[Server, int]]:
+async def served(
+    drain: Drain = nothing, settings: Settings = DEFAULTS, app: App = echo
+) -> AsyncIterator[tuple[Server, int]]:
     """A server with our connections, and its port."""
     listening = bound("127.0.0.1", 0)
     is_up = asyncio.Event()
@@ -52,7 +54,7 @@ async def served(drain: Drain = nothing, settings: Settings = DEFAULTS) -> Async
     async def announce() -> None:
         is_up.set()
 
-    server = Server(process._config(Gate(echo), settings), drain, announce)
+    server = Server(process._config(Gate(app), settings), drain, announce)
     task = asyncio.create_task(server._serve([listening]))  # `serve` would take the tests' signals over
     async with asyncio.timeout(DEADLINE_S):
         await is_up.wait()
@@ -154,6 +156,37 @@ async def test_a_head_that_never_ends_loses_its_connection(sent: bytes, monkeypa
         writer.write(sent)
         assert (await reader.read()).count(b"200 OK") == sent.count(GOOD)
         writer.close()
+
+
+async def test_a_connection_on_which_nothing_comes_for_a_while_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "KEEP_ALIVE_S", 0.05)
+    async with served() as (_, port), asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(GOOD)
+            await reader.readuntil(b"/x ")
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_client_that_reads_nothing_is_cut_off_in_the_end() -> None:
+    told, is_cut = "", asyncio.Event()
+
+    async def endless(scope: Message, receive: Receive, send: Send) -> None:
+        nonlocal told
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(1000):  # far more than all buffers hold
+            await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+        told = (await receive())["type"]
+        is_cut.set()
+
+    async with served(settings=Settings(stalled_reader_s=0.05), app=endless) as (_, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(GOOD)
+        await is_cut.wait()
+        assert told == "http.disconnect"
+        writer.transport.abort()
 
 
 @pytest.mark.parametrize(

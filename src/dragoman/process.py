@@ -27,6 +27,7 @@ from dragoman.ports import ModelFailed
 from dragoman.server import VERSION, Application, build
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.schema import InUse, WrongVersion
+from dragoman.stores.sqlite.database import warn_of_old_sqlite
 from dragoman.telemetry import send_spans, set_up
 
 KEEP_ALIVE_S = 75
@@ -141,6 +142,8 @@ async def _announce(app: Application, listening: socket.socket) -> None:
     sys.stdout.write(f"ready {url}\n")
     sys.stdout.flush()
     log.info("serving", url=url, version=VERSION, agents=list(app.engine.agents), data=settings.data)
+    if not settings.database:
+        warn_of_old_sqlite()
     if settings.first_key:
         key = await first_key(settings.folder, app.keys) if settings.auth else None
         for_people = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
@@ -203,9 +206,14 @@ class Server(uvicorn.Server):
 
 
 def _config(app: App, settings: Settings) -> uvicorn.Config:
+    class Patient(Connection):
+        """A connection that waits for its client as long as the settings say."""
+
+        stalled_s = settings.stalled_reader_s
+
     return uvicorn.Config(
         app,
-        http=Connection,
+        http=Patient,
         ws="websockets-sansio" if settings.blade and find_spec("websockets") else "none",
         ws_max_size=MESSAGE_BYTES,
         ws_ping_interval=None,  # Socket.IO has a heartbeat of its own

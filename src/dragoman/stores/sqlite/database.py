@@ -58,7 +58,6 @@ class Database:
         self._connections: list[sqlite3.Connection] = []
         self._looked_up: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
         """What was asked for in this turn of the loop."""
-        warn_of_old_sqlite()
 
     @property
     def migrated(self) -> tuple[int, int]:
