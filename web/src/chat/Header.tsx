@@ -19,6 +19,9 @@ export function Header() {
     const conversation = useConversation();
     const isRenaming = useSignal(false);
     const detail = conversation.detail.value;
+    useEffect(() => {
+        if (detail !== null) document.title = `${detail.intent || t("chat.untitled")} · Dragoman`;
+    }, [detail?.intent]);
     const doing = (work: Promise<unknown>): void => void work.then(() => sessions.refresh(), tellError);
     const remove = async (): Promise<void> => {
         const title = detail?.intent || t("chat.untitled");

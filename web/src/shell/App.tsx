@@ -1,3 +1,4 @@
+import { useEffect } from "preact/hooks";
 import { Confirmation } from "../components/Dialog";
 import { Toasts } from "../components/Toast";
 import { t } from "../i18n";
@@ -19,6 +20,8 @@ const PARTS: Record<Place, ReturnType<typeof later>> = {
 export function App() {
     const { place, id } = address.value;
     const Part = PARTS[place];
+    const name = t(`nav.${place}`);
+    useEffect(() => void (document.title = `${name} · Dragoman`), [name, id]);
     return (
         <>
             <a class="skip" href="#main" onClick={skip}>
