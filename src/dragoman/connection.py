@@ -5,7 +5,6 @@ open stream weighs less, and what is ready may be written to it in a plain call 
 be awaited by a task that is woken for it.
 """
 
-import asyncio
 import re
 from asyncio import Future, TimerHandle, Transport, get_running_loop
 from collections.abc import Callable, Iterable
@@ -80,8 +79,6 @@ class Flow(FlowControl):
 class Connection(HttpToolsProtocol):
     """A connection that bounds how large a request's head may be and how long it may take to come."""
 
-    stalled_s = 600.0
-    """How long a client may take nothing of what is ready for it before it is cut off."""
     __slots__ = ("_has_begun", "_head_bytes", "_head_timer", "_idle_since", "_idle_timer", "_is_in_head", "_unread")
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
@@ -304,7 +301,7 @@ class Exchange:
     async def send(self, message: Message) -> None:
         """See ASGI."""
         if self._flow.write_paused and not self.disconnected:
-            await self._until_read()
+            await self._flow.drain()
         if self.disconnected:
             return
         if message["type"] == "http.response.start":
@@ -321,20 +318,6 @@ class Exchange:
         self._write(message.get("body", b""), is_last=is_last)
         if is_last:
             self._complete()
-
-    async def _until_read(self) -> None:
-        """Wait until the client has read most of what was written; one that does not is cut off.
-
-        What it was sent by then is whole events, and all of them are durable: it can come back with the last one's id.
-        """
-        try:
-            async with asyncio.timeout(self._connection.stalled_s):
-                await self._flow.drain()
-        except TimeoutError:
-            log.info("a client that reads nothing is cut off", path=self._scope["path"])
-            self._transport.abort()  # to close it would wait for it
-            self.disconnected = True
-            self.message_event.set()
 
     @property
     def has_arrived(self) -> bool:

@@ -34,8 +34,6 @@ KEEP_ALIVE_S = 75
 """Longer than the minute after which most proxies close idle connections themselves: so none is closed under them."""
 MESSAGE_BYTES = 16 * 1024 * 1024
 """Largest message over a WebSocket."""
-STALLED_S = 60
-"""How long a client may take nothing of what is sent to it before it is cut off, and can resume. Only Linux does it."""
 LAST_ANSWERS_S = 5
 """What answers still under way get after the drain."""
 
@@ -69,7 +67,7 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
 
 
 async def _serve(settings: Settings, environ: Mapping[str, str]) -> None:
-    listening = bound(settings.host, settings.port)
+    listening = bound(settings.host, settings.port, settings.stalled_reader_s)
     app = build(settings, environ=environ, progress=lambda text: log.info(text))
     async with AsyncExitStack() as stack:
         stack.callback(listening.close)
@@ -105,8 +103,13 @@ def _explained(error: Exception, settings: Settings) -> Exception:
     return error
 
 
-def bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int, stalled_s: float = 60.0) -> socket.socket:
     """The server's socket, which does not listen yet: who comes too early is refused, and does not wait.
+
+    Args:
+        host: the address.
+        port: the port; 0 for a free one.
+        stalled_s: how long a client may take nothing of what is sent to it before it is cut off. Only Linux does it.
 
     Raises:
         CannotStart: the address is not ours, or taken.
@@ -121,7 +124,7 @@ def bound(host: str, port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # its connections have it from here
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_S * 1000)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(stalled_s * 1000))
         listening.bind(address)
     except OSError as error:
         listening.close()
@@ -206,14 +209,9 @@ class Server(uvicorn.Server):
 
 
 def _config(app: App, settings: Settings) -> uvicorn.Config:
-    class Patient(Connection):
-        """A connection that waits for its client as long as the settings say."""
-
-        stalled_s = settings.stalled_reader_s
-
     return uvicorn.Config(
         app,
-        http=Patient,
+        http=Connection,
         ws="websockets-sansio" if settings.blade and find_spec("websockets") else "none",
         ws_max_size=MESSAGE_BYTES,
         ws_ping_interval=None,  # Socket.IO has a heartbeat of its own

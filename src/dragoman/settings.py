@@ -97,7 +97,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     run_timeout_s: Annotated[float, says("longest run", ge=1)] = 3600.0
     drain_s: Annotated[float, says("grace that running runs get when the server stops", ge=0)] = 30.0
     heartbeat_s: Annotated[float, says("silence after which a stream gets a sign of life", ge=0.1)] = 15.0
-    stalled_reader_s: Annotated[float, says("how long a client may read nothing before it is cut off", ge=1)] = 600.0
+    stalled_reader_s: Annotated[float, says("how long a client may take nothing before it is cut off", ge=1)] = 60.0
     sessions_in_memory: Annotated[int, says("sessions kept ready in memory", ge=1)] = 1000
 
     aap: Annotated[bool, says("serve AAP")] = True
