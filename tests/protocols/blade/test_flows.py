@@ -113,6 +113,32 @@ async def test_questions_are_answered_one_by_one_and_the_last_answer_goes_on(ali
         folded.feed(event)
 
 
+@requirement("blade:questions:superseded", "blade:chats:one-end")
+@pytest.mark.parametrize("is_answer", [True, False])
+async def test_a_message_that_leaves_an_allowed_call_behind_is_one_chat(alice: Caller, is_answer: bool) -> None:
+    session = await alice.session()
+    both = {
+        "calls": [
+            {"name": "stamp", "input": {"text": "x"}},
+            {"name": "AskUserQuestion", "input": {"questions": [TWO]}},
+        ]
+    }
+    async with tab(alice.url, alice.key) as mine:
+        asked = await mine.send(session, script(both, {"say": "."}))
+        gated, _, question = (data["id"] for kind, data in patches(asked) if kind == "add_tool_call")
+        early = await answer(mine, session, gated, selections={"0": [0]})
+        assert early[-1][1]["waiting_for_input"] is True
+        given = {"askuser_answer": {"tool_call_id": question, "selections": {"0": [0]}}} if is_answer else {}
+        late = await mine.send(session, "hello", **given)
+    assert [name for name, _ in late if name in ("chat:start", "chat:end")] == ["chat:start", "chat:end"]
+    assert late[-1][1]["waiting_for_input"] is False
+    stamp = (await alice.messages(session))[1]["tool_calls"][0]
+    assert stamp["status"] == "cancelled"
+    folded = Folded()
+    for event in (*asked, *early, *late):
+        folded.feed(event)
+
+
 @requirement("blade:questions:superseded")
 @pytest.mark.parametrize("how", ["message", "stop"])
 async def test_a_question_that_is_left_behind_is_cancelled(alice: Caller, how: str) -> None:

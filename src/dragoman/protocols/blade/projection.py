@@ -539,7 +539,8 @@ class Projection:
         result = settled.result
         status = turns.outcome_status(settled.outcome)
         is_answer = call is not None and call.kind == "question" and call.granted is not None
-        is_alone = call is not None and call.granted is not None and not self.is_running
+        is_decided = call is not None and call.granted is not None and status != "cancelled"
+        is_alone = is_decided and not self.is_running
         if is_alone:
             self._begin_chat(f"answer_{logged.seq}", None, logged.seq)
         if is_answer and call is not None:
