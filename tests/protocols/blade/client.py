@@ -105,11 +105,13 @@ class Tab:
     async def until(self, wanted: Callable[[str, dict[str, Json]], bool] | str) -> list[Event]:
         """What came since the last time, up to the event that is wanted."""
         is_it = (lambda name, _: name == wanted) if isinstance(wanted, str) else wanted
+        place = self._seen
         async with asyncio.timeout(DEADLINE_S), self._came:
             while True:
-                for place in range(self._seen, len(self.events)):
-                    if is_it(*self.events[place]):
-                        found, self._seen = self.events[self._seen : place + 1], place + 1
+                while place < len(self.events):
+                    place += 1
+                    if is_it(*self.events[place - 1]):
+                        found, self._seen = self.events[self._seen : place], place
                         return found
                 await self._came.wait()
 
