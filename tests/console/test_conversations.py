@@ -188,7 +188,9 @@ async def test_questions_of_a_sub_agent_are_answered_where_they_are_asked(desk: 
 
 
 async def test_cards_actions_schemas_and_pictures_of_answers_are_shown(desk: Desk) -> None:
-    schema = {"type": "badge", "label": "All is well"}
+    action = {"type": "tool", "tool": "add", "args": {"a": 1}}
+    button = {"type": "button", "label": "Add", "action": action}
+    schema = {"type": "stack", "children": [{"type": "badge", "label": "All is well"}, button]}
     picture = {"image": f"data:image/png;base64,{PIXEL}"}
     await begun(
         desk,
@@ -200,6 +202,11 @@ async def test_cards_actions_schemas_and_pictures_of_answers_are_shown(desk: Des
     await desk.sees("All is well", ".ui-schema")
     await desk.until("document.querySelector('.assistant .said-picture')")
     await desk.picture("cards")
+    await desk.press("Add", ".ui-schema")
+    await desk.sees('add {"a":1}', "dialog")
+    await desk.run("document.querySelector('dialog .danger, dialog .primary').click()")
+    await desk.until("document.querySelectorAll('.turn.user').length === 2")
+    await desk.sees("You said:")
 
 
 async def test_a_failure_says_what_failed_and_leaves_the_conversation_usable(desk: Desk) -> None:
