@@ -8,16 +8,6 @@ export function aguiFrame(sse: SseFrame, at: number): Frame {
     return { protocol: "ag-ui", raw: sse.raw, id: sse.id, name: textOf(body["type"]), body, at };
 }
 
-/** A thread's log, cut where its runs begin. */
-export function aguiRuns(frames: readonly Frame[]): Frame[][] {
-    const runs: Frame[][] = [];
-    for (const frame of frames) {
-        if (frame.name === "RUN_STARTED" || runs.length === 0) runs.push([]);
-        runs[runs.length - 1]?.push(frame);
-    }
-    return runs;
-}
-
 /** The ids of the messages that a run's events name, as every protocol knows them. */
 export function aguiMessages(run: readonly Frame[]): string[] {
     return run.map((frame) => textOf(frame.body["messageId"]).split(":")[0] ?? "").filter((id) => id !== "");

@@ -9,7 +9,7 @@ import { api, ask } from "../api/client";
 import { key } from "../api/key";
 import { aapFrame, aapTurn } from "./aap";
 import { agentscopeFrame, agentscopeResponse, isAgentscopeEnd } from "./agentscope";
-import { aguiAsked, aguiFrame, aguiMessages, aguiRuns, isAguiEnd } from "./agui";
+import { aguiAsked, aguiFrame, aguiMessages, isAguiEnd } from "./agui";
 import type { Columns } from "./align";
 import { bladeRun, bladeTurnFrame } from "./blade";
 import { PATHS, type Place } from "./curl";
@@ -49,12 +49,11 @@ export class Watch {
     private readonly leaving = new AbortController();
     private looking = new AbortController();
     private readonly socket: BladeSocket;
-    private log: Frame[] = [];
-    private split: Frame[][] = [];
+    /** A thread's log, cut where its runs begin. */
+    private readonly split: Frame[][] = [];
     private bladeNow: Frame[] = [];
     private came = empty();
     private opened = -1;
-    private turns: Promise<readonly JsonObject[]> | null = null;
     private settling: ReturnType<typeof setTimeout> | null = null;
     private drawing: ReturnType<typeof setTimeout> | null = null;
 
@@ -70,7 +69,7 @@ export class Watch {
             onState: (state, error) => this.note("blade", state, error),
         });
         void follow({
-            next: () => ({ path: PATHS["ag-ui"](this.place.value), headers: seen(this.log.at(-1)) }),
+            next: () => ({ path: PATHS["ag-ui"](this.place.value), headers: seen(this.split.at(-1)?.at(-1)) }),
             signal: this.leaving.signal,
             onFrame: (frame) => this.takeAgui(frame),
             onBytes: (count) => this.count("ag-ui", count),
@@ -112,11 +111,10 @@ export class Watch {
 
     private takeAgui(sse: SseFrame): void {
         const frame = aguiFrame(sse, performance.now());
-        this.log.push(frame);
-        if (frame.name === "RUN_STARTED" || isAguiEnd(frame) || this.split.length === 0) {
-            this.split = aguiRuns(this.log);
-            this.settle();
-        } else this.split.at(-1)?.push(frame);
+        const run = this.split.at(-1);
+        if (frame.name === "RUN_STARTED" || run === undefined) this.split.push([frame]);
+        else run.push(frame);
+        if (frame.name === "RUN_STARTED" || isAguiEnd(frame)) this.settle();
         this.draw();
     }
 
@@ -186,10 +184,8 @@ export class Watch {
 
     /** All turns as Blade keeps them: they tell which run made which message. */
     private history(): Promise<readonly JsonObject[]> {
-        this.turns = api
-            .get<readonly JsonObject[]>(`/api/sessions/sess_${this.session}/messages`)
-            .catch(() => [] as readonly JsonObject[]);
-        return this.turns;
+        const path = `/api/sessions/sess_${this.session}/messages`;
+        return api.get<readonly JsonObject[]>(path).catch(() => []);
     }
 
     private runOf(index: number, turns: readonly JsonObject[]): string {
