@@ -21,6 +21,7 @@ import uvicorn
 from dragoman.connection import Connection
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine import tracing
+from dragoman.engine.blocking import Watchdog
 from dragoman.first_key import curl_line, first_key
 from dragoman.gate import App
 from dragoman.ports import ModelFailed
@@ -80,7 +81,8 @@ async def _serve(settings: Settings, environ: Mapping[str, str]) -> None:
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(SWITCH_S)
         server = Server(_config(app.gate, settings), app.drain, lambda: _announce(app, listening))
-        await server.serve(sockets=[listening])
+        with Watchdog():
+            await server.serve(sockets=[listening])
     log.info("stopped")
 
 
