@@ -1,0 +1,80 @@
+"""AAP in the modes that an agent declares: whole answers, whole blocks, deltas."""
+
+from pathlib import Path
+
+import pytest
+
+from dragoman.client import AsyncClient, Ended, Permission, Reply, Text, Thinking, ToolCall, ToolResult, Unsupported
+from dragoman.core.tools import Capabilities
+from tests.client.cutter import cutting
+from tests.conversations import call, script
+from tests.protocols.aap.agents import Player, Tool
+from tests.serving import opened_socket
+
+PLAY = script({"think": "hm"}, {"say": "So: "}, call("add", a=1, b=2), {"say": "{result}. "}, call("stamp", text="x"))
+MODES: dict[str, Capabilities] = {
+    "delta": Capabilities(history_full=True),
+    "message": Capabilities(history_full=True, stream_modes=frozenset({"message", "none"})),
+    "none": Capabilities(history_compacted=True, stream_modes=frozenset({"none"})),
+    "silent": Capabilities(),
+}
+
+
+async def add(arguments: dict[str, int]) -> str:
+    return str(arguments["a"] + arguments["b"])
+
+
+async def stamp(arguments: dict[str, str]) -> str:
+    return f"stamped {arguments['text']}"
+
+
+AGENTS = [Player(name, [Tool("add", add), Tool("stamp", stamp)], capabilities=has) for name, has in MODES.items()]
+
+
+def told(reply: Reply) -> list[tuple[type, str]]:
+    """What was told, in a form that the modes have in common."""
+    found: list[tuple[type, str]] = []
+    for event in reply.events:
+        match event:
+            case Text(text=text) | Thinking(text=text):
+                if found and found[-1][0] is type(event):
+                    text = found.pop()[1] + text
+                found.append((type(event), text))
+            case ToolCall(name=name) | Permission(name=name):
+                found.append((type(event), name))
+            case ToolResult(text=text):
+                found.append((type(event), text))
+            case Ended(reason=reason):
+                found.append((type(event), reason))
+    return found
+
+
+async def test_a_run_is_the_same_in_whatever_mode_its_agent_answers(tmp_path: Path) -> None:
+    answers = []
+    async with opened_socket(tmp_path, agents=AGENTS) as house:
+        async with AsyncClient(house.line.url, key=house.key("alice")) as client:
+            for mode in ("delta", "message", "none"):
+                session = await client.create(mode, trust=["add"])
+                answers.append(told(await session.ask(PLAY)))
+                assert [each.role for each in await session.history()][:2] == ["user", "assistant"]
+            silent = await client.create("silent")
+            with pytest.raises(Unsupported, match="agent 'silent' does not declare that it gives its history over AAP"):
+                await silent.history()
+        bounds: list[int | None] = [None, None, None, 0, 0, None]
+        async with (
+            cutting(house.line.url, lambda: bounds.pop(0) if bounds else None) as cutter,
+            AsyncClient(cutter.url, key=house.key("alice")) as client,
+        ):
+            session = await client.create("none", trust=["add"])
+            answers.append(told(await session.ask(PLAY)))
+    assert answers[0] == [
+        (Thinking, "hm"),
+        (Text, "So: "),
+        (ToolCall, "add"),
+        (ToolResult, "3"),
+        (Text, "3. "),
+        (ToolCall, "stamp"),
+        (Permission, "stamp"),
+        (Ended, "tool_use"),
+    ]
+    assert answers == [answers[0]] * 4
