@@ -1,6 +1,7 @@
 """What a program does with the library: functions as tools, callbacks, answers, stopping, coming back, errors."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -376,6 +377,18 @@ async def test_what_a_protocol_cannot_express_is_said(client: AsyncClient, wish:
 
     with pytest.raises(Unsupported, match=sentence):
         await wished()
+
+
+async def test_without_the_extra_blade_has_sessions_and_histories_and_no_chats(
+    socket_house: SocketHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncClient(socket_house.line.url, key=socket_house.key("alice"), protocol="blade") as client:
+        session = await client.create("rehearsal")
+        await session.ask("hello")
+        monkeypatch.setitem(sys.modules, "websockets", None)
+        assert [each.text for each in await session.history()] == ["hello", "Hello! I am the rehearsal agent."]
+        with pytest.raises(Unsupported, match=r"live Blade needs the extra: pip install 'dragoman\[blade\]'"):
+            await session.ask("hello")
 
 
 # --- the blocking face ------------------------------------------------------------------------------------------------
