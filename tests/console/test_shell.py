@@ -63,7 +63,7 @@ async def test_every_place_is_reached_in_both_languages_and_both_themes(desk: De
         await desk.press(name, ".rail")
         await desk.until(f"location.hash === '#/{place}' && document.querySelector('.rail [aria-current=page]')")
         assert await desk.text(".rail [aria-current=page]") == name
-        assert await desk.run("document.title") == f"{name} · Dragoman"
+        await desk.until(f"document.title === '{name} · Dragoman'")
     before = await desk.run("getComputedStyle(document.body).backgroundColor")
     await desk.press("Theme: as the system", ".rail")
     await desk.press("Theme: light", ".rail")
