@@ -90,6 +90,9 @@ async def test_after_a_restart_what_was_missed_has_the_same_numbers(tmp_path: An
             asked = {"session_id": session, "after_sequence": numbers(sent)[2]}
             await back.call("session:subscribe", asked)
             assert await back.until("chat:end") == sent[3:]
+        async with tab(alice.url, alice.key) as back:
+            await back.call("session:subscribe", {"session_id": session, "after_sequence": -1})
+            assert await back.until("chat:end") == sent[1:], "below zero: the whole latest chat, without the new title"
 
 
 @requirement("blade:catch-up:cut", "blade:catch-up:no-socket")

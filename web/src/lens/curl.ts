@@ -35,7 +35,7 @@ export function quoted(text: string): string {
 
 /** The line that reads a protocol's stream, from a frame on or from its beginning. */
 export function curlOf(protocol: Protocol, place: Place, from: Frame | null): string {
-    if (protocol === "blade") return bladeCurl(place, Math.max(1, Number(from?.id ?? 1) - 1));
+    if (protocol === "blade") return bladeCurl(place, Number(from?.id ?? 0) - 1 || -1);
     const seen = from === null ? beginningOf(protocol) : before(protocol, from);
     const headers = seen === null ? "" : ` -H ${quoted(`Last-Event-ID: ${seen}`)}`;
     return `curl -sN${keyOf(place)}${headers} ${quoted(place.server + PATHS[protocol](place))}`;

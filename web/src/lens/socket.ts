@@ -7,7 +7,6 @@ import type { Frame } from "./frames";
 
 interface Ack {
     status: string;
-    resumed?: boolean;
     message?: string;
 }
 
@@ -49,15 +48,12 @@ export class BladeSocket {
         this.socket.disconnect();
     }
 
-    /** From where this page is; else the newest chat from its beginning, while the server still tells it that way. */
+    /** From where this page is; else the newest chat from its beginning, which this server tells at any age. */
     private async subscribe(): Promise<void> {
-        const session_id = `sess_${this.listening.session}`;
-        const ask = (after_sequence: number): Promise<unknown> =>
-            this.socket.timeout(30_000).emitWithAck("session:subscribe", { session_id, after_sequence, resume: true });
+        const asked = { session_id: `sess_${this.listening.session}`, after_sequence: this.seen || -1 };
         try {
-            const ack = (await ask(this.seen)) as Ack;
+            const ack = (await this.socket.timeout(30_000).emitWithAck("session:subscribe", asked)) as Ack;
             if (ack.status !== "ok") throw new Error(ack.message ?? ack.status);
-            if (this.seen === 0) await ask(1);
             this.listening.onState("open", null);
         } catch (error) {
             this.listening.onState("failed", error);

@@ -76,7 +76,8 @@ class Inbox:
                 "stream_sequence": room.projection.number,
             }
             after = asked.after_sequence or 0
-            if 0 < after <= room.projection.number or (after <= 0 and asked.resume and is_fresh):
+            # Below zero is ours: the whole latest chat, at any age, for those who only look.
+            if (after <= room.projection.number and after != 0) or (after == 0 and asked.resume and is_fresh):
                 await room.resume(socket, after, is_raw=is_raw)
                 self._rooms.tidy(room)  # the socket may have gone meanwhile
                 return {**told, "resumed": True}

@@ -176,13 +176,13 @@ function Column({ watch, protocol }: { watch: Watch; protocol: Protocol }) {
         <div class={`lens-column ${protocol}`} data-state={state} data-protocol={protocol}>
             <div class="row">
                 <span class="lens-name grow">{NAMES[protocol]}</span>
+                <CurlButton line={() => curlOf(protocol, watch.place.value, null)} label={t("lens.curl")} />
+            </div>
+            <code class="lens-carrier">{CARRIERS[protocol]}</code>
+            <div class="lens-figures">
                 <span class="lens-state" title={why}>
                     {t(`lens.state.${state}`)}
                 </span>
-                <CurlButton line={() => curlOf(protocol, watch.place.value, null)} label={t("lens.curl")} />
-            </div>
-            <div class="lens-carrier">
-                <code>{CARRIERS[protocol]}</code>
                 <span>{t("lens.frames", { count: count(frames.length), size: size(bytes) })}</span>
             </div>
         </div>
