@@ -38,6 +38,19 @@ async def test_a_key_is_asked_for_once_and_kept(desk: Desk) -> None:
     await desk.page.go(f"{desk.url}/", HERE)
 
 
+async def test_another_key_shows_nothing_of_the_one_before(desk: Desk, console_house: SocketHouse) -> None:
+    await desk.open()
+    await desk.write("Message", "a secret of mine")
+    await desk.page.press("Enter")
+    await desk.sees("a secret of mine", ".session")
+    await desk.press("Forget the key")
+    await desk.write("API key", console_house.key("bob"))
+    await desk.press("Use this key")
+    await desk.sees("No conversations yet.")
+    assert "secret" not in await desk.text("body")
+    desk.console.clear()  # browsers note every 401
+
+
 async def test_a_key_in_the_address_is_kept_and_leaves_the_address_at_once(desk: Desk) -> None:
     await desk.page.go(f"{desk.url}/healthz")
     await desk.run("localStorage.clear()")

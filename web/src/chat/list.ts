@@ -1,6 +1,7 @@
 /** The reader's conversations: pinned ones first, then the latest, page by page, kept up with what is told. */
 import { signal } from "@preact/signals";
 import { api } from "../api/client";
+import { key } from "../api/key";
 import { watch } from "./socket";
 import { bare, type Session, type SessionPage } from "./wire";
 
@@ -53,6 +54,15 @@ class SessionList {
         };
     }
 
+    /** Another reader: nothing of the one before is shown. */
+    forget(): void {
+        this.loads += 1;
+        this.items.value = [];
+        this.total.value = 0;
+        this.words.value = "";
+        this.isLoaded.value = false;
+    }
+
     private async fetch(offset: number, limit: number): Promise<void> {
         const load = ++this.loads;
         try {
@@ -72,3 +82,4 @@ class SessionList {
 }
 
 export const sessions = new SessionList();
+key.subscribe(() => sessions.forget());
