@@ -42,7 +42,7 @@ async def test_an_answer_shows_thoughts_markdown_a_plan_calls_and_a_sub_agent(de
                     "steps": [{"title": "Look", "status": "done"}, {"title": "Tell", "status": "pending"}],
                 }
             },
-            {"say": words},
+            {"say": words, "size": 3, "every_ms": 2},
             {"calls": [{"name": "add", "input": {"a": 1, "b": 2}}, {"name": "boom", "input": {}}]},
             {
                 "fork": {
@@ -83,6 +83,11 @@ async def test_an_answer_shows_thoughts_markdown_a_plan_calls_and_a_sub_agent(de
     assert "tokens" in await desk.text(".answer-foot")
     assert await faults(desk) == []
     await desk.picture("answer")
+    drawn = "[...document.querySelectorAll('.assistant > .markdown')].map((each) => each.innerHTML)"
+    grown = await desk.run(drawn)
+    await desk.page.ask("Page.reload")
+    await desk.until(DONE)
+    assert await desk.run(drawn) == grown
 
 
 async def test_permissions_are_granted_once_or_for_the_conversation_and_denied_with_a_reason(desk: Desk) -> None:

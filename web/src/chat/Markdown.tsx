@@ -36,13 +36,13 @@ export function Markdown({ text, isGrowing = false }: Props) {
 /** Reads a text that grows without reading its beginning again. */
 class Reader {
     private tokens: Token[] = [];
-    private text = "";
 
-    read(text: string, isGrowing: boolean): Token[] {
-        const settled = isGrowing && text.startsWith(this.text) ? this.tokens.slice(0, -OPEN_TOKENS) : [];
-        const length = settled.reduce((sum, token) => sum + token.raw.length, 0);
-        this.tokens = [...settled, ...marked.lexer(text.slice(length))];
-        this.text = text;
+    read(said: string, isGrowing: boolean): Token[] {
+        const text = said.replace(/\r\n?/g, "\n"); // as the tokens have it
+        let settled = isGrowing ? this.tokens.slice(0, -OPEN_TOKENS) : [];
+        let beginning = settled.map((token) => token.raw).join("");
+        if (!text.startsWith(beginning)) [settled, beginning] = [[], ""];
+        this.tokens = [...settled, ...marked.lexer(text.slice(beginning.length))];
         return this.tokens;
     }
 }
