@@ -230,7 +230,7 @@ async def test_changes_of_a_session_reach_the_owners_other_sockets_and_nobody_el
         tab(bob.url, bob.key) as his,
     ):
         await alice.ask("PATCH", f"sessions/{session}/pin", {"pinned": True})
-        pinned = (await other.until("session:updated"))[-1][1]
+        pinned = (await other.until(lambda _, payload: payload["session_id"] == session))[-1][1]
         assert pinned == {"session_id": session, "is_pinned": True}
         await subscribed.call("session:subscribe", {"session_id": session})
         await alice.ask("PATCH", f"sessions/{session}", {"intent": "new"})

@@ -263,7 +263,7 @@ async def test_a_session_goes_back_and_forth_between_its_branches(alice: Caller)
         rewound = (await alice.ask("POST", f"{path}/rewind", at)).body
         assert (rewound["message"], rewound["leaf_entry_id"]) == ("two", before[1]["id"])
         assert rewound["removed_turn_ids"] == [turn["turn_id"] for turn in before[2:]]
-        assert (await mine.until("session:updated"))[-1][1]["session_id"] == session
+        await mine.until(lambda name, payload: (name, payload["session_id"]) == ("session:updated", session))
         assert await alice.messages(session) == before[:2]
         await mine.send(session, "other")
         assert [turn["sequence"] for turn in await alice.messages(session)] == [0, 1, 4, 5]
