@@ -75,7 +75,7 @@ async def test_what_was_told_outlives_every_kill_and_every_run_ends(tmp_path: Pa
     with server(fsync=True) as postgres:
         url = postgres.url("postgres")
         async with program(tmp_path, "--database", url) as running:
-            with closing(Database(url, exclusive=False)) as database:
+            with closing(Database(url, use="beside")) as database:
                 log = PostgresLog(database)
                 accepted = cut = 0
                 for _ in range(KILLS):

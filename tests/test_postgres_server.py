@@ -11,7 +11,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dragoman import server
 from dragoman.admin import CreateKey, ListKeys, RevokeKey
 from dragoman.keeping import CannotKeep, keep_in_database
 from dragoman.stores.postgres import database as postgres_database
@@ -67,12 +66,23 @@ async def test_a_conversation_with_a_server_that_is_killed(
 # --- its start --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_second_server_on_the_database_refuses_to_start(house: House, tmp_path: Path) -> None:
-    elsewhere = House(tmp_path / "elsewhere", database=house.settings.database)
-    with pytest.raises(DatabaseInUse, match="another server uses this database"):
-        async with server.build(elsewhere.settings).running():
-            pytest.fail("it started")
-    assert (await status(house, "/readyz"))[0] == 200
+async def test_a_second_server_on_the_database_serves_the_same_sessions(house: House, tmp_path: Path) -> None:
+    async with opened(tmp_path / "elsewhere", agents=AGENTS, database=house.settings.database) as elsewhere:
+        session = await house.face("alice").create()
+        there = session.seen_by(Face(elsewhere.line, house.key("alice")))
+        assert (await session.run("hello")).stop == "end_turn"
+        assert (await there.run("hello")).stop == "end_turn"
+        assert (await session.run("hello")).stop == "end_turn"
+        assert await session.history() == await there.history()
+        assert len(await there.history()) == 6
+        assert (await there.delete()).status == 204
+        assert (await session.face.get(session.path)).status == 404
+
+
+async def test_who_wants_the_database_alone_waits_until_no_server_runs(house: House) -> None:
+    assert house.settings.database is not None
+    with pytest.raises(DatabaseInUse, match="another program has this database to itself"):
+        await asyncio.to_thread(postgres_database.Database, house.settings.database)
 
 
 def test_a_database_that_is_not_there_is_told_in_a_sentence_without_its_password(tmp_path: Path) -> None:

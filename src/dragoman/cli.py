@@ -94,6 +94,8 @@ def serve(agents: tuple[str, ...], **flags: Flag) -> None:
     loaded = _load({**flags, "agents": agents or None})
     from dragoman.process import CannotStart, run
 
+    if loaded.settings.workers > 1:
+        from dragoman.workers import run
     try:
         run(loaded.settings, os.environ)
     except CannotStart as error:

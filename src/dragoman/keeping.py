@@ -75,7 +75,7 @@ async def _at_rest(folder: Path, request: Request) -> Reply:
 
 
 async def _in_database(url: str, request: Request) -> Reply:
-    with closing(open_postgres(url, exclusive=False)) as database:
+    with closing(open_postgres(url, use="beside")) as database:
         from dragoman.stores.postgres.keys import PostgresKeys
         from dragoman.stores.postgres.profiles import PostgresProfiles
 

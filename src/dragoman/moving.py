@@ -25,7 +25,7 @@ def migrated(settings: Settings) -> tuple[int, int]:
     """
     try:
         if settings.database is not None:  # servers of the release before may run on: the schema has a lock of its own
-            with closing(open_postgres(settings.database, exclusive=False)) as shared:
+            with closing(open_postgres(settings.database, use="beside")) as shared:
                 return shared.migrated
         with closing(Database(settings.folder)) as database:
             return database.migrated

@@ -13,7 +13,7 @@ from dragoman.core.memories import Memory, MemoryFilter
 from dragoman.core.profile import Profile
 from dragoman.core.schedules import Fire, Schedule, ScheduleId
 from dragoman.core.session import Head, SessionState
-from dragoman.core.stream import Piece
+from dragoman.core.stream import Cursor, Piece
 from dragoman.core.tools import ToolSpec
 
 PAYLOAD_BYTES = 7_900
@@ -374,6 +374,121 @@ class Bus(Protocol):
 
     def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
         """Call `heard` with each payload. Returns what ends the subscription."""
+
+
+# --- several servers --------------------------------------------------------------------------------------------------
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """Another server on the same store. `seen` is the latest newcomer's epoch that it has taken note of."""
+
+    node: str
+    epoch: int
+    seen: int
+    is_alive: bool
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a claim on a session found. `epoch` is that of the claim; None: the session is another server's."""
+
+    epoch: int | None
+    seq: int
+    is_running: bool
+
+
+class News(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session has behind a position, and which server wrote it last."""
+
+    session_id: SessionId
+    node: str | None
+    is_running: bool
+    seq: int
+    events: Sequence[Logged]
+    pieces: Sequence[Piece]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What another server asks."""
+
+    request_id: str
+    session_id: SessionId
+    body: bytes
+
+
+class Nodes(Protocol):
+    """The servers on one store: who lives, and who writes which session.
+
+    A session with a run is its server's for as long as that lives; one at rest is anybody's. All methods that wait
+    raise `StoreUnavailable`.
+    """
+
+    @property
+    def node(self) -> str:
+        """This server; another name after each `join`."""
+
+    def left_s(self) -> float:
+        """How long this server's lease surely holds; from any thread. Not more than 0: others may take its sessions."""
+
+    @property
+    def has_lapsed(self) -> bool:
+        """Whether the lease ended. What this server had may be others' by now, until it joins anew."""
+
+    async def join(self) -> int:
+        """Live from now on, and be renewed; this server's epoch, later than all before."""
+
+    async def leave(self) -> None:
+        """Live no more: others may take what this server had at once."""
+
+    async def others(self) -> Sequence[Node]:
+        """The other servers."""
+
+    def see(self, seen: int) -> None:
+        """Tell the others, soon, up to which epoch newcomers are known here."""
+
+    async def forget_dead(self) -> None:
+        """Forget the servers that died and left nothing behind."""
+
+    async def claim(self, session_id: SessionId) -> Claimed | None:
+        """Take a session that is at rest or has no living owner; None: there is none of that id.
+
+        One at rest is kept from others for a moment, in which to write to it.
+        """
+
+    async def release(self, session_id: SessionId, epoch: int) -> None:
+        """Give back what was claimed and not written to."""
+
+    async def take_abandoned(self, limit: int) -> Sequence[SessionId]:
+        """Take some of the sessions whose runs have no living owner."""
+
+    async def news(self, positions: Sequence[tuple[SessionId, Cursor]]) -> Sequence[News]:
+        """What sessions have behind those positions. One that is not told of is no more."""
+
+    async def ask(self, request_id: str, session_id: SessionId, body: bytes) -> str | None:
+        """Ask the server that plays a session's run; which one that is. None: there is no run, or none that lives."""
+
+    async def asked(self) -> Sequence[Asked]:
+        """What this server was asked and has not answered."""
+
+    async def answer(self, request_id: str, answer: bytes) -> None:
+        """Answer."""
+
+    async def answered(self, request_id: str) -> tuple[bytes | None, bool]:
+        """The answer, if there is one, and whether there may still be one."""
+
+    async def unask(self, request_id: str) -> None:
+        """Remove a request."""
+
+    async def hold_key(self, owner: UserId, key: str) -> bool:
+        """Have a request's key to oneself. False: another server has it now."""
+
+    async def free_key(self, owner: UserId, key: str) -> None:
+        """Let others have a key."""
+
+    async def take_fires(self) -> Collection[str]:
+        """Take the running fires without a living owner; their ids."""
+
+    async def schedules(self) -> int:
+        """A number that is another one when a schedule changed, whoever changed it."""
 
 
 class Cipher(Protocol):

@@ -5,6 +5,7 @@ Standard output carries that line alone, so that programs can wait for it; every
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import sqlite3
@@ -13,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 import uvicorn
@@ -48,6 +49,22 @@ usual 5 ms a busy loop holds up commits, and with them itself."""
 log = structlog.get_logger(__name__)
 
 
+class Worker(NamedTuple):
+    """One of several processes that share a port.
+
+    Args:
+        number: from 0; one that is started again has the number of the one before.
+        listening: the socket, which all of them have.
+        alive: what ends when the process that looks after them does.
+        report: where it is told that this one takes requests.
+    """
+
+    number: int
+    listening: socket.socket
+    alive: int
+    report: int
+
+
 class CannotStart(Exception):
     """The server cannot start; the message says why, and what to do."""
 
@@ -59,19 +76,36 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
         CannotStart: it did not come to that.
     """
     set_up(settings.log_format, settings.log_level)
+    _run(settings, environ, None)
+
+
+def serve_as(worker: Worker, settings: Settings, environ: Mapping[str, str]) -> None:
+    """Serve as one of several, until a signal or the end of the one that looks after them ends it.
+
+    Raises:
+        CannotStart: it did not come to that.
+    """
+    _run(settings, environ, worker)
+
+
+def _run(settings: Settings, environ: Mapping[str, str], worker: Worker | None) -> None:
     end_spans = _begin_spans(settings)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(settings, environ))
+            runner.run(_serve(settings, environ, worker))
     finally:
         end_spans()
 
 
-async def _serve(settings: Settings, environ: Mapping[str, str]) -> None:
-    listening = bound(settings.host, settings.port, settings.stalled_reader_s)
-    app = build(settings, environ=environ, progress=lambda text: log.info(text))
+async def _serve(settings: Settings, environ: Mapping[str, str], worker: Worker | None) -> None:
+    listening = bound(settings.host, settings.port, settings.stalled_reader_s) if worker is None else worker.listening
+    number = None if worker is None else worker.number
+    app = build(settings, environ=environ, progress=lambda text: log.info(text), worker=number)
     async with AsyncExitStack() as stack:
         stack.callback(listening.close)
+        if worker is not None:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(worker.alive, _orphaned, loop, worker)
         try:
             await stack.enter_async_context(app.running())
         except Exception as error:  # the edge of the start: what is written for people is told without its trace
@@ -80,7 +114,7 @@ async def _serve(settings: Settings, environ: Mapping[str, str]) -> None:
         gc.freeze()  # what is there now stays: the collector need not look at it again
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(SWITCH_S)
-        server = Server(_config(app.gate, settings), app.drain, lambda: _announce(app, listening))
+        server = Server(_config(app.gate, settings), app.drain, lambda: _announce(app, listening, worker))
         with Watchdog():
             await server.serve(sockets=[listening])
     log.info("stopped")
@@ -141,14 +175,25 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def _announce(app: Application, listening: socket.socket) -> None:
+def _orphaned(loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
+    """Who looked after this process is gone: stop, as if it had said so."""
+    loop.remove_reader(worker.alive)
+    signal.raise_signal(signal.SIGTERM)
+
+
+async def _announce(app: Application, listening: socket.socket, worker: Worker | None) -> None:
     settings = app.settings
     url = url_of(settings.host, listening.getsockname()[1])
-    sys.stdout.write(f"ready {url}\n")
-    sys.stdout.flush()
+    if worker is None:
+        sys.stdout.write(f"ready {url}\n")
+        sys.stdout.flush()
+    else:
+        os.write(worker.report, b"r")
     log.info("serving", url=url, version=VERSION, agents=list(app.engine.agents), data=settings.data)
     if not settings.database:
         warn_of_old_sqlite()
+    if worker is not None and worker.number:
+        return
     if settings.first_key:
         key = await first_key(settings.folder, app.keys) if settings.auth else None
         for_people = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")

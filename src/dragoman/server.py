@@ -69,6 +69,7 @@ class Application:
         clock: Clock,
         environ: Mapping[str, str],
         progress: Callable[[str], None],
+        worker: int | None = None,
     ) -> None:
         self.settings = settings
         self.state: State = "starting"
@@ -78,6 +79,7 @@ class Application:
         self.memories: MemoryBook
         self.schedules: ScheduleBook
         self._shares: ShareBook
+        self._worker = worker
         self._given = tuple(agents)
         self._clock = clock
         self._environ = environ
@@ -142,12 +144,12 @@ class Application:
 
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self.settings
-        stores = self._stores = open_stores(settings)
+        stores = self._stores = open_stores(settings, self._worker)
         stack.callback(stores.close)
         _warn_of_open_folder(settings)
         if not is_zone(settings.time_zone):
             raise SettingsError(f"setting time_zone: {settings.time_zone!r} is no IANA zone such as Europe/Berlin")
-        bus, ids = self._open_bus(stack), RandomIds()
+        bus, ids = self._open_bus(stores, stack), RandomIds()
         self.keys = KeyRing(
             stores.keys, bus, self._clock, ids, wrong=Rate(settings.wrong_keys_per_minute, "wrong keys")
         )
@@ -160,9 +162,10 @@ class Application:
         if stores.changes is not None:
             watching = asyncio.create_task(watch(stores, partial(self._changed_elsewhere, bus)), name="watch")
             stack.callback(watching.cancel)
-        admin = AdminSocket(settings.folder, self.keys, self.profiles)
-        await admin.start()
-        stack.push_async_callback(admin.close)
+        if not self._worker:  # one of several is enough
+            admin = AdminSocket(settings.folder, self.keys, self.profiles)
+            await admin.start()
+            stack.push_async_callback(admin.close)
         agents, default = await ready_agents(
             settings,
             self._given,
@@ -202,6 +205,7 @@ class Application:
             ),
             memories=self.memories,
             profiles=self.profiles,
+            nodes=stores.nodes,
         )
         await self.engine.start()
         stack.push_async_callback(self.engine.close)
@@ -212,6 +216,7 @@ class Application:
             ids,
             at_once=settings.schedule_runs,
             memory_enabled=settings.blade_memory,
+            nodes=stores.nodes,
         )
         await self.schedules.start()
         stack.push_async_callback(self.schedules.close)
@@ -219,11 +224,18 @@ class Application:
         if self._blade is not None:
             stack.push_async_callback(self._blade.close)
 
-    def _open_bus(self, stack: AsyncExitStack) -> Bus:
-        """The way for hints: within the process, or over NATS, which need not be there yet."""
+    def _open_bus(self, stores: Stores, stack: AsyncExitStack) -> Bus:
+        """The way for hints: within the process, through the database, or over NATS, which need not be there yet."""
         settings = self.settings
         if settings.nats is None:
-            return LocalBus()
+            if stores.address is None:
+                return LocalBus()
+            from dragoman.buses.postgres import PostgresBus
+
+            bus = PostgresBus(stores.address)
+            bus.start()
+            stack.push_async_callback(bus.close)
+            return bus
         try:
             from dragoman.buses.nats import NatsBus
 
@@ -432,6 +444,7 @@ def build(
     clock: Clock | None = None,
     environ: Mapping[str, str] | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    worker: int | None = None,
 ) -> Application:
     """Put a server together. Nothing is opened before it runs.
 
@@ -441,8 +454,16 @@ def build(
         clock: the time; else this machine's.
         environ: where models find their providers' keys; else nowhere.
         progress: told what is done while the start takes its time.
+        worker: its number among several processes that share the data folder and the port.
     """
-    return Application(settings, agents=agents, clock=clock or SystemClock(), environ=environ or {}, progress=progress)
+    return Application(
+        settings,
+        agents=agents,
+        clock=clock or SystemClock(),
+        environ=environ or {},
+        progress=progress,
+        worker=worker,
+    )
 
 
 def counted(doorkeeper: Doorkeeper, shares: Limits) -> Callable[[str | None, str], Principal]:

@@ -58,6 +58,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         says("bucket for attachments, `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`; not set: beside the rest"),
     ] = None
+    workers: Annotated[int, says("processes that share the port; more than one needs `database`", ge=1)] = 1
+    lease_s: Annotated[
+        float, says("silence after which other servers on the database take over this one's runs", ge=4)
+    ] = 10.0
     synchronous: Annotated[
         Literal["full", "normal"],
         says("`full` syncs each commit to the disk; with `normal` a power cut may take the last ones"),
@@ -353,6 +357,11 @@ def _check(loaded: Loaded) -> None:
         raise SettingsError(
             f"setting nats_subject ({places['nats_subject']}): expected words with dots between them,"
             f" got {settings.nats_subject!r}"
+        )
+    if settings.workers > 1 and settings.database is None:
+        raise SettingsError(
+            f"several workers ({places['workers']}) share a PostgreSQL database: name one with --database, or leave it"
+            " at one"
         )
     for name, example in (
         ("aap_path", "/aap/v3"),

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import structlog
 
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.ports import Archive, Blobs, EventLog, Keys, Memories, Profiles, Schedules, SessionIndex, Shares
+from dragoman.ports import Archive, Blobs, EventLog, Keys, Memories, Nodes, Profiles, Schedules, SessionIndex, Shares
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.folder_blobs import FolderBlobs
+from dragoman.stores.sealing import file_key
 from dragoman.stores.sqlite.archive import SqliteArchive
 from dragoman.stores.sqlite.database import Database, lock_folder
 from dragoman.stores.sqlite.keys import SqliteKeys
@@ -27,7 +28,10 @@ from dragoman.stores.sqlite.shares import SqliteShares
 
 if TYPE_CHECKING:
     from dragoman.stores.postgres.database import Database as Postgres
+    from dragoman.stores.postgres.database import Use
 
+HOME = "home"
+"""A file of random bytes, which tell a data folder from all others, wherever they are."""
 WATCH_S = 1.0
 """How often a shared database is asked whether keys or profiles changed elsewhere."""
 
@@ -49,6 +53,10 @@ class Stores(NamedTuple):
     shares: Shares
     blobs: Blobs
     archive: Archive
+    nodes: Nodes | None
+    """The other servers; None where there can be none."""
+    address: str | None
+    """How to reach the database that several servers share."""
     probe: Callable[[], Awaitable[object]]
     """Writes something that changes nothing. Raises StoreUnavailable."""
     changes: Callable[[], Awaitable[int]] | None
@@ -56,11 +64,15 @@ class Stores(NamedTuple):
     close: Callable[[], None]
 
 
-def open_stores(settings: Settings) -> Stores:
-    """Open the stores for a server of this process's own, and bring them up to date.
+def open_stores(settings: Settings, worker: int | None = None) -> Stores:
+    """Open the stores for a server, and bring them up to date.
+
+    Args:
+        settings: where they are.
+        worker: its number among those that share the data folder, which is locked for all of them already.
 
     Raises:
-        InUse: another server has the folder or the database.
+        InUse: another server has the folder, or another program the database.
         WrongVersion: they are from a newer release, or hold another program's tables.
         SettingsError: a driver is not installed, or the bucket of the blobs cannot be used.
         StoreUnavailable: they cannot be used now.
@@ -69,10 +81,20 @@ def open_stores(settings: Settings) -> Stores:
         return _with_blobs(_in_folder(settings), settings.blobs)
     with ExitStack() as stack:
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        stack.callback(os.close, lock_folder(settings.folder))
-        database = open_postgres(settings.database)
+        if worker is None:
+            stack.callback(os.close, lock_folder(settings.folder))
+        database = open_postgres(settings.database, use="shared")
         stack.callback(database.close)
-        return _with_blobs(_in_database(database, stack.pop_all().close), settings.blobs)
+        stores = _with_blobs(_in_database(database, stack.pop_all().close), settings.blobs)
+        home = f"{file_key(settings.folder / HOME).hex()}/{worker or 0}"
+        return stores._replace(nodes=nodes_of(database, home, settings.lease_s))
+
+
+def nodes_of(database: "Postgres", home: str, lease_s: float) -> Nodes:
+    """The servers on a database; see `PostgresNodes`."""
+    from dragoman.stores.postgres.nodes import PostgresNodes
+
+    return PostgresNodes(database, home=home, lease_s=lease_s)
 
 
 def open_place(place: str, blobs: str | None = None) -> Stores:
@@ -95,7 +117,7 @@ def is_address(place: str) -> bool:
     return "://" in place or "=" in place
 
 
-def open_postgres(url: str, *, exclusive: bool = True) -> "Postgres":
+def open_postgres(url: str, *, use: "Use" = "alone") -> "Postgres":
     """A PostgreSQL database; see its `Database`. Raises also SettingsError: the driver is not installed."""
     try:
         from dragoman.stores.postgres.database import Database as Postgres
@@ -104,7 +126,7 @@ def open_postgres(url: str, *, exclusive: bool = True) -> "Postgres":
             "a PostgreSQL database is named, but its driver is not installed: make run EXTRAS=postgres, or"
             " pip install 'dragoman[postgres]'"
         ) from error
-    return Postgres(url, exclusive=exclusive)
+    return Postgres(url, use=use)
 
 
 async def watch(stores: Stores, changed: Callable[[], Awaitable[None]]) -> None:
@@ -141,6 +163,8 @@ def _in_folder(settings: Settings) -> Stores:
             lambda connection: connection.execute("UPDATE meta SET value = value WHERE name = 'epoch'")
         ),
         changes=None,
+        nodes=None,
+        address=None,
         close=database.close,
     )
 
@@ -166,6 +190,8 @@ def _in_database(database: "Postgres", close: Callable[[], None]) -> Stores:
         archive=PostgresArchive(database),
         probe=database.probe,
         changes=database.changes,
+        nodes=None,
+        address=database.conninfo,
         close=close,
     )
 

@@ -12,6 +12,7 @@ from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
+from tests.engine.several import several_over
 from tests.engine.world import World, world_over
 from tests.stores.simulated import SimulatedLog
 
@@ -30,7 +31,7 @@ async def world() -> AsyncIterator[World]:
         yield world
 
 
-@pytest.fixture(params=["simulated", "sqlite", "postgres"])
+@pytest.fixture(params=["simulated", "sqlite", "postgres", "postgres x3"])
 async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     """A world over each store there is."""
     if request.param == "simulated":
@@ -42,6 +43,11 @@ async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
         with closing(database):
             async with world_over(SqliteLog(database)) as world:
                 yield world
+    elif request.param == "postgres x3":
+        if request.node.get_closest_marker("one_server"):
+            pytest.skip("it looks into the memory of one server")
+        async with several_over(request.getfixturevalue("postgres_url")) as world:
+            yield world
     else:
         with closing(postgres.Database(request.getfixturevalue("postgres_url"))) as other:
             async with world_over(PostgresLog(other)) as world:

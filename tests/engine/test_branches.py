@@ -106,6 +106,7 @@ async def test_calls_that_wait_are_closed_by_a_rewind(any_world: World) -> None:
     assert await shown(engine, live) == []
 
 
+@pytest.mark.one_server
 async def test_the_compaction_that_held_at_the_earlier_point_holds_again(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)

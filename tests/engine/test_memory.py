@@ -136,6 +136,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions_module, "SPARED", 1)
 
 
+@pytest.mark.one_server
 async def test_sessions_that_nobody_uses_leave_the_memory_and_come_back_as_they_were(any_world: World) -> None:
     any_world.scripts["go"] = [[ask("a", "b")], ["thanks"]]
     engine = await any_world.start(sessions_in_memory=5)
@@ -159,6 +160,7 @@ async def test_sessions_that_nobody_uses_leave_the_memory_and_come_back_as_they_
     assert len(engine._sessions) <= 6
 
 
+@pytest.mark.one_server
 async def test_sessions_that_are_used_stay_in_memory(any_world: World) -> None:
     gate = any_world.gate("gate")
     any_world.scripts["go"] = [["one ", settled_down, gate, "two"]]
@@ -179,6 +181,7 @@ async def test_sessions_that_are_used_stay_in_memory(any_world: World) -> None:
     assert await found(engine, running.state.session_id) is not running
 
 
+@pytest.mark.one_server
 async def test_those_who_ask_for_a_session_at_the_same_moment_get_the_same(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)

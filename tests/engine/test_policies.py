@@ -132,6 +132,7 @@ async def test_answers_to_a_busy_session_are_refused_and_stop_nothing(any_world:
 
 
 @pytest.mark.parametrize("busy", ["refuse", "queue", "supersede"])
+@pytest.mark.one_server
 async def test_a_hundred_messages_at_once(any_world: World, busy: BusyPolicy) -> None:
     """One run at a time, in the order of the acknowledgements; the checker sees to the first."""
     engine = await any_world.start()
@@ -216,6 +217,7 @@ async def test_settings_that_come_with_a_message_hold_for_its_run(any_world: Wor
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_server
 async def test_of_two_who_answer_at_once_the_first_counts(any_world: World) -> None:
     any_world.scripts["go"] = [[ask("a", "b")], ["done"]]
     engine = await any_world.start()
@@ -495,6 +497,7 @@ async def test_a_queued_run_survives_a_server_that_stops(any_world: World) -> No
     assert texts(await any_world.history(live.state.session_id))[-2:] == ["later", "You said: later"]
 
 
+@pytest.mark.one_server
 async def test_parked_with_nothing_active_a_queued_run_is_found(any_world: World) -> None:
     """The server parks between the end of one run and the start of the next."""
     engine, live, gate = await held(any_world)

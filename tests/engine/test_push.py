@@ -47,6 +47,7 @@ async def pushed(engine: Engine, live: LiveSession, chance: random.Random, refus
 
 
 @pytest.mark.parametrize("refusals", [0, 0.3, 1])
+@pytest.mark.one_server
 async def test_pushed_records_and_given_ones_are_one_stream(any_world: World, refusals: float) -> None:
     any_world.scripts["go"] = [[word for place in range(20) for word in (f"{place} ", settled_down)]]
     engine = await any_world.start()

@@ -53,6 +53,7 @@ async def shown(world: World, live: LiveSession) -> list[str]:
     return texts(await world.history(live.state.session_id))
 
 
+@pytest.mark.one_server
 async def test_a_replay_tells_everything_again_and_asks_no_agent(any_world: World) -> None:
     any_world.echo()
     any_world.echo("allowed", needs_approval=True)

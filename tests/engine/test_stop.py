@@ -60,6 +60,7 @@ def outcomes(events: list[Logged]) -> list[str]:
 # --- at every moment --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_server
 async def test_a_run_that_is_stopped_before_its_first_event_ends_as_cancelled(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
@@ -156,6 +157,7 @@ async def test_a_stop_while_calls_wait_settles_them(any_world: World) -> None:
     assert not await stop(engine, live), "there is nothing more to stop"
 
 
+@pytest.mark.one_server
 async def test_many_stops_at_once_have_one_outcome(any_world: World) -> None:
     gate = any_world.gate("gate")
     any_world.scripts["go"] = [[Use("gate")]]
@@ -340,6 +342,7 @@ async def test_an_agent_that_goes_on_after_its_end_writes_nothing(
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("again", [True, False], ids=["beside the next run", "alone"])
+@pytest.mark.one_server
 async def test_a_tool_that_goes_on_after_its_end_gives_no_second_result(any_world: World, again: bool) -> None:
     gate, held, next_gate = Gate(), asyncio.Event(), Gate()
 
@@ -396,6 +399,7 @@ async def test_a_queued_run_starts_once_when_the_one_before_did_not_let_itself_b
 
 
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.one_server
 async def test_an_agent_that_talks_for_ever_does_not_keep_the_engine_from_closing(any_world: World) -> None:
     async def talk(run: Run) -> None:
         while True:

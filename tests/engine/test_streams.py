@@ -200,6 +200,7 @@ async def test_a_page_that_ends_with_the_stop_of_a_queued_run_loses_no_piece(
     assert await read_all(engine, live) == expand(await world.events(live.state.session_id))
 
 
+@pytest.mark.one_server
 async def test_a_reader_of_a_session_that_was_stored_with_open_blocks_sees_them_end(any_world: World) -> None:
     gate = any_world.gate("gate")
     any_world.scripts["go"] = [["one ", settled_down, "two ", settled_down, gate, "three"]]

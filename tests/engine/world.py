@@ -318,9 +318,9 @@ class World:
 
 
 @asynccontextmanager
-async def world_over(store: Store) -> AsyncIterator[World]:
+async def world_over(over: Store | World) -> AsyncIterator[World]:
     """A world; at its end every log in it has to keep the rules."""
-    world = World(store)
+    world = over if isinstance(over, World) else World(over)
     yield world
     for engine in tuple(world.engines):
         await world.stop(engine)

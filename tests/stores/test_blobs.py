@@ -48,7 +48,7 @@ class TestFolder(BlobsContract):
 class TestPostgres(BlobsContract):
     @pytest.fixture
     def blobs(self, postgres_url: str) -> Iterator[Blobs]:
-        database = Database(postgres_url, exclusive=False)
+        database = Database(postgres_url, use="beside")
         yield PostgresBlobs(database)
         database.close()
 

@@ -40,7 +40,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Memories]:
     elif request.param == "sqlite":
         yield SqliteMemories(request.getfixturevalue("database"))
     else:
-        with closing(postgres.Database(request.getfixturevalue("postgres_url"), exclusive=False)) as database:
+        with closing(postgres.Database(request.getfixturevalue("postgres_url"), use="beside")) as database:
             yield PostgresMemories(database)
 
 

@@ -73,9 +73,9 @@ sys.stdin.read()
 
 
 def test_a_second_server_is_refused_and_a_guest_is_not(database: Database, postgres_url: str) -> None:
-    with pytest.raises(DatabaseInUse, match="another server uses this database: stop it, or choose another"):
+    with pytest.raises(DatabaseInUse, match="another program has this database to itself: wait for it, stop it, or"):
         Database(postgres_url)
-    Database(postgres_url, exclusive=False).close()
+    Database(postgres_url, use="beside").close()
     database.close()
     Database(postgres_url).close()
 

@@ -38,7 +38,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Schedules]:
     elif request.param == "sqlite":
         yield SqliteSchedules(request.getfixturevalue("database"))
     else:
-        with closing(postgres.Database(request.getfixturevalue("postgres_url"), exclusive=False)) as database:
+        with closing(postgres.Database(request.getfixturevalue("postgres_url"), use="beside")) as database:
             yield PostgresSchedules(database)
 
 

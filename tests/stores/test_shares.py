@@ -53,7 +53,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shares]:
         with closing(database):
             yield SqliteShares(database)
     else:
-        with closing(postgres.Database(request.getfixturevalue("postgres_url"), exclusive=False)) as other:
+        with closing(postgres.Database(request.getfixturevalue("postgres_url"), use="beside")) as other:
             yield PostgresShares(other)
 
 

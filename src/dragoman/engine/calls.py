@@ -91,11 +91,16 @@ ForkCloser = Callable[[Playing, CallId], None]
 """Closes what the sub-agent below a call left open."""
 
 
+Sure = Callable[[], Awaitable[None]]
+"""Waits until this server surely has its sessions, and no other one."""
+
+
 class CallRunner:
     """Settles the open calls of loops, as far as that needs no application."""
 
-    def __init__(self, ids: Ids, play_fork: ForkPlayer, close_fork: ForkCloser) -> None:
+    def __init__(self, ids: Ids, play_fork: ForkPlayer, close_fork: ForkCloser, sure: Sure) -> None:
         self._new_id = ids.new
+        self._sure = sure
         self._play_fork = play_fork
         self._close_fork = close_fork
 
@@ -188,6 +193,7 @@ class CallRunner:
             tool = run.memory_tool
         if call.kind == "missing" or tool is None:
             return settled(call, "failed", not_found(call.call.name), self._new_id)
+        await self._sure()
         with tool_span(call.call.name, call.call.call_id):
             outcome, value = await run_tool(tool, call.call.input, Context(run, call.call.call_id))
         TOOL_CALLS.labels(outcome=outcome).inc()

@@ -6,6 +6,7 @@ its commits among all sessions: the more of them wrote in the last commit, the w
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import structlog
@@ -47,6 +48,8 @@ class Committer:
     """The one place from which sessions' logs are written."""
 
     def __init__(self, log: EventLog, *, window_s: float = WINDOW_S) -> None:
+        self.on_commit: Callable[[Sequence[Append]], None] | None = None
+        """Told what was written, after it was shown."""
         self._log = log
         self._window_s = window_s
         self._waiting: list[Writing] = []
@@ -117,4 +120,6 @@ class Committer:
                 session.published()
             else:
                 session.lost(StoreUnavailable("the session was claimed by another server, or deleted"))
+        if self.on_commit is not None:
+            self.on_commit(batch)
         return len(batch)

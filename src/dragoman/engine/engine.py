@@ -18,12 +18,11 @@ from dragoman.core.admission import InputLimits
 from dragoman.core.agent import Agent
 from dragoman.core.content import Message
 from dragoman.core.events import (
-    Branched,
-    Compacted,
     CompactionMade,
     Door,
     Logged,
     Replay,
+    RunQueued,
     RunStopped,
     Sealed,
     SettingsChange,
@@ -45,9 +44,11 @@ from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor, Record, expand
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.attachments import Attachments
+from dragoman.engine.branches import Branches
 from dragoman.engine.committer import Committer
 from dragoman.engine.live import LiveSession
 from dragoman.engine.memories import MemoryBook
+from dragoman.engine.neighbours import Neighbours
 from dragoman.engine.onces import Key, Onces
 from dragoman.engine.past import Past
 from dragoman.engine.profiles import ProfileBook
@@ -56,7 +57,8 @@ from dragoman.engine.replays import Replays
 from dragoman.engine.runs import Runs
 from dragoman.engine.sessions import Sessions, Watcher
 from dragoman.engine.summing import summed_up
-from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Once, Recent, RunRow, SessionIndex
+from dragoman.engine.writers import Writers
+from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Nodes, Once, Recent, RunRow, SessionIndex
 
 BusyPolicy = Literal["refuse", "queue", "supersede"]
 """What a second input does while a run is active: it is refused, it waits, or the run is stopped for it."""
@@ -129,6 +131,7 @@ class Engine:
         options: EngineOptions,
         memories: MemoryBook | None = None,
         profiles: ProfileBook | None = None,
+        nodes: Nodes | None = None,
     ) -> None:
         self.agents = dict(agents)
         self.default_agent = default_agent
@@ -163,13 +166,22 @@ class Engine:
             log, self._committer, clock, most=options.sessions_in_memory, take_over=self._runs.take_over
         )
         self._readers = Readers(options.beat_s)
+        self._writers = Writers(self._runs, index, limits)
+        self._branches = Branches(self.newest_events, ids)
+        self.neighbours: Neighbours | None = None
+        """The other servers on the store; None where there can be none."""
+        if nodes is not None:
+            self._be_among(nodes)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Take the store, and take up the runs that died with the server before."""
-        self._sessions.epoch = await self._log.claim()
         self._committer.start()
+        if self.neighbours is not None:
+            await self.neighbours.start()
+            return
+        self._sessions.epoch = await self._log.claim()
         for session_id in await self.index.unfinished():
             await self._sessions.take_up(session_id)
 
@@ -190,6 +202,23 @@ class Engine:
         """Write what is left. Called after `drain`."""
         self._sessions.close()
         await self._committer.stop()
+        if self.neighbours is not None:
+            await self.neighbours.leave()
+
+    def _be_among(self, nodes: Nodes) -> None:
+        self.neighbours = neighbours = Neighbours(
+            nodes,
+            log=self._log,
+            bus=self._bus,
+            ids=self.ids,
+            sessions=self._sessions,
+            take_over=self._runs.take_over,
+            perform=self._writers.perform,
+        )
+        self._sessions.neighbours = self._writers.neighbours = neighbours
+        self._committer.on_commit = neighbours.committed
+        self._runs.sure = neighbours.sure
+        self._onces.others = neighbours.others
 
     def running(self) -> Sequence[LiveSession]:
         """The sessions whose runs are being played here."""
@@ -247,6 +276,8 @@ class Engine:
             raise IdTaken("there is a session of that name")
         created = admission.create(agent.spec, request, self.ids.new, self._seal, limits or self.limits)
         events = await self.attachments.put_seeds(session_id, created)
+        if self.neighbours is not None:
+            await self.neighbours.joined()
         if session_id in self._sessions:  # somebody was quicker meanwhile
             raise IdTaken("there is a session of that id")
         live = LiveSession.new(
@@ -266,6 +297,8 @@ class Engine:
             self._sessions.remove(live)
             if name is not None and await self.index.named(owner, name) is not None:
                 raise IdTaken("there is a session of that name") from None
+            if request.session_id is not None and await self._sessions.get(session_id) is not None:
+                raise IdTaken("there is a session of that id") from None  # another server was quicker
             raise
         return live
 
@@ -300,20 +333,26 @@ class Engine:
         return live is not None and live.state.owner != owner
 
     async def _by_id(self, session_id: SessionId) -> LiveSession | None:
-        live = await self._sessions.get(session_id)
-        if live is not None and not live.durable.seq:  # it is being made: its first commit holds that alone
-            await live.until_durable(1)
-        return live
+        while True:
+            live = await self._sessions.get(session_id)
+            if live is None or live.durable.seq:
+                return live
+            try:  # it is being made: its first commit holds that alone
+                await live.until_durable(1)
+            except StoreUnavailable:
+                if self.neighbours is None:
+                    raise
+                self._sessions.remove(live)  # another server may have been quicker with that id
 
     async def page(self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int) -> list[SessionState]:
         """An owner's sessions, newest first, as they stand now."""
         states = await self.index.page(owner, before, limit)
-        return [self._sessions.now(state) for state in states]
+        return await self._sessions.all_now(states)
 
     async def recent(self, owner: UserId, words: str, offset: int, limit: int) -> Recent:
         """An owner's sessions by their use, as they stand now; see `SessionIndex.recent`."""
         found = await self.index.recent(owner, words, offset, limit)
-        return msgspec.structs.replace(found, states=[self._sessions.now(state) for state in found.states])
+        return msgspec.structs.replace(found, states=await self._sessions.all_now(found.states))
 
     async def until_durable(self, marks: Sequence[tuple[SessionId, int]]) -> None:
         """Wait until those events of those sessions are durable, as far as the sessions are in memory."""
@@ -332,11 +371,12 @@ class Engine:
         self._refuse_when_draining()
         spec = self.agent_of(live).spec
         checked = admission.check_change(spec, live.state.settings, change, self._seal, self.limits)
-        if admission.is_busy(live.state):
-            raise SessionBusy("a run of this session is active")
-        if not checked.is_empty():
-            live.append((SettingsChanged(change=checked),), None)
-        await live.until_durable(live.state.seq)
+        async with self._writers.writing(live):
+            if admission.is_busy(live.state):
+                raise SessionBusy("a run of this session is active")
+            if not checked.is_empty():
+                live.append((SettingsChanged(change=checked),), None)
+            await live.until_durable(live.state.seq)
 
     async def replay(self, source: LiveSession, speed: Literal[1, 2, 5], *, door: Door) -> LiveSession:
         """Make a session that shows another one again; its first messages play what was recorded.
@@ -378,15 +418,19 @@ class Engine:
     async def pace(self, live: LiveSession, replay: Replay) -> None:
         """Change how a session is replayed, also while it is. Durable when this returns."""
         self._refuse_when_draining()
-        if replay != live.state.settings.replay:
-            live.append((SettingsChanged(change=SettingsChange(replay=replay)),), None)
-        await live.until_durable(live.state.seq)
+        await self._writers.pace(live, replay)
 
     async def delete(self, live: LiveSession) -> None:
         """End a session and remove everything of it. Its run is stopped first, so that its readers see an end."""
-        await self._runs.stop(live, None)
+        await self.stop_run(live)
+        async with self._writers.writing(live):
+            await self._delete(live)
+
+    async def _delete(self, live: LiveSession) -> None:
         if live.failure is not None:  # lost, or deleted by another: this object no longer speaks for the session
             raise live.failure
+        if live.is_elsewhere:
+            raise SessionBusy("a run of this session is active")
         live.end(SessionNotFound("the session was deleted"))
         try:
             await self._log.delete(live.state.session_id)  # until then the ended object keeps others from loading it
@@ -429,22 +473,32 @@ class Engine:
         for answer in request.answers:
             admission.check_answer(spec, answer, self.limits)
         is_patient = busy != "refuse" and bool(request.messages) and not request.answers
-        if admission.is_busy(live.state) and not is_patient:
-            raise SessionBusy("a run of this session is active")
-        if self.attachments.concern(*request.messages, *request.answers):
-            if not admission.is_busy(live.state):
-                await self._admitted(live, spec, request, change, by)  # what is refused leaves nothing in the store
-            request = await self._put_away(live, request)
-        while is_patient and admission.is_busy(live.state):
-            if busy == "queue":
-                queued = admission.queue(live.state, spec, request, change, self.ids.new, self.limits)
-                return self._append(live, queued, once)
-            await self.stop_run(live)  # and again, when somebody else was quicker
-        admitted = await self._admitted(live, spec, request, change, by)
-        if before_seq is not None:
-            await self._rewind(live, before_seq)
-            admitted = await self._admitted(live, spec, request, change, by)  # without answers this waits for nothing
-        return self._append(live, admitted, once)
+        async with self._writers.writing(live):
+            if admission.is_busy(live.state) and not is_patient:
+                raise SessionBusy("a run of this session is active")
+            if self.attachments.concern(*request.messages, *request.answers):
+                if not admission.is_busy(live.state):
+                    await self._admitted(live, spec, request, change, by)  # what is refused leaves nothing in the store
+                request = await self._put_away(live, request)
+            while is_patient and admission.is_busy(live.state):
+                if busy == "queue":
+                    queued = admission.queue(live.state, spec, request, change, self.ids.new, self.limits)
+                    submitted = await self._enqueue(live, queued, once)
+                    if submitted is not None:
+                        return submitted
+                else:
+                    await self.stop_run(live)  # and again, when somebody else was quicker
+                await self._writers.claim(live)
+            if before_seq is not None:
+                await self._admitted(live, spec, request, change, by)  # what is refused leaves the history as it is
+                await self._branches.rewind(live, before_seq)
+            while True:
+                admitted = await self._admitted(live, spec, request, change, by)
+                if self._writers.has(live):
+                    return self._append(live, admitted, once)
+                await self._writers.claim(live)
+                if admission.is_busy(live.state):
+                    raise SessionBusy("a run of this session is active")
 
     async def stop_run(self, live: LiveSession, run_id: RunId | None = None) -> bool:
         """Stop a session's active run, and whatever waits there. Durable when this returns.
@@ -456,7 +510,7 @@ class Engine:
         Returns:
             Whether there was something to stop.
         """
-        return await self._runs.stop(live, run_id)
+        return await self._writers.stop(live, run_id)
 
     def follow(self, live: LiveSession, after: Cursor, *, ends_on_drain: bool = False) -> Reader:
         """A reader of the session's stream from a position on. Enter it to read.
@@ -479,14 +533,9 @@ class Engine:
             SessionBusy: a run is active or queued.
             ValueError: the session has no such event.
         """
-        await self._rewind(live, before_seq)
-        await live.until_durable(live.state.seq)
-
-    async def _rewind(self, live: LiveSession, before_seq: int) -> None:
-        if not 1 < before_seq <= live.state.seq:
-            raise ValueError(f"event 2 to {live.state.seq} expected, got {before_seq} ({live.state.session_id})")
-        hidden = [each for each in live.state.hidden if each[1] < before_seq]
-        await self._branch(live, (*hidden, (before_seq, live.state.seq)), ends_there=True)
+        async with self._writers.writing(live):
+            await self._branches.rewind(live, before_seq)
+            await live.until_durable(live.state.seq)
 
     async def switch(self, live: LiveSession, hidden: Sequence[tuple[int, int]]) -> None:
         """Go on in another branch: the history is what stands in none of these ranges of events.
@@ -496,36 +545,9 @@ class Engine:
         Raises:
             SessionBusy: a run is active or queued.
         """
-        await self._branch(live, hidden, ends_there=False)
-        await live.until_durable(live.state.seq)
-
-    async def _branch(self, live: LiveSession, hidden: Sequence[tuple[int, int]], *, ends_there: bool) -> None:
-        """Branch off. Nothing is waited for between the last check and what it appends.
-
-        Args:
-            live: the session.
-            hidden: what the new branch does not show.
-            ends_there: the last range goes on to the end of the log, with all that is written now.
-        """
-        compacted = await self._compaction_outside(live, hidden)
-        if admission.is_busy(live.state):
-            raise SessionBusy("a run of this session is active")
-        live.append(admission.cancelled(live.state, admission.NEW_MESSAGE, self.ids.new), None)
-        if ends_there:
-            hidden = (*hidden[:-1], (hidden[-1][0], live.state.seq))
-        live.append((Branched(hidden=tuple(hidden), compacted=compacted),), None)
-
-    async def _compaction_outside(self, live: LiveSession, hidden: Sequence[tuple[int, int]]) -> Compacted | None:
-        """The newest compaction that stands in none of the ranges."""
-        newest = live.state.compacted
-        if newest is None and not live.state.hidden:
-            return None
-        async for page in self.newest_events(live):
-            for logged in reversed(page):
-                event = logged.event
-                if isinstance(event, CompactionMade) and not any(a <= logged.seq <= b for a, b in hidden):
-                    return Compacted(seq=logged.seq, summary=event.summary, up_to=event.up_to)
-        return None
+        async with self._writers.writing(live):
+            await self._branches.branch(live, hidden, ends_there=False)
+            await live.until_durable(live.state.seq)
 
     async def compact(self, live: LiveSession) -> CompactionMade | None:
         """Sum up a session's older messages now; the agent does it. Durable when this returns.
@@ -543,7 +565,11 @@ class Engine:
         made = await summed_up(agent, self._past, live)
         if made is None:
             return None
-        await live.until_durable(live.append((made,), None))
+        before = live.state.seq
+        async with self._writers.writing(live):
+            if live.state.seq != before:
+                raise SessionBusy("the session went on meanwhile")
+            await live.until_durable(live.append((made,), None))
         return made
 
     # --- looking back ---------------------------------------------------------------------------------------------
@@ -614,6 +640,16 @@ class Engine:
         return await self._onces.find(owner, name)
 
     # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _enqueue(self, live: LiveSession, queued: admission.Admitted, once: Key | None) -> Submitted | None:
+        """Let a run wait for the active one's end; None: there is none any more."""
+        if not live.is_elsewhere:
+            return self._append(live, queued, once)
+        (event,) = queued.events
+        assert isinstance(event, RunQueued), "it waits"
+        kept = self._onces.record(live.state.owner, once, live.state.session_id, event.run_id)
+        seq = await self._writers.enqueue(live, event, kept)
+        return None if seq is None else Submitted(event.run_id, seq, is_queued=True)
 
     async def _admitted(
         self, live: LiveSession, spec: AgentSpec, request: Submit, change: SettingsChange, by: UserId

@@ -16,7 +16,7 @@ from dragoman.core.events import BlockClosed, Event, Logged, RunStarted, Setting
 from dragoman.core.history import Assembler
 from dragoman.core.ids import LoopId, MessageId, RunId, SessionId
 from dragoman.core.session import Head, SessionState, apply, begin, freeze
-from dragoman.core.stream import PIECE_LIMIT, Cursor, Piece, Record, cursor_of, cut, gather_cuts
+from dragoman.core.stream import PIECE_LIMIT, Cursor, Piece, Record, cursor_of, cut, expand, gather_cuts
 from dragoman.engine.committer import Committer
 from dragoman.engine.metrics import DELTAS
 from dragoman.ports import Append, Clock, Once, Snapshot
@@ -97,8 +97,11 @@ class LiveSession:
         "durable",
         "epoch",
         "failure",
+        "held_until",
         "holds",
         "is_dirty",
+        "is_elsewhere",
+        "node",
         "on_events",
         "on_lost",
         "readers",
@@ -123,6 +126,12 @@ class LiveSession:
         self.on_events: Callable[[LiveSession, Sequence[Logged]], None] | None = None
         """Told what happened, as soon as it is durable. Must not raise."""
         self.run_task: asyncio.Task[None] | None = None
+        self.is_elsewhere = False
+        """Whether its run is not played here: this object follows the log."""
+        self.node: str | None = None
+        """The server that wrote last, as far as that was looked up."""
+        self.held_until = 0.0
+        """Until when, by the monotonic clock, no other server writes to the session at rest."""
         self.tail: list[Placed] = []
         self.tail_from = state.seq
         """Messages completed after this event are in `tail`."""
@@ -208,6 +217,50 @@ class LiveSession:
         live.durable = live._ring_from = max(last, Cursor(live.state.seq))
         live._place = live.durable.pieces
         return live
+
+    def catch_up(self, events: Sequence[Logged], pieces: Sequence[Piece]) -> None:
+        """Take in what another server wrote behind the position `durable`, and show it to the readers.
+
+        Args:
+            events: all events behind it.
+            pieces: all pieces behind it of the blocks that are open after them.
+
+        Raises:
+            ValueError, KeyError: this is not the same session's log any more.
+        """
+        assert self.is_clean, "there is one writer"
+        records = expand(events, pieces, self.durable)
+        if not records:
+            return
+        size = 0
+        for record in records:
+            if type(record) is Piece:
+                self._take_piece(record)
+                size += len(record.text)
+            elif type(record) is Logged:
+                size += self._take_event(record)
+        self._in_flight, self._in_flight_bytes = records, size
+        self._written = self.state.seq
+        self.published()
+        self._place = self.durable.pieces
+
+    def _take_event(self, logged: Logged) -> int:
+        apply(self.state, logged)
+        event, size = logged.event, len(encode(logged.event))
+        if type(event) is BlockClosed:
+            block = self.blocks.get(event.loop)
+            if block is not None and (block.message_id, block.index) == (event.message_id, event.index):
+                del self.blocks[event.loop]
+        self._settings_due |= type(event) is SettingsChanged
+        self._remember(logged, size)
+        return size
+
+    def _take_piece(self, piece: Piece) -> None:
+        block = self.blocks.get(piece.loop)
+        if block is None or (block.message_id, block.index) != (piece.message_id, piece.index):
+            block = self.open_block(piece.message_id, piece.index, piece.kind, piece.loop)
+            block.is_stored = True
+        block.pieces.append(piece)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -306,6 +359,7 @@ class LiveSession:
         append.name, self._name = self._name, None
         if self.state.run is None and not self.state.queue:
             append.head = self._head()
+            self.held_until = 0.0  # what is written lets go of the session
         self._written += len(append.events)
         self._in_flight_bytes += sum(map(len, append.payloads))
 
@@ -387,7 +441,12 @@ class LiveSession:
     @property
     def is_idle(self) -> bool:
         """Whether nothing would be missed if this object left the memory."""
-        return not (self.holds or self.state.run or self.is_dirty or self._in_flight or self._outbox)
+        return not (self.holds or (self.state.run and not self.is_elsewhere)) and self.is_clean
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether everything that was done here is durable."""
+        return not (self.is_dirty or self._in_flight or self._outbox)
 
     async def until_durable(self, seq: int) -> None:
         """Wait until event `seq` is durable.

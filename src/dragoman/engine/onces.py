@@ -1,16 +1,21 @@
 """Doing things once: what the request with a client's own key did, told again when the key comes again."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import NamedTuple
 
 from dragoman.core.ids import RunId, SessionId, UserId
-from dragoman.core.refusals import KeyReused
-from dragoman.ports import Clock, Once, SessionIndex
+from dragoman.core.refusals import KeyReused, StoreUnavailable
+from dragoman.ports import Clock, Nodes, Once, SessionIndex
 
 KEPT = timedelta(hours=24)
 """How long a key is remembered, unless it lasts as long as its session."""
+
+AGAIN_S = 0.05
+"""How often it is looked whether another server has answered."""
 
 
 class Key(NamedTuple):
@@ -39,6 +44,8 @@ class Onces:
     """The keys of all owners. Who holds one keeps others with the same key waiting."""
 
     def __init__(self, index: SessionIndex, clock: Clock) -> None:
+        self.others: Callable[[], Nodes | None] = lambda: None
+        """The other servers on the store, while there are any: they hold keys too."""
         self._index = index
         self._clock = clock
         self._held: dict[tuple[UserId, str], _Held] = {}
@@ -72,6 +79,15 @@ class Onces:
         """
         return Holding(self, self._held, owner, key)
 
+    async def keep(self, owner: UserId, name: str) -> Nodes | None:
+        """Keep other servers from answering with a key, once none of them does; None where there are none."""
+        others = self.others()
+        if others is None:
+            return None
+        while not await others.hold_key(owner, name):  # noqa: ASYNC110  # another server lets go of it
+            await asyncio.sleep(AGAIN_S)
+        return others
+
 
 class Holding:
     """A key that is kept: whoever comes with the same one waits."""
@@ -81,6 +97,8 @@ class Holding:
         self._all = held
         self._owner = owner
         self._key = key
+        self._kept: Nodes | None = None
+        """Where it is kept from other servers too."""
 
     async def __aenter__(self) -> Once | None:
         held = self._all.setdefault((self._owner, self._key.name), _Held())
@@ -91,21 +109,28 @@ class Holding:
             self._let_go(held)
             raise
         try:
+            self._kept = await self._onces.keep(self._owner, self._key.name)
             earlier = await self._onces.find(self._owner, self._key.name)
             if earlier is not None and earlier.fingerprint != self._key.fingerprint:
                 raise KeyReused("this key was used with another request")
         except BaseException:
-            held.lock.release()
-            self._let_go(held)
+            await self._release(held)
             raise
         return earlier
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        held = self._all[self._owner, self._key.name]
-        held.lock.release()
-        self._let_go(held)
+        await self._release(self._all[self._owner, self._key.name])
+
+    async def _release(self, held: _Held) -> None:
+        try:
+            if self._kept is not None:  # also when whoever asks is being cancelled
+                with suppress(StoreUnavailable):
+                    await asyncio.shield(self._kept.free_key(self._owner, self._key.name))
+        finally:
+            held.lock.release()
+            self._let_go(held)
 
     def _let_go(self, held: _Held) -> None:
         held.users -= 1

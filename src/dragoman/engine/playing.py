@@ -39,7 +39,7 @@ from dragoman.core.headless import NOBODY, UNASKED, is_headless
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.tools import AgentSpec, SecretOption, ServerTool, ToolPolicy, ToolSpec
 from dragoman.engine.attachments import Attachments
-from dragoman.engine.calls import CallRunner
+from dragoman.engine.calls import CallRunner, Sure
 from dragoman.engine.live import LiveSession, OpenBlock
 from dragoman.engine.past import Past
 from dragoman.ports import Ids
@@ -74,6 +74,7 @@ class LoopRun:
         past: Past,
         attachments: Attachments,
         ids: Ids,
+        sure: Sure,
         root: Agent | None = None,
         after_crash: bool = False,
     ) -> None:
@@ -102,6 +103,7 @@ class LoopRun:
         self._past = past
         self._attachments = attachments
         self._ids = ids
+        self._sure = sure
         self._message: MessageId | None = None
         self._blocks = 0
         self._block: OpenBlock | None = None
@@ -256,6 +258,7 @@ class LoopRun:
 
     async def turn(self) -> Sequence[Message]:
         """See `Run.turn`."""
+        await self._sure()
         return await self._attachments.restored(self.session_id, await self._past.turn(self.live, self.loop))
 
     def history(self) -> AsyncIterator[Message]:
@@ -269,6 +272,7 @@ class LoopRun:
 
     async def context(self, max_messages: int) -> Sequence[Message]:
         """See `Run.context`."""
+        await self._sure()
         placed = await self._past.context(self.live, max_messages)
         return await self._attachments.restored(self.session_id, [each.message for each in placed])
 

@@ -40,7 +40,7 @@ from dragoman.core.memories import Memory, is_on, told, used
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.attachments import Attachments
-from dragoman.engine.calls import CallRunner, Playing
+from dragoman.engine.calls import CallRunner, Playing, Sure
 from dragoman.engine.live import LiveSession
 from dragoman.engine.memories import MemoryBook, MemoryTool
 from dragoman.engine.metrics import RUNS_ACTIVE, RUNS_STARTED, RUNS_STOPPED
@@ -84,7 +84,9 @@ class Runs:
         self._replays = replays
         self._timeout_s = timeout_s
         self._attempts = attempts
-        self._calls = CallRunner(ids, self._play_fork, self._close_fork)
+        self.sure: Sure = _always_sure
+        """Waited for before a tool or a model is called: only who surely has the session may."""
+        self._calls = CallRunner(ids, self._play_fork, self._close_fork, self._sure)
         self._tasks: dict[asyncio.Task[None], asyncio.TimerHandle] = {}
         """Each with the timer that cancels it, and later ends the run over it."""
         self._cancelled: set[asyncio.Task[None]] = set()
@@ -92,6 +94,9 @@ class Runs:
         self._late: set[asyncio.Task[None]] = set()
         """Those that were cancelled because their time was up."""
         self._is_parking = False
+
+    async def _sure(self) -> None:
+        await self.sure()
 
     # --- from outside ---------------------------------------------------------------------------------------------
 
@@ -215,6 +220,7 @@ class Runs:
             past=self._past,
             attachments=self._attachments,
             ids=self._ids,
+            sure=self._sure,
             after_crash=after_crash,
         )
         if live.state.calls:
@@ -290,6 +296,7 @@ class Runs:
             past=self._past,
             attachments=self._attachments,
             ids=self._ids,
+            sure=self._sure,
             root=parent.root,
             after_crash=after_crash,
         )
@@ -402,6 +409,10 @@ class Runs:
         if opened is not None and live.failure is None:
             live.close_block(loop, run_id)
             live.append((MessageClosed(message_id=opened.message_id, loop=loop, status=status),), run_id)
+
+
+async def _always_sure() -> None:
+    """Nobody else can have the session."""
 
 
 def _unanswerable(state: SessionState) -> list[OpenCall]:

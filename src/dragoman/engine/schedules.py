@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from functools import partial
 
 import msgspec
 import structlog
@@ -42,11 +43,13 @@ from dragoman.core.session import OpenCall
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import FIRES
-from dragoman.ports import Clock, Ids, Schedules
+from dragoman.ports import Clock, Ids, Nodes, Schedules
 
 DOOR = "blade"
 LOOK_S = 30.0
 """How often the clock is looked at, however far the next time is: it may be set."""
+LOOK_TOGETHER_S = 5.0
+"""The same where other servers may change the schedules, or die while they keep one."""
 RETRY_S = 1.0
 MOST = 1000
 """Schedules of one user."""
@@ -65,7 +68,7 @@ class Times(msgspec.Struct, frozen=True):
 
 
 class ScheduleBook:
-    """All schedules of a server, in memory; the store is the truth. Only this process has the data folder."""
+    """All schedules, in memory; the store is the truth, and where several servers share it, is looked at again."""
 
     def __init__(
         self,
@@ -76,6 +79,7 @@ class ScheduleBook:
         *,
         at_once: int = 50,
         memory_enabled: bool | None = True,
+        nodes: Nodes | None = None,
     ) -> None:
         """Args:
         store: where they are.
@@ -84,7 +88,11 @@ class ScheduleBook:
         ids: for schedules, fires and sessions.
         at_once: how many fires may run; the others wait.
         memory_enabled: whether memory is on in their sessions, where the agent does not say.
+        nodes: the other servers on the store; None where there can be none.
         """
+        self._nodes = nodes
+        self._known = -1
+        """The number of the changes that are known here."""
         self._store = store
         self._engine = engine
         self._clock = clock
@@ -95,6 +103,8 @@ class ScheduleBook:
         self._changing = asyncio.Lock()
         """Held while a schedule is changed or moves on, so that neither undoes the other."""
         self._playing: dict[asyncio.Task[None], ScheduleId] = {}
+        self._fires: set[FireId] = set()
+        """Those that are played here."""
         self._worker: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
@@ -106,13 +116,30 @@ class ScheduleBook:
         Args:
             by_itself: keep the times; else `tick` is called from outside.
         """
+        await self.refresh()
         self._all = {schedule.schedule_id: schedule for schedule in await self._store.all()}
-        for fire in await self._store.running():
-            schedule = self._all.get(fire.schedule_id)
-            if schedule is not None:
-                self._begin(fire, schedule)
+        await self._take_fires()
         if by_itself:
             self._worker = asyncio.create_task(self._work(), name="schedules")
+
+    async def refresh(self) -> None:
+        """Take in what other servers changed."""
+        if self._nodes is None:
+            return
+        known = await self._nodes.schedules()
+        if known != self._known:
+            self._all = {schedule.schedule_id: schedule for schedule in await self._store.all()}
+            self._known = known
+
+    async def _take_fires(self) -> None:
+        """Go on with the fires of a server before, or of those that died."""
+        ours = None if self._nodes is None else await self._nodes.take_fires()
+        if ours is not None and not ours:
+            return
+        for fire in await self._store.running():
+            schedule = self._all.get(fire.schedule_id)
+            if schedule is not None and (ours is None or fire.fire_id in ours) and fire.fire_id not in self._fires:
+                self._begin(fire, schedule)
 
     async def close(self) -> None:
         """Keep no more times. Fires that are under way go on with the next server."""
@@ -139,6 +166,7 @@ class ScheduleBook:
             now,
         )
         async with self._changing:
+            await self.refresh()
             if len(self.of(schedule.user)) >= MOST:
                 raise Conflict(f"there are {MOST} scheduled tasks already")
             await self._keep(made)
@@ -163,6 +191,7 @@ class ScheduleBook:
             Conflict: it was to be enabled, and has expired.
         """
         async with self._changing:
+            await self.refresh()
             now = self._clock.now()
             before = self.get(user, schedule_id)
             after = msgspec.structs.replace(before, **changes)
@@ -179,17 +208,20 @@ class ScheduleBook:
     async def remove(self, user: UserId, schedule_id: ScheduleId) -> None:
         """Remove a schedule; what it has started goes on. Raises NotFound."""
         async with self._changing:
+            await self.refresh()
             self.get(user, schedule_id)
             await self._store.remove(schedule_id)
             del self._all[schedule_id]
 
     async def fires(self, user: UserId, schedule_id: ScheduleId, offset: int, limit: int) -> Sequence[Fire]:
         """What became of its times, newest first. Raises NotFound."""
+        await self.refresh()
         self.get(user, schedule_id)
         return await self._store.fires(schedule_id, offset, limit)
 
     async def calendar(self, user: UserId, first: datetime, end: datetime) -> list[Times]:
         """When the user's enabled schedules are due from `first` up to, not including, `end`."""
+        await self.refresh()
         enabled = [schedule for schedule in self.of(user) if schedule.enabled]
         return await asyncio.to_thread(lambda: [_times(schedule, first, end) for schedule in enabled])
 
@@ -205,13 +237,21 @@ class ScheduleBook:
         if self._engine.is_draining:
             return
         async with self._changing:
+            if self._nodes is not None:
+                await self.refresh()
+                await self._take_fires()
             now = self._clock.now()
             due = [each for each in self._all.values() if each.enabled and each.next_at and each.next_at <= now]
             for schedule in sorted(due, key=lambda each: (each.next_at, each.schedule_id)):
                 await self._move_on(schedule, now)
 
+    async def _is_running(self, schedule: Schedule) -> bool:
+        if self._nodes is None:
+            return schedule.schedule_id in self._playing.values()
+        return any(fire.schedule_id == schedule.schedule_id for fire in await self._store.running())
+
     async def _move_on(self, schedule: Schedule, now: datetime) -> None:
-        is_running = schedule.schedule_id in self._playing.values()
+        is_running = await self._is_running(schedule)
         match what_is_due(schedule, now, is_running=is_running):
             case Expired():
                 await self._keep(msgspec.structs.replace(schedule, enabled=False, updated_at=now))
@@ -251,17 +291,23 @@ class ScheduleBook:
 
     def _until_due(self) -> float:
         """Seconds to wait."""
+        longest = LOOK_S if self._nodes is None else LOOK_TOGETHER_S
         due = min((each.next_at for each in self._all.values() if each.enabled and each.next_at), default=None)
         if due is None or self._engine.is_draining:
-            return LOOK_S
-        return min(max(0.0, (due - self._clock.now()).total_seconds()), LOOK_S)
+            return longest
+        return min(max(0.0, (due - self._clock.now()).total_seconds()), longest)
 
     # --- a fire ---------------------------------------------------------------------------------------------------
 
     def _begin(self, fire: Fire, schedule: Schedule) -> None:
         task = asyncio.create_task(self._play(fire, schedule), name=f"schedule {schedule.schedule_id}")
         self._playing[task] = schedule.schedule_id
-        task.add_done_callback(lambda done: self._playing.pop(done, None))
+        self._fires.add(fire.fire_id)
+        task.add_done_callback(partial(self._played, fire.fire_id))
+
+    def _played(self, fire_id: FireId, task: asyncio.Task[None]) -> None:
+        self._playing.pop(task, None)
+        self._fires.discard(fire_id)
 
     async def _play(self, fire: Fire, schedule: Schedule) -> None:
         """See a fire to its end. What the store or a stop keeps from its end is gone on with later."""

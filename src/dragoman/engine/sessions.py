@@ -7,6 +7,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from typing import Protocol
 
 import structlog
 
@@ -29,6 +30,21 @@ Watcher = Callable[[LiveSession, Sequence[Logged]], None]
 """Told what happened in any session, as soon as it is durable. Must not raise, nor take long."""
 
 log = structlog.get_logger(__name__)
+
+
+class Neighbours(Protocol):
+    """What the sessions in memory have to know of the other servers on the store."""
+
+    is_alone: bool
+
+    async def as_now(self, states: Sequence[SessionState]) -> list[SessionState]:
+        """Sessions as they stand now, from how they were stored when they were at rest."""
+
+    async def refresh(self, live: LiveSession) -> None:
+        """Bring a session up to date that another server may have gone on with."""
+
+    async def claim_run(self, session_id: SessionId) -> int | None:
+        """Take a session whose run has no living server, for the epoch that is given; None: it has one."""
 
 
 class Sessions:
@@ -54,6 +70,8 @@ class Sessions:
         self.is_closed = False
         """Nothing is brought back after a failed commit any more."""
         self.watchers: list[Watcher] = []
+        self.neighbours: Neighbours | None = None
+        """The other servers; None where there can be none."""
         self._log = log
         self._committer = committer
         self._clock = clock
@@ -97,9 +115,15 @@ class Sessions:
         return None if live is None or live.failure is not None else live
 
     def now(self, stored: SessionState) -> SessionState:
-        """A session's state as it is now, which may be further than what is stored."""
+        """A session's state as it is now, which may be further than what is stored, unless another server has it."""
         live = self.at_hand(stored.session_id)
-        return stored if live is None else live.state
+        return stored if live is None or live.state.seq < stored.seq else live.state
+
+    async def all_now(self, states: Sequence[SessionState]) -> list[SessionState]:
+        """The same of several, wherever they are."""
+        if self.neighbours is None or self.neighbours.is_alone:
+            return [self.now(state) for state in states]
+        return await self.neighbours.as_now(states)
 
     async def get(self, session_id: SessionId) -> LiveSession | None:
         """A session; brought into memory, if it is not there. Those who ask at the same moment share one loading.
@@ -110,7 +134,12 @@ class Sessions:
             live = self._live.get(session_id)
             if live is not None and live.failure is None:
                 self._live.move_to_end(session_id)
-                return live
+                if self.neighbours is None:
+                    return live
+                await self.neighbours.refresh(live)
+                if self.at_hand(session_id) is live:
+                    return live
+                continue
             if live is not None and isinstance(live.failure, SessionNotFound):
                 return None
             task = self._loading.get(session_id)
@@ -146,8 +175,17 @@ class Sessions:
         if present is not None and (present.failure is None or isinstance(present.failure, SessionNotFound)):
             return True  # it was made while the store was read, or is being deleted: a second one would write beside it
         live = LiveSession.loaded(snapshot, self.epoch, self._committer, self._clock)
+        if self.neighbours is not None and _is_running(live):
+            epoch = await self.neighbours.claim_run(session_id)
+            if epoch is None:
+                live.is_elsewhere = True
+            else:  # only now nothing can be written any more by the server before
+                snapshot = await self._log.load(session_id)
+                if snapshot is None:
+                    return False
+                live = LiveSession.loaded(snapshot, epoch, self._committer, self._clock)
         self.add(live)
-        if live.state.run is not None or live.state.queue:
+        if _is_running(live) and not live.is_elsewhere:
             self._take_over(live)
         return True
 
@@ -186,3 +224,7 @@ class Sessions:
                 excess -= 1
                 if excess <= 0:
                     return
+
+
+def _is_running(live: LiveSession) -> bool:
+    return live.state.run is not None or bool(live.state.queue)

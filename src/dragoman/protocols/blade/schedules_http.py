@@ -55,9 +55,11 @@ class _Door:
         return json_answer(wire.shown(await self._book.create(asked)), 201)
 
     async def list(self, request: Request) -> Response:
+        await self._book.refresh()
         return json_answer([wire.shown(each) for each in self._book.of(caller_of(request).user)])
 
     async def get(self, request: Request) -> Response:
+        await self._book.refresh()
         return json_answer(wire.shown(self._book.get(caller_of(request).user, _asked(request))))
 
     async def change(self, request: Request) -> Response:

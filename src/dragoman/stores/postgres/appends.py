@@ -28,12 +28,12 @@ class _Pinned(msgspec.Struct):
 _PINNED = msgspec.json.Decoder(_Pinned)
 
 
-def write(batch: Sequence[Append], connection: Connection) -> list[bool]:
-    """Write each append whole, or not at all; tell which were taken."""
+def write(batch: Sequence[Append], node: str | None, connection: Connection) -> list[bool]:
+    """Write each append whole, or not at all, for a server; tell which were taken."""
     taken: set[int] = set()
     for places in rounds(batch):
         round_ = {batch[place].session_id: place for place in places}
-        taken |= {round_[session_id] for session_id in _write([batch[place] for place in places], connection)}
+        taken |= {round_[session_id] for session_id in _write([batch[place] for place in places], node, connection)}
     return [place in taken for place in range(len(batch))]
 
 
@@ -59,17 +59,17 @@ def delete(session_id: SessionId, connection: Connection) -> None:
     connection.execute(_SQL["delete"], {"session": session_id})
 
 
-def _write(appends: Sequence[Append], connection: Connection) -> set[SessionId]:
+def _write(appends: Sequence[Append], node: str | None, connection: Connection) -> set[SessionId]:
     """Write appends of different sessions; those that were taken."""
     new = [append for append in appends if append.is_new]
     if new:
-        begun = _begin(new, connection)
+        begun = _begin(new, node, connection)
         appends = [append for append in appends if not append.is_new or append.session_id in begun]
     growing = [append for append in appends if not append.events and not append.closed and append.head is None]
     taken = _passed(connection, "grow", {**_fences(growing), **_pieces(growing)}) if growing else set()
     rest = [append for append in appends if append.session_id not in taken]
     if rest:
-        taken |= _passed(connection, "append", _values(rest))
+        taken |= _passed(connection, "append", {**_values(rest), "node": node})
     for append in appends:
         if append.once and append.session_id in taken:
             _remember(append.once, connection)
@@ -80,7 +80,7 @@ def _passed(connection: Connection, statement: str, values: Values) -> set[Sessi
     return {SessionId(row[0]) for row in connection.execute(_SQL[statement], values)}
 
 
-def _begin(appends: Sequence[Append], connection: Connection) -> set[SessionId]:
+def _begin(appends: Sequence[Append], node: str | None, connection: Connection) -> set[SessionId]:
     begun = _passed(
         connection,
         "begin",
@@ -88,6 +88,7 @@ def _begin(appends: Sequence[Append], connection: Connection) -> set[SessionId]:
             "session": Texts(append.session_id for append in appends),
             "owner": Texts(append.owner for append in appends),
             "created_at": Bigints(to_us(append.head.created_at) for append in appends if append.head is not None),
+            "node": node,
         },
     )
     naming = [append for append in appends if append.name is not None and append.session_id in begun]

@@ -1,4 +1,4 @@
-"""A PostgreSQL database: its connections, its migrations, and the one server that writes its log.
+"""A PostgreSQL database: its connections, its migrations, and who may write its log.
 
 All work is a closure over a connection, run on a thread: it is done whole or not at all, whether its caller waits for
 it or not. READ COMMITTED throughout; what has to be of one moment is one statement, what may collide is locked.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import resources
-from typing import Any, LiteralString, TypeVar
+from typing import Any, Literal, LiteralString, TypeVar
 
 import psycopg
 import structlog
@@ -37,6 +37,8 @@ OURS = 0x64726167
 """The first half of this program's advisory locks; the second is the schema's, so that several share a database."""
 _MIGRATING, _WRITING = 1, 2
 _LOCK: LiteralString = "SELECT {}(%s, hashtext(current_schema()) # %s)"
+Use = Literal["alone", "shared", "beside"]
+_LOCKS: dict[Use, LiteralString] = {"alone": "pg_try_advisory_lock", "shared": "pg_try_advisory_lock_shared"}
 
 DEFAULTS = {
     "application_name": "dragoman",
@@ -59,18 +61,19 @@ log = structlog.get_logger(__name__)
 
 
 class DatabaseInUse(InUse):
-    """Another server writes the database."""
+    """Another program writes the database."""
 
 
 class Database:
     """An open database. Reads and small writes go over a few connections, the log's writes over one of their own."""
 
-    def __init__(self, url: str, *, exclusive: bool = True) -> None:
+    def __init__(self, url: str, *, use: Use = "alone") -> None:
         """Connect, bring the schema up to date, and take the database for this process.
 
         Args:
             url: `postgresql://…`, or what else libpq takes.
-            exclusive: write the log. Without it only `read` and `write` work, beside a server that runs.
+            use: write the log as the only process that does, or shared with others of which each writes its own
+                sessions; or beside those who do, with `read` and `write` alone.
 
         Raises:
             DatabaseInUse: another server has it.
@@ -78,13 +81,15 @@ class Database:
             StoreUnavailable: it cannot be reached, or does not let this user in.
         """
         self.address = address(url)
-        self._conninfo = conninfo_of(url)
-        self._writer = Line(self._conninfo, writes_log=True)
+        self.conninfo = conninfo_of(url)
+        self.node: str | None = None
+        """The server that writes here, where there are several."""
+        self._writer = Line(self.conninfo, lock=use)
         try:
-            with connected(self._conninfo) as connection:
+            with connected(self.conninfo) as connection:
                 self.migrated = migrate(connection)
                 """The schema's version before and now."""
-            if exclusive:
+            if use != "beside":
                 self._writer.open()
         except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege) as error:
             raise StoreUnavailable(f"the database {self.address} cannot be used: {error}") from error
@@ -143,7 +148,7 @@ class Database:
     def _line(self) -> "Line":
         line: Line | None = getattr(self._local, "line", None)
         if line is None:
-            line = self._local.line = Line(self._conninfo)
+            line = self._local.line = Line(self.conninfo)
             self._lines.append(line)
         return line
 
@@ -154,16 +159,16 @@ class Line:
     A database that is away for a moment is waited for, as long as nothing can have been committed.
     """
 
-    def __init__(self, conninfo: str, *, writes_log: bool = False) -> None:
+    def __init__(self, conninfo: str, *, lock: Use = "beside") -> None:
         """Nothing is connected before it is used.
 
         Args:
             conninfo: where to.
-            writes_log: hold the database's lock for as long as the connection lives, so that no second server writes
-                beside this one; who lost the connection may write again only when it has the lock again.
+            lock: of the database, held for as long as the connection lives, so that nobody writes beside who has it
+                alone; who lost the connection may write again only when it has the lock again.
         """
         self._conninfo = conninfo
-        self._writes_log = writes_log
+        self._lock: LiteralString | None = _LOCKS.get(lock)
         self.connection: Connection | None = None
 
     def open(self) -> Connection:
@@ -171,12 +176,13 @@ class Line:
         if self.connection is not None and not self.connection.closed:
             return self.connection
         connection = connected(self._conninfo)
-        if self._writes_log:
-            taken = connection.execute(_LOCK.format("pg_try_advisory_lock"), (OURS, _WRITING)).fetchone()
+        if self._lock is not None:
+            taken = connection.execute(_LOCK.format(self._lock), (OURS, _WRITING)).fetchone()
             if taken != (True,):
                 connection.close()
                 raise DatabaseInUse(
-                    "another server uses this database: stop it, or choose another database or schema with --database"
+                    "another program has this database to itself: wait for it, stop it, or choose another database or"
+                    " schema with --database"
                 )
         self.connection = connection
         return connection

@@ -34,6 +34,7 @@ class PostgresLog:
     """`EventLog` and `SessionIndex` over one database."""
 
     def __init__(self, database: Database) -> None:
+        self._database = database
         self._log = database.log
         self._read = database.read
 
@@ -46,7 +47,7 @@ class PostgresLog:
 
     async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
         """See `EventLog.commit`."""
-        return await self._log(partial(appends.write, batch)) if batch else []
+        return await self._log(partial(appends.write, batch, self._database.node)) if batch else []
 
     async def delete(self, session_id: SessionId) -> None:
         """See `EventLog.delete`."""
@@ -61,17 +62,17 @@ class PostgresLog:
             return None
         return Snapshot(
             head=thaw(rows[0][3], rows[0][4]),
-            events=_logged(row[1:5] for row in rows if row[0] == _EVENT),
-            pieces=[_piece(row) for row in rows if row[0] == _PIECE],
+            events=logged_of(row[1:5] for row in rows if row[0] == _EVENT),
+            pieces=[piece_of(row) for row in rows if row[0] == _PIECE],
         )
 
     async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[Logged]:
         """See `EventLog.events`."""
-        return _logged(await self._rows("events", session=session_id, after=after, limit=limit))
+        return logged_of(await self._rows("events", session=session_id, after=after, limit=limit))
 
     async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[Logged]:
         """See `EventLog.events_before`."""
-        return _logged(reversed(await self._rows("events_before", session=session_id, before=before, limit=limit)))
+        return logged_of(reversed(await self._rows("events_before", session=session_id, before=before, limit=limit)))
 
     async def page(
         self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int
@@ -142,11 +143,13 @@ def _rows(statement: str, values: dict[str, object], connection: Connection) -> 
     return connection.execute(_SQL[statement], values, binary=True).fetchall()
 
 
-def _logged(rows: Iterable[Row]) -> list[Logged]:
+def logged_of(rows: Iterable[Row]) -> list[Logged]:
+    """Events as they are stored: number, time, run, payload."""
     return [Logged(seq, from_us(at), run_id, core_events.decode(payload)) for seq, at, run_id, payload in rows]
 
 
-def _piece(row: Row) -> Piece:
+def piece_of(row: Row) -> Piece:
+    """A piece as `load` reads it."""
     _, after, place, message_id, kind, block, loop, text = row
     return Piece(after, place, MessageId(message_id), block, kind, unraw(text), LoopId(loop))
 

@@ -41,7 +41,7 @@ class PostgresSchedules:
 
     async def claim(self, schedule: Schedule, fire: Fire) -> bool:
         """See `Schedules.claim`."""
-        return await self._database.write(partial(_claim, schedule, fire))
+        return await self._database.write(partial(_claim, schedule, fire, self._database.node))
 
     async def settle(self, fire: Fire) -> None:
         """See `Schedules.settle`."""
@@ -69,9 +69,14 @@ def _put(schedule: Schedule, connection: Connection) -> None:
     connection.execute(_SQL["put"], values)
 
 
-def _claim(schedule: Schedule, fire: Fire, connection: Connection) -> bool:
-    made = connection.execute(_SQL["claim"], _fire(fire)).rowcount == 1
-    _put(schedule, connection)
+def _claim(schedule: Schedule, fire: Fire, node: str | None, connection: Connection) -> bool:
+    """Claim a time, and move the schedule on unless another server has changed or removed it meanwhile."""
+    found = connection.execute(_SQL["hold"], {"schedule": schedule.schedule_id}).fetchone()
+    if found is None:
+        return False
+    made = connection.execute(_SQL["claim"], {**_fire(fire), "node": node}).rowcount == 1
+    if _SCHEDULE.decode(found[0]).updated_at == schedule.updated_at:
+        _put(schedule, connection)
     connection.execute(_SQL["forget"], {"schedule": fire.schedule_id, "kept": KEPT_FIRES})
     return made
 

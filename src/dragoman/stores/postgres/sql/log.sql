@@ -3,8 +3,10 @@ SELECT nextval('epochs')
 
 -- name: begin
 -- New sessions, before their first event. One whose id is taken is left out.
-INSERT INTO sessions (session_id, owner, created_at, updated_at, seq, rest_seq, epoch, is_running, is_pinned, head, settings)
-SELECT session_id, owner, created_at, created_at, 0, 0, 0, false, false, '', ''
+INSERT INTO sessions (
+    session_id, owner, created_at, updated_at, seq, rest_seq, epoch, is_running, is_pinned, head, settings, node
+)
+SELECT session_id, owner, created_at, created_at, 0, 0, 0, false, false, '', '', %(node)s
 FROM unnest(%(session)s, %(owner)s, %(created_at)s) AS given (session_id, owner, created_at)
 ORDER BY session_id
 ON CONFLICT DO NOTHING
@@ -38,6 +40,8 @@ WITH given AS (
     UPDATE sessions SET
         seq = passed.after + passed.grown,
         epoch = passed.epoch,
+        node = %(node)s,
+        held_until = NULL,
         is_running = passed.head IS NULL,
         rest_seq = CASE WHEN passed.head IS NULL THEN sessions.rest_seq ELSE passed.after + passed.grown END,
         updated_at = coalesce(passed.updated_at, sessions.updated_at),

@@ -2,6 +2,9 @@
 INSERT INTO schedules (schedule_id, created_at, body) VALUES (%(schedule)s, %(created_at)s, %(body)s)
 ON CONFLICT (schedule_id) DO UPDATE SET created_at = excluded.created_at, body = excluded.body
 
+-- name: hold
+SELECT body FROM schedules WHERE schedule_id = %(schedule)s FOR UPDATE
+
 -- name: remove
 WITH gone AS (DELETE FROM schedules WHERE schedule_id = %(schedule)s)
 DELETE FROM fires WHERE schedule_id = %(schedule)s
@@ -10,8 +13,8 @@ DELETE FROM fires WHERE schedule_id = %(schedule)s
 SELECT body FROM schedules ORDER BY created_at, schedule_id
 
 -- name: claim
-INSERT INTO fires (fire_id, schedule_id, due_at, is_running, body)
-VALUES (%(fire)s, %(schedule)s, %(due_at)s, %(is_running)s, %(body)s)
+INSERT INTO fires (fire_id, schedule_id, due_at, is_running, body, node)
+VALUES (%(fire)s, %(schedule)s, %(due_at)s, %(is_running)s, %(body)s, %(node)s)
 ON CONFLICT DO NOTHING
 
 -- name: forget

@@ -1,0 +1,130 @@
+"""Hints between servers through their database: `NOTIFY` from one batcher, `LISTEN` on a connection of its own.
+
+Inside the transactions that write, `NOTIFY` would make them wait for one another: it takes a lock until each has
+committed. Here a thread sends what gathered in a few milliseconds, beside the commits. What is sent while the database
+is away is lost, as hints may be.
+"""
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg
+import structlog
+
+from dragoman.buses.local import LocalBus
+
+GATHER_S = 0.004
+MOST_BYTES = 7_900
+"""PostgreSQL takes payloads of less than 8,000 bytes."""
+MOST_WAITING = 10_000
+"""Hints kept for a database that does not answer; later ones are lost."""
+AGAIN_S = 0.5
+LOOK_S = 0.5
+_NAME = "SELECT 'dragoman_' || substr(md5(current_schema()), 1, 16)"
+_SEND = "SELECT pg_notify(%s, hint) FROM unnest(%s::text[]) AS hint"
+
+log = structlog.get_logger(__name__)
+
+
+class PostgresBus:
+    """`Bus` over a database. Within the process a hint is heard at once, elsewhere after some milliseconds."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo = conninfo
+        self._own = uuid.uuid4().hex
+        self._local = LocalBus()
+        self._waiting: list[str] = []
+        self._is_wanted = threading.Event()
+        self._is_over = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads = [
+            threading.Thread(target=self._send, name="dragoman-notify", daemon=True),
+            threading.Thread(target=self._listen, name="dragoman-listen", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Connect; called on the loop."""
+        self._loop = asyncio.get_running_loop()
+        for thread in self._threads:
+            thread.start()
+
+    async def close(self) -> None:
+        """Send what waits, and end."""
+        self._is_over = True
+        self._is_wanted.set()
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join, 2 * LOOK_S)
+
+    def publish(self, subject: str, payload: str) -> None:
+        """See `Bus.publish`."""
+        self._local.publish(subject, payload)
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append(f"{self._own} {subject} {payload}")
+            self._is_wanted.set()
+
+    def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
+        """See `Bus.subscribe`."""
+        return self._local.subscribe(subject, heard)
+
+    # --- on the threads -------------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        connection: psycopg.Connection | None = None
+        channel = ""
+        while not (self._is_over and not self._waiting):
+            self._is_wanted.wait()
+            self._is_wanted.clear()
+            time.sleep(GATHER_S)
+            hints, self._waiting = self._waiting, []
+            if not hints:
+                continue
+            try:
+                if connection is None:
+                    connection, channel = self._connected()
+                connection.execute(_SEND, (channel, hints))
+            except psycopg.Error as error:
+                log.debug("hints lost", cause=repr(error))
+                _closed(connection)
+                connection = None
+                if self._is_over:
+                    return
+                time.sleep(AGAIN_S)
+        _closed(connection)
+
+    def _listen(self) -> None:
+        connection: psycopg.Connection | None = None
+        while not self._is_over:
+            try:
+                if connection is None:
+                    connection, channel = self._connected()
+                    connection.execute(f'LISTEN "{channel}"'.encode())
+                for notice in connection.notifies(timeout=LOOK_S, stop_after=100):
+                    self._heard(notice.payload)
+            except psycopg.Error as error:
+                log.debug("hints not heard", cause=repr(error))
+                _closed(connection)
+                connection = None
+                time.sleep(AGAIN_S)
+        _closed(connection)
+
+    def _connected(self) -> tuple[psycopg.Connection, str]:
+        connection = psycopg.connect(self._conninfo, autocommit=True)
+        row = connection.execute(_NAME).fetchone()
+        assert row is not None, "it always answers"
+        return connection, str(row[0])
+
+    def _heard(self, hint: str) -> None:
+        sender, subject, payload = hint.split(" ", 2)
+        if sender != self._own and self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._local.publish, subject, payload)
+
+
+def _closed(connection: psycopg.Connection | None) -> None:
+    if connection is not None:
+        with suppress(psycopg.Error):
+            connection.close()

@@ -1,0 +1,590 @@
+"""The other servers on the store: whose session is whose, what they wrote, and what is asked of one another.
+
+A session's run is played by one server, which alone writes to it while it lives; every other one follows the log. A
+session at rest is anybody's: whoever is about to write claims it first, which takes one statement. A server that is
+alone claims nothing, asks nothing, and follows nobody.
+
+    alone ──another one joined──► among others ──they left or died──► alone, with an epoch later than all theirs
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from weakref import WeakValueDictionary
+
+import msgspec
+import structlog
+
+from dragoman.core.events import Replay, RunQueued
+from dragoman.core.ids import RunId, SessionId
+from dragoman.core.refusals import Refused, SessionBusy, SessionNotFound, StoreUnavailable
+from dragoman.core.session import SessionState, fold
+from dragoman.core.stream import Cursor
+from dragoman.engine.live import LiveSession
+from dragoman.engine.metrics import LEASES_LOST, SERVERS, TAKEN_OVER
+from dragoman.engine.sessions import Sessions
+from dragoman.ports import PAYLOAD_BYTES, Append, Asked, Bus, EventLog, Ids, News, Nodes, Once
+
+WROTE, ASKED, ANSWERED = "log", "asked", "answered"
+"""Subjects of the bus: ids of sessions that went on; a server that is asked something; a request that was answered."""
+LEFT = "left"
+"""What is said of a server that stops, in place of one that is asked."""
+SAFE_S = 2.0
+"""So long before its lease ends a server calls no tool and begins no model step any more."""
+LOOK_S = 0.5
+"""How often it is looked who lives."""
+POLL_S = 0.25
+"""How often the log is read of what is followed, where no hint comes."""
+GATHER_S = 0.004
+"""For how long hints gather, so that a busy server's commits are read together."""
+ASKED_S = 1.0
+"""How often it is looked what is asked, where no hint comes."""
+NOTICED_S = 3.0
+"""How long a newcomer waits for the others to notice it."""
+PATIENCE_S = 8.0
+"""How long a session is waited for that another server is about to write."""
+ANSWER_S = 20.0
+"""How long an answer is waited for: a run that is stopped has some seconds to give up."""
+PAUSE_S = 0.03
+HOLD_S = 4.0
+"""For how long a claim on a session at rest is relied upon: less than the store keeps it."""
+ABANDONED = 50
+"""Sessions taken over in one statement; what is left is for the other servers, or for the next one."""
+
+log = structlog.get_logger(__name__)
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """Stop a run, or whatever is active and waits."""
+
+    run_id: RunId | None
+
+
+class Enqueue(msgspec.Struct, frozen=True, tag="enqueue"):
+    """Let a run wait for the end of the active one."""
+
+    queued: RunQueued
+    once: Once | None
+
+
+class Pace(msgspec.Struct, frozen=True, tag="pace"):
+    """Change how a recording is played."""
+
+    replay: Replay
+
+
+Order = Stop | Enqueue | Pace
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """What an order did, and the event up to which it did it."""
+
+    seq: int
+    has_effect: bool = True
+
+
+class Moved(msgspec.Struct, frozen=True, tag="moved"):
+    """The session's run is not played here any more; nothing was done."""
+
+
+class Denied(msgspec.Struct, frozen=True, tag="denied"):
+    """The order was refused. `is_busy`: for what the session does; else the server cannot serve it now."""
+
+    message: str
+    is_busy: bool
+
+
+Outcome = Done | Moved | Denied
+_ORDERS: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
+_OUTCOMES: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
+_ENCODER = msgspec.json.Encoder()
+
+
+class Neighbours:
+    """This server among the others on its store."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        *,
+        log: EventLog,
+        bus: Bus,
+        ids: Ids,
+        sessions: Sessions,
+        take_over: Callable[[LiveSession], None],
+        perform: Callable[[LiveSession, Order], Awaitable[Done | Moved]],
+    ) -> None:
+        """Args:
+        nodes: the store's side of it.
+        log: where a later epoch comes from.
+        bus: hints to and from the others.
+        ids: for requests.
+        sessions: those in memory.
+        take_over: goes on with a run whose server died.
+        perform: does what another server asks of a session whose run is played here.
+        """
+        self.is_alone = False
+        """Whether no other server lives, as far as is known."""
+        self._nodes = nodes
+        self._log = log
+        self._bus = bus
+        self._new_id = ids.new
+        self._sessions = sessions
+        self._take_over = take_over
+        self._perform = perform
+        self._seen = 0
+        self._has_joined = asyncio.Event()
+        self._unsure: set[SessionId] = set()
+        """Sessions in memory that another server may have written before this one was alone."""
+        self._claiming: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
+        self._wrote: set[SessionId] = set()
+        """Sessions that another server wrote, by its hint."""
+        self._has_news = asyncio.Event()
+        self._is_asked = asyncio.Event()
+        self._has_left = asyncio.Event()
+        self._orphans: set[SessionId] = set()
+        """Sessions with a run that were taken from a dead server and are not in memory yet."""
+        self._answered: dict[str, asyncio.Event] = {}
+        self._performing: dict[str, asyncio.Task[None]] = {}
+        self._releasing: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._unsubscribe: list[Callable[[], None]] = []
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Join the others. Runs whose servers died are taken over from here on."""
+        hears = ((WROTE, self._hear_wrote), (ASKED, self._hear_asked), (ANSWERED, self._hear_answered))
+        self._unsubscribe = [self._bus.subscribe(subject, heard) for subject, heard in hears]
+        await self._join()
+        await self._take_abandoned()
+        work = (("nodes", self._watch), ("news", self._follow), ("requests", self._serve))
+        self._tasks = [asyncio.create_task(each(), name=name) for name, each in work]
+
+    async def leave(self) -> None:
+        """Live no more for the others, once everything is written: they take over at once what was parked."""
+        for end in self._unsubscribe:
+            end()
+        for task in (*self._tasks, *self._performing.values(), *self._releasing):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        with suppress(StoreUnavailable):
+            await self._nodes.leave()
+        self._bus.publish(ASKED, LEFT)
+
+    async def _join(self) -> None:
+        self._has_joined.clear()
+        self.is_alone = False
+        epoch = self._seen = await self._nodes.join()
+        self._sessions.epoch = epoch
+        deadline = time.monotonic() + NOTICED_S
+        others = await self._nodes.others()
+        while any(each.is_alive and each.seen < epoch for each in others) and time.monotonic() < deadline:
+            await asyncio.sleep(PAUSE_S)
+            others = await self._nodes.others()
+        await self._look()
+        self._has_joined.set()
+
+    async def _look(self) -> bool:
+        """See who lives; whether somebody died."""
+        others = await self._nodes.others()
+        living = [each for each in others if each.is_alive]
+        SERVERS.set(1 + len(living))
+        if living:
+            self.is_alone = False
+        elif not self.is_alone:
+            self._sessions.epoch = await self._log.claim()
+            self._unsure |= {live.state.session_id for live in self._sessions}
+            self.is_alone = True
+        self._seen = max(self._seen, *(each.epoch for each in others), self._seen)
+        self._nodes.see(self._seen)
+        return len(living) < len(others)
+
+    async def _watch(self) -> None:
+        is_away = False
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._has_left.wait()
+            self._has_left.clear()
+            try:
+                if self._nodes.has_lapsed:
+                    await self._rejoin()
+                if (await self._look() or self._orphans) and not await self._take_abandoned():
+                    await self._nodes.forget_dead()
+                is_away = False
+            except StoreUnavailable as error:
+                if not is_away:
+                    log.warning("the other servers cannot be seen", cause=repr(error.__cause__))
+                is_away = True
+            except Exception:  # the root of a task that must go on
+                log.exception("other servers not looked after")
+
+    async def _rejoin(self) -> None:
+        """Begin anew after the lease ended: what this server had may be others' already."""
+        if self._has_joined.is_set():
+            LEASES_LOST.inc()
+            self._has_joined.clear()
+            self.is_alone = False
+            for live in list(self._sessions):
+                if self._is_ours(live):
+                    live.lost(StoreUnavailable("this server did not renew its lease in time"))
+        await self._join()
+
+    async def _take_abandoned(self) -> bool:
+        """Take over what servers left behind that died; whether there was something."""
+        found = False
+        while not self._sessions.is_closed:
+            if not self._orphans:
+                self._orphans |= set(await self._nodes.take_abandoned(ABANDONED))
+                TAKEN_OVER.inc(len(self._orphans))
+            if not self._orphans:
+                break
+            found = True
+            for session_id in tuple(self._orphans):
+                await self._adopt(session_id)
+                self._orphans.discard(session_id)
+        return found
+
+    async def _adopt(self, session_id: SessionId) -> None:
+        live = self._sessions.at_hand(session_id)
+        if live is None:
+            await self._sessions.take_up(session_id)
+        elif not self._is_ours(live):
+            with suppress(SessionNotFound):
+                await self._owns(live)
+
+    # --- the lease ------------------------------------------------------------------------------------------------
+
+    async def sure(self) -> None:
+        """Wait until nobody can have taken this server's sessions. Who loses them meanwhile is cancelled."""
+        while self._nodes.left_s() < SAFE_S:  # noqa: ASYNC110  # a thread renews it
+            await asyncio.sleep(PAUSE_S)
+
+    # --- whose session is whose -----------------------------------------------------------------------------------
+
+    def _is_ours(self, live: LiveSession) -> bool:
+        """Whether this server writes the session now, so that no other one can."""
+        if live.is_elsewhere:
+            return False
+        return live.state.run is not None or bool(live.state.queue) or not live.is_clean
+
+    def has(self, live: LiveSession) -> bool:
+        """Whether this server may write the session now. What goes to the store at rest sets it free as it lands."""
+        if live.is_elsewhere:
+            return False
+        is_running = live.state.run is not None or bool(live.state.queue)
+        return is_running or self._is_sure(live) or time.monotonic() < live.held_until
+
+    def others(self) -> Nodes | None:
+        """The store's side of it, while there are others."""
+        return None if self.is_alone else self._nodes
+
+    async def joined(self) -> None:
+        """Wait until this server is among the others."""
+        await self._has_joined.wait()
+
+    def _is_sure(self, live: LiveSession) -> bool:
+        """Whether nobody else can have written the session."""
+        return self.is_alone and not live.is_elsewhere and live.state.session_id not in self._unsure
+
+    async def owns(self, live: LiveSession) -> bool:
+        """Claim a session, to write to it at once; `let_go` follows. False: its run is played by another server.
+
+        Raises:
+            SessionNotFound: it was deleted.
+            StoreUnavailable: it cannot be claimed now.
+        """
+        await self._has_joined.wait()
+        return await self._owns(live)
+
+    async def _owns(self, live: LiveSession) -> bool:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            if live.failure is not None:
+                raise live.failure
+            if self._is_sure(live):
+                live.epoch = self._sessions.epoch
+            if self.has(live):
+                return True
+            if not live.is_clean:
+                await live.next_commit()
+                continue
+            async with self._lock(live):
+                claimed = True if self.has(live) else await self._claim(live)
+            if claimed is not None:
+                return claimed
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("another server is writing to the session")
+            await asyncio.sleep(PAUSE_S)
+
+    async def _claim(self, live: LiveSession) -> bool | None:
+        """See `owns`; None: another server holds the session for a moment."""
+        if live.failure is not None:
+            raise live.failure
+        if not live.is_clean:
+            return None
+        begun = time.monotonic()
+        claimed = await self._nodes.claim(live.state.session_id)
+        if claimed is None:
+            self._gone(live)
+            raise SessionNotFound("there is no such session")
+        if claimed.epoch is None and not claimed.is_running:
+            return None
+        if claimed.epoch is not None:
+            live.epoch = self._granted(claimed.epoch)
+        is_current = claimed.epoch is not None and not claimed.is_running and claimed.seq == live.durable.seq
+        while not is_current and live.state.session_id not in await self._read([live]):
+            if live.failure is not None:
+                raise live.failure
+        if claimed.epoch is None:
+            return False if live.is_elsewhere else None
+        self._unsure.discard(live.state.session_id)
+        live.is_elsewhere = False
+        live.held_until = begun + HOLD_S
+        if self._is_ours(live):
+            self._take_over(live)
+        return True
+
+    def let_go(self, live: LiveSession) -> None:
+        """Give a claimed session back, if nothing was written to it. What was written gives it back itself."""
+        if live.held_until and live.failure is None and not self._is_ours(live):
+            live.held_until = 0.0
+            task = asyncio.create_task(self._release(live.state.session_id, live.epoch), name="release")
+            self._releasing.add(task)
+            task.add_done_callback(self._releasing.discard)
+
+    async def _release(self, session_id: SessionId, epoch: int) -> None:
+        with suppress(StoreUnavailable):  # it is free after some seconds in any case
+            await self._nodes.release(session_id, epoch)
+
+    async def claim_run(self, session_id: SessionId) -> int | None:
+        """See `sessions.Neighbours`."""
+        claimed = await self._nodes.claim(session_id)
+        return None if claimed is None or claimed.epoch is None else self._granted(claimed.epoch)
+
+    def _granted(self, epoch: int) -> int:
+        """Note an epoch of this server's: once it is alone, none of any session is later than the latest."""
+        self._sessions.epoch = max(self._sessions.epoch, epoch)
+        return epoch
+
+    # --- following ------------------------------------------------------------------------------------------------
+
+    async def refresh(self, live: LiveSession) -> None:
+        """See `sessions.Neighbours`."""
+        while live.failure is None and not (self._is_ours(live) or self._is_sure(live)):
+            if live.state.session_id in await self._read([live]):
+                if live.is_elsewhere and live.node == self._nodes.node:  # taken over, but its start failed half-way
+                    await self._owns(live)
+                return
+
+    async def as_now(self, states: Sequence[SessionState]) -> list[SessionState]:
+        """Sessions as they stand now, from how they were stored when they were at rest."""
+        here = {state.session_id: self._sessions.at_hand(state.session_id) for state in states}
+        known = {key: live for key, live in here.items() if live is not None and self._is_ours(live)}
+        asked = [(state.session_id, Cursor(state.seq)) for state in states if state.session_id not in known]
+        news = {} if self.is_alone or not asked else {each.session_id: each for each in await self._nodes.news(asked)}
+        return [
+            known[state.session_id].state
+            if state.session_id in known
+            else fold(state, news[state.session_id].events if state.session_id in news else ())
+            for state in states
+        ]
+
+    async def reach(self, live: LiveSession, seq: int) -> None:
+        """Wait until a session that is followed has got to an event that is durable."""
+        while live.durable.seq < seq and live.failure is None:
+            await self._read([live])
+        if live.failure is not None:
+            raise live.failure
+
+    async def _read(self, lives: Sequence[LiveSession]) -> set[SessionId]:
+        """Read what others wrote to sessions, and take it in; those that are up to date with that."""
+        asked = {live.state.session_id: live.durable for live in lives}
+        news = {each.session_id: each for each in await self._nodes.news(list(asked.items()))}
+        taken: set[SessionId] = set()
+        for live in lives:
+            session_id = live.state.session_id
+            if live.failure is not None or self._is_ours(live):
+                continue
+            if session_id not in news:
+                self._gone(live)
+            elif live.durable == asked[session_id]:  # else somebody was quicker, perhaps with something newer
+                self._take(live, news[session_id])
+                taken.add(session_id)
+        return taken
+
+    def _take(self, live: LiveSession, news: News) -> None:
+        try:
+            live.catch_up(news.events, news.pieces)
+        except (ValueError, KeyError) as error:
+            log.error("session cannot be followed", session_id=live.state.session_id, exc_info=error)
+            self._gone(live)
+            return
+        live.is_elsewhere, live.node = news.is_running, news.node
+        if not news.is_running:
+            self._unsure.discard(live.state.session_id)
+
+    def _gone(self, live: LiveSession) -> None:
+        live.end(SessionNotFound("the session was deleted"))
+        self._sessions.remove(live)
+
+    def _is_followed(self, live: LiveSession) -> bool:
+        return live.holds > 0 and live.failure is None and not self._is_ours(live) and not self._is_sure(live)
+
+    async def _follow(self) -> None:
+        """Take in what the others write, as far as somebody here looks."""
+        due = 0.0
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, due - time.monotonic())):
+                    await self._has_news.wait()
+            self._has_news.clear()
+            wrote, self._wrote = self._wrote, set()
+            if time.monotonic() >= due:
+                due = time.monotonic() + POLL_S
+                lives = [live for live in self._sessions if self._is_followed(live)]
+            else:
+                found = (self._sessions.at_hand(session_id) for session_id in wrote)
+                lives = [live for live in found if live is not None and self._is_followed(live)]
+            if not lives:
+                continue
+            try:
+                await self._read(lives)
+            except StoreUnavailable:
+                await asyncio.sleep(POLL_S)
+            except Exception:  # the root of a task that must go on
+                log.exception("sessions not followed")
+                await asyncio.sleep(POLL_S)
+            await asyncio.sleep(GATHER_S)
+
+    def committed(self, batch: Sequence[Append]) -> None:
+        """Tell the others that sessions went on."""
+        if self.is_alone:
+            return
+        ids = [append.session_id for append in batch]
+        at_once = PAYLOAD_BYTES // (max(map(len, ids)) + 1)
+        for start in range(0, len(ids), at_once):
+            self._bus.publish(WROTE, " ".join(ids[start : start + at_once]))
+
+    def _hear_wrote(self, payload: str) -> None:
+        for word in payload.split():
+            live = self._sessions.at_hand(SessionId(word))
+            if live is not None and self._is_followed(live):
+                self._wrote.add(live.state.session_id)
+        if self._wrote:
+            self._has_news.set()
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    async def ask(self, live: LiveSession, order: Order) -> Done | None:
+        """Have the server that plays a session's run do something. None: there is none any more, and nothing was done.
+
+        Raises:
+            SessionBusy: it was refused.
+            StoreUnavailable: nobody knows whether it was done.
+        """
+        request_id, heard = self._new_id(), asyncio.Event()
+        node = await self._nodes.ask(request_id, live.state.session_id, _ENCODER.encode(order))
+        if node is None:
+            await asyncio.sleep(PAUSE_S)
+            return None
+        self._answered[request_id] = heard
+        self._bus.publish(ASKED, node)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                outcome = await self._outcome(request_id, heard)
+        except TimeoutError:
+            raise StoreUnavailable("the server that plays the run does not answer") from None
+        finally:
+            del self._answered[request_id]
+            removing = asyncio.create_task(self._unask(request_id), name="unask")
+            self._releasing.add(removing)
+            removing.add_done_callback(self._releasing.discard)
+        match outcome:
+            case Denied(message, is_busy):
+                raise SessionBusy(message) if is_busy else StoreUnavailable(message)
+            case Done():
+                await self.reach(live, outcome.seq)
+                return outcome
+            case _:
+                await asyncio.sleep(PAUSE_S)
+                return None
+
+    async def _outcome(self, request_id: str, heard: asyncio.Event) -> Outcome:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):
+                    await heard.wait()
+            heard.clear()
+            answer, is_alive = await self._nodes.answered(request_id)
+            if answer is not None:
+                return _OUTCOMES.decode(answer)
+            if not is_alive:
+                return Moved()
+
+    async def _unask(self, request_id: str) -> None:
+        with suppress(StoreUnavailable):
+            await self._nodes.unask(request_id)
+
+    def _hear_answered(self, payload: str) -> None:
+        heard = self._answered.get(payload)
+        if heard is not None:
+            heard.set()
+
+    # --- being asked ----------------------------------------------------------------------------------------------
+
+    def _hear_asked(self, payload: str) -> None:
+        if payload == self._nodes.node:
+            self._is_asked.set()
+        elif payload == LEFT:
+            self._has_left.set()
+
+    async def _serve(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ASKED_S):
+                    await self._is_asked.wait()
+            self._is_asked.clear()
+            if self.is_alone:
+                continue
+            try:
+                for asked in await self._nodes.asked():
+                    if asked.request_id not in self._performing:
+                        task = asyncio.create_task(self._answer(asked), name=f"asked {asked.session_id}")
+                        self._performing[asked.request_id] = task
+                        task.add_done_callback(partial(self._performed, asked.request_id))
+            except StoreUnavailable:
+                await asyncio.sleep(PAUSE_S)
+
+    def _performed(self, request_id: str, _: asyncio.Task[None]) -> None:
+        self._performing.pop(request_id, None)
+
+    async def _answer(self, asked: Asked) -> None:
+        outcome: Outcome
+        try:
+            live = self._sessions.at_hand(asked.session_id)
+            if live is None or not self._is_ours(live):
+                outcome = Moved()
+            else:
+                live.holds += 1
+                try:
+                    outcome = await self._perform(live, _ORDERS.decode(asked.body))
+                finally:
+                    live.holds -= 1
+        except Refused as refused:
+            outcome = Denied(str(refused), isinstance(refused, SessionBusy))
+        except Exception:  # the root of a task
+            log.exception("request of another server failed", session_id=asked.session_id)
+            outcome = Denied("the server that plays the run failed", is_busy=False)
+        with suppress(StoreUnavailable):
+            await self._nodes.answer(asked.request_id, _ENCODER.encode(outcome))
+            self._bus.publish(ANSWERED, asked.request_id)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _lock(self, live: LiveSession) -> asyncio.Lock:
+        return self._claiming.setdefault(live.state.session_id, asyncio.Lock())

@@ -1,0 +1,156 @@
+"""Several processes that share a port, each a server of its own on one database, and the one that looks after them.
+
+The port is opened once and inherited, so that no connection is lost with a process: another one accepts it. Who dies is
+started again; a signal to stop goes to all.
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NoReturn
+
+import structlog
+
+from dragoman.process import CannotStart, Worker, bound, serve_as, url_of
+from dragoman.settings import Settings
+from dragoman.storage import HOME
+from dragoman.stores.schema import InUse
+from dragoman.stores.sealing import file_key
+from dragoman.stores.sqlite.database import lock_folder
+from dragoman.telemetry import set_up
+
+PAUSE_S = 1.0
+"""How long it waits to start a process again that died at its start."""
+KEY_FILES = ("secrets.key", "links.key")
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+
+log = structlog.get_logger(__name__)
+
+
+def run(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Serve with `settings.workers` processes until a signal ends them.
+
+    Raises:
+        CannotStart: it did not come to that.
+    """
+    set_up(settings.log_format, settings.log_level)
+    settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        lock = lock_folder(settings.folder)  # inherited too: it is free when the last process has gone
+    except InUse as error:
+        raise CannotStart(str(error)) from error
+    for name in (HOME, *KEY_FILES):
+        file_key(settings.folder / name)  # before there are several who would make them
+    listening = bound(settings.host, settings.port, settings.stalled_reader_s)
+    url = url_of(settings.host, listening.getsockname()[1])
+    alive, own_end = os.pipe()
+    told, report = os.pipe()
+
+    def work(number: int) -> None:
+        os.close(own_end)  # with the parent's the pipe ends, and the process sees it
+        os.close(told)
+        serve_as(Worker(number, listening, alive, report), settings, environ)
+
+    workers = _Workers(settings.workers, work)
+    try:
+        if workers.start(told):
+            sys.stdout.write(f"ready {url}\n")
+            sys.stdout.flush()
+            log.info("serving", url=url, workers=settings.workers)
+            workers.look_after()
+        elif not workers.is_stopping:
+            raise CannotStart("a worker could not start; what it said stands above")
+    finally:
+        workers.end()
+        listening.close()
+        for descriptor in (alive, own_end, told, report, lock):
+            os.close(descriptor)
+    log.info("stopped")
+
+
+class _Workers:
+    """The processes by their numbers."""
+
+    def __init__(self, count: int, work: Callable[[int], None]) -> None:
+        self.is_stopping = False
+        self._count = count
+        self._work = work
+        self._numbers: dict[int, int] = {}
+        """By process."""
+        self._begun: dict[int, float] = {}
+
+    def start(self, told: int) -> bool:
+        """Start all. False: one of them could not, or a signal came first."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        for number in range(self._count):
+            self._fork(number)
+        ready = 0
+        while ready < self._count:
+            if select.select([told], [], [], 0.05)[0]:
+                ready += len(os.read(told, self._count))
+            signalled = signal.sigtimedwait(SIGNALS, 0)
+            if signalled is not None and (signalled.si_signo != signal.SIGCHLD or self._gone()):
+                self.is_stopping = signalled.si_signo != signal.SIGCHLD
+                return False
+        return True
+
+    def look_after(self) -> None:
+        """Start again who dies, until a signal comes."""
+        while True:
+            signalled = signal.sigwait(SIGNALS)
+            if signalled != signal.SIGCHLD:
+                self.is_stopping = True
+                return
+            for number in self._gone():
+                log.warning("a worker died, and is started again", worker=number)
+                if time.monotonic() - self._begun[number] < PAUSE_S:
+                    time.sleep(PAUSE_S)
+                self._fork(number)
+
+    def end(self) -> None:
+        """Stop all, and wait for them. Another signal is handed on."""
+        self._send(signal.SIGTERM)
+        while self._numbers:
+            signalled = signal.sigtimedwait(SIGNALS, 0.2)
+            if signalled is not None and signalled.si_signo != signal.SIGCHLD:
+                self._send(signal.SIGTERM)
+            self._gone()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+    def _fork(self, number: int) -> None:
+        process = os.fork()
+        if not process:
+            self._be(number)
+        self._numbers[process] = number
+        self._begun[number] = time.monotonic()
+
+    def _be(self, number: int) -> NoReturn:
+        code = 1
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            self._work(number)
+            code = 0
+        except CannotStart as error:
+            sys.stderr.write(f"dragoman: {error}\n")
+        except BaseException:  # the edge of a process
+            log.exception("worker failed", worker=number)
+        finally:
+            sys.stderr.flush()
+            os._exit(code)  # nothing of the parent's is to be ended here
+
+    def _gone(self) -> list[int]:
+        """The numbers of those that have ended since the last call."""
+        found: list[int] = []
+        with suppress(ChildProcessError):
+            while self._numbers and (process := os.waitpid(-1, os.WNOHANG)[0]):
+                found.append(self._numbers.pop(process))
+        return found
+
+    def _send(self, number: signal.Signals) -> None:
+        for process in self._numbers:
+            with suppress(ProcessLookupError):
+                os.kill(process, number)

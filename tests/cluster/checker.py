@@ -1,0 +1,58 @@
+"""Holds what clients called and got against what every server tells, and against the log."""
+
+from collections.abc import Sequence
+
+from dragoman.core.content import AssistantMessage, UserMessage, text_of
+from dragoman.core.history import messages_of
+from dragoman.core.ids import SessionId
+from dragoman.stores.postgres.log import PostgresLog
+from tests.cluster.agents import act
+from tests.cluster.clients import Client
+from tests.cluster.nodes import Node
+from tests.crash.client import ask
+from tests.engine.checker import check_session
+
+ENDS = ("end_turn", "interrupted", "error")
+"""How a turn may end: as its agent wants, or given up after too many deaths."""
+
+
+async def check(clients: Sequence[Client], nodes: Sequence[Node], log: PostgresLog) -> dict[str, int]:
+    """Raise AssertionError where a promise was broken; how much was checked."""
+    turns = streams = 0
+    for client in clients:
+        if not client.session_id:
+            continue
+        await check_session(log, SessionId(client.session_id), {"act": act}, AnyCall())
+        events = list(await log.events(SessionId(client.session_id), 0, 1_000_000))
+        messages = messages_of(events)
+        heard = [text_of(each.content) for each in messages if isinstance(each, UserMessage)]
+        called = [each.text for each in client.history if each.is_acknowledged]
+        assert heard == called, f"{client.name}: acknowledged {called}, and stored is {heard}"
+        said = dict.fromkeys(heard, "")
+        now = ""
+        for message in messages:
+            if isinstance(message, UserMessage):
+                now = text_of(message.content)
+            elif isinstance(message, AssistantMessage):
+                said[now] += text_of(message.content)
+        for each in client.history:
+            turns += 1
+            assert each.stop in ENDS or not each.is_acknowledged, each
+            for answer in each.answers:
+                streams += 1
+                assert said[each.text].startswith(answer), (each.text, answer, said[each.text])
+            assert not each.stop or said[each.text] == each.answers[-1], "a stream to its end shows all"
+        told = {
+            (await ask(node.port, "GET", f"/sessions/{client.session_id}/history?type=full")).body
+            for node in nodes
+            if node.port
+        }
+        assert len(told) == 1, f"{client.name}: servers tell different histories"
+    return {"clients": len(clients), "turns": turns, "streams": streams}
+
+
+class AnyCall(set[str]):
+    """Every call: the campaign's tool may be begun again."""
+
+    def __contains__(self, call: object) -> bool:
+        return True
