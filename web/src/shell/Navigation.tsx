@@ -3,7 +3,7 @@ import { key, useKey } from "../api/key";
 import { Button, IconButton } from "../components/Button";
 import { Icon, type IconName } from "../components/Icon";
 import { choose, language, t } from "../i18n";
-import { address, PLACES, to, type Place } from "./router";
+import { address, go, PLACES, to, type Place } from "./router";
 import { nextTheme, theme, type Theme } from "./theme";
 
 const ICONS: Record<Place, IconName> = {
@@ -16,6 +16,12 @@ const ICONS: Record<Place, IconName> = {
     health: "health",
 };
 const THEMES: Record<Theme, IconName> = { auto: "theme", light: "sun", dark: "moon" };
+
+/** Forget the key, and what was open with it. */
+function leave(): void {
+    useKey(null);
+    go("conversations");
+}
 
 export function Navigation() {
     const isOpen = useSignal(false);
@@ -55,7 +61,7 @@ export function Navigation() {
                 >
                     {t("language.switch")}
                 </Button>
-                {key.value !== null && <IconButton icon="key" label={t("key.forget")} onClick={() => useKey(null)} />}
+                {key.value !== null && <IconButton icon="key" label={t("key.forget")} onClick={leave} />}
             </div>
         </header>
     );
