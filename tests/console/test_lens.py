@@ -121,9 +121,30 @@ async def test_an_earlier_run_can_be_looked_at(desk: Desk, console_house: Socket
     await desk.sees("The second.", ".lens-row")
 
 
+async def test_four_histories_of_one_log_are_read_side_by_side(desk: Desk, console_house: SocketHouse) -> None:
+    add = {"call": {"name": "add", "input": {"a": 2, "b": 3}}}
+    session = await played(console_house, {"think": "Hm."}, add, {"say": "It is {result}."})
+    await looked_at(desk, session)
+    await desk.press("History", ".lens-views")
+    kinds = """['aap', 'ag-ui', 'agentscope', 'blade'].map((protocol) =>
+      [...document.querySelectorAll(`.lens-history.${protocol} .lens-item b`)].map((each) => each.innerText))"""
+    await desk.until(f"({kinds}).every((each) => each.length)")
+    assert await desk.run(kinds) == [
+        ["user", "assistant", "tool", "assistant"],
+        ["user", "reasoning", "assistant", "tool", "assistant"],
+        ["assistant · reasoning", "assistant · plugin_call", "tool · plugin_call_output", "assistant · message"],
+        ["user · message", "assistant · message", "assistant · message"],
+    ]
+    await desk.run("document.querySelector('.lens-history.blade .lens-item:last-child').open = true")
+    await desk.sees('"content": "It is 5."', ".lens-history.blade .raw")
+    assert await faults(desk) == []
+    await desk.picture("lens-history")
+    await desk.run(COPIED)
+    for protocol in PROTOCOLS:
+        assert "It is 5." in await printed(desk, console_house, f".lens-history.{protocol} header button", "It is 5.")
+
+
 async def test_copied_curl_lines_read_the_events_again(desk: Desk, console_house: SocketHouse) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("there is no curl on this machine")
     session = await played(console_house, {"say": "One."}, {"step": True}, {"say": "It's two."})
     await looked_at(desk, session)
     await desk.run(COPIED)
@@ -141,17 +162,19 @@ async def test_copied_curl_lines_read_the_events_again(desk: Desk, console_house
 PING = ": ping\n\n"
 
 
-async def printed(desk: Desk, house: SocketHouse, button: str) -> str:
+async def printed(desk: Desk, house: SocketHouse, button: str, until: str = "It's two.") -> str:
     """What the command line prints that a button copies. No key stands in it."""
     await desk.until(f"document.querySelector({quoted(button)})")
     await desk.run(f"window.copied = ''; document.querySelector({quoted(button)}).click()")
     line = await desk.until("window.copied")
     assert house.key("alice") not in line
-    return await output_of(line, house.key("alice"), "It's two.")
+    return await output_of(line, house.key("alice"), until)
 
 
 async def output_of(line: str, key: str, until: str) -> str:
     """What a command line prints, up to those words. A stream that stays open is left then."""
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl on this machine")
     environment = {**os.environ, "DRAGOMAN_KEY": key}
     process = await asyncio.create_subprocess_shell(
         line, stdout=asyncio.subprocess.PIPE, env=environment, start_new_session=True

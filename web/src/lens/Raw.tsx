@@ -1,17 +1,26 @@
 /** A frame as text: as it came, or its JSON with room to breathe. */
 import type { ComponentChildren } from "preact";
-import type { Frame } from "./frames";
+import type { Frame, JsonObject } from "./frames";
 
 const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 /** Longer frames are shown as plain text: thousands of coloured words would make the page slow. */
 const COLOURED = 20_000;
 
 export function Raw({ frame, isPretty }: { frame: Frame; isPretty: boolean }) {
-    const json = JSON.stringify(frame.body, null, 2);
-    const shown = isPretty ? (json.length > COLOURED ? json : coloured(json)) : frame.raw;
+    if (isPretty) return <Json value={frame.body} />;
     return (
         <pre class="raw" tabIndex={0}>
-            {shown}
+            {frame.raw}
+        </pre>
+    );
+}
+
+/** An object with its names and values in colours. */
+export function Json({ value }: { value: JsonObject }) {
+    const json = JSON.stringify(value, null, 2);
+    return (
+        <pre class="raw" tabIndex={0}>
+            {json.length > COLOURED ? json : coloured(json)}
         </pre>
     );
 }

@@ -15,9 +15,13 @@ interface Props {
     session: SessionItem;
     sessions: readonly SessionItem[];
     isFolded: Signal<boolean>;
+    view: Signal<View>;
 }
 
-export function Head({ watch, session, sessions, isFolded }: Props) {
+export type View = "events" | "history";
+const VIEWS: readonly View[] = ["events", "history"];
+
+export function Head({ watch, session, sessions, isFolded, view }: Props) {
     const id = useId();
     return (
         <header class="lens-head">
@@ -41,7 +45,26 @@ export function Head({ watch, session, sessions, isFolded }: Props) {
                     ))}
                 </select>
                 <Runs watch={watch} />
-                <Checkbox label={t("lens.fold")} value={isFolded.value} onValue={(value) => (isFolded.value = value)} />
+                <div class="lens-views row" role="group" aria-label={t("lens.view")}>
+                    {VIEWS.map((each) => (
+                        <Button
+                            key={each}
+                            isSmall
+                            kind={view.value === each ? "normal" : "plain"}
+                            aria-pressed={view.value === each}
+                            onClick={() => (view.value = each)}
+                        >
+                            {t(`lens.view.${each}`)}
+                        </Button>
+                    ))}
+                </div>
+                {view.value === "events" && (
+                    <Checkbox
+                        label={t("lens.fold")}
+                        value={isFolded.value}
+                        onValue={(value) => (isFolded.value = value)}
+                    />
+                )}
                 <a class="small" href={to("conversations", bare(session.id))}>
                     {t("lens.conversation")}
                 </a>

@@ -13,7 +13,8 @@ import { Watch } from "../../lens/watch";
 import { replace, to } from "../../shell/router";
 import { Detail } from "./Detail";
 import { Grid } from "./Grid";
-import { Head } from "./Head";
+import { Head, type View } from "./Head";
+import { History } from "./History";
 import { Say } from "./Say";
 import "./lens.css";
 
@@ -81,6 +82,7 @@ function Lens({ session, agent, sessions }: LensProps) {
     const watch = useMemo(() => new Watch(bare(session.id), agent), [session.id, agent]);
     useEffect(() => () => watch.close(), [watch]);
     const isFolded = useSignal(true);
+    const view = useSignal<View>("events");
     const opened = useSignal<ReadonlySet<string>>(new Set());
     const selected = useSignal<string | null>(null);
     const narrow = useSignal<Protocol>("aap");
@@ -93,11 +95,13 @@ function Lens({ session, agent, sessions }: LensProps) {
     const open = (key: string): void => void (opened.value = new Set([...opened.value, key]));
     return (
         <div class="lens" data-narrow={narrow.value}>
-            <Head watch={watch} session={session} sessions={sessions} isFolded={isFolded} />
+            <Head watch={watch} session={session} sessions={sessions} isFolded={isFolded} view={view} />
             {shown.length === 0 && watch.runs.value.length === 0 ? (
                 <Empty icon="lens" title={t("lens.no-run")}>
                     <p>{t("lens.no-run-why")}</p>
                 </Empty>
+            ) : view.value === "history" ? (
+                <History place={watch.place.value} ended={watch.runs.value.filter((run) => run.isOver).length} />
             ) : (
                 <Grid
                     watch={watch}
@@ -108,7 +112,9 @@ function Lens({ session, agent, sessions }: LensProps) {
                     onOpen={open}
                 />
             )}
-            {row !== null && <Detail row={row} place={watch.place.value} onClose={() => (selected.value = null)} />}
+            {row !== null && view.value === "events" && (
+                <Detail row={row} place={watch.place.value} onClose={() => (selected.value = null)} />
+            )}
             <Say watch={watch} />
         </div>
     );

@@ -1,0 +1,65 @@
+/** The same conversation when it is read back: four histories of one log. */
+import { useSignal } from "@preact/signals";
+import { useLoaded } from "../../api/loading";
+import { Loading } from "../../components/Spinner";
+import { sentenceOf } from "../../components/Toast";
+import { count, t } from "../../i18n";
+import { CurlButton } from "../../lens/CurlButton";
+import type { Place } from "../../lens/curl";
+import { type JsonObject, type Protocol, PROTOCOLS } from "../../lens/frames";
+import { kept, kindOf, wordsOf } from "../../lens/kept";
+import { gist, NAMES } from "../../lens/names";
+import { Json } from "../../lens/Raw";
+
+/** The newest of a long history. */
+const SHOWN = 300;
+
+export function History({ place, ended }: { place: Place; ended: number }) {
+    return (
+        <div class="lens-kept">
+            {PROTOCOLS.map((protocol) => (
+                <Column key={protocol} protocol={protocol} place={place} ended={ended} />
+            ))}
+        </div>
+    );
+}
+
+/** It is read again whenever a run has ended. */
+function Column({ protocol, place, ended }: { protocol: Protocol; place: Place; ended: number }) {
+    const { state } = useLoaded((signal) => kept(protocol, place, signal), [place, ended]);
+    const { value, error } = state.value;
+    const items = value?.items ?? [];
+    return (
+        <section class={`lens-history ${protocol}`} aria-label={NAMES[protocol]}>
+            <header class="lens-column">
+                <div class="row">
+                    <h2 class="lens-name grow">{NAMES[protocol]}</h2>
+                    {value !== null && <CurlButton line={() => value.curl} label={t("lens.curl-history")} />}
+                </div>
+                <p class="soft small">{t(`lens.history.${protocol}`, { count: count(items.length) })}</p>
+            </header>
+            <div class="lens-items" role="group" aria-label={NAMES[protocol]} tabIndex={0}>
+                {value === null && error === null && <Loading />}
+                {error !== null && <p class="note">{sentenceOf(error)}</p>}
+                {items.slice(-SHOWN).map((item, index) => (
+                    <Item key={index} item={item} />
+                ))}
+            </div>
+        </section>
+    );
+}
+
+function Item({ item }: { item: JsonObject }) {
+    const isOpen = useSignal(false);
+    return (
+        <details class="lens-item" onToggle={(event) => (isOpen.value = event.currentTarget.open)}>
+            <summary>
+                <span class="chip">
+                    <b>{kindOf(item)}</b>
+                </span>
+                <span class="small">{gist(wordsOf(item))}</span>
+            </summary>
+            {isOpen.value && <Json value={item} />}
+        </details>
+    );
+}
