@@ -190,9 +190,12 @@ def test_the_keys_lie_where_the_server_looks_for_them() -> None:
     assert init["command"][-1].endswith(settings_of(kube_run).data)
 
 
-def test_the_next_server_starts_when_the_last_one_is_gone() -> None:
+def test_a_new_release_takes_the_place_of_the_old_one_server_by_server() -> None:
     spec = kubernetes()["Deployment"]["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert (spec["replicas"], spec["strategy"]) == (
+        2,
+        {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+    )
     assert kubernetes()["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
 
 
