@@ -43,6 +43,7 @@ export async function create(
             .filter(([, value, usual]) => value !== usual)
             .map(([name, value]) => [name, value]),
     );
-    const body = { solution_id: agent.name, memory_enabled: memory, options: chosen };
+    // An agent may use none in any case: that is for the server to say.
+    const body = { solution_id: agent.name, memory_enabled: memory ? null : false, options: chosen };
     return (await api.post<{ session_id: string }>("/api/sessions", body)).session_id.replace(/^sess_/, "");
 }
