@@ -37,6 +37,7 @@ from dragoman.client import (
 from dragoman.client.doors import ProtocolName
 from dragoman.client.pending import Unanswerable
 from dragoman.core.agent import ToolContext
+from tests.client.cutter import cutting
 from tests.conversations import call, calls, script
 from tests.serving import SocketHouse, opened_socket
 
@@ -275,6 +276,24 @@ async def test_sessions_are_listed_newest_first_over_all_pages(
         await (await client.open(made[0])).delete()
         with pytest.raises(NotFound):
             await client.open(made[0])
+
+
+@pytest.mark.parametrize("protocol", ["aap", "blade"])
+async def test_a_session_whose_deletion_was_not_acknowledged_is_deleted_once(
+    socket_house: SocketHouse, protocol: ProtocolName
+) -> None:
+    cut_after: list[int] = []
+    async with (
+        cutting(socket_house.line.url, lambda: cut_after.pop(0) if cut_after else None) as cutter,
+        AsyncClient(cutter.url, key=socket_house.key("alice"), protocol=protocol) as client,
+    ):
+        session = await client.create("rehearsal")
+        await cutter.close()  # so that the next request takes a new connection
+        cut_after.append(0)
+        await session.delete()
+        assert cut_after == []
+        with pytest.raises(NotFound):
+            await session.delete()
 
 
 async def test_a_session_is_the_same_through_every_protocol(socket_house: SocketHouse) -> None:

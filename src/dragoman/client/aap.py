@@ -130,7 +130,8 @@ class AapFace:
 
     def delete(self, talk: Talk) -> Ask[None]:
         """See `Face.delete`."""
-        return Ask(Request(method="DELETE", path=f"{self._base}/sessions/{_part(talk.id)}"), lambda _: None)
+        path = f"{self._base}/sessions/{_part(talk.id)}"
+        return Ask(Request(method="DELETE", path=path, repeats=True), lambda _: None)
 
     def stop(self, talk: Talk) -> Ask[None]:
         """See `Face.stop`: an addition of servers like ours; others have no such path."""

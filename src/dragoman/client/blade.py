@@ -125,7 +125,8 @@ class BladeFace:
 
     def delete(self, talk: Talk) -> Ask[None]:
         """End the session and all of it."""
-        return Ask(Request(method="DELETE", path=f"{self._base}/sessions/{shown(talk.id)}"), lambda _: None)
+        path = f"{self._base}/sessions/{shown(talk.id)}"
+        return Ask(Request(method="DELETE", path=path, repeats=True), lambda _: None)
 
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
         """An answer that says no."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 import httpx2
 import msgspec
 
-from dragoman.client.errors import ClientError, Refused, TimedOut, Unreachable, Unreadable
+from dragoman.client.errors import ClientError, NotFound, Refused, TimedOut, Unreachable, Unreadable
 from dragoman.client.events import Event, Notice
 from dragoman.client.face import Ask, Refusing, Request, Turn
 from dragoman.client.sse import FrameReader, TooLong
@@ -107,12 +107,17 @@ class Link:
 
     async def ask(self, ask: Ask[Value]) -> Value:
         """Send a request and read its answer; again and again while that is safe and may help."""
-        backoff = self._backoff()
+        backoff, may_be_done = self._backoff(), False
         while True:
             try:
                 async with self._sent(ask.request) as response:
                     return ask.read(await self._body(response))
+            except NotFound:
+                if may_be_done and ask.request.method == "DELETE":
+                    return ask.read(b"")  # the first try arrived
+                raise
             except _Passing as passing:
+                may_be_done = may_be_done or passing.was_sent
                 if self._is_final(passing) or (passing.was_sent and not ask.request.repeats):
                     raise passing.error from passing
                 await asyncio.sleep(backoff.next(passing.error, passing.asked_s))
