@@ -1,10 +1,12 @@
 """The command line. Thin: it reads what was asked, calls what does it, and puts errors into one sentence each."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeVar
 
 import click
 
@@ -100,6 +102,87 @@ def serve(agents: tuple[str, ...], **flags: Flag) -> None:
         run(loaded.settings, os.environ)
     except CannotStart as error:
         raise Failed(str(error)) from error
+
+
+# --- talking ----------------------------------------------------------------------------------------------------------
+
+PROTOCOLS = click.Choice(["aap", "ag-ui", "agentscope", "blade"])
+
+
+@commands.command()
+@click.argument("url", required=False)
+@click.option("--protocol", type=PROTOCOLS, default="aap", show_default=True, help="how to talk to the server")
+@click.option("--agent", metavar="NAME", default="", help="whom to talk to  [the server's first]")
+@click.option("--key", metavar="KEY|@FILE", help="the API key  [the first key of the data folder, for this machine]")
+@click.option("--session", metavar="ID", default="", help="go on with this conversation")
+@click.option("--last", is_flag=True, help="go on with the last conversation with this server")
+@click.option("-m", "--message", metavar="TEXT", default="", help="say this, print the answer, and leave")
+@click.option("--image", "images", metavar="PATH", multiple=True, help="a picture that goes with --message")
+@click.option("-y", "--yes", is_flag=True, help="every tool may run without asking")
+@click.option("--plain", is_flag=True, help="no colours and no Markdown")
+@click.option("--json", "is_json", is_flag=True, help="print what happens as lines of JSON")
+@settings_flags("data")
+def chat(
+    url: str | None,
+    protocol: Literal["aap", "ag-ui", "agentscope", "blade"],
+    agent: str,
+    key: str | None,
+    session: str,
+    last: bool,
+    message: str,
+    images: tuple[str, ...],
+    yes: bool,
+    plain: bool,
+    is_json: bool,
+    **flags: Flag,
+) -> None:
+    """Talk to an agent in the terminal, at URL or on this machine.
+
+    In a pipe, standard input is one message and standard output the answer. The exit code is 0 for an answer, 1 for
+    none, 3 when the agent waits for something, and 130 after Ctrl-C.
+    """
+    settings = _load(flags).settings
+    from dragoman.terminal.place import NoPlace, key_for, url_for
+    from dragoman.terminal.program import Talk
+    from dragoman.terminal.program import chat as hold
+
+    try:
+        where = url_for(url, settings)
+        again = ["dragoman", "chat", *([url] if url else [])]
+        again += ["--protocol", protocol] if protocol != "aap" else []
+        again += [word for name in ("data", "config") if flags[name] for word in (f"--{name}", str(flags[name]))]
+        talk = Talk(
+            url=where,
+            key=key_for(key, where, settings.folder),
+            protocol=protocol,
+            again=shlex.join(again),
+            state=_state(),
+            agent=agent,
+            session=session,
+            is_last=last,
+            message=message,
+            images=images,
+            allows_all=yes,
+            is_plain=plain,
+            is_json=is_json,
+        )
+        sys.exit(hold(talk))
+    except NoPlace as error:
+        raise Failed(str(error)) from error
+    except BrokenPipeError:
+        _be_silent()
+
+
+def _state() -> Path:
+    from dragoman.terminal.remembered import state_folder
+
+    return state_folder(str(Path.home()), os.environ.get("XDG_STATE_HOME", ""))
+
+
+def _be_silent() -> NoReturn:
+    """Who read the output has left, as `head` does: nothing more can be said to it, not even at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,113 @@
+"""What a person types: lines with a history, and lines that come while an answer is being written."""
+
+import os
+import selectors
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+HISTORY_LINES = 1_000
+MOST_TYPED_BYTES = 64 * 1024
+
+
+class Keyboard:
+    """The terminal's own lines.
+
+    Args:
+        history: the file that keeps what was typed, for the arrow keys; None keeps nothing.
+    """
+
+    def __init__(self, history: Path | None) -> None:
+        self._history = history
+        self._ahead: deque[str] = deque()
+        """Lines that were typed before they were asked for."""
+        self._is_at_end = False
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """Around everything: the history is read before and kept afterwards."""
+        try:
+            import readline
+        except ImportError:  # not made for this platform: lines without arrow keys
+            yield
+            return
+        readline.set_history_length(HISTORY_LINES)
+        readline.set_auto_history(False)
+        if self._history is not None:
+            with suppress(OSError):
+                readline.read_history_file(self._history)
+        try:
+            yield
+        finally:
+            if self._history is not None:
+                with suppress(OSError):  # no history is no reason to fail
+                    self._history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                    os.close(os.open(self._history, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                    readline.write_history_file(self._history)
+
+    def line(self, prompt: str, *, is_kept: bool = False) -> str:
+        """A line. `is_kept`: the arrow keys find it again.
+
+        Raises:
+            EOFError: there will be no more.
+            KeyboardInterrupt: Ctrl-C.
+        """
+        if self._ahead:
+            text = self._ahead.popleft()
+            sys.stderr.write(f"{prompt}{text}\n")
+        elif self._is_at_end:
+            raise EOFError
+        elif sys.stdout.isatty():
+            text = input(prompt)
+        else:  # `input` would write the prompt to where the answer goes
+            sys.stderr.write(prompt)
+            sys.stderr.flush()
+            if not (text := sys.stdin.readline()):
+                raise EOFError
+        text = text.strip()
+        if is_kept and text:
+            with suppress(ImportError):
+                import readline
+
+                readline.add_history(text)
+        return text
+
+    @contextmanager
+    def listening(self, take: Callable[[str], bool]) -> Iterator[None]:
+        """Meanwhile lines that are typed go to `take`, in another thread; those that it does not want come next."""
+        try:
+            typed = sys.stdin.fileno()
+            is_terminal = os.isatty(typed)
+        except (OSError, ValueError):
+            is_terminal, typed = False, -1
+        if not is_terminal or self._is_at_end:
+            yield
+            return
+        over, end = os.pipe()
+        listener = threading.Thread(target=self._listen, args=(typed, over, take), name="keyboard", daemon=True)
+        listener.start()
+        try:
+            yield
+        finally:
+            os.close(end)
+            listener.join()
+            os.close(over)
+
+    def _listen(self, typed: int, over: int, take: Callable[[str], bool]) -> None:
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(typed, selectors.EVENT_READ)
+            waiting.register(over, selectors.EVENT_READ)
+            while True:
+                ready = {key.fd for key, _ in waiting.select()}
+                if over in ready:
+                    return
+                read = os.read(typed, MOST_TYPED_BYTES)  # a terminal gives whole lines
+                if not read:
+                    self._is_at_end = True
+                    return
+                for line in read.decode(errors="replace").splitlines():
+                    if line.strip() and not take(line.strip()):
+                        self._ahead.append(line)

@@ -1,0 +1,187 @@
+"""A screen with colours, with Markdown as it is written, and with a sign of life while nothing comes: the extra `cli`.
+
+What is whole is printed for good and scrolls away; only the block that is still being written is drawn anew.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.live import Live
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.spinner import Spinner
+from rich.text import Text as Styled
+
+from dragoman.client import Ended, Image, Message, Notice, Text, Thinking, ToolCall, ToolResult
+from dragoman.client.events import Event
+from dragoman.terminal.words import (
+    call_line,
+    clean,
+    end_line,
+    message_lines,
+    notice_lines,
+    picture_line,
+    result_lines,
+    shortened,
+)
+
+FRAMES_PER_S = 12
+SUB_AGENT_INDENT = 4
+
+
+class RichScreen:
+    """See `dragoman.terminal.screen.Screen`."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._console = Console(file=out, markup=False, highlight=False, emoji=False)
+        self._live: Live | None = None
+        self._kind: type[Text] | type[Thinking] = Text
+        self._loop = ""
+        self._open = ""
+        """The block that is still being written."""
+        self._since = 0.0
+        self._spinner = Spinner("dots", style="cyan")
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """See `Screen`."""
+        self._since = time.monotonic()
+        self._live = Live(
+            get_renderable=self._under_way,
+            console=self._console,
+            refresh_per_second=FRAMES_PER_S,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        try:
+            with self._live:
+                try:
+                    yield
+                finally:
+                    self._flush()
+        finally:
+            self._live = None
+
+    def show(self, event: Event) -> None:
+        """See `Screen`."""
+        match event:
+            case Text(text=text, loop=loop) | Thinking(text=text, loop=loop):
+                self._stream(Text if isinstance(event, Text) else Thinking, loop, clean(text))
+            case ToolCall(name=name, arguments=arguments, loop=loop):
+                self._print(Styled(f"⚙ {shortened(call_line(name, arguments))}", style="cyan"), loop)
+            case ToolResult(loop=loop):
+                lines = result_lines(event)
+                self._print(Styled("\n".join([f"  ↳ {lines[0]}", *(f"    {line}" for line in lines[1:])])), loop, "dim")
+            case Image(url=url, loop=loop):
+                self._print(Styled(picture_line(url), style="magenta"), loop)
+            case Notice(loop=loop):
+                if lines := notice_lines(event):
+                    self._print(Styled("\n".join(lines), style="yellow"), loop)
+            case Ended():
+                self._flush()
+                if line := end_line(event):
+                    self._print(Styled(line, style="yellow" if event.reason == "cancelled" else "red"))
+                self._print(Styled(self._cost(event), style="dim"))
+            case _:  # what a person is asked is asked afterwards
+                self._flush()
+
+    def message(self, message: Message) -> None:
+        """See `Screen`."""
+        if message.role == "user":
+            self._print(Styled("\n".join(f"› {line}" for line in message_lines(message)), style="bold"))
+        elif message.role == "assistant" and message.text:
+            self._print(Markdown(clean(message.text), hyperlinks=False))
+        elif lines := message_lines(message):
+            self._print(Styled("\n".join(lines)), "", "dim")
+
+    def note(self, text: str) -> None:
+        """See `Screen`."""
+        self._print(Styled(text, style="dim"))
+
+    def ask(self, lines: Sequence[str]) -> None:
+        """See `Screen`."""
+        self._print(Styled("\n".join(lines), style="bold yellow"))
+
+    def problem(self, text: str) -> None:
+        """See `Screen`."""
+        self._print(Styled(clean(text), style="red"))
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _stream(self, kind: type[Text] | type[Thinking], loop: str, text: str) -> None:
+        if (kind, loop) != (self._kind, self._loop):
+            self._flush()
+        self._kind, self._loop = kind, loop
+        whole, self._open = split_at_blocks(self._open + text)
+        if whole:
+            self._console.print(self._drawn(whole))
+
+    def _flush(self) -> None:
+        """Print what was being written for good."""
+        rest, self._open = self._open, ""
+        if rest.strip():
+            self._console.print(self._drawn(rest))
+
+    def _print(self, what: RenderableType, loop: str = "", style: str = "") -> None:
+        self._flush()
+        self._console.print(Padding(what, (0, 0, 0, SUB_AGENT_INDENT if loop else 0)), style=style)
+
+    def _drawn(self, text: str) -> RenderableType:
+        drawn: RenderableType = Styled(text.strip("\n"), style="dim italic")
+        if self._kind is Text:
+            drawn = Markdown(text, hyperlinks=False)
+        return Padding(drawn, (0, 0, 0, SUB_AGENT_INDENT if self._loop else 0))
+
+    def _under_way(self) -> RenderableType:
+        if self._open.strip():
+            return _Tail(self._drawn(self._open))
+        seconds = int(time.monotonic() - self._since)
+        words = " working" + (f", {seconds} s" if seconds >= 2 else "") + " (Ctrl-C stops it)"
+        self._spinner.update(text=Styled(words, style="dim"))
+        return self._spinner
+
+    def _cost(self, ended: Ended) -> str:
+        seconds = f"{time.monotonic() - self._since:.1f} s"
+        if ended.usage is None:
+            return seconds
+        return f"{ended.usage.input_tokens} tokens in, {ended.usage.output_tokens} out, {seconds}"
+
+
+class _Tail:
+    """The last lines of something, as many as fit on the screen: more could not be drawn anew."""
+
+    def __init__(self, whole: RenderableType) -> None:
+        self._whole = whole
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self._whole, options.update(height=None), pad=False)
+        for line in lines[-max(console.height - 2, 1) :]:
+            yield from line
+            yield Segment.line()
+
+
+def split_at_blocks(text: str) -> tuple[str, str]:
+    """The blocks of a Markdown text that nothing coming can change any more, and the rest.
+
+    A block ends with an empty line outside a fence, when the line after it is no part of a list's entry.
+    """
+    fence = ""
+    cut = start = 0
+    was_empty = False
+    for line in text.splitlines(keepends=True):
+        bare = line.strip()
+        if not fence and was_empty and bare and not line.startswith((" ", "\t")):
+            cut = start
+        was_empty = not bare and line.endswith("\n")
+        if fence:
+            if bare.startswith(fence) and not bare.strip(fence[0]):
+                fence = ""
+        elif bare.startswith(("```", "~~~")):
+            fence = bare[: len(bare) - len(bare.lstrip(bare[0]))]
+        start += len(line)
+    return text[:cut], text[cut:]

@@ -1,0 +1,133 @@
+"""A person at a terminal: a real pseudo-terminal with the program on it, and what is read on its screen."""
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+DEADLINE_S = 20
+COMMAND = (sys.executable, "-m", "dragoman")
+OBEYED = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f]")
+"""Colours and movements."""
+CTRL_C, CTRL_D = "\x03", "\x04"
+
+
+def environ(home: Path, **more: str) -> dict[str, str]:
+    """The environment of a person who has no settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DRAGOMAN_", "XDG_"))}
+    return kept | {"HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"} | more
+
+
+class Typist:
+    """Types, and reads what the screen has shown since the last time."""
+
+    def __init__(self, terminal: int, process: asyncio.subprocess.Process) -> None:
+        self._terminal = terminal
+        self._process = process
+        self._more = asyncio.Event()
+        self._is_over = False
+        self._read_to = 0
+        self.raw = ""
+        asyncio.get_running_loop().add_reader(terminal, self._read)
+
+    @property
+    def seen(self) -> str:
+        """All that was shown, without colours."""
+        return OBEYED.sub("", self.raw)
+
+    def type(self, keys: str) -> None:
+        os.write(self._terminal, keys.encode())
+
+    def say(self, line: str) -> None:
+        self.type(line + "\r")
+
+    async def until(self, text: str) -> str:
+        """Wait for it; gives what was shown before it since the last wait."""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while (found := self.seen.find(text, self._read_to)) < 0:
+                    assert not self._is_over, f"{text!r} was never shown, but: {self.seen[self._read_to :]}"
+                    self._more.clear()
+                    await self._more.wait()
+        except TimeoutError:
+            raise AssertionError(f"{text!r} was not shown, but: {self.seen[self._read_to :]}") from None
+        before = self.seen[self._read_to : found]
+        self._read_to = found + len(text)
+        return before
+
+    async def code(self) -> int:
+        """Wait for the program's end."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self._process.wait()
+
+    def leave(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._terminal)
+        os.close(self._terminal)
+
+    def _read(self) -> None:
+        read = b""
+        with suppress(OSError):  # how Linux tells that nobody is at the other side any more
+            read = os.read(self._terminal, 65536)
+        if not read:
+            self._is_over = True
+            asyncio.get_running_loop().remove_reader(self._terminal)
+        self.raw += read.decode(errors="replace")
+        self._more.set()
+
+
+@asynccontextmanager
+async def at_terminal(home: Path, *arguments: str, **environment: str) -> AsyncIterator[Typist]:
+    """The program on a terminal of its own."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *arguments,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=home,
+        env=environ(home, **environment),
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    typist = Typist(ours, process)
+    try:
+        yield typist
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        typist.leave()
+
+
+async def in_pipe(
+    home: Path, *arguments: str, said: str = "", environment: Mapping[str, str] | None = None
+) -> tuple[int, str, str]:
+    """The program in a pipe to its end: its code, its answer, and what it says aside."""
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=home,
+        env=environ(home, **(environment or {})),
+    )
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            out, aside = await process.communicate(said.encode())
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None, "it is over"
+    return process.returncode, out.decode(), aside.decode()
