@@ -113,12 +113,12 @@ class SeveralWorld(World):
         if store is not None:
             return await super().start(store, **options)
         bus = LocalBus()
-        engines = [await self._one(bus, options) for _ in range(self._count)]
+        engines = [await self.one(bus, options) for _ in range(self._count)]
         several = Several(engines, self._chance)
         self.engines.append(several)  # type: ignore[arg-type]  # it can what the tests need of one
         return several
 
-    async def _one(self, bus: LocalBus, options: dict[str, Any]) -> Engine:
+    async def one(self, bus: LocalBus, options: dict[str, Any]) -> Engine:
         database = self._databases.enter_context(closing(Database(self._url, use="shared")))
         self._homes += 1
         log = PostgresLog(database)

@@ -18,8 +18,6 @@ import structlog
 from dragoman.buses.local import LocalBus
 
 GATHER_S = 0.004
-MOST_BYTES = 7_900
-"""PostgreSQL takes payloads of less than 8,000 bytes."""
 MOST_WAITING = 10_000
 """Hints kept for a database that does not answer; later ones are lost."""
 AGAIN_S = 0.5
@@ -34,6 +32,8 @@ class PostgresBus:
     """`Bus` over a database. Within the process a hint is heard at once, elsewhere after some milliseconds."""
 
     def __init__(self, conninfo: str) -> None:
+        self.is_connected = False
+        """Whether hints of other servers are heard."""
         self._conninfo = conninfo
         self._own = uuid.uuid4().hex
         self._local = LocalBus()
@@ -63,7 +63,7 @@ class PostgresBus:
         """See `Bus.publish`."""
         self._local.publish(subject, payload)
         if len(self._waiting) < MOST_WAITING:
-            self._waiting.append(f"{self._own} {subject} {payload}")
+            self._waiting.append(f"{self._own} {subject} {_written(payload)}")
             self._is_wanted.set()
 
     def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
@@ -102,10 +102,12 @@ class PostgresBus:
                 if connection is None:
                     connection, channel = self._connected()
                     connection.execute(f'LISTEN "{channel}"'.encode())
+                    self.is_connected = True
                 for notice in connection.notifies(timeout=LOOK_S, stop_after=100):
                     self._heard(notice.payload)
             except psycopg.Error as error:
                 log.debug("hints not heard", cause=repr(error))
+                self.is_connected = False
                 _closed(connection)
                 connection = None
                 time.sleep(AGAIN_S)
@@ -121,7 +123,16 @@ class PostgresBus:
         sender, subject, payload = hint.split(" ", 2)
         if sender != self._own and self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._local.publish, subject, payload)
+                self._loop.call_soon_threadsafe(self._local.publish, subject, _read(payload))
+
+
+def _written(payload: str) -> str:
+    """A text without NUL, which PostgreSQL does not have."""
+    return payload.replace("\1", "\1\1").replace("\0", "\1\2")
+
+
+def _read(written: str) -> str:
+    return written.replace("\1\2", "\0").replace("\1\1", "\1")
 
 
 def _closed(connection: psycopg.Connection | None) -> None:

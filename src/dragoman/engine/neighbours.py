@@ -29,8 +29,8 @@ from dragoman.ports import PAYLOAD_BYTES, Append, Asked, Bus, EventLog, Ids, New
 
 WROTE, ASKED, ANSWERED = "log", "asked", "answered"
 """Subjects of the bus: ids of sessions that went on; a server that is asked something; a request that was answered."""
-LEFT = "left"
-"""What is said of a server that stops, in place of one that is asked."""
+LOOK = "look"
+"""What is said, in place of a server that is asked, by one that joins or stops."""
 SAFE_S = 2.0
 """So long before its lease ends a server calls no tool and begins no model step any more."""
 LOOK_S = 0.5
@@ -143,7 +143,7 @@ class Neighbours:
         """Sessions that another server wrote, by its hint."""
         self._has_news = asyncio.Event()
         self._is_asked = asyncio.Event()
-        self._has_left = asyncio.Event()
+        self._is_changed = asyncio.Event()
         self._orphans: set[SessionId] = set()
         """Sessions with a run that were taken from a dead server and are not in memory yet."""
         self._answered: dict[str, asyncio.Event] = {}
@@ -151,6 +151,7 @@ class Neighbours:
         self._releasing: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: list[Callable[[], None]] = []
+        self._on_taken_over: list[Callable[[LiveSession], None]] = []
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -173,13 +174,14 @@ class Neighbours:
             await asyncio.wait(self._tasks)
         with suppress(StoreUnavailable):
             await self._nodes.leave()
-        self._bus.publish(ASKED, LEFT)
+        self._bus.publish(ASKED, LOOK)
 
     async def _join(self) -> None:
         self._has_joined.clear()
         self.is_alone = False
         epoch = self._seen = await self._nodes.join()
         self._sessions.epoch = epoch
+        self._bus.publish(ASKED, LOOK)
         deadline = time.monotonic() + NOTICED_S
         others = await self._nodes.others()
         while any(each.is_alive and each.seen < epoch for each in others) and time.monotonic() < deadline:
@@ -208,8 +210,8 @@ class Neighbours:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
-                    await self._has_left.wait()
-            self._has_left.clear()
+                    await self._is_changed.wait()
+            self._is_changed.clear()
             try:
                 if self._nodes.has_lapsed:
                     await self._rejoin()
@@ -256,6 +258,14 @@ class Neighbours:
         elif not self._is_ours(live):
             with suppress(SessionNotFound):
                 await self._owns(live)
+        live = self._sessions.at_hand(session_id)
+        if live is not None:
+            for told in self._on_taken_over:
+                told(live)
+
+    def on_taken_over(self, told: Callable[[LiveSession], None]) -> None:
+        """Tell of each session whose run is gone on with here after its server died."""
+        self._on_taken_over.append(told)
 
     # --- the lease ------------------------------------------------------------------------------------------------
 
@@ -540,8 +550,8 @@ class Neighbours:
     def _hear_asked(self, payload: str) -> None:
         if payload == self._nodes.node:
             self._is_asked.set()
-        elif payload == LEFT:
-            self._has_left.set()
+        elif payload == LOOK:
+            self._is_changed.set()
 
     async def _serve(self) -> None:
         while True:

@@ -30,16 +30,21 @@ class Deadlines:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._stopping: set[asyncio.Task[None]] = set()
+        if engine.neighbours is not None:
+            engine.neighbours.on_taken_over(self._resume)
 
     def resume(self) -> None:
         """Watch the tasks that were taken up after a restart."""
         for live in self._engine.running():
-            run = live.state.run
-            if run is None:  # it has just ended, and its task is on its way out
-                continue
-            deadline = noted_in(run.door, run.props).deadline
-            if deadline is not None:
-                self.watch(live, run.run_id, deadline)
+            self._resume(live)
+
+    def _resume(self, live: LiveSession) -> None:
+        run = live.state.run
+        if run is None:  # it has just ended, and its task is on its way out
+            return
+        deadline = noted_in(run.door, run.props).deadline
+        if deadline is not None:
+            self.watch(live, run.run_id, deadline)
 
     def watch(self, live: LiveSession, run_id: RunId, deadline: datetime) -> None:
         """Stop an active run when its time is up."""

@@ -1,0 +1,61 @@
+"""The bus through the database against the contract, within a server, between two, and over a restart of PostgreSQL."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from dragoman.buses.postgres import PostgresBus
+from dragoman.ports import Bus
+from tests.buses.contract import DEADLINE_S, BusContract, Ear
+from tests.stores.postgres import server
+
+
+@asynccontextmanager
+async def node(url: str) -> AsyncIterator[PostgresBus]:
+    """A server's bus, once it hears the others."""
+    bus = PostgresBus(url)
+    bus.start()
+    async with asyncio.timeout(DEADLINE_S):
+        while not bus.is_connected:  # noqa: ASYNC110  # its thread tells nobody
+            await asyncio.sleep(0.005)
+    yield bus
+    await bus.close()
+
+
+class TestWithin(BusContract):
+    @pytest.fixture
+    async def bus(self, postgres_url: str) -> AsyncIterator[Bus]:
+        async with node(postgres_url) as bus:
+            yield bus
+
+
+class TestBetween(BusContract):
+    """The same contract, published at one server and heard at another."""
+
+    @pytest.fixture
+    async def bus(self, postgres_url: str) -> AsyncIterator[Bus]:
+        async with node(postgres_url) as one, node(postgres_url) as other:
+            yield _Across(one, other)
+
+
+class _Across:
+    def __init__(self, one: PostgresBus, other: PostgresBus) -> None:
+        self.publish = one.publish
+        self.subscribe = other.subscribe
+
+
+async def test_hints_go_on_when_the_database_is_back() -> None:
+    with server() as postgres:
+        url = postgres.url("postgres")
+        async with node(url) as one, node(url) as other:
+            await asyncio.to_thread(postgres.stop)
+            one.publish("log", "lost")
+            await asyncio.to_thread(postgres.start)
+            ear = Ear(other, "log")
+            async with asyncio.timeout(DEADLINE_S):
+                while "again" not in ear.heard:
+                    one.publish("log", "again")
+                    await asyncio.sleep(0.05)
+            assert set(ear.heard) <= {"lost", "again"}

@@ -1,0 +1,51 @@
+"""`dragoman serve --workers`: one port, several processes, each started again when it dies, all drained at the end."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dragoman.settings import SettingsError, load
+from tests.crash.client import Gone, ask
+from tests.serving import COMMAND
+
+DEADLINE_S = 40.0
+
+
+async def test_workers_share_a_port_and_one_that_dies_is_started_again(tmp_path: Path, postgres_url: str) -> None:
+    flags = ["--rehearsal", "--no-auth", "--no-blade", "--port", "0", "--data", str(tmp_path), "--drain-s", "1"]
+    process = await asyncio.create_subprocess_exec(
+        *[*COMMAND, "serve", *flags, "--database", postgres_url, "--workers", "2"],
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(DEADLINE_S):
+        ready = (await process.stdout.readline()).decode()
+        port = int(ready.rsplit(":", 1)[1])
+        workers = psutil.Process(process.pid).children()
+        assert len(workers) == 2
+        made = await ask(port, "POST", "/sessions", {"agent": {"name": "rehearsal"}})
+        path = f"/sessions/{made.json['sessionId']}"
+        os.kill(workers[0].pid, signal.SIGKILL)
+        while len(psutil.Process(process.pid).children()) < 2 or workers[0].is_running():  # noqa: ASYNC110  # a process
+            await asyncio.sleep(0.05)
+        answered = 0
+        while answered < 10:
+            try:
+                turn = {"messages": [{"role": "user", "content": "hello"}]}
+                answered += (await ask(port, "POST", f"{path}/turns", turn)).status == 200
+            except Gone:
+                continue
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+        assert await process.stdout.read() == b"", "one line, for all of them"
+
+
+def test_workers_want_a_database() -> None:
+    with pytest.raises(SettingsError, match="several workers \\(flag --workers\\) share a PostgreSQL database"):
+        load({"workers": "2"}, {}, here=Path(sys.prefix))

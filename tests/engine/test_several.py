@@ -1,0 +1,205 @@
+"""Several servers on one PostgreSQL: whose session is whose, who is asked, and what becomes of one that dies."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+
+from dragoman.buses.local import LocalBus
+from dragoman.core.refusals import SessionBusy, SessionNotFound, StoreUnavailable
+from dragoman.engine.engine import Engine
+from dragoman.engine.onces import Key
+from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.log import PostgresLog
+from tests.engine.several import LEASE_S, SeveralWorld
+from tests.engine.world import (
+    ANN,
+    DEADLINE_S,
+    Use,
+    ended,
+    open_session,
+    play,
+    read,
+    reasons,
+    says,
+    send,
+    texts,
+    world_over,
+)
+
+APART_S = 12.0
+"""Within which a run whose server died goes on elsewhere: its lease, and some seconds on a busy machine."""
+
+
+class Pair:
+    """Two engines, each with a database of its own, and their world."""
+
+    def __init__(self, world: SeveralWorld, first: Engine, second: Engine) -> None:
+        self.world = world
+        self.first = first
+        self.second = second
+
+
+@pytest.fixture
+async def pair(postgres_url: str) -> AsyncIterator[Pair]:
+    with ExitStack() as databases:
+        reading = databases.enter_context(closing(Database(postgres_url, use="beside")))
+        world = SeveralWorld(PostgresLog(reading), postgres_url, databases, 2)
+        async with world_over(world):
+            bus = LocalBus()
+            first, second = [await world.one(bus, {}) for _ in range(2)]
+            world.engines += [first, second]
+            yield Pair(world, first, second)
+
+
+async def seen_by(engine: Engine, session_id: Any) -> Any:
+    live = await engine.found(ANN, session_id)
+    live.holds += 1
+    return live
+
+
+async def test_a_reader_on_another_server_sees_the_same_stream(pair: Pair) -> None:
+    gate = pair.world.gate("gate")
+    pair.world.scripts["go"] = [["one ", Use("gate")], ["two"]]
+    live = await open_session(pair.first)
+    await send(pair.first, live, "go")
+    there = await seen_by(pair.second, live.state.session_id)
+    reading = asyncio.create_task(read(pair.second, there))
+    gate.opened.set()
+    assert await reading == await read(pair.first, live)
+    assert there.is_elsewhere is False
+    assert there.state == live.state
+
+
+async def test_what_another_server_runs_can_be_stopped_and_waited_for(pair: Pair) -> None:
+    pair.world.gate("gate")
+    pair.world.scripts["go"] = [[Use("gate")]]
+    live = await open_session(pair.first)
+    await send(pair.first, live, "go")
+    there = await seen_by(pair.second, live.state.session_id)
+    assert there.is_elsewhere
+    with pytest.raises(SessionBusy):
+        await pair.second.submit(there, says("now"), by=ANN)
+    queued = await pair.second.submit(there, says("later"), by=ANN, busy="queue")
+    assert queued.is_queued
+    async with asyncio.timeout(DEADLINE_S):
+        active = there.state.run
+        assert active is not None
+        assert await pair.second.stop_run(there, active.run_id)
+    await ended(live)
+    assert texts(await pair.world.history(live.state.session_id))[-2:] == ["later", "You said: later"]
+    assert reasons(await pair.world.events(live.state.session_id)) == ["cancelled", "end_turn"]
+
+
+async def test_a_run_whose_server_dies_goes_on_elsewhere_and_its_reader_sees_one_stream(pair: Pair) -> None:
+    gate = pair.world.gate("gate", on_restart="repeat")
+    pair.world.repeats |= {"any"}
+    pair.world.scripts["go"] = [["one ", Use("gate")], ["two"]]
+    live = await open_session(pair.first)
+    await send(pair.first, live, "go")
+    async with asyncio.timeout(DEADLINE_S):
+        await gate.entered.wait()
+    there = await seen_by(pair.second, live.state.session_id)
+    reading = asyncio.create_task(read(pair.second, there))
+    pair.world.repeats |= set(there.state.calls)
+    await died(pair.world, pair.first)
+    gate.opened.set()
+    async with asyncio.timeout(APART_S):
+        seen = await reading
+    assert reasons(seen) == ["end_turn"]
+    assert [each.seq for each in await pair.world.events(live.state.session_id)][-1] == there.state.seq
+
+
+async def test_a_server_whose_lease_ended_writes_nothing_more_and_begins_anew(pair: Pair) -> None:
+    gate = pair.world.gate("gate", on_restart="repeat")
+    pair.world.scripts["go"] = [["one ", Use("gate")], ["two"]]
+    live = await open_session(pair.first)
+    await send(pair.first, live, "go")
+    async with asyncio.timeout(DEADLINE_S):
+        await gate.entered.wait()
+    pair.world.repeats |= set(live.state.calls)
+    nodes: Any = getattr(pair.first.neighbours, "_nodes")  # noqa: B009  # its lease is nobody's business but here
+    before = nodes.node
+    nodes._renewal.stop()
+    nodes._renewal.ends, nodes._renewal.has_lapsed = 0.0, True
+    async with asyncio.timeout(APART_S):
+        while live.failure is None:
+            await live.next_commit()
+    assert isinstance(live.failure, StoreUnavailable)
+    gate.opened.set()
+    async with asyncio.timeout(APART_S):
+        again = await seen_by(pair.first, live.state.session_id)
+        await ended(again)
+    assert nodes.node != before
+    assert reasons(await pair.world.events(live.state.session_id)) == ["end_turn"]
+
+
+async def test_the_same_key_on_two_servers_does_one_thing(pair: Pair) -> None:
+    live = await open_session(pair.first)
+    there = await seen_by(pair.second, live.state.session_id)
+
+    async def ask(engine: Engine, session: Any) -> Any:
+        async with engine.once(ANN, Key("k", "f")) as earlier:
+            if earlier is not None:
+                return earlier.run_id
+            submitted = await engine.submit(session, says("hello"), by=ANN, once=Key("k", "f"))
+            await session.until_durable(submitted.seq)
+            return submitted.run_id
+
+    async with asyncio.timeout(DEADLINE_S):
+        answers = await asyncio.gather(ask(pair.first, live), ask(pair.second, there), ask(pair.first, live))
+    assert len(set(answers)) == 1
+    await ended(live)
+    assert texts(await pair.world.history(live.state.session_id)) == ["hello", "You said: hello"]
+
+
+async def test_messages_to_both_at_once_are_played_one_after_the_other_and_none_is_lost(pair: Pair) -> None:
+    live = await open_session(pair.first)
+    there = await seen_by(pair.second, live.state.session_id)
+    live.holds += 1
+    chance = random.Random(3)
+
+    async def speak(place: int) -> None:
+        engine, session = chance.choice([(pair.first, live), (pair.second, there)])
+        submitted = await engine.submit(session, says(f"{place}"), by=ANN, busy="queue")
+        await session.until_durable(submitted.seq)
+
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.gather(*(speak(place) for place in range(20)))
+        while live.state.status() != "idle" or live.state.messages < 40:
+            await live.next_commit()
+    said = texts(await pair.world.history(live.state.session_id))
+    assert sorted(said[::2]) == sorted(f"{place}" for place in range(20))
+    assert said[1::2] == [f"You said: {text}" for text in said[::2]]
+
+
+async def test_what_one_server_deletes_is_gone_on_the_other(pair: Pair) -> None:
+    live = await open_session(pair.first)
+    await play(pair.first, live, "hello")
+    there = await seen_by(pair.second, live.state.session_id)
+    await pair.second.delete(there)
+    with pytest.raises(SessionNotFound):
+        await pair.first.found(ANN, live.state.session_id)
+
+
+async def test_lists_tell_what_runs_elsewhere(pair: Pair) -> None:
+    pair.world.gate("gate").opened.clear()
+    pair.world.scripts["go"] = [[Use("gate")]]
+    live = await open_session(pair.first)
+    await send(pair.first, live, "go")
+    (listed,) = await pair.second.page(ANN, None, 10)
+    assert (listed.status(), listed.seq) == ("running", live.durable.seq)
+    await pair.first.stop_run(live)
+
+
+async def died(world: SeveralWorld, engine: Engine) -> None:
+    """End an engine as `kill -9` would: it renews nothing, and writes nothing."""
+    neighbours: Any = engine.neighbours
+    for task in neighbours._tasks:
+        task.cancel()
+    neighbours._nodes._renewal.stop()
+    await world.kill(engine)
+    assert LEASE_S < APART_S
