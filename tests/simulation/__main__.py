@@ -1,7 +1,7 @@
 """Many worlds, each from its seed: `python -m tests.simulation`. One that fails is printed with what plays it again.
 
-python -m tests.simulation                    2,000 seeds, 200 operations and 3 faults each
-python -m tests.simulation --seed 1234        one of them, with its trace
+python -m tests.simulation                2,000 seeds, 200 operations and 3 faults each; odd ones with 3 servers
+python -m tests.simulation --seed 1234    one of them, as it was
 """
 
 import argparse
@@ -22,9 +22,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this one; what fails is raised")
     parser.add_argument("--operations", type=int, default=200, help="what clients do in each")
     parser.add_argument("--faults", type=int, default=3, help="what goes wrong in each")
+    parser.add_argument("--places", type=int, help="servers at a time; else 1 for even seeds, 3 for odd ones")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
-    play = partial(simulate, operations=given.operations, faults=given.faults)
+    play = partial(simulate, operations=given.operations, faults=given.faults, places=given.places)
     if given.seed is not None:
         sys.stdout.write(f"{play(given.seed)}\n")
         return 0

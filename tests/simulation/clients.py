@@ -69,8 +69,10 @@ def more_scripts(world: World, chance: Random) -> None:  # one small function fo
 class Clients:
     """All applications together: they share their sessions, and one memory of what they were told."""
 
-    def __init__(self, world: World, chance: Random) -> None:
+    def __init__(self, world: World, chance: Random, *, sees_now: bool) -> None:
+        """`sees_now`: what a server knows of a session is what it is, because there is no other one."""
         self.world = world
+        self._sees_now = sees_now
         self.chance = chance
         self.sessions: list[SessionId] = []
         self.deleted: set[SessionId] = set()
@@ -109,7 +111,8 @@ class Clients:
 
     async def forge(self, engine: Engine) -> None:
         async with engine.session(ANN, self.some_session()) as live:
-            call_id = CallId(self.chance.choice([*live.state.calls, "nobody's"]))
+            calls = live.state.calls if self._sees_now else ()  # another server may just open one to answers
+            call_id = CallId(self.chance.choice([*calls, "nobody's"]))
             forged: list[Answer] = [
                 Decision(call_id=call_id, granted=True),
                 Result(call_id=call_id, content=""),

@@ -31,6 +31,8 @@ class Line:
         self.reads_failing = 0
         """How many of the next reads fail."""
         self.slowness = 1.0
+        self.node = ""
+        """The name under which this machine writes, where there are several."""
         self._machine = machine
         self._store = store
         self._chance = chance
@@ -56,11 +58,15 @@ class Line:
         self.reads_failing = 0
 
     def cut(self) -> None:
-        """The machine is dead: what is on the way takes effect now or never, before anybody else comes."""
-        for arrive in list(self._travelling.values()):
+        """The machine is dead: what is on the way takes effect now or never, before anybody else comes.
+
+        Where there are others already, it may also take effect later.
+        """
+        for number, arrive in list(self._travelling.items()):
             if self._chance.random() < 0.5:
                 arrive()
-        self._travelling.clear()
+            elif not self.node or self._chance.random() < 0.5:
+                del self._travelling[number]
 
     async def _ask(self, name: str, given: tuple[Any, ...]) -> Any:
         loop = asyncio.get_running_loop()
@@ -70,6 +76,8 @@ class Line:
             return await answer
         self._count += 1
         number = self._count
+        if name == "commit" and self.node:
+            given = (*given, self.node, self._machine.name)
 
         def arrive() -> None:
             if self._travelling.pop(number, None) is None:
@@ -108,12 +116,13 @@ class Line:
     def _perform(self, name: str, given: tuple[Any, ...], fault: str | None) -> Any:
         if name == "commit":
             batch: list[Append] = list(given[0])
+            by = given[1:]
             if fault == "torn":
                 batch = [append for append in batch if self._chance.random() < 0.5]
             self._seen(self._machine.name, tuple((each.session_id, each.after, each.payloads) for each in batch))
-            first = _done(self._store.commit(batch))
+            first = _done(self._store.commit(batch, *by))
             if fault == "repeated" and all(each.events for each in batch):
-                return _done(self._store.commit(batch))
+                return _done(self._store.commit(batch, *by))
             return first
         return _done(getattr(self._store, name)(*given))
 

@@ -9,23 +9,37 @@ from typing import Any, NamedTuple
 
 from structlog.testing import capture_logs
 
+from dragoman.core.admission import InputLimits
 from dragoman.core.refusals import Refused
 from dragoman.engine import live as live_module
+from dragoman.engine import neighbours as neighbours_module
 from dragoman.engine import past as past_module
 from dragoman.engine import reader as reader_module
 from dragoman.engine import sessions as sessions_module
-from dragoman.engine.engine import Engine
+from dragoman.engine.engine import Engine, EngineOptions
 from tests.engine import world as world_module
 from tests.engine.test_crash import prepare
-from tests.engine.world import World
+from tests.engine.world import ReversingCipher, World
 from tests.simulation.clients import Clients, more_scripts
 from tests.simulation.line import Line, WriteFault
 from tests.simulation.loop import Machine, VirtualLoop, run
+from tests.simulation.nodes import SharedLog, SimulatedBus, SimulatedNodes, Switch
 from tests.stores.simulated import SimulatedLog
 
+
+class Time:
+    """What modules take for `time` that have the monotonic clock from there."""
+
+    @staticmethod
+    def monotonic() -> float:
+        return asyncio.get_running_loop().time()
+
+
 CLIENTS = 4
-SETTLED_S = 20.0
+SETTLED_S = 40.0
 """After that nothing of the last fault is on its way any more."""
+TAKEN_OVER_S = 15.0
+"""Until then another server plays the runs of one that died, where nothing else is wrong."""
 NEVER_S = 1e6
 """Deadlines of the tests' own, which have no meaning where time passes by itself."""
 SMALL: dict[Any, dict[str, Any]] = {
@@ -34,6 +48,7 @@ SMALL: dict[Any, dict[str, Any]] = {
     reader_module: {"PAGE": 9},
     past_module: {"PAGE": 4},
     world_module: {"DEADLINE_S": NEVER_S},
+    neighbours_module: {"time": Time},
 }
 """Everything that has a bound reaches it."""
 UNEXPECTED = {"run's task failed", "session cannot be taken up"}
@@ -59,25 +74,29 @@ class Outcome(NamedTuple):
 
 
 class Simulation:
-    """One world."""
+    """One world. Its places have a server each, one after the other."""
 
-    def __init__(self, seed: int, operations: int, faults: int) -> None:
+    def __init__(self, seed: int, operations: int, faults: int, places: int) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop), "there is no other time here"
         self.chance = Random(seed)
         self.operations = operations
-        self.world = World(SimulatedLog())
+        self.store = SimulatedLog() if places == 1 else SharedLog(loop.time)
+        self.world = World(self.store)
         prepare(self.world)
         more_scripts(self.world, self.chance)
-        self.clients = Clients(self.world, self.chance)
+        self.clients = Clients(self.world, self.chance, sees_now=places == 1)
         self.done = self.refused = 0
-        self._server: Server | None = None
-        self._is_up = asyncio.Event()
-        self._names = 0
-        self._machines: list[Machine] = []
+        self._loop = loop
+        self._switch = Switch(loop, self.chance)
+        self.servers: list[Server | None] = [None] * places
+        self._has_changed = asyncio.Event()
+        self.machines: list[Machine] = []
         self._digest = hashlib.blake2b(digest_size=8)
         self._due = sorted(self.chance.randrange(operations) for _ in range(faults))
         self._struck: list[str] = []
+        self._under_way = 0
         self._striking: list[asyncio.Task[None]] = []
-        self._loop = asyncio.get_running_loop()
 
     async def play(self) -> Outcome:
         """From the first server's start to the last check."""
@@ -86,46 +105,67 @@ class Simulation:
         finally:
             for striking in self._striking:
                 striking.cancel()
-            for machine in self._machines:  # also those that died: what is left of them would be in the way of the loop
+            for machine in self.machines:  # also those that died: what is left of them would be in the way of the loop
                 await machine.bury()
         return Outcome(
             self._digest.hexdigest(), self.done, self.refused, tuple(self._struck), round(self._loop.time(), 6)
         )
 
     async def _play(self) -> None:
-        await self._start()
+        await asyncio.gather(*(self.start(place) for place in range(len(self.servers))))
         await asyncio.gather(*(self._live() for _ in range(CLIENTS)))
         for striking in self._striking:
             await striking
-        await self._is_up.wait()
-        assert self._server is not None, "it is up"
-        machine, line, engine = self._server
-        line.heal()
+        servers = [server for server in self.servers if server is not None]
+        assert len(servers) == len(self.servers), "all are up again"
+        for server in servers:
+            server.line.heal()
         await asyncio.sleep(SETTLED_S)
+        machine, _, engine = self.chance.choice(servers)
         await machine.run(self.clients.bring_to_an_end(engine))
-        await machine.run(self.world.stop(engine))
+        for server in servers:
+            await server.machine.run(_stopped(server.engine, 0.0))
         await self.clients.check()
         await self.world.check()
+        assert self.world.tools["once"].most_begun <= 1, "a tool ran twice that must not"
 
     # --- servers --------------------------------------------------------------------------------------------------
 
-    async def _start(self) -> None:
-        assert isinstance(self._loop, VirtualLoop)
-        self._names += 1
-        machine = Machine(self._loop, f"server {self._names}")
-        self._machines.append(machine)
-        line = Line(machine, self.world.store, self.chance, self._see)
-        starting = machine.run(self.world.start(line.store, attempts=1000, sessions_in_memory=2, window_s=0.002))
-        self._server = Server(machine, line, await starting)
-        self._is_up.set()
+    async def start(self, place: int) -> None:
+        """Start a server at a place."""
+        machine = Machine(self._loop, f"server {len(self.machines) + 1}")
+        self.machines.append(machine)
+        line = Line(machine, self.store, self.chance, self._see)
+        nodes = None if len(self.servers) == 1 else SimulatedNodes(line, f"home {place}")
+        world = self.world
+        engine = Engine(
+            log=line.store,
+            index=line.store,
+            blobs=world.blobs,
+            bus=SimulatedBus(machine, self._switch),
+            cipher=ReversingCipher(),
+            clock=world.clock,
+            ids=world.ids,
+            agents=world.agents,
+            default_agent="player",
+            limits=InputLimits(),
+            options=EngineOptions(attempts=1000, sessions_in_memory=2),
+            nodes=nodes,
+        )
+        await machine.run(engine.start())
+        self.servers[place] = Server(machine, line, engine)
+        self._has_changed.set()
 
     def _see(self, machine: str, what: tuple[Any, ...]) -> None:
         self._digest.update(repr((self._loop.time(), machine, what)).encode())
 
-    def _gone(self, server: Server) -> None:
-        self._is_up.clear()
-        self._server = None
-        self.world.engines = [each for each in self.world.engines if each is not server.engine]
+    async def _some_server(self) -> Server:
+        while True:
+            living = [server for server in self.servers if server is not None]
+            if living:
+                return self.chance.choice(living)
+            self._has_changed.clear()
+            await self._has_changed.wait()
 
     # --- clients --------------------------------------------------------------------------------------------------
 
@@ -137,9 +177,7 @@ class Simulation:
                 self._due.pop(0)
                 self._striking.append(self._loop.create_task(self._strike()))
             await asyncio.sleep(self.chance.choice((0, 0.001, 0.005, 0.02)))
-            await self._is_up.wait()
-            assert self._server is not None, "it is up"
-            machine, _, engine = self._server
+            machine, _, engine = await self._some_server()
             operation = machine.run(_asked(self.clients.operation(), engine))
             death = self._loop.create_task(machine.died.wait())
             await asyncio.wait([operation, death], return_when=asyncio.FIRST_COMPLETED)
@@ -154,57 +192,69 @@ class Simulation:
         await asyncio.sleep(self.chance.choice((0, 0.001, 0.01)))
         for _ in range(self.chance.randrange(60)):
             await asyncio.sleep(0)
-        faults = (
-            self._kill,
-            self._kill,
-            self._restart,
-            self._pause,
-            self._fail_writes,
-            self._fail_reads,
-            self._slow,
-            self._jump,
-        )
+        faults = [self._kill, self._kill, self._restart, self._pause, self._fail_writes, self._fail_reads, self._slow]
+        faults += [self._jump] if len(self.servers) == 1 else [self._jump, self._pause, self._lose_hints]
         fault = self.chance.choice(faults)
-        if self._server is not None and not self._server.machine.is_paused:
-            self._struck.append(fault.__name__.strip("_"))
-            await fault(self._server)
+        server = await self._some_server()
+        while server.machine.is_paused:
+            await asyncio.sleep(0.1)
+            server = await self._some_server()
+        self._struck.append(fault.__name__.strip("_"))
+        self._under_way += 1
+        await fault(self.servers.index(server), server)
+        self._under_way -= 1
 
-    async def _kill(self, server: Server) -> None:
+    async def _kill(self, place: int, server: Server) -> None:
+        self.servers[place] = None
         server.machine.kill()
         server.line.cut()
-        self._gone(server)
-        await asyncio.sleep(self.chance.uniform(0, 2))
-        await self._start()
+        down_s = (
+            self.chance.uniform(0, 2) if not isinstance(self.store, SharedLog) else self.chance.choice((0.1, 2, 25))
+        )
+        is_alone = self._under_way == 1
+        struck = len(self._struck)
+        await asyncio.sleep(down_s)
+        is_calm = is_alone and struck == len(self._struck)
+        if isinstance(self.store, SharedLog) and down_s > TAKEN_OVER_S and is_calm:
+            assert self.store.orphans() == [], "nobody took over what a dead server left"
+        await self.start(place)
 
-    async def _restart(self, server: Server) -> None:
-        self._gone(server)
-        await server.machine.run(self._stop(server))
+    async def _restart(self, place: int, server: Server) -> None:
+        self.servers[place] = None
+        await server.machine.run(_stopped(server.engine, self.chance.choice((0.0, 0.01, 1.0))))
         server.machine.kill()  # the process ends, and with it what still waits for an answer
-        await self._start()
+        await self.start(place)
 
-    async def _stop(self, server: Server) -> None:
-        await server.engine.drain(self.chance.choice((0.0, 0.01, 1.0)))
-        await server.engine.close()
-
-    async def _pause(self, server: Server) -> None:
+    async def _pause(self, place: int, server: Server) -> None:
         server.machine.pause()
-        await asyncio.sleep(self.chance.choice((0.001, 0.1, 5, 40)))
+        await asyncio.sleep(self.chance.choice((0.001, 0.1, 5, 9, 40)))
         server.machine.go_on()
 
-    async def _fail_writes(self, server: Server) -> None:
+    async def _fail_writes(self, place: int, server: Server) -> None:
         kinds: tuple[WriteFault, ...] = ("refused", "unanswered", "torn", "repeated")
         server.line.writes.extend(self.chance.choices(kinds, k=self.chance.randint(1, 4)))
 
-    async def _fail_reads(self, server: Server) -> None:
+    async def _fail_reads(self, place: int, server: Server) -> None:
         server.line.reads_failing += self.chance.randint(1, 4)
 
-    async def _slow(self, server: Server) -> None:
-        server.line.slowness = self.chance.choice((10, 100, 1000))
+    async def _slow(self, place: int, server: Server) -> None:
+        server.line.slowness = self.chance.choice((10, 100))
         await asyncio.sleep(self.chance.uniform(0.1, 5))
         server.line.slowness = 1.0
 
-    async def _jump(self, server: Server) -> None:
+    async def _jump(self, place: int, server: Server) -> None:
         self.world.clock.move(self.chance.choice((-3600, -1, 1, 3600)))
+
+    async def _lose_hints(self, place: int, server: Server) -> None:
+        self._switch.is_away = True
+        await asyncio.sleep(self.chance.uniform(0.1, 20))
+        self._switch.is_away = False
+
+
+async def _stopped(engine: Engine, grace_s: float) -> None:
+    """Stop a server in order."""
+    await engine.drain(grace_s)
+    await engine.close()
 
 
 async def _asked(operation: Callable[[Engine], Awaitable[None]], engine: Engine) -> bool:
@@ -216,11 +266,11 @@ async def _asked(operation: Callable[[Engine], Awaitable[None]], engine: Engine)
     return False
 
 
-def simulate(seed: int, *, operations: int, faults: int) -> Outcome:
+def simulate(seed: int, *, operations: int, faults: int, places: int | None = None) -> Outcome:
     """Play a world from its seed; raises what does not hold."""
 
     async def play() -> Outcome:
-        return await Simulation(seed, operations, faults).play()
+        return await Simulation(seed, operations, faults, places or (3 if seed % 2 else 1)).play()
 
     with _small(), capture_logs() as logs:
         outcome = run(play())

@@ -562,8 +562,9 @@ class Neighbours:
             if self.is_alone:
                 continue
             try:
+                begun = set(self._performing)  # what ends meanwhile may still stand in what is read
                 for asked in await self._nodes.asked():
-                    if asked.request_id not in self._performing:
+                    if asked.request_id not in begun and asked.request_id not in self._performing:
                         task = asyncio.create_task(self._answer(asked), name=f"asked {asked.session_id}")
                         self._performing[asked.request_id] = task
                         task.add_done_callback(partial(self._performed, asked.request_id))

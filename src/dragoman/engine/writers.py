@@ -87,6 +87,9 @@ class Writers:
                 await self._pace(live, replay)
                 return Done(live.state.seq)
             case Enqueue(queued, once):
+                row = await self._index.run(queued.run_id)
+                if row is not None:  # it was done before, and its answer did not get through
+                    return Done(row.first_seq)
                 if not admission.is_busy(live.state):
                     return Moved()
                 if len(live.state.queue) >= self._limits.queued:

@@ -1,0 +1,41 @@
+"""What the simulation found among several servers, each as a test of its own."""
+
+from dragoman.core import admission
+from dragoman.core.admission import InputLimits
+from dragoman.core.events import RunQueued, SettingsChange
+from dragoman.engine.neighbours import Done, Enqueue
+from tests.engine.world import Gate, ended, open_session, says, send
+from tests.simulation.loop import run
+from tests.simulation.world import Simulation
+
+
+def test_a_request_of_another_server_that_comes_again_counts_once() -> None:
+    """Its answer did not get through, or what was asked was read before it was answered."""
+
+    async def world() -> None:
+        simulation = Simulation(1, operations=1, faults=0, places=3)
+        gate = Gate()
+        simulation.world.scripts["waits"] = [[gate, "said"]]
+        await simulation.start(0)
+        server = simulation.servers[0]
+        assert server is not None
+
+        async def ask_twice() -> None:
+            engine = server.engine
+            live = await open_session(engine)
+            await send(engine, live, "waits")
+            spec = engine.agent_of(live).spec
+            wanted = admission.queue(live.state, spec, says("next"), SettingsChange(), engine.ids.new, InputLimits())
+            (queued,) = wanted.events
+            assert isinstance(queued, RunQueued)
+            answers = [await engine._writers.perform(live, Enqueue(queued, None)) for _ in range(2)]
+            assert answers == [Done(live.state.seq)] * 2
+            assert [each.run_id for each in live.state.queue] == [queued.run_id]
+            gate.opened.set()
+            await ended(live)
+
+        await server.machine.run(ask_twice())
+        for machine in simulation.machines:
+            await machine.bury()
+
+    run(world())
