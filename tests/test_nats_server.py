@@ -11,6 +11,7 @@ from dragoman.server import build
 from dragoman.settings import SettingsError, load
 from tests.buses.nats_server import Nats
 from tests.protocols.aap.agents import AGENTS
+from tests.protocols.aap.client import Face
 from tests.serving import House, opened
 
 DEADLINE_S = 20.0
@@ -51,6 +52,24 @@ async def test_a_server_lives_without_its_nats_and_tells_of_it(
         await session.run("without again")
         assert (await counted(house))["dragoman_bus_connected"] == 0
         assert len(await session.history()) == 6
+
+
+async def test_two_servers_hear_of_each_other_over_nats(tmp_path: Path, postgres_url: str, nats: Nats) -> None:
+    """What one of them answers is read at the other, which had it in memory before."""
+    settings = {"agents": AGENTS, "database": postgres_url, "nats": nats.url}
+    async with opened(tmp_path / "one", **settings) as one, opened(tmp_path / "two", **settings) as two:
+        for house in (one, two):
+            await until(house, "connected")
+        here = await one.face("alice").create()
+        there = here.seen_by(Face(two.line, one.key("alice")))
+        for said in range(3):
+            await here.run(f"here {said}")
+            assert await there.history() == await here.history()
+            await there.run(f"there {said}")
+            assert await here.history() == await there.history()
+        assert len(await here.history()) == 12
+        hints = [await counted(house) for house in (one, two)]
+    assert all(each['dragoman_bus_hints_total{outcome="heard"}'] > 0 for each in hints), "both wrote, and both heard"
 
 
 def test_nats_without_a_database_is_refused_with_what_to_do() -> None:
