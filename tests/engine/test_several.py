@@ -14,6 +14,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.onces import Key
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
+from dragoman.stores.postgres.nodes import PostgresNodes
 from tests.engine.several import LEASE_S, SeveralWorld
 from tests.engine.world import (
     ANN,
@@ -193,6 +194,37 @@ async def test_lists_tell_what_runs_elsewhere(pair: Pair) -> None:
     (listed,) = await pair.second.page(ANN, None, 10)
     assert (listed.status(), listed.seq) == ("running", live.durable.seq)
     await pair.first.stop_run(live)
+
+
+async def test_a_server_that_is_alone_claims_nothing_and_reads_nothing_again(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def counted(name: str) -> Any:
+        real = getattr(PostgresNodes, name)
+
+        async def count(self: PostgresNodes, *given: Any) -> Any:
+            asked.append(name)
+            return await real(self, *given)
+
+        return count
+
+    for name in ("claim", "release", "news", "hold_key"):
+        monkeypatch.setattr(PostgresNodes, name, counted(name))
+    with ExitStack() as databases:
+        reading = databases.enter_context(closing(Database(postgres_url, use="beside")))
+        world = SeveralWorld(PostgresLog(reading), postgres_url, databases, 1)
+        async with world_over(world):
+            engine = await world.one(LocalBus(), {})
+            world.engines.append(engine)
+            live = await open_session(engine)
+            async with engine.once(ANN, Key("k", "f")):
+                await play(engine, live, "hello")
+            await engine.found(ANN, live.state.session_id)
+            await engine.page(ANN, None, 10)
+            await engine.delete(live)
+    assert asked == []
 
 
 async def died(world: SeveralWorld, engine: Engine) -> None:

@@ -6,6 +6,7 @@ is away is lost, as hints may be.
 """
 
 import asyncio
+import re
 import threading
 import time
 import uuid
@@ -22,6 +23,7 @@ MOST_WAITING = 10_000
 """Hints kept for a database that does not answer; later ones are lost."""
 AGAIN_S = 0.5
 LOOK_S = 0.5
+_ESCAPED = re.compile("\1([\1\2])")
 _NAME = "SELECT 'dragoman_' || substr(md5(current_schema()), 1, 16)"
 _SEND = "SELECT pg_notify(%s, hint) FROM unnest(%s::text[]) AS hint"
 
@@ -132,7 +134,7 @@ def _written(payload: str) -> str:
 
 
 def _read(written: str) -> str:
-    return written.replace("\1\2", "\0").replace("\1\1", "\1")
+    return _ESCAPED.sub(lambda found: "\0" if found[1] == "\2" else "\1", written)
 
 
 def _closed(connection: psycopg.Connection | None) -> None:
