@@ -31,6 +31,23 @@ async def world() -> AsyncIterator[World]:
         yield world
 
 
+SEVERAL = {f"tests.engine.test_{name}" for name in ("branches", "choices_of_clients", "crash", "policies", "stop")}
+"""Whose tests are played over several servers too, where it can make a difference."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Over several servers only those are played that look into the memory of none."""
+    left = [
+        item
+        for item in items
+        if "postgres x3" in item.name
+        and (item.get_closest_marker("one_server") or getattr(item, "module").__name__ not in SEVERAL)  # noqa: B009  # an Item's kind has it
+    ]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+
+
 @pytest.fixture(params=["simulated", "sqlite", "postgres", "postgres x3"])
 async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     """A world over each store there is."""
@@ -44,8 +61,6 @@ async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
             async with world_over(SqliteLog(database)) as world:
                 yield world
     elif request.param == "postgres x3":
-        if request.node.get_closest_marker("one_server"):
-            pytest.skip("it looks into the memory of one server")
         async with several_over(request.getfixturevalue("postgres_url")) as world:
             yield world
     else:
