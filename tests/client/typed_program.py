@@ -13,6 +13,7 @@ from dragoman.client import (
     ClientCall,
     Deny,
     Ended,
+    Event,
     Image,
     Message,
     Notice,
@@ -28,7 +29,6 @@ from dragoman.client import (
     ToolCall,
     ToolResult,
 )
-from dragoman.client.events import Event
 
 
 def add(a: int, b: int) -> int:

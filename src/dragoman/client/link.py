@@ -40,7 +40,11 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backoff:
-    """How long to wait before the next try: longer each time, not the same for two clients, from anew after success."""
+    """How long to wait before the next try: longer each time, and not the same for two clients.
+
+    It begins anew when something came, and when a connection held for longer than the longest pause: what breaks only
+    now was not lost before.
+    """
 
     FIRST_S, MOST_S = 0.1, 5.0
 
@@ -53,10 +57,18 @@ class Backoff:
         """Something came."""
         self._pause_s = self.FIRST_S
         self._lost_at: float | None = None
+        self._connected_at: float | None = None
+
+    def connected(self) -> None:
+        """There is a connection."""
+        self._connected_at = self._now()
 
     def next(self, error: ClientError, asked_s: float = 0.0) -> float:
         """Seconds to wait; `asked_s` is what the server asked for. Raises the error when that would be too long."""
         now = self._now()
+        if self._connected_at is not None and now - self._connected_at > self.MOST_S:
+            self.progressed()
+        self._connected_at = None
         if self._lost_at is None:
             self._lost_at = now
         pause = max(asked_s, self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311  # it guards no secret
@@ -85,7 +97,6 @@ class Link:
         key: str | None,
         face: Refusing,
         timeouts: Timeouts,
-        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         if key and not (key.isascii() and key.isprintable()):
             raise ClientError("a key is of printable ASCII characters")
@@ -98,7 +109,6 @@ class Link:
             headers=headers,
             timeout=httpx2.Timeout(timeouts.idle_s, connect=timeouts.connect_s),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
-            transport=transport,
         )
 
     async def close(self) -> None:
@@ -137,6 +147,7 @@ class Link:
                     self._sent(request, is_stream=True) as response,
                     aclosing(self._told(response, turn)) as told,
                 ):
+                    backoff.connected()
                     async for event in told:
                         backoff.progressed()
                         yield event

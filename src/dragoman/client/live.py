@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from types import ModuleType
 from typing import Any
 
@@ -147,14 +147,16 @@ class BladeDoor:
         else:
             sends = [answer_of(talk, each) for each in given]
         for place, send in enumerate(sends):
-            async for event in self._chat(talk, send):
-                if not isinstance(event, Ended) or place == len(sends) - 1:
-                    yield event
+            async with aclosing(self._chat(talk, send)) as chat:
+                async for event in chat:
+                    if not isinstance(event, Ended) or place == len(sends) - 1:
+                        yield event
 
     async def resume(self, talk: Talk) -> AsyncGenerator[Event, None]:
         """See `Door.resume`."""
-        async for event in self._chat(talk, None):
-            yield event
+        async with aclosing(self._chat(talk, None)) as chat:
+            async for event in chat:
+                yield event
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -168,6 +170,7 @@ class BladeDoor:
             try:
                 async with self._socket() as socket:
                     told = await self._subscribed(socket, talk, turn, is_joining=send is None or before >= 0)
+                    backoff.connected()
                     number = int(told.get("stream_sequence") or 0)
                     if send is None:
                         if not number:
