@@ -2,15 +2,20 @@
 
 import os
 import shlex
+import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 import click
 
 from dragoman.settings import Known, Loaded, SettingsError, as_toml, known, load, show
+
+if TYPE_CHECKING:
+    from dragoman.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 Flag = str | bool | None
@@ -167,6 +172,102 @@ def chat(
             is_json=is_json,
         )
         sys.exit(hold(talk))
+    except NoPlace as error:
+        raise Failed(str(error)) from error
+    except BrokenPipeError:
+        _be_silent()
+
+
+@commands.command()
+@click.argument("file", default="app.py", type=click.Path(path_type=Path))
+def init(file: Path) -> None:
+    """Write a first agent to FILE (app.py), and say how to serve it and talk to it."""
+    from dragoman.terminal.first_agent import CannotWrite, write_first_agent
+
+    serve = shlex.join([*_program(), "serve", "--first-key", str(file)])
+    try:
+        write_first_agent(file, serve)
+    except CannotWrite as error:
+        raise Failed(str(error)) from error
+    click.echo(f"wrote {file}: an agent with two tools")
+    click.echo(f"serve it:    {serve}")
+    click.echo(f"talk to it:  {shlex.join([*_program(), 'chat'])}   (in another terminal, in this folder)")
+
+
+def _program() -> list[str]:
+    """How this program is called here."""
+    if shutil.which("dragoman"):
+        return ["dragoman"]
+    beside = Path(sys.executable).with_name("dragoman")
+    if not beside.exists():
+        return [sys.executable, "-m", "dragoman"]
+    return [str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)]
+
+
+@commands.group()
+def sessions() -> None:
+    """List, show and export conversations of a server: tables on a terminal, lines of JSON in a pipe."""
+
+
+def server_flags(command: F) -> F:
+    """Which server, with which key."""
+    for option in (
+        settings_flags("data"),
+        click.option("--protocol", type=PROTOCOLS, default="aap", show_default=True, help="how to talk to it"),
+        click.option("--key", metavar="KEY|@FILE", help="its API key  [the first key of the data folder]"),
+        click.option("--url", help="the server  [the one on this machine]"),
+    ):
+        command = option(command)
+    return command
+
+
+@sessions.command("list")
+@server_flags
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="the newest N  [all]")
+def sessions_list(limit: int | None, **server: Flag) -> None:
+    """List conversations, the newest first."""
+    from dragoman.terminal.listing import list_sessions
+
+    with _server(server) as client:
+        list_sessions(client, limit)
+
+
+@sessions.command("show")
+@click.argument("session_id", metavar="ID")
+@server_flags
+def sessions_show(session_id: str, **server: Flag) -> None:
+    """Show what was said in one."""
+    from dragoman.terminal.listing import show_session
+    from dragoman.terminal.screen import screen_for
+
+    with _server(server) as client:
+        show_session(client, session_id, screen_for(is_plain=False))
+
+
+@sessions.command("export")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="a new file  [standard output]")
+@server_flags
+def sessions_export(ids: tuple[str, ...], output: Path | None, **server: Flag) -> None:
+    """Write whole conversations, each as a line of JSON: those named, or all."""
+    from dragoman.terminal.listing import export_sessions
+
+    with _server(server) as client:
+        export_sessions(client, ids, output)
+
+
+@contextmanager
+def _server(given: dict[str, Any]) -> Iterator["Client"]:
+    url, key, protocol = given.pop("url"), given.pop("key"), given.pop("protocol")
+    settings = _load(given).settings
+    from dragoman.terminal.listing import at
+    from dragoman.terminal.place import NoPlace, key_for, url_for
+
+    try:
+        where = url_for(url, settings)
+        with at(where, key_for(key, where, settings.folder), protocol) as client:
+            yield client
+            sys.stdout.flush()
     except NoPlace as error:
         raise Failed(str(error)) from error
     except BrokenPipeError:

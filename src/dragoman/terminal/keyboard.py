@@ -58,15 +58,13 @@ class Keyboard:
         if self._ahead:
             text = self._ahead.popleft()
             sys.stderr.write(f"{prompt}{text}\n")
-        elif self._is_at_end:
-            raise EOFError
-        elif sys.stdout.isatty():
-            text = input(prompt)
-        else:  # `input` would write the prompt to where the answer goes
-            sys.stderr.write(prompt)
-            sys.stderr.flush()
-            if not (text := sys.stdin.readline()):
-                raise EOFError
+        else:
+            try:
+                text = self._asked(prompt)
+            except (EOFError, KeyboardInterrupt):
+                sys.stderr.write("\n")  # the line that was begun
+                sys.stderr.flush()
+                raise
         text = text.strip()
         if is_kept and text:
             with suppress(ImportError):
@@ -74,6 +72,17 @@ class Keyboard:
 
                 readline.add_history(text)
         return text
+
+    def _asked(self, prompt: str) -> str:
+        if self._is_at_end:
+            raise EOFError
+        if sys.stdout.isatty():
+            return input(prompt)
+        sys.stderr.write(prompt)  # `input` would write it to where the answer goes
+        sys.stderr.flush()
+        if text := sys.stdin.readline():
+            return text
+        raise EOFError
 
     @contextmanager
     def listening(self, take: Callable[[str], bool]) -> Iterator[None]:
@@ -90,7 +99,8 @@ class Keyboard:
         listener = threading.Thread(target=self._listen, args=(typed, over, take), name="keyboard", daemon=True)
         listener.start()
         try:
-            yield
+            with _unseen(typed):
+                yield
         finally:
             os.close(end)
             listener.join()
@@ -111,3 +121,21 @@ class Keyboard:
                 for line in read.decode(errors="replace").splitlines():
                     if line.strip() and not take(line.strip()):
                         self._ahead.append(line)
+
+
+@contextmanager
+def _unseen(terminal: int) -> Iterator[None]:
+    """Keys are not shown: they would stand in the middle of what is being drawn."""
+    try:
+        import termios
+    except ImportError:  # not made for this platform
+        yield
+        return
+    before = termios.tcgetattr(terminal)
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSADRAIN, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)

@@ -13,7 +13,7 @@ from dragoman.terminal.chat import Chat, Left, Wanted, explained
 from dragoman.terminal.keyboard import Keyboard
 from dragoman.terminal.place import NoPlace, knock
 from dragoman.terminal.remembered import Remembered, last, remember
-from dragoman.terminal.screen import JsonLines, Plain, Screen
+from dragoman.terminal.screen import JsonLines, Screen, screen_for
 from dragoman.terminal.words import clean
 
 HISTORY = "history"
@@ -64,7 +64,7 @@ def chat(talk: Talk) -> int:
     knock(talk.url)
     is_typed = sys.stdin.isatty() and not talk.message and not talk.is_json
     keyboard = Keyboard(talk.state / HISTORY) if is_typed else None
-    screen = screen_for(talk)
+    screen = JsonLines(sys.stdout, sys.stderr) if talk.is_json else screen_for(is_plain=talk.is_plain)
     try:
         with Client(talk.url, key=talk.key, protocol=talk.protocol) as client:
             held = Chat(client, _wanted(talk, client), screen, keyboard, again=talk.again, allows_all=talk.allows_all)
@@ -79,22 +79,6 @@ def chat(talk: Talk) -> int:
                 _part(talk, held, screen, is_typed=is_typed)
     except ClientError as error:
         raise NoPlace(explained(error)) from error
-
-
-def screen_for(talk: Talk) -> Screen:
-    """Where it is shown: with colours where a person looks and they are installed."""
-    if talk.is_json:
-        return JsonLines(sys.stdout, sys.stderr)
-    if not sys.stdout.isatty():
-        return Plain(sys.stdout, sys.stderr, is_raw=True)
-    if not talk.is_plain:
-        try:
-            from dragoman.terminal.rich_screen import RichScreen
-        except ImportError:  # the extra is not there
-            pass
-        else:
-            return RichScreen(sys.stdout)
-    return Plain(sys.stdout, sys.stdout, is_raw=False)
 
 
 def _say_once(talk: Talk, chat: Chat) -> int:

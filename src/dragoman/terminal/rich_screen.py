@@ -129,13 +129,13 @@ class RichScreen:
 
     def _print(self, what: RenderableType, loop: str = "", style: str = "") -> None:
         self._flush()
-        self._console.print(Padding(what, (0, 0, 0, SUB_AGENT_INDENT if loop else 0)), style=style)
+        self._console.print(indented(what, loop), style=style)
 
     def _drawn(self, text: str) -> RenderableType:
         drawn: RenderableType = Styled(text.strip("\n"), style="dim italic")
         if self._kind is Text:
             drawn = Markdown(text, hyperlinks=False)
-        return Padding(drawn, (0, 0, 0, SUB_AGENT_INDENT if self._loop else 0))
+        return indented(drawn, self._loop)
 
     def _under_way(self) -> RenderableType:
         if self._open.strip():
@@ -147,7 +147,7 @@ class RichScreen:
 
     def _cost(self, ended: Ended) -> str:
         seconds = f"{time.monotonic() - self._since:.1f} s"
-        if ended.usage is None:
+        if ended.usage is None or not (ended.usage.input_tokens or ended.usage.output_tokens):
             return seconds
         return f"{ended.usage.input_tokens} tokens in, {ended.usage.output_tokens} out, {seconds}"
 
@@ -163,6 +163,11 @@ class _Tail:
         for line in lines[-max(console.height - 2, 1) :]:
             yield from line
             yield Segment.line()
+
+
+def indented(what: RenderableType, loop: str) -> RenderableType:
+    """What a sub-agent does stands to the right."""
+    return Padding(what, (0, 0, 0, SUB_AGENT_INDENT)) if loop else what
 
 
 def split_at_blocks(text: str) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """Where a conversation is shown: what every screen can do, and the plain ones, for pipes and for programs."""
 
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TextIO
@@ -155,3 +156,17 @@ class JsonLines:
     def _line(self, value: Event | Message) -> None:
         self._out.write(msgspec.json.encode(value).decode() + "\n")
         self._out.flush()
+
+
+def screen_for(*, is_plain: bool) -> Screen:
+    """Where it is shown: with colours where a person looks and they are installed."""
+    if not sys.stdout.isatty():
+        return Plain(sys.stdout, sys.stderr, is_raw=True)
+    if not is_plain:
+        try:
+            from dragoman.terminal.rich_screen import RichScreen
+        except ImportError:  # the extra `cli` is not there
+            pass
+        else:
+            return RichScreen(sys.stdout)
+    return Plain(sys.stdout, sys.stdout, is_raw=False)

@@ -88,7 +88,7 @@ def _plan(content: Json) -> list[str]:
     steps = content.get("steps") if isinstance(content, Mapping) else None
     if not isinstance(steps, Sequence) or isinstance(steps, str):
         return []
-    marks = {"completed": "[x]", "done": "[x]", "in_progress": "[>]", "running": "[>]", "failed": "[!]"}
+    marks = {"done": "[x]", "completed": "[x]", "in_progress": "[>]", "skipped": "[-]"}
     lines = ["plan"]
     for step in steps:
         if isinstance(step, Mapping):
