@@ -82,3 +82,8 @@ def nats() -> Iterator[Nats]:
     """A server of the test's own."""
     with server() as made:
         yield made
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--nats`: where the tests have several engines over one database, these hear of each other over NATS."""
+    parser.addoption("--nats", action="store_true", help="let several engines hear of each other over NATS")

@@ -12,6 +12,7 @@ from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
+from tests.buses.nats_server import Nats
 from tests.engine.several import several_over
 from tests.engine.world import World, world_over
 from tests.stores.simulated import SimulatedLog
@@ -61,7 +62,9 @@ async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
             async with world_over(SqliteLog(database)) as world:
                 yield world
     elif request.param == "postgres x3":
-        async with several_over(request.getfixturevalue("postgres_url")) as world:
+        nats: Nats | None = request.getfixturevalue("nats") if request.config.getoption("--nats") else None
+        url = request.getfixturevalue("postgres_url")
+        async with several_over(url, nats=None if nats is None else nats.url) as world:
             yield world
     else:
         with closing(postgres.Database(request.getfixturevalue("postgres_url"))) as other:

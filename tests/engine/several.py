@@ -5,11 +5,12 @@ What a test reads is the first engine's: of most runs it is a follower.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
 from random import Random
 from typing import Any
 
 from dragoman.buses.local import LocalBus
+from dragoman.buses.nats import NatsBus
 from dragoman.core.admission import InputLimits
 from dragoman.core.events import SettingsChange
 from dragoman.core.ids import RunId, UserId
@@ -17,6 +18,7 @@ from dragoman.core.inputs import Create, Submit
 from dragoman.engine.engine import BusyPolicy, Engine, EngineOptions, Submitted
 from dragoman.engine.live import LiveSession
 from dragoman.engine.onces import Key
+from dragoman.ports import Bus
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.postgres.nodes import PostgresNodes
@@ -101,8 +103,18 @@ class Several:
 class SeveralWorld(World):
     """A world whose engines are several at a time."""
 
-    def __init__(self, store: Store, url: str, databases: ExitStack, count: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        url: str,
+        databases: ExitStack,
+        count: int,
+        buses: AsyncExitStack | None = None,
+        nats: str | None = None,
+    ) -> None:
         super().__init__(store)
+        self._buses = buses or AsyncExitStack()
+        self._nats = nats
         self._url = url
         self._databases = databases
         self._count = count
@@ -112,13 +124,24 @@ class SeveralWorld(World):
     async def start(self, store: Store | None = None, **options: Any) -> Any:
         if store is not None:
             return await super().start(store, **options)
-        bus = LocalBus()
-        engines = [await self.one(bus, options) for _ in range(self._count)]
+        shared = LocalBus()
+        engines = [await self.one(await self._over_nats() or shared, options) for _ in range(self._count)]
         several = Several(engines, self._chance)
         self.engines.append(several)  # type: ignore[arg-type]  # it can what the tests need of one
         return several
 
-    async def one(self, bus: LocalBus, options: dict[str, Any]) -> Engine:
+    async def _over_nats(self) -> Bus | None:
+        if self._nats is None:
+            return None
+        bus = NatsBus(self._nats)
+        bus.start()
+        self._buses.push_async_callback(bus.close)
+        async with asyncio.timeout(DEADLINE_S):
+            while not bus.is_connected:  # noqa: ASYNC110  # nobody is told but the log
+                await asyncio.sleep(0.005)
+        return bus
+
+    async def one(self, bus: Bus, options: dict[str, Any]) -> Engine:
         database = self._databases.enter_context(closing(Database(self._url, use="shared")))
         self._homes += 1
         log = PostgresLog(database)
@@ -142,9 +165,17 @@ class SeveralWorld(World):
 
 
 @asynccontextmanager
-async def several_over(url: str, count: int = 3) -> AsyncIterator[World]:
-    """A world of several engines over one database; at its end every log in it has to keep the rules."""
+async def several_over(url: str, count: int = 3, nats: str | None = None) -> AsyncIterator[World]:
+    """A world of several engines over one database; at its end every log in it has to keep the rules.
+
+    Args:
+        url: the database.
+        count: how many.
+        nats: the NATS over which they hear of each other; else within the process.
+    """
     with ExitStack() as databases:
         reading = databases.enter_context(closing(Database(url, use="beside")))
-        async with world_over(SeveralWorld(PostgresLog(reading), url, databases, count)) as world:
-            yield world
+        async with AsyncExitStack() as buses:
+            several = SeveralWorld(PostgresLog(reading), url, databases, count, buses, nats)
+            async with world_over(several) as world:
+                yield world
