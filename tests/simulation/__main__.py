@@ -29,6 +29,7 @@ def main() -> int:
     if given.seed is not None:
         sys.stdout.write(f"{play(given.seed)}\n")
         return 0
+    places = "" if given.places is None else f" --places {given.places}"
     begun = time.monotonic()
     failed, faults, operations = 0, Counter[str](), 0
     seeds = range(given.first, given.first + given.seeds)
@@ -36,9 +37,7 @@ def main() -> int:
         for seed, outcome in zip(seeds, pool.map(partial(_told, play), seeds, chunksize=10), strict=True):
             if isinstance(outcome, str):
                 failed += 1
-                again = (
-                    f"python -m tests.simulation --seed {seed} --operations {given.operations} --faults {given.faults}"
-                )
+                again = f"python -m tests.simulation --seed {seed} --operations {given.operations} --faults {given.faults}{places}"
                 sys.stdout.write(f"seed {seed}: {outcome}\n    {again}\n")
                 sys.stdout.flush()
             else:

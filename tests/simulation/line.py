@@ -5,7 +5,7 @@ by others; a fault makes it fail before or after it took effect, take effect in 
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import Any, Literal, cast
@@ -30,6 +30,8 @@ class Line:
         """What happens to the next writes."""
         self.reads_failing = 0
         """How many of the next reads fail."""
+        self.failing: Counter[str] = Counter()
+        """How often requests of a name fail from now on."""
         self.slowness = 1.0
         self.node = ""
         """The name under which this machine writes, where there are several."""
@@ -108,6 +110,9 @@ class Line:
     def _fault(self, name: str) -> str | None:
         if name in ("commit", "delete"):
             return self.writes.popleft() if self.writes else None
+        if self.failing[name] > 0:
+            self.failing[name] -= 1
+            return "refused"
         if self.reads_failing > 0:
             self.reads_failing -= 1
             return "refused"

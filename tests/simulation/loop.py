@@ -144,13 +144,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         machine = _machine.get() if context is None else context.get(_machine)
         if machine is None:
             return super().call_at(when, callback, *args, context=context)
-        return super().call_at(when, self._due, machine, callback, args, context=context)
+        timers: list[TimerHandle] = []
+        timers.append(super().call_at(when, self._due, machine, timers, callback, args, context=context))
+        return timers[0]
 
-    def _due(self, machine: Machine, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        if not machine.is_paused:
-            callback(*args)
+    def _due(
+        self, machine: Machine, timers: list[TimerHandle], callback: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        if timers[0].cancelled():
+            return  # in the turn before, which came late too
+        if machine.is_paused:
+            machine.holds(Handle(self._due, (machine, timers, callback, args), self, copy_context()))
         else:
-            machine.holds(Handle(callback, args, self, copy_context()))
+            callback(*args)
 
     def taken_from(self, machine: Machine) -> list[Handle]:
         """Take a machine's turns away, in their order."""

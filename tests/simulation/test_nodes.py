@@ -1,5 +1,7 @@
 """What the simulation found among several servers, each as a test of its own."""
 
+import asyncio
+
 from dragoman.core import admission
 from dragoman.core.admission import InputLimits
 from dragoman.core.events import RunQueued, SettingsChange
@@ -35,6 +37,33 @@ def test_a_request_of_another_server_that_comes_again_counts_once() -> None:
             await ended(live)
 
         await server.machine.run(ask_twice())
+        for machine in simulation.machines:
+            await machine.bury()
+
+    run(world())
+
+
+def test_a_server_that_joins_anew_tries_until_it_is_among_the_others() -> None:
+    """Its lease ended while it stood still; then the store failed in the middle of its coming back."""
+
+    async def world() -> None:
+        simulation = Simulation(1, operations=1, faults=0, places=2)
+        await simulation.start(0)
+        await simulation.start(1)
+        server = simulation.servers[0]
+        assert server is not None
+        server.machine.pause()
+        await asyncio.sleep(40)
+        server.line.failing["node_others"] = 3
+        server.machine.go_on()
+        await asyncio.sleep(5)
+
+        async def go_on() -> None:
+            live = await open_session(server.engine)
+            await send(server.engine, live, "hello")
+            await ended(live)
+
+        await server.machine.run(go_on())
         for machine in simulation.machines:
             await machine.bury()
 

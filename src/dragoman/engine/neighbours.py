@@ -213,7 +213,7 @@ class Neighbours:
                     await self._is_changed.wait()
             self._is_changed.clear()
             try:
-                if self._nodes.has_lapsed:
+                if self._nodes.has_lapsed or not self._has_joined.is_set():  # the second: it failed half-way
                     await self._rejoin()
                 if (await self._look() or self._orphans) and not await self._take_abandoned():
                     await self._nodes.forget_dead()
