@@ -6,8 +6,10 @@ line. The drivers of PostgreSQL and of buckets are imported only where one is na
 
 import asyncio
 import os
+import platform
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
@@ -86,7 +88,7 @@ def open_stores(settings: Settings, worker: int | None = None) -> Stores:
         database = open_postgres(settings.database, use="shared")
         stack.callback(database.close)
         stores = _with_blobs(_in_database(database, stack.pop_all().close), settings.blobs)
-        home = f"{file_key(settings.folder / HOME).hex()}/{worker or 0}"
+        home = f"{_home(settings.folder)}/{worker or 0}"
         return stores._replace(nodes=nodes_of(database, home, settings.lease_s))
 
 
@@ -215,3 +217,9 @@ def _with_blobs(stores: Stores, address: str | None) -> Stores:
             raise SettingsError(f"setting blobs: {error}") from error
         stack.pop_all()
     return stores._replace(blobs=blobs)
+
+
+def _home(folder: Path) -> str:
+    """What tells a data folder from all others, wherever they are, its copies included."""
+    known = file_key(folder / HOME).hex()
+    return f"{known}/{platform.node()}/{(folder / HOME).stat().st_ino}"
