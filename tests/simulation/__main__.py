@@ -29,7 +29,8 @@ def main() -> int:
     if given.seed is not None:
         sys.stdout.write(f"{play(given.seed)}\n")
         return 0
-    places = "" if given.places is None else f" --places {given.places}"
+    named = {name: getattr(given, name) for name in ("operations", "faults", "places")}
+    shape = " ".join(f"--{name} {value}" for name, value in named.items() if value is not None)
     begun = time.monotonic()
     failed, faults, operations = 0, Counter[str](), 0
     seeds = range(given.first, given.first + given.seeds)
@@ -37,7 +38,7 @@ def main() -> int:
         for seed, outcome in zip(seeds, pool.map(partial(_told, play), seeds, chunksize=10), strict=True):
             if isinstance(outcome, str):
                 failed += 1
-                again = f"python -m tests.simulation --seed {seed} --operations {given.operations} --faults {given.faults}{places}"
+                again = f"python -m tests.simulation --seed {seed} {shape}"
                 sys.stdout.write(f"seed {seed}: {outcome}\n    {again}\n")
                 sys.stdout.flush()
             else:
