@@ -37,6 +37,7 @@ from tests.engine.world import (
     answers,
     ask,
     ended,
+    is_stop,
     open_session,
     play,
     read,
@@ -473,6 +474,17 @@ async def test_a_run_that_ends_within_the_grace_is_not_parked(any_world: World) 
     await stopping
     assert texts(await any_world.history(live.state.session_id)) == ["go", "one two"]
     assert reasons(await any_world.events(live.state.session_id)) == ["end_turn"]
+
+
+@pytest.mark.one_server  # the reader's own server plays the run
+async def test_who_reads_a_run_that_ends_within_the_grace_sees_its_end(any_world: World) -> None:
+    engine, live, gate = await held(any_world)
+    reading = asyncio.create_task(read(engine, live))
+    stopping = asyncio.create_task(any_world.stop(engine, grace_s=DEADLINE_S))
+    await asyncio.sleep(0)
+    gate.opened.set()
+    await stopping
+    assert is_stop((await reading)[-1])
 
 
 async def test_a_queued_run_survives_a_server_that_stops(any_world: World) -> None:

@@ -195,8 +195,7 @@ class Engine:
             if reader.ends_on_drain:
                 reader.end(ShuttingDown("the server is stopping"))
         await self._runs.drain(grace_s)
-        for reader in self._readers:
-            reader.end(ShuttingDown("the server is stopping"))
+        await self._readers.end(ShuttingDown("the server is stopping"))
 
     async def close(self) -> None:
         """Write what is left. Called after `drain`."""

@@ -7,6 +7,7 @@ queue between the two, so a slow reader costs nothing but its place.
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from dragoman.core.events import Logged, RunStopped
@@ -18,6 +19,8 @@ PAGE = 500
 """Events read from the log at a time. A page ends at the end of a run, where no block is open."""
 LOOKS = 8
 """How often in the time of a heartbeat it is looked who has been silent: one timer for all readers."""
+LAST_WRITES_S = 5.0
+"""How long a server that stops waits for a slow store before it ends the streams."""
 
 Push = Callable[[Sequence[Record]], bool]
 """Takes records without waiting. False: not now, `Reader.next` is to give them. What it raises, `next` raises."""
@@ -49,6 +52,15 @@ class Readers:
         if not self._all and self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    async def end(self, why: Exception) -> None:
+        """End all, once each could give what has happened: a run's end is written after the run has ended."""
+        written = [live.until_durable(live.state.seq) for live in {reader.live for reader in self._all}]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WRITES_S):
+                await asyncio.gather(*written, return_exceptions=True)  # a session that failed tells its readers itself
+        for reader in self:
+            reader.end(why)
 
     def _look(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._look_s, self._look)

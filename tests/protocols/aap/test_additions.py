@@ -252,7 +252,7 @@ async def test_a_server_that_stops_refuses_new_turns_with_503(open_house: HouseM
         refusal(reply, 503, "shutting_down")
         assert int(reply.headers["retry-after"]) > 0
         gates.open("draining")
-        await reading.rest()
+        assert (await reading.rest())[-1].data["stopReason"] == "end_turn"
         await stopping
 
 
