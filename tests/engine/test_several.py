@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from dragoman.buses.local import LocalBus
+from dragoman.core.ids import UserId
 from dragoman.core.refusals import SessionBusy, SessionNotFound, StoreUnavailable
+from dragoman.engine import onces
 from dragoman.engine.engine import Engine
 from dragoman.engine.onces import Key
 from dragoman.stores.postgres.database import Database
@@ -155,6 +157,26 @@ async def test_the_same_key_on_two_servers_does_one_thing(pair: Pair) -> None:
     assert len(set(answers)) == 1
     await ended(live)
     assert texts(await pair.world.history(live.state.session_id)) == ["hello", "You said: hello"]
+
+
+async def test_a_key_that_could_not_be_let_go_of_is_free_as_soon_as_the_store_works(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onces, "LATER_S", 0.01)
+    real, failures = PostgresNodes.free_key, [1, 2]
+
+    async def free_key(self: PostgresNodes, owner: UserId, key: str) -> None:
+        if failures:
+            failures.pop()
+            raise StoreUnavailable("the connection broke")
+        await real(self, owner, key)
+
+    monkeypatch.setattr(PostgresNodes, "free_key", free_key)
+    async with asyncio.timeout(DEADLINE_S):
+        async with pair.first.once(ANN, Key("k", "f")):
+            pass
+        async with pair.second.once(ANN, Key("k", "f")) as earlier:
+            assert (earlier, failures) == (None, [])
 
 
 async def test_messages_to_both_at_once_are_played_one_after_the_other_and_none_is_lost(pair: Pair) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import NamedTuple
@@ -16,6 +15,9 @@ KEPT = timedelta(hours=24)
 
 AGAIN_S = 0.05
 """How often it is looked whether another server has answered."""
+LATER_S = 0.5
+FREED = 60
+"""How often it is tried to let go of a key; after half a minute the store does so by itself."""
 
 
 class Key(NamedTuple):
@@ -49,6 +51,7 @@ class Onces:
         self._index = index
         self._clock = clock
         self._held: dict[tuple[UserId, str], _Held] = {}
+        self._freeing: set[asyncio.Task[None]] = set()
 
     def record(self, owner: UserId, key: Key | None, session_id: SessionId, run_id: RunId | None) -> Once | None:
         """What is stored with the deed."""
@@ -84,9 +87,41 @@ class Onces:
         others = self.others()
         if others is None:
             return None
-        while not await others.hold_key(owner, name):  # noqa: ASYNC110  # another server lets go of it
-            await asyncio.sleep(AGAIN_S)
+        try:
+            while not await others.hold_key(owner, name):  # noqa: ASYNC110  # another server lets go of it
+                await asyncio.sleep(AGAIN_S)
+        except BaseException:  # nobody knows whether it is kept
+            self._free_later(others, owner, name)
+            raise
         return others
+
+    async def free(self, others: Nodes, owner: UserId, name: str) -> None:
+        """Let other servers have a key: now, or when the store works again."""
+        try:
+            await others.free_key(owner, name)
+        except StoreUnavailable:
+            self._free_later(others, owner, name)
+
+    def _free_later(self, others: Nodes, owner: UserId, name: str) -> None:
+        task = asyncio.create_task(self._freed(others, owner, name), name="free a key")
+        self._freeing.add(task)
+        task.add_done_callback(self._freeing.discard)
+
+    async def _freed(self, others: Nodes, owner: UserId, name: str) -> None:
+        for _ in range(FREED):
+            await asyncio.sleep(LATER_S)
+            held = self._held.setdefault((owner, name), _Held())
+            held.users += 1
+            try:
+                async with held.lock:  # whoever has it here meanwhile keeps it
+                    await others.free_key(owner, name)
+                    return
+            except StoreUnavailable:
+                continue
+            finally:
+                held.users -= 1
+                if not held.users:
+                    del self._held[owner, name]
 
 
 class Holding:
@@ -126,8 +161,7 @@ class Holding:
     async def _release(self, held: _Held) -> None:
         try:
             if self._kept is not None:  # also when whoever asks is being cancelled
-                with suppress(StoreUnavailable):
-                    await asyncio.shield(self._kept.free_key(self._owner, self._key.name))
+                await asyncio.shield(self._onces.free(self._kept, self._owner, self._key.name))
         finally:
             held.lock.release()
             self._let_go(held)

@@ -29,7 +29,8 @@ CREATE INDEX requests_open ON requests (node) WHERE answer IS NULL;
 CREATE TABLE answering (
     owner text COLLATE "C" NOT NULL,
     key   bytea NOT NULL,
-    node  text COLLATE "C" NOT NULL
+    node  text COLLATE "C" NOT NULL,
+    since timestamptz NOT NULL DEFAULT now()
 );
 
 CREATE UNIQUE INDEX answering_once ON answering (owner, sha256(key));

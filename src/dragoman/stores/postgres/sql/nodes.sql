@@ -100,8 +100,8 @@ DELETE FROM requests WHERE request_id = %(request)s
 
 -- name: hold_key
 INSERT INTO answering (owner, key, node) VALUES (%(owner)s, %(key)s, %(node)s)
-ON CONFLICT (owner, sha256(key)) DO UPDATE SET node = excluded.node
-    WHERE answering.node = excluded.node
+ON CONFLICT (owner, sha256(key)) DO UPDATE SET node = excluded.node, since = now()
+    WHERE answering.node = excluded.node OR answering.since < now() - interval '30 seconds'
         OR answering.node NOT IN (SELECT nodes.node FROM nodes WHERE until > now())
 RETURNING node
 
