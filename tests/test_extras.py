@@ -23,6 +23,7 @@ OF_EXTRAS = (
     "pydantic",
     "pydantic_ai",
     "pytest",
+    "rich",
     "socketio",
     "websockets",
     "xllamacpp",

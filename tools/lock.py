@@ -21,8 +21,9 @@ ALL = "test"
 """The list with everything; the others follow it."""
 
 EXTRAS = {
-    "run": ["blade", "embedded"],
+    "run": ["blade", "cli", "embedded"],
     "blade": ["blade"],
+    "cli": ["cli"],
     "mcp": ["mcp"],
     "models": ["models"],
     "nats": ["nats"],

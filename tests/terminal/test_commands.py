@@ -1,0 +1,58 @@
+"""`dragoman init` and `dragoman sessions`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dragoman.agents.loading import load
+from dragoman.cli import commands
+from dragoman.client import AsyncClient
+from tests.serving import SocketHouse
+from tests.terminal.typist import at_terminal, in_pipe
+
+
+def test_the_first_agent_is_served_as_it_is_and_never_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(commands, ["init"])
+    assert done.exit_code == 0
+    assert "serve --first-key app.py\n" in done.stdout
+    (agent,) = load("app.py")
+    assert (agent.spec.name, [tool.spec.name for tool in agent.spec.tools]) == ("assistant", ["add", "send"])
+    before = Path("app.py").read_text()
+    again = CliRunner().invoke(commands, ["init", "app.py"])
+    assert (again.exit_code, Path("app.py").read_text()) == (1, before)
+    assert CliRunner().invoke(commands, ["init", "app.txt"]).exit_code == 1
+
+
+async def test_sessions_are_a_table_for_people_and_lines_for_programs(
+    socket_house: SocketHouse, tmp_path: Path
+) -> None:
+    server = ("--url", socket_house.line.url, "--key", socket_house.key("bob"))
+    async with AsyncClient(socket_house.line.url, key=socket_house.key("bob")) as client:
+        for text in ("hello", "recall"):
+            await (await client.create("rehearsal")).ask(text)
+    code, out, _ = await in_pipe(tmp_path, "sessions", "list", *server)
+    newest, oldest = [json.loads(line) for line in out.splitlines()]
+    assert (code, newest["agent"], newest["status"]) == (0, "rehearsal", "idle")
+    async with at_terminal(tmp_path, "sessions", "list", "--limit", "1", *server) as person:
+        await person.until("TITLE")
+        await person.until(newest["id"])
+        assert await person.code() == 0
+        assert oldest["id"] not in person.seen
+    async with at_terminal(tmp_path, "sessions", "show", oldest["id"], *server) as person:
+        await person.until("› hello")
+        await person.until("Hello! I am the rehearsal agent.")
+        assert await person.code() == 0
+    code, out, aside = await in_pipe(tmp_path, "sessions", "export", "--output", "all.jsonl", *server)
+    assert (code, out, aside) == (0, "", "")
+    exported = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    assert [(each["session"]["id"], each["messages"][0]["blocks"]) for each in exported] == [
+        (newest["id"], [{"type": "Text", "text": "recall"}]),
+        (oldest["id"], [{"type": "Text", "text": "hello"}]),
+    ]
+    code, _, aside = await in_pipe(tmp_path, "sessions", "export", "--output", "all.jsonl", *server)
+    assert (code, aside) == (1, "dragoman: all.jsonl is there already: name another file\n")

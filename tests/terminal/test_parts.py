@@ -1,0 +1,138 @@
+"""The terminal's parts: what is shown, what is understood, what is remembered, and what is given to whom."""
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.client import Allow, Choice, Client, ClientCall, Deny, Permission, Question, Result
+from dragoman.client.events import Asked, Option, Pending
+from dragoman.settings import Settings
+from dragoman.terminal.asking import Asker, chosen_by
+from dragoman.terminal.chat import Chat, Wanted
+from dragoman.terminal.keyboard import Keyboard
+from dragoman.terminal.place import NoPlace, key_for, url_for
+from dragoman.terminal.remembered import Remembered, last, remember, state_folder
+from dragoman.terminal.rich_screen import split_at_blocks
+from dragoman.terminal.screen import Plain
+from dragoman.terminal.words import call_line, clean
+
+WHERE = Asked(question="Where?", options=(Option("here"), Option("there")))
+STAMP = Permission(call_id="c1", name="stamp", arguments={"text": "x"})
+
+
+def test_what_a_terminal_would_obey_is_taken_out() -> None:
+    assert clean("a\x1b[31mb\x1b]0;title\x07c\x9bd\u202ee\r\nf\tg\r") == "a[31mb]0;titlecde\nf\tg"
+    assert call_line("run\x1b[A", {"cmd": "rm\n\u202ex"}) == 'run[A(cmd="rm\\nx")'
+
+
+@given(st.lists(st.sampled_from(["a\n", "\n", "```\n", "- x\n", "  y\n", "~~~py\n", "b", " "])))
+def test_blocks_and_the_rest_are_the_text(pieces: list[str]) -> None:
+    text, whole, rest = "".join(pieces), "", ""
+    for piece in pieces:
+        block, rest = split_at_blocks(rest + piece)
+        whole += block
+    assert whole + rest == text
+
+
+def test_a_block_ends_when_another_begins_outside_fences_and_lists() -> None:
+    assert split_at_blocks("one\n\ntwo") == ("one\n\n", "two")
+    assert split_at_blocks("one\n\n") == ("", "one\n\n")
+    assert split_at_blocks("- one\n\n  more") == ("", "- one\n\n  more")
+    assert split_at_blocks("```\na\n\nb\n```\n\nc") == ("```\na\n\nb\n```\n\n", "c")
+
+
+@pytest.mark.parametrize(
+    ("said", "chosen"),
+    [("1", ("here",)), ("THERE", ("there",)), ("3", None), ("1 2", None), ("", None), ("nowhere", ()), ("10 km", ())],
+)
+def test_a_choice_is_a_number_a_label_or_own_words(said: str, chosen: tuple[str, ...] | None) -> None:
+    assert chosen_by(said, WHERE) == chosen
+
+
+def test_several_choices_are_several_numbers() -> None:
+    several = Asked(question="Where?", options=WHERE.options, multi_select=True)
+    assert chosen_by("2, 1", several) == ("there", "here")
+
+
+@pytest.mark.parametrize(
+    ("asked", "lines", "answer"),
+    [
+        (STAMP, ["", "Y"], Allow(call_id="c1")),
+        (STAMP, ["no"], Deny(call_id="c1")),
+        (STAMP, ["not today"], Deny(call_id="c1", reason="not today")),
+        (Question(call_id="q", questions=(WHERE,)), ["7", "2"], Choice.of("there", call_id="q")),
+        (Question(call_id="q", questions=(WHERE,)), ["home"], Choice.of(custom="home", call_id="q")),
+        (ClientCall(call_id="f", name="weather", arguments={}), ["sunny"], Result(call_id="f", text="sunny")),
+    ],
+)
+def test_what_a_person_says_becomes_an_answer(asked: Pending, lines: list[str], answer: object) -> None:
+    said = iter(lines)
+    assert Asker(lambda _: None, lambda _: next(said), allows_all=False).all([asked]) == (answer,)
+
+
+def test_a_tool_that_may_always_run_is_not_asked_for_again() -> None:
+    said = iter(["a"])
+    asker = Asker(lambda _: None, lambda _: next(said), allows_all=False)
+    assert asker.all([STAMP, STAMP]) == (Allow(call_id="c1"), Allow(call_id="c1"))
+
+
+class Typed(Keyboard):
+    """Somebody who has made up their mind."""
+
+    def __init__(self, *keys: str | type[BaseException]) -> None:
+        super().__init__(None)
+        self._keys = list(keys)
+
+    def line(self, prompt: str, *, is_kept: bool = False) -> str:
+        key = self._keys.pop(0)
+        if isinstance(key, str):
+            return key
+        raise key
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        (KeyboardInterrupt, KeyboardInterrupt),
+        (KeyboardInterrupt, "", KeyboardInterrupt, KeyboardInterrupt),
+        ("/session", "/quit"),
+        (EOFError,),
+    ],
+)
+def test_a_person_leaves_with_two_interrupts_in_a_row_or_at_the_end(keys: tuple[str | type[BaseException]]) -> None:
+    typed = Typed(*keys)
+    shown = io.StringIO()
+    with Client("http://127.0.0.1:9") as client:
+        Chat(client, Wanted(), Plain(shown, shown, is_raw=False), typed, again="", allows_all=False).talk()
+    assert typed._keys == []
+
+
+def test_the_first_key_goes_to_this_machine_alone(tmp_path: Path) -> None:
+    (tmp_path / "first-key").write_text("sk-first\n")
+    assert key_for(None, "http://127.0.0.1:8000", tmp_path) == "sk-first"
+    assert key_for(None, "https://agents.example", tmp_path) is None
+    assert key_for("sk-mine", "https://agents.example", tmp_path) == "sk-mine"
+    assert key_for(f"@{tmp_path / 'first-key'}", "https://agents.example", tmp_path) == "sk-first"
+    assert key_for(None, "http://localhost:8000", tmp_path / "nowhere") is None
+
+
+def test_the_address_is_the_given_one_or_that_of_the_settings() -> None:
+    assert url_for("localhost:9000", Settings()) == "http://localhost:9000"
+    assert url_for(None, Settings(host="0.0.0.0", port=9000)) == "http://127.0.0.1:9000"
+    assert url_for(None, Settings(host="::1")) == "http://[::1]:8000"
+    with pytest.raises(NoPlace):
+        url_for("ftp://x", Settings())
+
+
+def test_the_last_conversation_is_remembered_by_server_and_protocol(tmp_path: Path) -> None:
+    remember(tmp_path / "state", "http://a", "aap", Remembered("s1"))
+    remember(tmp_path / "state", "http://a", "blade", Remembered("s2", "helper"))
+    remember(tmp_path / "state", "http://a", "aap", Remembered("s3"))
+    assert last(tmp_path / "state", "http://a", "aap") == Remembered("s3")
+    assert last(tmp_path / "state", "http://a", "blade") == Remembered("s2", "helper")
+    assert last(tmp_path / "state", "http://b", "aap") is None
+    assert (tmp_path / "state" / "last-sessions.json").stat().st_mode & 0o777 == 0o600
+    assert state_folder("/home/me", "relative") == Path("/home/me/.local/state/dragoman")
