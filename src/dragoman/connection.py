@@ -93,7 +93,7 @@ class Connection(HttpToolsProtocol):
         """Whether some of that head's have come."""
         self._head_timer: TimerHandle | None = self.loop.call_later(HEAD_S, self.transport.close)
         self._idle_since: float | None = None
-        """When the last request was answered; none while one is under way."""
+        """When the last request was answered, or more of it came after that; none while one is under way."""
         self._unread = 0
         """How much is still taken, and dropped, before the connection is closed."""
         self._idle_timer: TimerHandle | None = None
@@ -117,7 +117,8 @@ class Connection(HttpToolsProtocol):
             if self._unread <= 0:
                 self.transport.close()
                 return
-        self._idle_since = None
+        if self._idle_since is not None:  # the rest of a body that was refused before its end, or a head
+            self._idle_since = self.loop.time()
         if self._is_in_head:
             self._head_bytes += len(data)
         super().data_received(data)
@@ -135,6 +136,7 @@ class Connection(HttpToolsProtocol):
         """See `httptools`: the request begins, or waits for the ones before it on the same connection."""
         self._stop_timer()
         self._is_in_head = self._has_begun = False
+        self._idle_since = None
         if self._head_bytes > HEAD_BYTES:  # or it is the body, of which a part came along
             lines = sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers)
             if len(self.url) + lines > HEAD_BYTES:
@@ -252,8 +254,8 @@ class Exchange:
         self._head = b""
         """The answer's head, until it leaves together with the first part of the body."""
         self._is_chunked = False
-        self._left = 0
-        """Bytes of the announced body that were not sent yet."""
+        self._left: int | None = 0
+        """Bytes of the announced body that were not sent yet; none where the connection's end is the body's."""
         self.keep_alive = self._scope["http_version"] != "1.0" and connection.parser.should_keep_alive()
         self.disconnected = False
         self.left: Callable[[], None] | None = None
@@ -354,11 +356,14 @@ class Exchange:
             lines += (name, b": ", value, b"\r\n")
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
-        if length is None and not self._is_head and status not in (204, 304):
-            self._is_chunked = True
-            lines.append(b"transfer-encoding: chunked\r\n")
         if not self._is_head:
             self._left = length or 0
+        if length is None and not self._is_head and status not in (204, 304):
+            if self._scope["http_version"] == "1.0":  # which knows no chunks
+                self._left = None
+            else:
+                self._is_chunked = True
+                lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
         return b"".join(lines)
 
@@ -371,7 +376,7 @@ class Exchange:
                 body = b"%x\r\n%b\r\n" % (len(body), body)
             if is_last:
                 body += b"0\r\n\r\n"
-        else:
+        elif self._left is not None:
             self._left -= len(body)
             if self._left < 0 or (is_last and self._left > 0):
                 raise RuntimeError("an answer's body is as long as its Content-Length says")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import connection
+from dragoman import connection, process
 from tests.abuse.conftest import ServerMaker
 from tests.abuse.wire import Listening
 from tests.protocols.aap.client import BASE, Session, script, user
@@ -170,7 +170,9 @@ async def test_http_1_0_is_answered_and_the_connection_ends(server: Listening) -
     lines = server.lines("alice", f"Content-Length: {len(body)}")
     answer = await server.ask(f"POST {path} HTTP/1.0\r\n".encode() + lines + b"\r\n" + body)
     assert (answer.status, answer.headers["connection"]) == (200, "close")
-    assert answer.body.rstrip().endswith(b"}")
+    assert "transfer-encoding" not in answer.headers, "HTTP/1.0 knows no chunks"
+    assert answer.body.startswith(b"id: 1\nevent: turn_start\n")
+    assert answer.body.endswith(b"}\n\n")
     assert b"event: turn_stop" in answer.body
     assert (await session.history())[-1]["role"] == "assistant"
 
@@ -294,6 +296,21 @@ async def test_heads_that_trickle_lose_their_connections_and_the_others_are_serv
             await peer.send(b"GET /healthz HTTP/1.1\r\nX: ")
         assert await server.is_well()
         assert all(await asyncio.gather(*(peer.is_closed() for peer in peers)))
+
+
+async def test_who_is_silent_after_a_body_that_was_refused_before_its_end_loses_the_connection(
+    open_server: ServerMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "KEEP_ALIVE_S", 0.3)
+    async with open_server() as server:
+        whole, half = await server.peer(), await server.peer()
+        for peer in (whole, half):
+            await peer.send(head(server, f"{BASE}/nothing", "Content-Length: 10") + b"\r\n")
+            assert (await peer.answer()).status == 404
+        await whole.send(b"0123456789")
+        await half.send(b"01234")
+        assert await whole.is_closed()
+        assert await half.is_closed()
 
 
 async def test_a_reader_with_a_closed_window_holds_up_neither_its_turn_nor_others(server: Listening) -> None:
