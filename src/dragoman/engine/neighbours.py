@@ -418,8 +418,8 @@ class Neighbours:
         taken: set[SessionId] = set()
         for live in lives:
             session_id = live.state.session_id
-            if live.failure is not None or self._is_ours(live):
-                continue
+            if live.failure is not None or self._is_ours(live) or not live.is_clean:
+                continue  # what is still to be written here comes first; where it is refused, the session is lost
             if session_id not in news:
                 self._gone(live)
             elif live.durable == asked[session_id]:  # else somebody was quicker, perhaps with something newer
