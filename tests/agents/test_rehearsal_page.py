@@ -1,0 +1,25 @@
+"""The page of the rehearsal agent: what it shows can be played."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dragoman.agents.rehearsal_script import read
+
+PAGE = (Path(__file__).parents[2] / "docs" / "rehearsal.md").read_text(encoding="utf-8")
+STEPS = [
+    step.replace("{…}", "{}")
+    for row in re.findall(r"^\| (`\{.+?\}`) \|", PAGE, re.MULTILINE)
+    for step in row[1:-1].split("`, `")
+]
+
+
+@pytest.mark.parametrize("script", re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL))
+def test_a_script_of_the_page_is_read(script: str) -> None:
+    assert read(script)
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if "[…]" not in step and "[{}, {}]" not in step])
+def test_a_step_of_the_page_is_read(step: str) -> None:
+    assert read(f'{{"script": [{step}]}}')
