@@ -280,6 +280,7 @@ def test_keys_are_made_listed_and_revoked_on_a_folder_at_rest(tmp_path: Path) ->
     secret = made.stdout.splitlines()[-1]
     assert made.stdout == f"{secret}\n", "alone, so that a script can take it"
     assert secret.startswith("sk-dragoman-")
+    assert f"of user ann, read use, in {tmp_path / 'data'};" in made.stderr, "only that folder's server knows it"
     listed = run("keys", "list", *data)
     head, row = listed.stdout.splitlines()
     assert head.split() == ["ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST", "USED"]

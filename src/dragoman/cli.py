@@ -307,7 +307,10 @@ def keys_create(name: str, user: str, scopes: str, expires: str | None, **flags:
     listed = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     reply = _keep(flags, CreateKey(name=name, user=user, scopes=listed, expires_at=_expiry(expires)))
     key = reply.keys[0]
-    click.echo(f"key {key.key_id} of user {key.user}, {' '.join(key.scopes)}; it is shown only now:", err=True)
+    settings = _load(flags).settings
+    # A key opens the server of that place alone, and the default may be another one than the server's.
+    place = settings.folder if settings.database is None else "the database"
+    click.echo(f"key {key.key_id} of user {key.user}, {' '.join(key.scopes)}, in {place}; shown only now:", err=True)
     click.echo(reply.secret)
 
 
