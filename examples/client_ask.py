@@ -6,20 +6,20 @@ python examples/client_ask.py http://127.0.0.1:8000 KEY "And now?" SESSION
 
 import sys
 
-from dragoman.client import Client, RunFailed, Unreachable
+from dragoman.client import Client, ClientError, RunFailed
 
 
 def main(url: str, key: str, text: str, session_id: str = "") -> None:
     with Client(url, key=key) as client:
         session = client.open(session_id) if session_id else client.create()
-        try:
-            print(session.ask(text).text)
-        except RunFailed as error:
-            sys.exit(f"{error} (code {error.code})")
-        except Unreachable as error:
-            sys.exit(f"{error}; trying again may help: {error.may_retry}")
+        print(session.ask(text).text)
         print(f"{session.id}: {len(session.history())} messages so far", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except RunFailed as error:
+        sys.exit(f"{error} (code {error.code})")
+    except ClientError as error:  # a key that is not known there, no connection, ...
+        sys.exit(f"{error}; trying again may help: {error.may_retry}")

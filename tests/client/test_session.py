@@ -167,6 +167,8 @@ async def test_a_callback_that_says_nothing_leaves_the_run_waiting_for_an_answer
     assert (ended.reason, [type(each) for each in ended.pending]) == ("tool_use", [Permission])
     with pytest.raises(Unanswerable, match="a Choice without a call_id fits 0 of the waiting calls"):
         await session.answer(Choice.of("a")).reply()
+    with pytest.raises(Unanswerable, match=r"Allow\(\), Deny\(\), .* was expected, got True"):
+        await session.answer(True).reply()  # type: ignore[arg-type]  # what a callback may give
     with pytest.raises(Unanswerable, match="got one to nothing"):
         await session.answer(Allow(call_id="nothing")).reply()
     assert (await session.answer(Allow()).reply()).text == "so: stamped x"

@@ -47,10 +47,12 @@ def fitted(pending: Sequence[Pending], answers: Sequence[Answer]) -> tuple[Answe
     """The answers, each with the id of its call. One without an id goes to the only call that it fits.
 
     Raises:
-        Unanswerable: an answer is of no waiting call, of several, or of one that has an answer already.
+        Unanswerable: an answer is of no waiting call, of several, or of one that has an answer already, or is none.
     """
     given: dict[str, Answer] = {}
     for answer in answers:
+        if not isinstance(answer, Answer):
+            raise Unanswerable(f"Allow(), Deny(), Choice.of('…') or Result(…) was expected, got {answer!r}")
         call_id = answer.call_id or _only(pending, answer)
         waiting = next((each for each in pending if each.call_id == call_id), None)
         if waiting is None:
