@@ -1,7 +1,7 @@
 """What every store of schedules promises, held against each that there is."""
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -147,3 +147,19 @@ async def test_a_fire_that_is_written_whole_reads_back_whole(store: Schedules) -
     whole = fire(0, session_id=SessionId("x"), status="completed", error="none", finished_at=NOON + HOUR)
     await store.claim(schedule(), whole)
     assert await store.fires(ScheduleId("s"), 0, 1) == [whole]
+
+
+async def test_of_two_servers_one_has_a_time_and_neither_undoes_what_a_user_changed(postgres_url: str) -> None:
+    with ExitStack() as databases:
+        both = [databases.enter_context(closing(postgres.Database(postgres_url, use="beside"))) for _ in range(2)]
+        both[0].node, both[1].node = "one", "two"
+        first, second = (PostgresSchedules(each) for each in both)
+        await first.put(schedule(next_at=NOON))
+        changed = schedule(title="Other", updated_at=NOON + HOUR, next_at=NOON)
+        await second.put(changed)
+        moved = schedule(next_at=NOON + HOUR)
+        assert [await first.claim(moved, fire(0)), await second.claim(moved, fire(0))] == [True, False]
+        assert await first.all() == [changed]
+        await second.remove(ScheduleId("s"))
+        assert not await first.claim(moved, fire(1))
+        assert (await first.all(), await first.running()) == ([], [])

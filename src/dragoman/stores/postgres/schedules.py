@@ -70,12 +70,12 @@ def _put(schedule: Schedule, connection: Connection) -> None:
 
 
 def _claim(schedule: Schedule, fire: Fire, node: str | None, connection: Connection) -> bool:
-    """Claim a time, and move the schedule on unless another server has changed or removed it meanwhile."""
+    """Claim a time, and move the schedule on; among several servers, unless another one has changed or removed it."""
     found = connection.execute(_SQL["hold"], {"schedule": schedule.schedule_id}).fetchone()
-    if found is None:
+    if found is None and node is not None:
         return False
     made = connection.execute(_SQL["claim"], {**_fire(fire), "node": node}).rowcount == 1
-    if _SCHEDULE.decode(found[0]).updated_at == schedule.updated_at:
+    if found is None or node is None or _SCHEDULE.decode(found[0]).updated_at == schedule.updated_at:
         _put(schedule, connection)
     connection.execute(_SQL["forget"], {"schedule": fire.schedule_id, "kept": KEPT_FIRES})
     return made
