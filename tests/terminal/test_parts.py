@@ -110,6 +110,14 @@ def test_a_person_leaves_with_two_interrupts_in_a_row_or_at_the_end(keys: tuple[
     assert typed._keys == []
 
 
+def test_what_was_typed_ahead_is_the_next_message_and_never_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    keyboard = Keyboard(None)
+    keyboard._ahead.append("y")
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert keyboard.line("may it run? ") == "n"
+    assert keyboard.line("> ", is_kept=True) == "y"
+
+
 def test_the_first_key_goes_to_this_machine_alone(tmp_path: Path) -> None:
     (tmp_path / "first-key").write_text("sk-first\n")
     assert key_for(None, "http://127.0.0.1:8000", tmp_path) == "sk-first"

@@ -49,13 +49,15 @@ class Keyboard:
                     readline.write_history_file(self._history)
 
     def line(self, prompt: str, *, is_kept: bool = False) -> str:
-        """A line. `is_kept`: the arrow keys find it again.
+        """A line. `is_kept`: the arrow keys find it again, and it may have been typed before it was asked for.
+
+        An answer to a question never is: what was typed earlier was no answer to it.
 
         Raises:
             EOFError: there will be no more.
             KeyboardInterrupt: Ctrl-C.
         """
-        if self._ahead:
+        if is_kept and self._ahead:
             text = self._ahead.popleft()
             sys.stderr.write(f"{prompt}{text}\n")
         else:

@@ -43,6 +43,8 @@ class RichScreen:
         self._loop = ""
         self._open = ""
         """The block that is still being written."""
+        self._call = ""
+        """Whose line came last."""
         self._since = 0.0
         self._spinner = Spinner("dots", style="cyan")
 
@@ -72,10 +74,13 @@ class RichScreen:
         match event:
             case Text(text=text, loop=loop) | Thinking(text=text, loop=loop):
                 self._stream(Text if isinstance(event, Text) else Thinking, loop, clean(text))
-            case ToolCall(name=name, arguments=arguments, loop=loop):
+            case ToolCall(id=call_id, name=name, arguments=arguments, loop=loop):
+                self._call = call_id
                 self._print(Styled(f"⚙ {shortened(call_line(name, arguments))}", style="cyan"), loop)
             case ToolResult(loop=loop):
                 lines = result_lines(event)
+                if event.call_id != self._call:  # of several calls: which of them
+                    lines[0] = f"{clean(event.name)}: {lines[0]}"
                 self._print(Styled("\n".join([f"  ↳ {lines[0]}", *(f"    {line}" for line in lines[1:])])), loop, "dim")
             case Image(url=url, loop=loop):
                 self._print(Styled(picture_line(url), style="magenta"), loop)
