@@ -2,7 +2,9 @@
 
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -84,6 +86,7 @@ class Chat:
         self._images: list[str] = []
         self._stopping: list[threading.Thread] = []
         self._is_stopping = False
+        self._failures: deque[str] = deque()
         self.session: Session | None = None
         """None before the first message: a conversation that says nothing leaves nothing behind."""
         self._commands: dict[str, Callable[[str], None]] = {
@@ -144,6 +147,7 @@ class Chat:
         try:
             with run, self._screen.answering(), self._heard():
                 for event in run:
+                    self._tell_failures()
                     self._screen.show(event)
                     if isinstance(event, Ended):
                         ended = event
@@ -151,6 +155,7 @@ class Chat:
             for each in self._stopping:
                 each.join(timeout=2.0)
             self._stopping.clear()
+            self._tell_failures()
         assert ended is not None, "a run's last event is its end"
         return ended
 
@@ -186,12 +191,19 @@ class Chat:
         self._stopping.append(stopper)
         stopper.start()
 
+    def _tell_failures(self) -> None:
+        """Say what went wrong with stopping: here, because a screen is for one thread."""
+        while self._failures:
+            self._screen.note(self._failures.popleft())
+
     def _stop_it(self) -> None:
         assert self.session is not None, "a run has a session"
         try:
             self.session.stop()
         except ClientError as error:
-            self._screen.note(f"it could not be stopped: {clean(str(error))}; Ctrl-C leaves")
+            self._failures.append(f"it could not be stopped: {clean(str(error))}; Ctrl-C leaves")
+        except CancelledError:  # the person left meanwhile
+            pass
 
     # --- the whole conversation -------------------------------------------------------------------------------------
 
