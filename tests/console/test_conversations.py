@@ -315,3 +315,14 @@ async def test_a_wide_answer_fits_in_400_pixels_and_in_chinese(desk: Desk) -> No
     assert await faults(desk) == []
     await desk.picture("narrow-dark-chinese")
     await desk.set(theme="light", language="en")
+
+
+async def test_what_the_empty_field_says_does_not_make_it_scroll_on_a_telephone(desk: Desk) -> None:
+    session = await begun(desk, "ask me")
+    await desk.resize(390, 800)
+    await desk.open("conversations", session)
+    await desk.until("document.querySelector('.composer textarea')?.placeholder.startsWith('Answer above')")
+    assert await desk.run(
+        "(() => { const it = document.querySelector('.composer textarea');"
+        " return it.scrollHeight <= it.clientHeight; })()"
+    )

@@ -61,7 +61,7 @@ export function Navigation() {
                 >
                     {t("language.switch")}
                 </Button>
-                {key.value !== null && <IconButton icon="key" label={t("key.forget")} onClick={leave} />}
+                {key.value !== null && <IconButton icon="leave" label={t("key.forget")} onClick={leave} />}
             </div>
         </header>
     );

@@ -238,7 +238,7 @@ function Agents({ agents }: { agents: readonly AgentTold[] }) {
                 {agents.map((agent) => (
                     <li key={agent.name} class="card item">
                         <h3>
-                            {agent.title ?? agent.name} <code class="soft">{agent.name}</code>
+                            {agent.title ?? agent.name} {agent.title && <code class="soft">{agent.name}</code>}
                         </h3>
                         {agent.description && <p class="soft">{agent.description}</p>}
                         <div class="item-facts">
