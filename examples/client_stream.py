@@ -2,13 +2,14 @@
 
 python examples/client_stream.py http://127.0.0.1:8000 KEY "add 1 and 2"          # over AAP
 python examples/client_stream.py http://127.0.0.1:8000 KEY "add 1 and 2" ag-ui    # or agentscope
+python examples/client_stream.py http://127.0.0.1:8000 KEY "add 1 and 2" aap rehearsal    # another agent
 """
 
 import asyncio
 import sys
 from datetime import UTC, datetime
 
-from dragoman.client import AsyncClient, Ended, Permission, Question, Text, ToolCall, ToolResult
+from dragoman.client import AsyncClient, ClientError, Ended, Permission, Question, Text, ToolCall, ToolResult
 
 
 def local_time(zone: str = "UTC") -> str:
@@ -48,4 +49,7 @@ async def main(url: str, key: str, text: str, protocol: str = "aap", agent: str 
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except ClientError as error:  # a key or an agent that is not known there, no connection, ...
+        sys.exit(str(error))
