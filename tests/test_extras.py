@@ -42,7 +42,9 @@ import {module}
 """
 
 
-@pytest.mark.parametrize("module", ["dragoman", "dragoman.cli", "dragoman.client", "dragoman.server"])
+@pytest.mark.parametrize(
+    "module", ["dragoman", "dragoman.cli", "dragoman.client", "dragoman.server", "dragoman.terminal.program"]
+)
 def test_a_plain_installation_imports(module: str) -> None:
     command = [sys.executable, "-c", PROGRAM.format(absent=OF_EXTRAS, module=module)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
