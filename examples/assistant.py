@@ -50,5 +50,6 @@ assistant = Agent(
     description="Knows money and clocks.",
     tools=[convert, time_in],
     history=True,
+    client_tools=True,
     instructions="You help travellers. Use your tools for rates and times, never guess them. Be brief.",
 )
