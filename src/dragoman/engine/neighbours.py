@@ -257,7 +257,7 @@ class Neighbours:
             await self._sessions.take_up(session_id)
         elif not self._is_ours(live):
             with suppress(SessionNotFound):
-                await self._owns(live)
+                await self.owns(live)
         live = self._sessions.at_hand(session_id)
         if live is not None:
             for told in self._on_taken_over:
@@ -309,9 +309,6 @@ class Neighbours:
             StoreUnavailable: it cannot be claimed now.
         """
         await self._has_joined.wait()
-        return await self._owns(live)
-
-    async def _owns(self, live: LiveSession) -> bool:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             if live.failure is not None:
@@ -373,6 +370,7 @@ class Neighbours:
 
     async def claim_run(self, session_id: SessionId) -> int | None:
         """See `sessions.Neighbours`."""
+        await self._has_joined.wait()
         claimed = await self._nodes.claim(session_id)
         return None if claimed is None or claimed.epoch is None else self._granted(claimed.epoch)
 
@@ -388,7 +386,7 @@ class Neighbours:
         while live.failure is None and not (self._is_ours(live) or self._is_sure(live)):
             if live.state.session_id in await self._read([live]):
                 if live.is_elsewhere and live.node == self._nodes.node:  # taken over, but its start failed half-way
-                    await self._owns(live)
+                    await self.owns(live)
                 return
 
     async def as_now(self, states: Sequence[SessionState]) -> list[SessionState]:

@@ -26,7 +26,8 @@ WITH gone AS (
 DELETE FROM requests WHERE asked_at < now() - interval '10 minutes'
 
 -- name: claim
--- The row is locked first; what it says then decides. Of the servers, those count that lived when this began.
+-- The row is locked first; what it says then decides. Of the servers, those count that lived when this began, and the
+-- one that asks has to be among them.
 WITH living AS MATERIALIZED (
     SELECT node FROM nodes WHERE until > now()
 ), held AS MATERIALIZED (
@@ -34,8 +35,10 @@ WITH living AS MATERIALIZED (
     FOR NO KEY UPDATE
 ), free AS MATERIALIZED (
     SELECT session_id FROM held
-    WHERE node = %(node)s OR node IS NULL OR node NOT IN (SELECT node FROM living)
+    WHERE %(node)s IN (SELECT node FROM living) AND (
+        node = %(node)s OR node IS NULL OR node NOT IN (SELECT node FROM living)
         OR (NOT is_running AND (held_until IS NULL OR held_until < now()))
+    )
 ), taken AS (
     UPDATE sessions SET
         epoch = nextval('epochs'), node = %(node)s, held_until = now() + make_interval(secs => %(hold)s)
@@ -53,6 +56,7 @@ WHERE session_id = %(session)s AND node = %(node)s AND epoch = %(epoch)s
 WITH lost AS MATERIALIZED (
     SELECT session_id FROM sessions
     WHERE is_running AND (node IS NULL OR node <> ALL (ARRAY(SELECT node FROM nodes WHERE until > now())))
+        AND %(node)s = ANY (ARRAY(SELECT node FROM nodes WHERE until > now()))
     ORDER BY session_id LIMIT %(limit)s
     FOR NO KEY UPDATE SKIP LOCKED
 )
