@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ from dragoman.served import STARTS_FILE
 from dragoman.stores.sqlite.appends import from_us
 
 TABLES = ("sessions", "events", "pieces", "calls", "runs", "names", "once")
+NEWEST = sum(1 for _ in resources.files("dragoman.stores.sqlite").joinpath("migrations").iterdir())
+"""The schema that the servers make, one migration after the other."""
 TALLY = STARTS_FILE
 """Where the rehearsal agent's slow tool notes each start, under a word that every call has for itself."""
 ATTEMPTS = EngineOptions().attempts
@@ -98,8 +101,8 @@ class LogCheck:
         if not path.exists():
             return []  # it died before it made its database
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-                return []  # … or before it had tables
+            if connection.execute("PRAGMA user_version").fetchone()[0] < NEWEST:
+                return []  # … or before it had all tables
             return [*twice, *self._check(connection, died, deleted)]
 
     def _check(self, connection: sqlite3.Connection, died: Died, deleted: Sequence[str]) -> Iterator[str]:

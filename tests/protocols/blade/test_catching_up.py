@@ -102,7 +102,7 @@ async def test_a_connection_that_is_cut_200_times_loses_and_doubles_nothing(alic
     while cuts < CUTS:
         session = await alice.session()
         is_raw = chance.random() < 0.5
-        mine = await opened(alice, session, 0, is_raw)
+        mine = await opened(alice, session, 0, is_raw, resume=False)
         await mine.emit("chat:send", {"session_id": session, "message": COUNTING})
         seen: list[Event] = []
         while not any(name == "chat:end" for name, _ in seen):
@@ -119,7 +119,7 @@ async def test_a_connection_that_is_cut_200_times_loses_and_doubles_nothing(alic
             if came[-1][0] != "chat:end":
                 await mine.cut()
                 cuts += 1
-                mine = await opened(alice, session, numbers(seen)[-1] if seen else 0, is_raw)
+                mine = await opened(alice, session, numbers(seen)[-1] if seen else 0, is_raw, resume=True)
         await mine.leave()
         assert numbers(seen) == list(range(1, len(seen) + 1))
         folded = Folded()
@@ -129,10 +129,10 @@ async def test_a_connection_that_is_cut_200_times_loses_and_doubles_nothing(alic
         assert [turn["blocks"] for turn in folded.turns.values()] == said
 
 
-async def opened(alice: Caller, session: str, after: int, is_raw: bool) -> Tab:
+async def opened(alice: Caller, session: str, after: int, is_raw: bool, *, resume: bool) -> Tab:
     mine = Tab(alice.url, alice.key)
     await mine.connect()
-    asked: dict[str, Json] = {"session_id": session, "after_sequence": after, "resume": after > 0}
+    asked: dict[str, Json] = {"session_id": session, "after_sequence": after, "resume": resume}
     await mine.call("session:subscribe", asked | ({"event_format": "raw"} if is_raw else {}))
     return mine
 
