@@ -47,7 +47,10 @@ export function Feed<T>({ items, idOf, children, label, isBusy, isSaying, foot }
     };
     const toEnd = (): void => {
         const view = scroller.current;
-        if (view !== null) view.scrollTop = view.scrollHeight;
+        if (view !== null) {
+            view.scrollTop = view.scrollHeight;
+            lastTop.current = view.scrollTop; // rows that were guessed too high bring it up: that is not the reader's going
+        }
         isAtEnd.value = true;
         look();
     };
@@ -87,6 +90,10 @@ export function Feed<T>({ items, idOf, children, label, isBusy, isSaying, foot }
         if (isSaying || isAtEnd.peek()) toEnd();
         else look();
     }, [items, isSaying]);
+    // Other rows are drawn, and what is not drawn is guessed anew: the end is not where it was.
+    useLayoutEffect(() => {
+        if (isAtEnd.peek()) toEnd();
+    }, [range.value]);
     useLayoutEffect(() => {
         const view = scroller.current;
         if (view === null) return;
