@@ -568,6 +568,9 @@ class Neighbours:
                         task.add_done_callback(partial(self._performed, asked.request_id))
             except StoreUnavailable:
                 await asyncio.sleep(PAUSE_S)
+            except Exception:  # the root of a task that must go on
+                log.exception("requests not served")
+                await asyncio.sleep(PAUSE_S)
 
     def _performed(self, request_id: str, _: asyncio.Task[None]) -> None:
         self._performing.pop(request_id, None)
