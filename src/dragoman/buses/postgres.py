@@ -10,6 +10,7 @@ import re
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -19,10 +20,13 @@ import structlog
 from dragoman.buses.local import LocalBus
 
 GATHER_S = 0.004
+"""For how long hints gather, to go out together."""
 MOST_WAITING = 10_000
 """Hints kept for a database that does not answer; later ones are lost."""
 AGAIN_S = 0.5
+"""Until the next attempt to connect. The address says how long one takes, and when a silent connection is given up."""
 LOOK_S = 0.5
+"""How often the listener looks whether it is to end."""
 _ESCAPED = re.compile("\1([\1\2])")
 _NAME = "SELECT 'dragoman_' || substr(md5(current_schema()), 1, 16)"
 _SEND = "SELECT pg_notify(%s, hint) FROM unnest(%s::text[]) AS hint"
@@ -39,9 +43,9 @@ class PostgresBus:
         self._conninfo = conninfo
         self._own = uuid.uuid4().hex
         self._local = LocalBus()
-        self._waiting: list[str] = []
+        self._waiting: deque[str] = deque()
         self._is_wanted = threading.Event()
-        self._is_over = False
+        self._is_over = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads = [
             threading.Thread(target=self._send, name="dragoman-notify", daemon=True),
@@ -56,7 +60,7 @@ class PostgresBus:
 
     async def close(self) -> None:
         """Send what waits, and end."""
-        self._is_over = True
+        self._is_over.set()
         self._is_wanted.set()
         for thread in self._threads:
             await asyncio.to_thread(thread.join, 2 * LOOK_S)
@@ -77,11 +81,11 @@ class PostgresBus:
     def _send(self) -> None:
         connection: psycopg.Connection | None = None
         channel = ""
-        while not (self._is_over and not self._waiting):
+        while self._waiting or not self._is_over.is_set():
             self._is_wanted.wait()
             self._is_wanted.clear()
-            time.sleep(GATHER_S)
-            hints, self._waiting = self._waiting, []
+            time.sleep(GATHER_S)  # on a thread of the bus's, never the loop's
+            hints = [self._waiting.popleft() for _ in range(len(self._waiting))]
             if not hints:
                 continue
             try:
@@ -92,14 +96,13 @@ class PostgresBus:
                 log.debug("hints lost", cause=repr(error))
                 _closed(connection)
                 connection = None
-                if self._is_over:
+                if self._is_over.wait(AGAIN_S):
                     return
-                time.sleep(AGAIN_S)
         _closed(connection)
 
     def _listen(self) -> None:
         connection: psycopg.Connection | None = None
-        while not self._is_over:
+        while not self._is_over.is_set():
             try:
                 if connection is None:
                     connection, channel = self._connected()
@@ -112,7 +115,7 @@ class PostgresBus:
                 self.is_connected = False
                 _closed(connection)
                 connection = None
-                time.sleep(AGAIN_S)
+                self._is_over.wait(AGAIN_S)
         _closed(connection)
 
     def _connected(self) -> tuple[psycopg.Connection, str]:
