@@ -16,7 +16,7 @@ CONSOLE := src/dragoman/console/.built
 CODE := src tests tools $(wildcard bench examples)
 
 # A file's tests share what they set up; ARGS="-n 0" runs all of them in one process.
-PARALLEL := -n logical --maxprocesses 8 --dist loadfile
+PARALLEL := -n auto --dist loadfile
 
 # make run HOST=… PORT=… DATA=… EXTRAS="models mcp" ARGS="app.py --no-auth"
 HOST ?= 127.0.0.1

@@ -37,6 +37,11 @@ settings.register_profile(
 settings.load_profile("dragoman")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are processors: many tests wait for other processes or for a clock."""
+    return min((os.cpu_count() or 1) + 1, 8)
+
+
 @pytest.fixture(autouse=True)
 def _own_log() -> Iterator[None]:
     """A test that sets the log up, or plays a run in its own context, leaves nothing of it to the next one."""
