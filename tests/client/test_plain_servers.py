@@ -1,17 +1,19 @@
 """Servers that are not ours: what they lack is not missed, and where it would be needed the client says so."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from dragoman.client import AsyncClient, Ended, Permission, Text, ToolCall, Unreachable, Unsupported
+from dragoman.client import AsyncClient, Ended, Permission, Text, ToolCall, Unreachable, Unreadable, Unsupported
 from dragoman.client.agui import AguiFace
 from dragoman.client.doors import ProtocolName
 from dragoman.client.events import Event
 from dragoman.client.face import Said, Turn, Wanted
 from dragoman.client.sse import Frame
+from tests.bridge import DEADLINE_S
 from tests.client.cutter import cutting
 from tests.client.plain import plain_server
 from tests.conversations import call, script
@@ -139,3 +141,31 @@ def test_a_server_that_says_that_it_goes_is_waited_for() -> None:
     with pytest.raises(Unreachable, match="back soon"):
         turn.feed(*frames({"type": "RUN_ERROR", "code": "shutting_down", "message": "back soon"}))
     assert (turn.is_over, turn.can_resume) == (False, True)
+
+
+# --- what is no server of the protocol --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["ag-ui", "agentscope"])
+@pytest.mark.parametrize("kind", ["text/html", "application/json"])
+async def test_an_answer_that_tells_no_run_is_unreadable_and_is_asked_for_once(
+    protocol: ProtocolName, kind: str
+) -> None:
+    """A proxy's page, say: what it stands for may have run, so that nothing is sent again."""
+    asked: list[bytes] = []
+    body = b"<h1>Please log in</h1>" if kind == "text/html" else b"{}"
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (kind.encode(), len(body)) + body
+
+    async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(page, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    async with listening, AsyncClient(url, key="k", protocol=protocol) as client, asyncio.timeout(DEADLINE_S):
+        session = await client.create("rehearsal")
+        with pytest.raises(Unreadable, match=f"the events of a run were expected, got {len(body)} bytes of {kind}"):
+            await session.ask("hello")
+    assert len(asked) == 1

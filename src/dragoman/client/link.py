@@ -225,9 +225,13 @@ class Link:
             raise Unreadable(f"the answer of {self.url} cannot be read ({_words(error)})") from error
 
     async def _told(self, response: httpx2.Response, turn: Turn) -> AsyncGenerator[Event, None]:
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            for event in turn.take(await self._body(response)):
+        kind = response.headers.get("content-type", "")
+        if not kind.startswith("text/event-stream"):
+            body = await self._body(response)
+            for event in turn.take(body):
                 yield event
+            if not turn.is_over:  # a proxy's page, say; sent again the request might run a second time
+                raise Unreadable(f"the events of a run were expected, got {len(body)} bytes of {kind or 'no type'}")
             return
         reader = FrameReader()
         async for chunk in response.aiter_bytes():
