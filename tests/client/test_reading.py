@@ -119,7 +119,7 @@ def test_a_run_is_read_as_it_was_written_wherever_its_stream_was_cut(
 ) -> None:
     face, written = SERVERS[server]
     records = placed(records_of(steps, reason))
-    turn: Turn = face.turn(msgspec.structs.replace(TALK, own={}, names={}), Said(text="go"), "once")
+    turn: Turn = face.turn(msgspec.structs.replace(TALK, messages=[], names={}), Said(text="go"), "once")
     events: list[Event] = []
     for _ in range(data.draw(st.integers(0, 3))):
         if not turn.is_over:

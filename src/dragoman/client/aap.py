@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from dragoman.client.decoding import decoded, refusal_in
 from dragoman.client.errors import Refused, Unreadable, Unsupported, refused
 from dragoman.client.events import (
     Agent,
@@ -38,7 +39,7 @@ from dragoman.client.events import (
     Usage,
 )
 from dragoman.client.face import Ask, Given, Request, Said, Talk, Wanted
-from dragoman.client.pending import pending_of, question_of
+from dragoman.client.pending import chosen_in, pending_of, question_of
 from dragoman.client.sse import Frame
 from dragoman.core.content import JsonObject
 from dragoman.core.tools import ASK, ToolSpec
@@ -96,8 +97,7 @@ class AapFace:
     def open(self, info: SessionInfo, wanted: Wanted) -> Talk:
         """See `Face.open`. What this client offers is told with its first turn."""
         talk = Talk(id=info.id, agent=info.agent, tools=wanted.tools, pending=info.pending)
-        if wanted.tools:
-            talk.own["untold"] = True
+        talk.owes_tools = bool(wanted.tools)
         talk.names |= {each.call_id: _name_of(each) for each in info.pending}
         return talk
 
@@ -144,7 +144,7 @@ class AapFace:
         """See `Face.turn`."""
         mode = self._mode(talk.agent)
         body: JsonObject = {"messages": list(_messages(given)), "stream": mode}
-        if talk.own.get("untold"):
+        if talk.owes_tools:
             body["tools"] = _specs(talk.tools)
         begin = self._post(f"/sessions/{_part(talk.id)}/turns", body, once)
         return AapTurn(talk, begin, self._events(talk), mode)
@@ -160,19 +160,13 @@ class AapFace:
 
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
         """See `Face.refusal`. Other servers' bodies are plain text."""
-        request_id = headers.get("x-request-id", "")
-        try:
-            told = msgspec.json.decode(body, type=dict[str, object])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            text = body[:500].decode("utf-8", "replace").strip()
-            return refused(status, "", text or f"the server answered {status}", body=body, request_id=request_id)
-        reference = told.get("reference")
+        told = refusal_in(body, "error")
         return refused(
             status,
             str(told.get("code") or ""),
             str(told.get("error") or f"the server answered {status}"),
             body=body,
-            request_id=request_id or (reference if isinstance(reference, str) else ""),
+            request_id=headers.get("x-request-id", "") or str(told.get("reference") or ""),
         )
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -304,7 +298,7 @@ class AapTurn:
 
     def _started(self, meta: object) -> None:
         self._talk.pending = ()
-        self._talk.own.pop("untold", None)
+        self._talk.owes_tools = False
         if isinstance(meta, dict) and isinstance(meta.get("turnId"), str):
             self._turn_id = self._talk.run_id = meta["turnId"]
 
@@ -478,11 +472,8 @@ def _answer(answer: Answer) -> JsonObject:
     match answer:
         case Result(call_id=call_id, text=text, images=images):
             return {"role": "tool", "toolCallId": call_id, "content": _content(text, images)}
-        case Choice(call_id=call_id, selections=selections, custom=custom):
-            chosen: JsonObject = {"selections": {str(place): each for place, each in selections.items()}}
-            if custom:
-                chosen["custom"] = {str(place): each for place, each in custom.items()}
-            return {"role": "tool", "toolCallId": call_id, "content": msgspec.json.encode(chosen).decode()}
+        case Choice(call_id=call_id):
+            return {"role": "tool", "toolCallId": call_id, "content": msgspec.json.encode(chosen_in(answer)).decode()}
         case Allow(call_id=call_id, always=always):
             if always:
                 raise Unsupported("AAP allows a tool for good when the session is made: create(trust=[…])")
@@ -505,11 +496,7 @@ def _content(text: str, images: Sequence[str]) -> str | list[wire.InputBlock]:
 
 
 def _decoded(body: bytes, kind: type[Body]) -> Body:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        shown = body[:80].decode("utf-8", "replace")
-        raise Unreadable(f"AAP v3 was expected, got {shown!r}: {error}") from error
+    return decoded(body, kind, "AAP v3")
 
 
 def _converted(fields: dict[str, object], kind: type[Body]) -> Body:

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import msgspec
 
+from dragoman.client.decoding import arguments_of, decoded, refusal_in
 from dragoman.client.errors import Refused, Unreadable, Unsupported, refused
 from dragoman.client.events import (
     Agent,
@@ -36,7 +37,7 @@ from dragoman.client.events import (
     Usage,
 )
 from dragoman.client.face import Ask, Given, Request, Said, Talk, Wanted
-from dragoman.client.pending import question_of
+from dragoman.client.pending import chosen_in, question_of
 from dragoman.client.sse import Frame, FrameReader
 from dragoman.core.answers import denial
 from dragoman.core.content import Json, JsonObject
@@ -155,11 +156,7 @@ class AgentScopeFace:
 
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
         """See `Face.refusal`."""
-        try:
-            told = msgspec.json.decode(body, type=dict[str, Json])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            told = {"error": body[:500].decode("utf-8", "replace").strip()}
-        return _refused(status, told, body, headers.get("x-request-id", ""))
+        return _refused(status, refusal_in(body, "error"), body, headers.get("x-request-id", ""))
 
 
 def _refused(status: int, told: JsonObject, body: bytes, request_id: str = "") -> Refused:
@@ -210,11 +207,7 @@ class AgentScopeTurn:
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         """See `Turn.feed`."""
-        try:
-            told = msgspec.json.decode(frame.data, type=_Told)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            shown = frame.data[:80].decode("utf-8", "replace")
-            raise Unreadable(f"an event of the Agent API was expected, got {shown!r}: {error}") from error
+        told = decoded(frame.data, _Told, "an event of the Agent API")
         if told.type == "heartbeat":
             return ()
         number = told.sequence_number
@@ -276,7 +269,7 @@ class AgentScopeTurn:
         return ()
 
     def _called(self, call_id: str, payload: JsonObject, *, waits: bool, is_person: bool = False) -> Sequence[Event]:
-        name, arguments = str(payload.get("name")), _arguments(payload.get("arguments"))
+        name, arguments = str(payload.get("name")), arguments_of(payload.get("arguments"))
         self._talk.names[call_id] = name
         question = question_of(call_id, arguments) if name == ASK else None
         if is_person:
@@ -326,17 +319,6 @@ def _usage(usage: Mapping[str, Json] | None) -> Usage | None:
     return Usage(int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0))
 
 
-def _arguments(given: Json) -> JsonObject:
-    """A call's arguments; what is no object of JSON is kept as it came."""
-    if isinstance(given, dict):
-        return given
-    try:
-        found = msgspec.json.decode(str(given or "{}"))
-    except (msgspec.DecodeError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"arguments": given}
-
-
 # --- client → wire ----------------------------------------------------------------------------------------------------
 
 
@@ -359,11 +341,8 @@ def _answer(answer: Answer, *, is_person: bool) -> JsonObject:
             return _approval(call_id, approve=False, reason=reason)
         case Deny(call_id=call_id, reason=reason):
             return _output(call_id, denial(reason or None))
-        case Choice(call_id=call_id, selections=selections, custom=custom):
-            chosen: JsonObject = {"selections": {str(place): each for place, each in selections.items()}}
-            if custom:
-                chosen["custom"] = {str(place): each for place, each in custom.items()}
-            return _output(call_id, msgspec.json.encode(chosen).decode())
+        case Choice(call_id=call_id):
+            return _output(call_id, msgspec.json.encode(chosen_in(answer)).decode())
         case Result(images=images) if images:
             raise Unsupported("the Agent API takes words as a tool's result, and no pictures")
         case Result(call_id=call_id, text=text):

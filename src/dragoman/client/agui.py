@@ -11,7 +11,8 @@ from uuid import uuid4
 
 import msgspec
 
-from dragoman.client.errors import ClientError, NotFound, Refused, Unreachable, Unreadable, Unsupported, refused
+from dragoman.client.decoding import arguments_of, decoded, refusal_in
+from dragoman.client.errors import ClientError, NotFound, Refused, Unreachable, Unsupported, refused
 from dragoman.client.events import (
     Agent,
     Allow,
@@ -39,7 +40,7 @@ from dragoman.client.events import (
     Usage,
 )
 from dragoman.client.face import Ask, Given, Request, Said, Talk, Wanted
-from dragoman.client.pending import question_of
+from dragoman.client.pending import chosen_in, question_of
 from dragoman.client.sse import Frame, FrameReader
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ASK
@@ -148,29 +149,17 @@ class AguiFace:
     def turn(self, talk: Talk, given: Given, once: str) -> "AguiTurn":
         """See `Face.turn`."""
         messages, resume = _said(talk, given)
-        held = talk.own.setdefault("messages", [])
-        assert isinstance(held, list), "this face keeps messages there"
-        sent = messages if talk.own.get("is_kept") else [*held, *messages]
-        body: JsonObject = {
-            "threadId": talk.id,
-            "runId": once,
-            "protocolVersion": VERSION,
-            "messages": sent,
-            "tools": [
-                {"name": each.name, "description": each.description, "parameters": each.parameters}
-                for each in talk.tools
-            ],
-            "state": {},
-            "context": [],
-            "forwardedProps": {},
-        }
+        body = _input(talk, once, messages if talk.is_kept else [*talk.messages, *messages])
+        body["tools"] = [
+            {"name": each.name, "description": each.description, "parameters": each.parameters} for each in talk.tools
+        ]
         if resume:
             body["resume"] = resume
         return AguiTurn(talk, self._post(self._path(talk), body), messages)
 
     def rejoin(self, talk: Talk) -> "AguiTurn":
         """See `Face.rejoin`: told is all since the user's last message."""
-        return AguiTurn(talk, self._post(f"{self._path(talk)}/connect", _empty(talk), repeats=True), None)
+        return AguiTurn(talk, self._post(f"{self._path(talk)}/connect", _input(talk), repeats=True), None)
 
     def confirm(self, talk: Talk) -> Ask[bool]:
         """See `Face.confirm`: a server that declares capabilities as ours does knows a `runId` again."""
@@ -178,20 +167,15 @@ class AguiFace:
 
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
         """See `Face.refusal`. Other servers' bodies have many shapes."""
-        request_id = headers.get("x-request-id", "")
-        try:
-            told = msgspec.json.decode(body, type=dict[str, object])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            told = {"error": body[:500].decode("utf-8", "replace").strip()}
+        told = refusal_in(body, "error")
         message = next((str(told[name]) for name in ("error", "detail", "message") if told.get(name)), "")
         code = str(told.get("code") or "")
-        reference = told.get("reference")
         return refused(
             404 if code == "thread_not_found" else status,
             code,
             message or f"the server answered {status}",
             body=body,
-            request_id=request_id or (reference if isinstance(reference, str) else ""),
+            request_id=headers.get("x-request-id", "") or str(told.get("reference") or ""),
         )
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -202,7 +186,7 @@ class AguiFace:
     def _hydrate(self, talk: Talk) -> Request:
         if not talk.agent and not self._endpoint:
             raise Unsupported("AG-UI has to be told the agent of a thread: open(id, agent=…)")
-        return self._post(self._path(talk), _empty(talk), repeats=True)
+        return self._post(self._path(talk), _input(talk), repeats=True)
 
     def _post(self, path: str, body: JsonObject, *, repeats: bool = False) -> Request:
         return Request(
@@ -222,12 +206,13 @@ class AguiFace:
         return turn
 
 
-def _empty(talk: Talk) -> JsonObject:
+def _input(talk: Talk, run_id: str = "", messages: Sequence[JsonObject] = ()) -> JsonObject:
+    """A request's body; without a message it looks, and runs nothing."""
     return {
         "threadId": talk.id,
-        "runId": uuid4().hex,
+        "runId": run_id or uuid4().hex,
         "protocolVersion": VERSION,
-        "messages": [],
+        "messages": messages,
         "tools": [],
         "state": {},
         "context": [],
@@ -260,6 +245,8 @@ class AguiTurn:
         self._at: dict[str, int] = {}
         """And where this connection is in them."""
         self._arguments: dict[str, list[str]] = {}
+        self._parents: dict[str, str] = {}
+        """Of calls: the messages that they are of."""
         self._chunked = ""
         self._calls: dict[str, JsonObject] = {}
         self._open: dict[str, str] = {}
@@ -282,12 +269,8 @@ class AguiTurn:
             if place <= self._last:
                 return ()
             self._last = place
-            self._talk.own["is_kept"] = True
-        try:
-            told = msgspec.json.decode(frame.data, type=_Told)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            shown = frame.data[:80].decode("utf-8", "replace")
-            raise Unreadable(f"an event of AG-UI was expected, got {shown!r}: {error}") from error
+            self._talk.is_kept = True
+        told = decoded(frame.data, _Told, "an event of AG-UI")
         self._has_events = True
         if self._chunked and told.type != "TOOL_CALL_CHUNK":
             return (*self._called(self._chunked, told.subagent_run_id), *self._event(told))
@@ -299,7 +282,7 @@ class AguiTurn:
                 self._run_id = self._talk.run_id = told.run_id
                 self._talk.pending = ()
                 self._at.clear()
-                self._held_all().extend(self._brought)
+                self._talk.messages.extend(self._brought)
                 self._brought = []
                 return ()
             case "RUN_FINISHED":
@@ -347,17 +330,12 @@ class AguiTurn:
 
     def _held(self, message_id: str) -> JsonObject:
         """The assistant's message of that id, as it is sent to servers that keep none."""
-        held = self._held_all()
+        held = self._talk.messages
         for each in reversed(held):
             if each["id"] == message_id and each["role"] == "assistant":
                 return each
         held.append({"id": message_id, "role": "assistant"})
         return held[-1]
-
-    def _held_all(self) -> list[JsonObject]:
-        held = self._talk.own.setdefault("messages", [])
-        assert isinstance(held, list), "this face keeps messages there"
-        return held
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
@@ -376,45 +354,43 @@ class AguiTurn:
             case "TOOL_CALL_END":
                 return self._called(own, told.subagent_run_id)
             case "TOOL_CALL_RESULT":
-                return self._result(own, told.message_id, told.content, told.subagent_run_id)
+                if not told.subagent_run_id and own not in self._settled:
+                    message_id = told.message_id or uuid4().hex
+                    held = {"id": message_id, "role": "tool", "toolCallId": own, "content": told.content}
+                    self._talk.messages.append(held)
+                return self._result(own, told.content, told.subagent_run_id)
         return ()
 
     def _begin(self, call_id: str, told: _Told) -> None:
         self._talk.names[call_id] = told.tool_call_name
         self._arguments[call_id] = [str(told.delta)] if told.type == "TOOL_CALL_CHUNK" else []
-        if not told.subagent_run_id:
-            self._talk.own.setdefault("parents", {})[call_id] = told.parent_message_id or call_id  # type: ignore[index]  # a dict of this face's
+        self._parents[call_id] = told.parent_message_id or call_id
 
     def _called(self, call_id: str, loop: str) -> Sequence[Event]:
         """A call that is whole now, unless it was told before."""
         self._chunked = ""
-        text = "".join(self._arguments.pop(call_id, []))
-        return self._show_call(call_id, self._talk.names.get(call_id, ""), text, loop)
+        text, name = "".join(self._arguments.pop(call_id, [])), self._talk.names.get(call_id, "")
+        if not loop and call_id not in self._calls:
+            call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": text or "{}"}}
+            self._held(self._parents.get(call_id, call_id)).setdefault("toolCalls", []).append(call)
+        return self._show_call(call_id, name, text, loop)
 
     def _show_call(self, call_id: str, name: str, text: str, loop: str) -> Sequence[Event]:
         if call_id in self._calls:
             return ()
-        arguments = _arguments(text)
+        arguments = arguments_of(text)
         self._calls[call_id] = arguments
         self._talk.names[call_id] = name
         self._open[call_id] = name
-        if not loop:
-            parents: Json = self._talk.own.get("parents", {})
-            call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": text or "{}"}}
-            self._held(parents.get(call_id, call_id)).setdefault("toolCalls", []).append(call)
         if name == ASK:
             return (question_of(call_id, arguments, loop),)
         return (ToolCall(id=call_id, name=name, arguments=arguments, loop=loop),)
 
-    def _result(self, call_id: str, message_id: str, content: Json, loop: str) -> Sequence[Event]:
+    def _result(self, call_id: str, content: Json, loop: str) -> Sequence[Event]:
         self._open.pop(call_id, None)
         if call_id in self._settled:
             return ()
         self._settled.add(call_id)
-        if not loop:
-            self._held_all().append(
-                {"id": message_id or uuid4().hex, "role": "tool", "toolCallId": call_id, "content": content}
-            )
         name = self._talk.names.get(call_id, "")
         if name == ASK:  # what the person said is no news
             return ()
@@ -425,11 +401,11 @@ class AguiTurn:
 
     def _snapshot(self, messages: list[JsonObject]) -> Sequence[Event]:
         self.snapshot = messages
-        self._talk.own["messages"] = list(messages)
+        self._talk.messages = list(messages)
         for each in messages:
             for call in each.get("toolCalls") or ():
                 self._talk.names[call["id"]] = call["function"]["name"]
-                self._calls.setdefault(call["id"], _arguments(call["function"]["arguments"]))
+                self._calls.setdefault(call["id"], arguments_of(call["function"]["arguments"]))
         if not self._is_joined:
             return ()
         self._calls.clear()
@@ -453,7 +429,7 @@ class AguiTurn:
         for call in message.get("toolCalls") or ():
             yield from self._show_call(call["id"], call["function"]["name"], call["function"]["arguments"], loop)
         if role == "tool":
-            yield from self._result(str(message.get("toolCallId")), own, content, loop)
+            yield from self._result(str(message.get("toolCallId")), content, loop)
 
     def _finished(self, told: _Told) -> Sequence[Event]:
         self.is_over = True
@@ -532,14 +508,10 @@ def _message(message: JsonObject, names: dict[str, str]) -> Message | None:
         case "assistant":
             blocks: list[Block] = list(_parts(content))
             for call in message.get("toolCalls") or ():
-                name, arguments = call["function"]["name"], _arguments(call["function"]["arguments"])
+                name, arguments = call["function"]["name"], arguments_of(call["function"]["arguments"])
                 names[call["id"]] = name
-                is_asking = name == ASK
-                blocks.append(
-                    question_of(call["id"], arguments)
-                    if is_asking
-                    else ToolCall(id=call["id"], name=name, arguments=arguments)
-                )
+                question = question_of(call["id"], arguments) if name == ASK else None
+                blocks.append(question or ToolCall(id=call["id"], name=name, arguments=arguments))
             return Message(role="assistant", id=own, blocks=tuple(blocks))
     return None
 
@@ -564,15 +536,6 @@ def _content(content: Json) -> tuple[str, tuple[str, ...]]:
 def _url(source: JsonObject) -> str:
     value = str(source.get("value", ""))
     return f"data:{source.get('mimeType')};base64,{value}" if source.get("type") == "data" else value
-
-
-def _arguments(text: str) -> JsonObject:
-    """A call's arguments; what is no object of JSON is kept as it came."""
-    try:
-        found = msgspec.json.decode(text or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"arguments": text}
 
 
 def _noticed(told: _Told) -> Sequence[Event]:
@@ -651,11 +614,8 @@ def _entry(answer: Answer) -> JsonObject:
             return {"status": "cancelled"}
         case Deny(reason=reason):
             return {"status": "resolved", "payload": {"approved": False, "reason": reason}}
-        case Choice(selections=selections, custom=custom):
-            payload: JsonObject = {"selections": {str(place): each for place, each in selections.items()}}
-            if custom:
-                payload["custom"] = {str(place): each for place, each in custom.items()}
-            return {"status": "resolved", "payload": payload}
+        case Choice():
+            return {"status": "resolved", "payload": chosen_in(answer)}
         case Result():
             raise ClientError("over AG-UI a Result answers calls of the client's own tools only")
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from dragoman.client.decoding import arguments_of, decoded, refusal_in
 from dragoman.client.errors import Refused, Unreachable, Unreadable, Unsupported, refused
 from dragoman.client.events import (
     Agent,
@@ -130,10 +131,7 @@ class BladeFace:
 
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
         """An answer that says no."""
-        try:
-            told = msgspec.json.decode(body, type=dict[str, Json])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            told = {"detail": body[:500].decode("utf-8", "replace").strip()}
+        told = refusal_in(body, "detail")
         words = str(told.get("detail") or told.get("error") or f"the server answered {status}")
         request_id = headers.get("x-request-id", "")
         return refused(status, str(told.get("code") or ""), words, body=body, request_id=request_id)
@@ -234,7 +232,7 @@ class BladeTurn:
         found: list[Pending] = [each for own, each in self._asked.items() if own not in self._settled]
         for own in self._gated - self._settled:
             call = self._calls.get(own, {})
-            arguments = _arguments(call.get("arguments"))
+            arguments = arguments_of(call.get("arguments"))
             found.append(Permission(call_id=own, name=self._talk.names.get(own, ""), arguments=arguments))
         return tuple(found)
 
@@ -346,7 +344,7 @@ class BladeTurn:
             return ()
         self._calls[own] = call
         self._talk.names[own] = name
-        arguments = _arguments(call.get("arguments"))
+        arguments = arguments_of(call.get("arguments"))
         question = question_of(own, arguments, loop) if name == ASK else None
         if question is not None:
             self._asked[own] = question
@@ -438,27 +436,9 @@ def _text(result: Json) -> str:
     return "" if result is None else msgspec.json.encode(result).decode()
 
 
-def _arguments(given: Json) -> JsonObject:
-    """A call's arguments; what is no object of JSON is kept as it came."""
-    try:
-        found = given if isinstance(given, dict) else msgspec.json.decode(str(given or "{}"))
-    except (msgspec.DecodeError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"arguments": given}
-
-
 def _object(body: bytes) -> JsonObject:
-    found: JsonObject = _read(body, dict[str, Json])
-    return found
+    return decoded(body, dict[str, Json], "an answer of Blade")
 
 
 def _list(body: bytes) -> list[JsonObject]:
-    found: list[JsonObject] = _read(body, list[dict[str, Json]])
-    return found
-
-
-def _read(body: bytes, kind: Json) -> Json:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable(f"an answer of Blade was expected, got {body[:80]!r}: {error}") from error
+    return decoded(body, list[dict[str, Json]], "an answer of Blade")

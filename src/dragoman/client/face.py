@@ -12,6 +12,7 @@ import msgspec
 from dragoman.client.errors import Refused
 from dragoman.client.events import Agent, Answer, Event, Message, Pending, SessionInfo
 from dragoman.client.sse import Frame
+from dragoman.core.content import JsonObject
 from dragoman.core.tools import ToolSpec
 
 Value = TypeVar("Value")
@@ -60,17 +61,22 @@ Given = Said | tuple[Answer, ...]
 
 
 class Talk(msgspec.Struct, kw_only=True):
-    """What is known of one session. A face keeps what it needs of its own in `own`."""
+    """What is known of one session."""
 
     id: str
     agent: str
     tools: tuple[ToolSpec, ...] = ()
     """The functions that this client offers."""
+    owes_tools: bool = False
+    """Whether the server has still to be told of them, with the next exchange."""
     pending: tuple[Pending, ...] = ()
     run_id: str = ""
     names: dict[str, str] = {}
     """Of calls: their tools."""
-    own: dict[str, object] = {}
+    messages: list[JsonObject] = []
+    """What was said, as the protocol writes it: for servers that keep no history."""
+    is_kept: bool = False
+    """Whether the server is known to keep it."""
 
 
 class Turn(Protocol):

@@ -43,6 +43,14 @@ def pending_of(call_id: str, name: str, arguments: JsonObject, client_tools: Ite
     return Permission(call_id=call_id, name=name, arguments=arguments)
 
 
+def chosen_in(choice: Choice) -> JsonObject:
+    """A choice as an object of JSON, with labels: the form that AAP, AG-UI and the Agent API take."""
+    chosen: JsonObject = {"selections": {str(place): each for place, each in choice.selections.items()}}
+    if choice.custom:
+        chosen["custom"] = {str(place): each for place, each in choice.custom.items()}
+    return chosen
+
+
 def fitted(pending: Sequence[Pending], answers: Sequence[Answer]) -> tuple[Answer, ...]:
     """The answers, each with the id of its call. One without an id goes to the only call that it fits.
 
