@@ -230,6 +230,16 @@ def test_the_server_of_ag_ui_reads_what_the_client_says_and_answers() -> None:
     ]
 
 
+def test_names_stand_in_the_paths_of_ag_ui_as_one_part_each() -> None:
+    face, talk = AguiFace(), Talk(id="a/b?c", agent="my agent#1")
+    asked = [face.stop(talk).request, face.rejoin(talk).request, face.turn(talk, Said(text="go"), "once").request]
+    assert [each.path for each in asked] == [
+        "/ag-ui/my%20agent%231/stop/a%2Fb%3Fc",
+        "/ag-ui/my%20agent%231/connect",
+        "/ag-ui/my%20agent%231",
+    ]
+
+
 def test_the_server_of_the_agent_api_reads_what_the_client_says_and_answers() -> None:
     face = AgentScopeFace()
     talk = waiting()

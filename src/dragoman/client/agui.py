@@ -7,6 +7,7 @@ it is there. A server that keeps no history is sent all that this client has hea
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
@@ -143,7 +144,7 @@ class AguiFace:
 
     def stop(self, talk: Talk) -> Ask[None]:
         """See `Face.stop`."""
-        request = Request(method="POST", path=f"{self._path(talk)}/stop/{talk.id}", repeats=True)
+        request = Request(method="POST", path=f"{self._path(talk)}/stop/{_part(talk.id)}", repeats=True)
         return Ask(request, lambda _: None)
 
     def turn(self, talk: Talk, given: Given, once: str) -> "AguiTurn":
@@ -181,7 +182,7 @@ class AguiFace:
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _path(self, talk: Talk) -> str:
-        return self._endpoint or f"{BASE}/{talk.agent}"
+        return self._endpoint or f"{BASE}/{_part(talk.agent)}"
 
     def _hydrate(self, talk: Talk) -> Request:
         if not talk.agent and not self._endpoint:
@@ -630,3 +631,7 @@ def _written(text: str, images: Sequence[str]) -> str | list[Part]:
 def _source(url: str) -> DataSource | UrlSource:
     head, found, value = url.partition(";base64,")
     return DataSource(value=value, mime_type=head.removeprefix("data:")) if found else UrlSource(value=url)
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
