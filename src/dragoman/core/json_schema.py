@@ -1,11 +1,13 @@
 """Whether a JSON value fits a JSON Schema, as far as answers of agents need it. Pure.
 
 The assertions of draft 2020-12, but for those that take a pattern or look at other branches: a regular expression of a
-client's could keep the whole server busy. A schema that uses one of those is refused, never half obeyed.
+client's could keep the whole server busy. A schema that uses one of those is refused, never half obeyed. For the same
+reason all looking has a bound: the schema is a client's, the value a model's.
 """
 
+import json
 import math
-import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
@@ -37,12 +39,10 @@ UNSUPPORTED = frozenset(
     }
 )
 WORK = 100_000
-"""Comparisons that one value may take: a schema that refers to itself twice could take for ever."""
-
+"""Looks that one value may take: a schema that refers to itself twice could take for ever."""
 
 Inner = Callable[[Json, Json, str], str | None]
-UNIQUE = 300
-"""Items that are compared with each other."""
+"""Looks further: what about a value at a path does not fit a schema inside of the one at hand."""
 
 
 def _is_count(value: Json) -> bool:
@@ -74,7 +74,6 @@ _WORDS: Mapping[str, tuple[Callable[[Json], bool], str]] = {
 _SCHEMAS = ("additionalProperties", "items", "propertyNames", "not", "if", "then", "else")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _MAPS = ("properties", "$defs", "definitions")
-_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
 def check(schema: Json, path: str = "output_schema") -> None:
@@ -87,10 +86,17 @@ def check(schema: Json, path: str = "output_schema") -> None:
         raise Invalid("a JSON Schema is an object", path=path)
     if is_too_deep(schema):
         raise Invalid(f"at most {DEPTH_LIMIT} levels were expected", path=path)
-    _check(schema, schema, path)
+    left: deque[tuple[str, Json]] = deque([(path, schema)])
+    seen: set[int] = set()
+    while left:  # step by step: references may lead on for longer than there is stack
+        place, each = left.popleft()
+        if id(each) not in seen:
+            seen.add(id(each))
+            left.extend(_checked(each, schema, place))
 
 
-def _check(schema: Json, root: JsonObject, path: str) -> None:
+def _checked(schema: Json, root: JsonObject, path: str) -> Iterator[tuple[str, Json]]:
+    """Check one schema by itself; those in it, and the one it refers to, with their places. Raises Invalid."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
@@ -100,10 +106,12 @@ def _check(schema: Json, root: JsonObject, path: str) -> None:
     for name, (holds, what) in _WORDS.items():
         if name in schema and not holds(schema[name]):
             raise Invalid(f"{name} is {what}", path=path)
-    if "$ref" in schema and _target(schema["$ref"], root) is None:
-        raise Invalid("a $ref points into the schema itself", path=path)
-    for below, each in _inside(schema):
-        _check(each, root, f"{path}.{below}")
+    if "$ref" in schema:
+        target = _target(schema["$ref"], root)
+        if target is None:
+            raise Invalid("a $ref points into the schema itself", path=path)
+        yield schema["$ref"][:80], target
+    yield from ((f"{path}.{below}", each) for below, each in _inside(schema))
 
 
 def _inside(schema: JsonObject) -> Iterator[tuple[str, Json]]:
@@ -130,35 +138,82 @@ def _target(ref: Json, root: JsonObject) -> Json:
 
 def fault(schema: JsonObject, value: Json) -> str | None:
     """What about a value does not fit a checked schema, in words that a model can act on; None when it fits."""
+    if is_too_deep(value):
+        return "$: nested too deeply"
     return _Looking(schema).fault(schema, value, "$", 0)
 
 
 def json_in(text: str) -> Json:
     """The JSON that a model's answer holds, fenced or not. Raises ValueError when it is none."""
-    fenced = _FENCED.fullmatch(text)
+    head, _, rest = text.strip().partition("\n")
+    body, _, foot = rest.rpartition("\n")
+    is_fenced = head.rstrip() in ("```", "```json") and foot.strip() == "```"
     try:
-        return msgspec.json.decode(fenced[1] if fenced else text)
+        return msgspec.json.decode(body if is_fenced else text)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
 class _Looking:
+    """Looks at one value. Equal values have equal texts, so that no list is gone through for each of its neighbours."""
+
     def __init__(self, root: JsonObject) -> None:
         self._root = root
         self._left = WORK
+        self._texts: dict[int, str] = {}
+        """Of lists and objects that were written before."""
+        self._listed: dict[int, frozenset[str]] = {}
+        """The texts of an `enum`'s values."""
 
     def fault(self, schema: Json, value: Json, path: str, depth: int) -> str | None:
+        self._left -= 1
+        if self._left < 0:
+            return f"{path}: too much to look at"
         if isinstance(schema, bool):
             return None if schema else f"{path}: nothing is allowed here"
-        self._left -= 1
-        if depth > DEPTH_LIMIT or self._left < 0:
+        if depth > DEPTH_LIMIT:
             return f"{path}: nested too deeply"
+        self._left -= len(schema.get("required", ()))
         inner = partial(self.fault, depth=depth + 1)
-        for look in (_simple, _of_object, _of_array, _combined):
+        for look in (_simple, self._same, _of_object, _of_array, _combined):
             found = look(schema, value, path, inner)
             if found is not None:
                 return found
         return self._named(schema, value, path, depth)
+
+    def _same(self, schema: JsonObject, value: Json, path: str, _: Inner) -> str | None:
+        """What asks whether values are the same JSON: 1 is 1.0, but not true."""
+        if "enum" in schema and self._text(value) not in self._values(schema["enum"]):
+            return f"{path}: one of the listed values was expected"
+        if "const" in schema and self._text(value) != self._text(schema["const"]):
+            return f"{path}: one fixed value was expected"
+        if schema.get("uniqueItems") is True and isinstance(value, list):
+            self._left -= len(value)
+            before: set[str] = set()
+            for place, each in enumerate(value):
+                if (text := self._text(each)) in before:
+                    return f"{path}[{place}]: it stands there twice"
+                before.add(text)
+        return None
+
+    def _values(self, values: list[Json]) -> frozenset[str]:
+        if id(values) not in self._listed:
+            self._listed[id(values)] = frozenset(map(self._text, values))
+        return self._listed[id(values)]
+
+    def _text(self, value: Json) -> str:
+        """A value as a text that no other value has."""
+        if not isinstance(value, dict | list):
+            return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
+        if id(value) not in self._texts:
+            self._texts[id(value)] = self._written(value)
+        return self._texts[id(value)]
+
+    def _written(self, value: JsonObject | list[Json]) -> str:
+        if isinstance(value, list):
+            return f"[{','.join(map(self._text, value))}]"
+        members = sorted(f"{json.dumps(name)}:{self._text(each)}" for name, each in value.items())
+        return f"{{{','.join(members)}}}"
 
     def _named(self, schema: JsonObject, value: Json, path: str, depth: int) -> str | None:
         if "$ref" not in schema:
@@ -172,26 +227,11 @@ def _simple(schema: JsonObject, value: Json, path: str, _: Inner) -> str | None:
         named = types if isinstance(types, list) else [types]
         if not any(TYPES[each](value) for each in named):
             return f"{path}: {' or '.join(named)} was expected"
-    if "enum" in schema and not any(is_same(value, each) for each in schema["enum"]):
-        return f"{path}: one of the listed values was expected"
-    if "const" in schema and not is_same(value, schema["const"]):
-        return f"{path}: one fixed value was expected"
     if TYPES["number"](value):
         return _of_number(schema, value, path)
     if isinstance(value, str):
         return _counted(schema, len(value), path, "Length", "characters")
     return None
-
-
-def is_same(one: Json, other: Json) -> bool:
-    """Whether two values are the same JSON: 1 is 1.0, but not true."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(is_same, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(is_same(value, other[name]) for name, value in one.items())
-    return bool(one == other)
 
 
 def _of_number(schema: JsonObject, value: float, path: str) -> str | None:
@@ -200,9 +240,18 @@ def _of_number(schema: JsonObject, value: float, path: str) -> str | None:
     if value <= schema.get("exclusiveMinimum", -math.inf) or value >= schema.get("exclusiveMaximum", math.inf):
         return f"{path}: the number is out of bounds"
     step = schema.get("multipleOf")
-    if step is not None and not float(value / step).is_integer():
+    if step is not None and not _is_multiple(value, step):
         return f"{path}: a multiple of {step} was expected"
     return None
+
+
+def _is_multiple(value: float, step: float) -> bool:
+    if isinstance(value, int) and isinstance(step, int):
+        return value % step == 0
+    try:
+        return float(value / step).is_integer()
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 def _counted(schema: JsonObject, count: int, path: str, what: str, words: str) -> str | None:
@@ -239,14 +288,7 @@ def _of_array(schema: JsonObject, value: Json, path: str, inner: Inner) -> str |
         below = first[place] if place < len(first) else schema.get("items", True)
         if (found := inner(below, each, f"{path}[{place}]")) is not None:
             return found
-    return _unique(value, path) if schema.get("uniqueItems") is True else None
-
-
-def _unique(value: list[Json], path: str) -> str | None:
-    for place, each in enumerate(value[:UNIQUE]):
-        if any(is_same(each, before) for before in value[:place]):
-            return f"{path}[{place}]: it stands there twice"
-    return None if len(value) <= UNIQUE else f"{path}: at most {UNIQUE} items can be compared"
+    return None
 
 
 def _combined(schema: JsonObject, value: Json, path: str, inner: Inner) -> str | None:
