@@ -16,6 +16,7 @@ from dragoman.client import (
     Choice,
     Client,
     ClientCall,
+    ClientError,
     Deny,
     Ended,
     NotFound,
@@ -254,11 +255,12 @@ async def test_resuming_what_is_over_tells_it_again(client: AsyncClient) -> None
 @pytest.mark.parametrize("protocol", ["aap"])
 async def test_a_run_that_takes_too_long_is_left_and_goes_on(socket_house: SocketHouse, protocol: ProtocolName) -> None:
     url, key = socket_house.line.url, socket_house.key("alice")
-    async with AsyncClient(url, key=key, protocol=protocol, timeouts=Timeouts(run_s=2.5)) as client:
+    async with AsyncClient(url, key=key, protocol=protocol, timeouts=Timeouts(run_s=600)) as client:
         session = await client.create("rehearsal")
         run = session.run(FOREVER)
         assert await anext(run) == Text(text="one")
-        with pytest.raises(TimedOut, match=r"the run took longer than 2\.5 s; it goes on at the server"):
+        run._deadline = asyncio.get_running_loop().time()  # ten minutes have gone by
+        with pytest.raises(TimedOut, match=r"the run took longer than 600 s; it goes on at the server"):
             await anext(run)
         assert (await session.info()).status == "running"
         await session.stop()
@@ -445,6 +447,13 @@ async def test_the_blocking_face_says_the_same(socket_house: SocketHouse, protoc
             assert again.resume().reply().ended.reason in ("cancelled", "end_turn")
 
     await asyncio.to_thread(program)
+
+
+def test_a_client_is_closed_once_or_twice_and_says_so_afterwards() -> None:
+    with Client("http://127.0.0.1:9") as client:
+        client.close()
+    with pytest.raises(ClientError, match="an open client was expected, this one is closed"):
+        client.agents()
 
 
 async def test_an_interrupted_run_can_be_left(socket_house: SocketHouse) -> None:

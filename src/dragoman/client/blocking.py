@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 
 from dragoman.client.aio import AsyncClient, AsyncRun, AsyncSession, OnPermission, OnQuestion
 from dragoman.client.doors import ProtocolName
+from dragoman.client.errors import ClientError
 from dragoman.client.events import Agent, Answer, Event, Message, Pending, Reply, SessionInfo
 from dragoman.client.images import ImageLike
 from dragoman.client.link import Timeouts
@@ -39,7 +40,10 @@ class _Loop:
         return self._loop.is_closed()
 
     def begin(self, work: Coroutine[Any, Any, Value]) -> "Future[Value]":
-        """Start it; `wait` gives what comes of it."""
+        """Start it; `wait` gives what comes of it. Raises ClientError: the client is closed."""
+        if self.is_closed:
+            work.close()
+            raise ClientError("an open client was expected, this one is closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         future.add_done_callback(lambda _: self._notify())
         return future
@@ -132,7 +136,9 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """See `AsyncClient.close`."""
+        """See `AsyncClient.close`. May be called again."""
+        if self._loop.is_closed:
+            return
         self._loop.run(self._inner.close())
         self._loop.close()
 

@@ -1,10 +1,13 @@
 """Blade's way to a server: REST through the link, chats over a socket of their own each, which comes back by itself."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from dragoman.client import packets
 from dragoman.client.blade import BladeFace, BladeTurn, answer_of, message_of, shown
@@ -33,7 +36,8 @@ class Socket:
         self._connection = connection
         self._idle_s = idle_s
         self._sent = 0
-        self._waiting: list[packets.Packet] = []
+        self._waiting: deque[packets.Packet] = deque()
+        """Events that came while an acknowledgement was waited for."""
 
     async def packet(self) -> packets.Packet:
         """The next packet; pings are answered. Raises Lost."""
@@ -65,7 +69,7 @@ class Socket:
     async def event(self) -> packets.Packet:
         """The next event."""
         if self._waiting:
-            return self._waiting.pop(0)
+            return self._waiting.popleft()
         while (found := await self.packet()).kind != "event":
             pass
         return found
@@ -107,15 +111,7 @@ class BladeDoor:
         info = await self._link.ask(self._face.look(talk))
         if info.status != "waiting":
             return info
-        return SessionInfo(
-            id=info.id,
-            agent=info.agent,
-            title=info.title,
-            status=info.status,
-            created_at=info.created_at,
-            updated_at=info.updated_at,
-            pending=await self._link.ask(self._face.pending(talk)),
-        )
+        return msgspec.structs.replace(info, pending=await self._link.ask(self._face.pending(talk)))
 
     async def sessions(self, after: str) -> tuple[tuple[SessionInfo, ...], str]:
         """See `Door.sessions`."""
@@ -179,8 +175,8 @@ class BladeDoor:
                     elif before < 0:
                         before = turn.seen = number
                     if send is not None and number == before and not turn.run_id:
-                        was_sent, was_sent_before = True, was_sent
-                        ack = await self._sent(socket, send, is_again=was_sent_before)
+                        is_again, was_sent = was_sent, True
+                        ack = await self._sent(socket, send, is_again=is_again)
                         turn.run_id = talk.run_id = str(ack.get("chat_run_id") or "")
                     is_doubtful = send is not None and not turn.run_id
                     while not turn.is_over:
