@@ -120,7 +120,7 @@ class Scribe:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def create(self, request: Create) -> None:
-        events = admission.create(SPEC, request, self.new_id, seal, LIMITS)
+        events = admission.create(SPEC, request, seal, LIMITS)
         first = self._logged(1, None, events[0])
         self.state = begin(SessionId("session"), ANN, first)
         self.log.append(first)

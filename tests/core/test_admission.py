@@ -66,9 +66,8 @@ def state_after(events: Sequence[Event]) -> SessionState:
 
 
 def created(spec: AgentSpec = SPEC, **fields: Json) -> list[Event]:
-    numbers = map(str, count())
     request = Create(**{"door": "test", "agent": spec.name, **fields})
-    return admission.create(spec, request, lambda: next(numbers), seal, LIMITS)
+    return admission.create(spec, request, seal, LIMITS)
 
 
 def admitted(

@@ -1,7 +1,5 @@
 """What a session may be set to beside its tools, and what may be called while the agent only plans."""
 
-from itertools import count
-
 from dragoman.core.admission import InputLimits, create, kind_of_call, offered_tools
 from dragoman.core.events import Sealed, SessionCreated, SessionSettings, SettingsChange
 from dragoman.core.inputs import Create
@@ -55,8 +53,7 @@ def test_the_model_is_only_told_of_what_it_may_use() -> None:
 def test_a_session_begins_with_what_its_maker_set() -> None:
     change = SettingsChange(title="t", model="m", mode="planning", env={"A": "1"}, pinned=True, persistent=True)
     request = Create(door="blade", agent="a", tools="all", change=change)
-    numbers = count()
-    [created] = create(SPEC, request, lambda: str(next(numbers)), lambda text: Sealed(text, 1), InputLimits())
+    [created] = create(SPEC, request, lambda text: Sealed(text, 1), InputLimits())
     assert isinstance(created, SessionCreated)
     assert created.settings == SessionSettings(
         tools="all", title="t", model="m", mode="planning", env={"A": "1"}, pinned=True, persistent=True

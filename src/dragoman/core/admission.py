@@ -299,7 +299,7 @@ def _check_stored(spec: AgentSpec) -> None:
 # --- new sessions -------------------------------------------------------------------------------------------------
 
 
-def create(spec: AgentSpec, request: Create, new_id: NewId, seal: Seal, limits: InputLimits) -> list[Event]:
+def create(spec: AgentSpec, request: Create, seal: Seal, limits: InputLimits) -> list[Event]:
     """The events of a new session: its creation and its seeds.
 
     Raises:

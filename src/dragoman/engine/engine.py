@@ -273,7 +273,7 @@ class Engine:
             raise IdTaken("there is a session of that id")
         if name is not None and await self.index.named(owner, name) is not None:
             raise IdTaken("there is a session of that name")
-        created = admission.create(agent.spec, request, self.ids.new, self._seal, limits or self.limits)
+        created = admission.create(agent.spec, request, self._seal, limits or self.limits)
         events = await self.attachments.put_seeds(session_id, created)
         if self.neighbours is not None:
             await self.neighbours.joined()

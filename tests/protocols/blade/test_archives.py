@@ -102,7 +102,7 @@ def test_any_conversation_is_imported_as_it_was_exported(scribe: Scribe) -> None
     archive = read(written({"intent": "tea"}, exported, [], NOON))
     seeds = tuple(messages_of(archive.turns, Counter()))
     create = Create(door="blade", agent="agent", seeds=seeds)
-    events = admission.create(AgentSpec(name="agent"), create, Counter(), lambda _: None, InputLimits(seeds=20_000))  # type: ignore[arg-type,return-value]  # nothing is secret
+    events = admission.create(AgentSpec(name="agent"), create, lambda _: None, InputLimits(seeds=20_000))  # type: ignore[arg-type,return-value]  # nothing is secret
     again = Projection(SessionId("s"), keeps=True)
     for seq, event in enumerate(events, 1):
         again.feed(Logged(seq, NOON, None, event))
