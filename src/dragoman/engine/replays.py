@@ -5,7 +5,8 @@ The turns come out of the recorded session's own log, which nobody can change; t
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Literal
 
 import msgspec
@@ -77,15 +78,7 @@ class Replays:
             total=0,
             speed=speed,
         )
-        recorder, total, after = Recorder(replay.hidden), 0, 0
-        while after < replay.up_to:
-            page = await self._log.events(replay.source, after, min(PAGE, replay.up_to - after))
-            if not page:
-                break
-            total += sum(recorder.feed(logged) is not None for logged in page)
-            after = page[-1].seq
-        total += recorder.close(replay.up_to) is not None
-        return msgspec.structs.replace(replay, total=total)
+        return msgspec.structs.replace(replay, total=len([turn.ends_seq async for turn in self._turns(replay)]))
 
     async def next_turn(self, live: LiveSession) -> RecordedTurn | None:
         """What a replay plays next, with what was said as it was sent; None when all was played.
@@ -97,7 +90,8 @@ class Replays:
         if replay is None or replay.position >= replay.total:
             return None
         await self._find(live.state.owner, replay.source)  # its id may be another owner's by now
-        turn = await self._turn(replay)
+        async with aclosing(self._turns(replay)) as turns:
+            turn = await anext(turns, None)
         if turn is None:
             return None
         return turn._replace(said=await self._attachments.restored(replay.source, turn.said))
@@ -106,19 +100,19 @@ class Replays:
         """What answers in place of an agent."""
         return _Player(self, agent)
 
-    async def _turn(self, replay: Replay) -> RecordedTurn | None:
-        """The first turn behind event `after`."""
+    async def _turns(self, replay: Replay) -> AsyncGenerator[RecordedTurn, None]:
+        """The recorded turns behind event `after`, in order."""
         recorder, after = Recorder(replay.hidden), replay.after
         while after < replay.up_to:
             page = await self._log.events(replay.source, after, min(PAGE, replay.up_to - after))
             if not page:
                 break
             for logged in page:
-                turn = recorder.feed(logged)
-                if turn is not None:
-                    return turn
+                if (turn := recorder.feed(logged)) is not None:
+                    yield turn
             after = page[-1].seq
-        return recorder.close(replay.up_to)
+        if (last := recorder.close(replay.up_to)) is not None:
+            yield last
 
     async def play(self, run: LoopRun) -> StopReason:
         """Play the next turn into the run's session.
