@@ -175,10 +175,8 @@ class Runs:
         try:
             with run_span(live.state.agent, live.state.session_id, run_id):
                 run = await self._prepared(live, run_id, after_crash=after_crash)
-                stop = await run.agent.play(
-                    run
-                )  # no deeper: every word wakes all coroutines between here and the agent
-                reason = await self._finished(run, stop)
+                # No deeper than here: every word wakes all coroutines on the way to the agent.
+                reason = await self._finished(run, await run.agent.play(run))
         except Paused:
             reason = "tool_use"
         except StepLimit as error:
@@ -246,12 +244,11 @@ class Runs:
             AgentError: it does not after `SCHEMA_TRIES` answers.
         """
         reason: StopReason | None = None
-        for left in range(SCHEMA_TRIES - 1, -1, -1):
-            wrong = unfit(schema, await self._last_words(run))
-            if wrong is None or reason not in (None, "end_turn"):
-                return reason or "end_turn"
-            if not left:
+        answers = 1
+        while (wrong := unfit(schema, await self._last_words(run))) is not None and reason in (None, "end_turn"):
+            if answers == SCHEMA_TRIES:
                 raise AgentError("output_invalid", f"The answer does not fit the schema: {wrong}")
+            answers += 1
             notice = (
                 f"The answer does not fit the JSON Schema that was asked for: {wrong}. Answer again, with JSON alone."
             )
@@ -259,7 +256,7 @@ class Runs:
             run.append((MessageAdded(message=message),))
             reason = await run.agent.play(run)
             run.finish()
-        raise AssertionError("the last try returns or raises")
+        return reason or "end_turn"
 
     async def _last_words(self, run: LoopRun) -> str:
         """What the agent said last."""
@@ -417,13 +414,8 @@ async def _always_sure() -> None:
 
 def _unanswerable(state: SessionState) -> list[OpenCall]:
     """The open calls that neither wait nor stand above one that does; the deepest first."""
-    kept: set[CallId] = set()
-    for call in state.waiting():
-        above: OpenCall | None = call
-        while above is not None:
-            kept.add(above.call.call_id)
-            above = state.parent(above.loop)
-    return [call for call in reversed(state.calls.values()) if call.call.call_id not in kept]
+    answerable = state.answerable()
+    return [call for call in reversed(state.calls.values()) if call.call.call_id not in answerable]
 
 
 def _is_active(live: LiveSession, run_id: RunId) -> bool:
