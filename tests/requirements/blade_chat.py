@@ -138,6 +138,7 @@ REQUIREMENTS = (
     Requirement("blade:clients:example", "The example client of the docs works", "blade §8"),
     Requirement("blade:rooms:deleted", "Who follows a deleted session sees its chat's end", "rulings, 3"),
     Requirement("blade:rooms:lost", "Who follows a session goes on after its store failed", "blade §9 rule 7"),
+    Requirement("blade:rooms:left", "A session that nobody waits for or follows is not read on", "blade §9 [chosen]"),
     Requirement("blade:rooms:fault", "A fault in one session harms no other", "blade §15"),
     # --- abuse --------------------------------------------------------------------------------------------------------
     Requirement("blade:abuse:events", "Any payload of an event is acknowledged, and breaks nothing", "blade §6.1"),

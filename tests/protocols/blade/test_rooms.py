@@ -13,16 +13,20 @@ from dragoman.core.principal import Principal
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine import sessions
 from dragoman.engine.counted_log import CountedLog
+from dragoman.engine.reader import Reader
 from dragoman.ports import Append
 from dragoman.protocols.blade import rooms
 from dragoman.protocols.blade.projection import Projection
 from dragoman.protocols.blade.sockets import CUT_BYTES, Socket, event_packet
+from tests.bridge import DEADLINE_S
 from tests.conversations import script
+from tests.engine.world import open_session, world_over
 from tests.protocols.blade.client import Caller, flat, kinds, tab
 from tests.protocols.blade.driver import url_of
 from tests.protocols.blade.folding import Folded, of_seed
 from tests.requirements import requirement
 from tests.serving import opened_socket
+from tests.stores.simulated import SimulatedLog
 
 
 @requirement("blade:rooms:deleted")
@@ -53,6 +57,7 @@ async def test_a_fault_of_ours_is_told_once_and_harms_no_other_session(
         return feed(self, record)
 
     monkeypatch.setattr(Projection, "feed", failing)
+    monkeypatch.setattr(rooms, "AGAIN_S", 0.0)
     async with opened_socket(tmp_path) as house:
         alice = Caller(url_of(house), house.key("alice"))
         bad, good = await alice.session(), await alice.session()
@@ -63,8 +68,28 @@ async def test_a_fault_of_ours_is_told_once_and_harms_no_other_session(
             assert (await alice.ask("GET", f"sessions/{bad}/messages")).status == 500
             before = fed
             assert kinds(await mine.send(good, "hello"))[-1] == "chat:end"
-            await asyncio.sleep(0)
             assert fed == before, "nobody tries again and again"
+
+
+@requirement("blade:rooms:left")
+async def test_a_room_that_nobody_waits_for_any_more_reads_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, left = asyncio.Event(), asyncio.Event()
+
+    async def never(reader: Reader) -> Any:
+        reading.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+
+    monkeypatch.setattr(Reader, "next", never)
+    async with world_over(SimulatedLog()) as world:
+        engine = await world.start()
+        opening = asyncio.create_task(rooms.Rooms(engine).open(await open_session(engine)))
+        async with asyncio.timeout(DEADLINE_S):
+            await reading.wait()
+            opening.cancel()
+            await left.wait()
 
 
 @dataclass

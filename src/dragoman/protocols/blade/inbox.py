@@ -78,8 +78,10 @@ class Inbox:
             after = asked.after_sequence or 0
             # Below zero is ours: the whole latest chat, at any age, for those who only look.
             if (after <= room.projection.number and after != 0) or (after == 0 and asked.resume and is_fresh):
-                await room.resume(socket, after, is_raw=is_raw)
-                self._rooms.tidy(room)  # the socket may have gone meanwhile
+                try:
+                    await room.resume(socket, after, is_raw=is_raw)
+                finally:
+                    self._rooms.tidy(room)  # the socket may have gone meanwhile, or the store
                 return {**told, "resumed": True}
             room.join(socket, is_raw=is_raw)
             room.tell_snapshot(socket)

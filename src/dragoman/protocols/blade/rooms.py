@@ -73,9 +73,14 @@ class Room:
         """Follow the session. Returns when all that is durable now was taken in."""
         self._task = asyncio.create_task(self._follow(), name=f"blade room {self.session_id}")
         waiting = asyncio.create_task(self._is_caught_up.wait())
-        await asyncio.wait([self._task, waiting], return_when=asyncio.FIRST_COMPLETED)
-        if self._task.done():
+        try:
+            await asyncio.wait([self._task, waiting], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:  # who asked is gone, and nobody else knows of the room
+            self._task.cancel()
+            raise
+        finally:
             waiting.cancel()
+        if self._task.done():
             await self._task
             raise SessionNotFound("there is no such session")
 
