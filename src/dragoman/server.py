@@ -161,6 +161,7 @@ class Application:
         await self.profiles.start()
         if stores.changes is not None:
             watching = asyncio.create_task(watch(stores, partial(self._changed_elsewhere, bus)), name="watch")
+            stack.push_async_callback(asyncio.wait, [watching])
             stack.callback(watching.cancel)
         if not self._worker:  # one of several is enough
             admin = AdminSocket(settings.folder, self.keys, self.profiles)
@@ -239,7 +240,8 @@ class Application:
         try:
             from dragoman.buses.nats import NatsBus
 
-            self._nats = NatsBus(settings.nats, subject=settings.nats_subject)
+            key = file_key(settings.folder / "secrets.key")
+            self._nats = NatsBus(settings.nats, subject=settings.nats_subject, key=key)
         except ModuleNotFoundError as error:
             raise SettingsError(
                 "NATS is named, but its driver is not installed: make run EXTRAS=nats, or pip install 'dragoman[nats]'"

@@ -146,6 +146,8 @@ async def watch(stores: Stores, changed: Callable[[], Awaitable[None]]) -> None:
             if not is_away:
                 log.warning("keys and profiles not looked after", cause=repr(error.__cause__))
             is_away = True
+        except Exception:  # the root of a task that must go on
+            log.exception("keys and profiles not looked after")
         await asyncio.sleep(WATCH_S)
 
 

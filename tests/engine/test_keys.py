@@ -407,6 +407,28 @@ async def test_the_last_use_is_written_when_the_server_stops(stage: Stage) -> No
     assert [key.last_used_at for key in await stage.store.all()] == [stage.clock.at]
 
 
+async def test_a_fault_does_not_end_the_rings_rounds(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without them keys that were revoked elsewhere would be taken for ever."""
+    monkeypatch.setattr(module, "TEND_S", 0.001)
+    monkeypatch.setattr(module, "NOTE_S", 0.0)
+    secret, key = await stage.ring.create("laptop")
+    faults = [RuntimeError("a slip of ours")]
+    noted: asyncio.Queue[Sequence[tuple[KeyId, datetime]]] = asyncio.Queue()
+
+    async def touch(used: Sequence[tuple[KeyId, datetime]]) -> None:
+        if faults:
+            raise faults.pop()
+        await noted.put(used)
+
+    monkeypatch.setattr(stage.store, "touch", touch)
+    ring = stage.another_ring()
+    await ring.start()
+    ring.authenticate(bearer(secret), HERE)
+    async with asyncio.timeout(10):
+        assert await noted.get() == [(key.key_id, stage.clock.at)]
+    await ring.close()
+
+
 async def test_the_ring_notes_uses_by_itself(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TEND_S", 0.001)
     monkeypatch.setattr(module, "NOTE_S", 0.0)

@@ -511,6 +511,28 @@ async def test_times_are_kept_by_themselves(planned: Planned) -> None:
     await until(is_kept)
 
 
+async def test_a_fault_does_not_end_the_keeping_of_times(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    faults = [RuntimeError("a slip of ours")]
+    claim = planned.store.claim
+
+    async def failing(schedule: Schedule, fire: Fire) -> bool:
+        if faults:
+            raise faults.pop()
+        return await claim(schedule, fire)
+
+    monkeypatch.setattr(planned.store, "claim", failing)
+    schedule = await planned.daily()
+    planned.world.clock.at = NINE
+    await planned.book.close()
+    await planned.book.start()
+
+    async def is_kept() -> bool:
+        return await planned.outcomes(schedule) == [("completed", None)]
+
+    await until(is_kept)
+
+
 # --- a year -----------------------------------------------------------------------------------------------------------
 
 YEAR = datetime(2027, 1, 1, tzinfo=UTC)

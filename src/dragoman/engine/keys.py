@@ -343,6 +343,8 @@ class KeyRing:
                     await self.note_uses()
             except StoreUnavailable as error:
                 log.warning("keys not looked after", cause=repr(error.__cause__))
+            except Exception:  # the root of a task that must go on: without it no key that was revoked elsewhere goes
+                log.exception("keys not looked after")
 
 
 def digest_of(secret: str) -> bytes:

@@ -285,6 +285,9 @@ class ScheduleBook:
             except Unavailable as error:
                 log.warning("schedules not looked at", cause=repr(error.__cause__))
                 await asyncio.sleep(RETRY_S)
+            except Exception:  # the root of a task that must go on
+                log.exception("schedules not looked at")
+                await asyncio.sleep(RETRY_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._until_due()):
                     await self._changed.wait()
