@@ -2,6 +2,7 @@
 
 from starlette.requests import Request
 
+from dragoman.core.ids import UserId
 from dragoman.core.refusals import Forbidden
 from dragoman.engine.engine import Engine, Held
 from dragoman.protocols._http import caller_of
@@ -15,7 +16,11 @@ def readable(engine: Engine, request: Request) -> Held:
 
 async def owned(engine: Engine, request: Request) -> Held:
     """The session that a path names, which is the caller's own. Raises Forbidden for one that is shared with it."""
-    user, name = caller_of(request).user, _name(request)
+    return await owned_by(engine, caller_of(request).user, _name(request))
+
+
+async def owned_by(engine: Engine, user: UserId, name: str) -> Held:
+    """A session of this user's. Raises Forbidden for one that is shared with it."""
     live = await engine.found(user, name, shared_too=True)
     if live.state.owner != user:
         raise Forbidden("this session is shared with you to read")

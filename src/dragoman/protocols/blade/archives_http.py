@@ -52,7 +52,7 @@ class _Door:
             active = shown(live, projection)
             session = self._session(translate.detail_of(live.state, None, self._default, is_owner=False))
         without_memories(projection.turns)
-        nodes = nodes_of(projection, active, live.durable.seq)
+        nodes = nodes_of(projection, active)
         turns = [each.turn for each in active]
         content = await asyncio.to_thread(archives.written, session, turns, nodes, self._engine.clock.now())
         name = f"session-{live.state.session_id}.zip"

@@ -6,6 +6,7 @@ from dragoman.core.stream import START
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.protocols.blade import branches
+from dragoman.protocols.blade.branches import Branch
 from dragoman.protocols.blade.projection import Projection
 from dragoman.protocols.blade.sessions_wire import Node, node_of
 from dragoman.protocols.blade.turns import Growing
@@ -49,14 +50,18 @@ def without_memories(turns: Sequence[Growing]) -> None:
         each.turn.memory_refs = None
 
 
-def nodes_of(projection: Projection, active: Sequence[Growing], last: int) -> list[Node]:
+def branches_in(projection: Projection) -> list[Branch]:
+    """The branches of a session, as far as it was read."""
+    return branches.branches_of(projection.branches, 0 if projection.state is None else projection.state.seq)
+
+
+def nodes_of(projection: Projection, active: Sequence[Growing]) -> list[Node]:
     """All entries of all branches, as a tree.
 
     Args:
         projection: the session.
         active: the turns of the active branch.
-        last: the log's last event.
     """
-    parents = branches.parents_of(branches.branches_of(projection.branches, last), projection.turns)
+    parents = branches.parents_of(branches_in(projection), projection.turns)
     names = {each.turn.turn_id for each in active}
     return [node_of(each, parents[each.turn.turn_id], active=each.turn.turn_id in names) for each in projection.turns]

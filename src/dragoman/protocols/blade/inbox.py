@@ -7,7 +7,6 @@ to the refused socket alone: a `system:error` ends streams in published clients.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import cast
 
 import structlog
 
@@ -22,6 +21,7 @@ from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import REFUSED
 from dragoman.protocols._http import Admit
 from dragoman.protocols.blade import errors, translate, wire
+from dragoman.protocols.blade.access import owned_by
 from dragoman.protocols.blade.folded import folded, shown
 from dragoman.protocols.blade.rooms import Room, Rooms
 from dragoman.protocols.blade.sockets import Handler, Socket
@@ -60,7 +60,7 @@ class Inbox:
 
     async def subscribe(self, socket: Socket, data: Json) -> JsonObject:
         """`session:subscribe`."""
-        asked = cast("wire.Subscribe", wire.read_event(wire.Subscribe, data))
+        asked = wire.read_event(wire.Subscribe, data)
         async with self._readable(socket, asked.session_id) as live:
             room = await self._rooms.open(live)
             is_raw = asked.event_format == "raw"
@@ -89,7 +89,7 @@ class Inbox:
 
     async def unsubscribe(self, socket: Socket, data: Json) -> JsonObject:
         """`session:unsubscribe`."""
-        asked = cast("wire.OfSession", wire.read_event(wire.OfSession, data))
+        asked = wire.read_event(wire.OfSession, data)
         async with self._readable(socket, asked.session_id) as live:
             room = self._rooms.find(live.state.session_id)
             if room is not None:
@@ -102,7 +102,7 @@ class Inbox:
         """`chat:send`. The sender is subscribed, and hears of the acknowledgement before it hears of the chat."""
         if not isinstance(data, dict) or not data.get("session_id") or data.get("message") is None:
             raise Missing
-        asked = cast("wire.ChatSend", wire.read_event(wire.ChatSend, data))
+        asked = wire.read_event(wire.ChatSend, data)
         if not (asked.message or asked.askuser_answer or asked.whatif or asked.replay_decision):
             raise Missing
         socket.principal.require("use")
@@ -180,7 +180,7 @@ class Inbox:
 
     async def stop(self, socket: Socket, data: Json) -> JsonObject:
         """`chat:stop`. Acknowledged after the events that it leads to."""
-        asked = cast("wire.ChatStop", wire.read_event(wire.ChatStop, data))
+        asked = wire.read_event(wire.ChatStop, data)
         socket.principal.require("use")
         async with await self._owned(socket, asked.session_id) as live:
             run = live.state.run
@@ -200,7 +200,7 @@ class Inbox:
 
     async def compact(self, socket: Socket, data: Json) -> JsonObject:
         """`chat:compact`."""
-        asked = cast("wire.OfSession", wire.read_event(wire.OfSession, data))
+        asked = wire.read_event(wire.OfSession, data)
         socket.principal.require("use")
         async with await self._owned(socket, asked.session_id) as live:
             made = await self._engine.compact(live)
@@ -217,11 +217,7 @@ class Inbox:
         return self._engine.session(socket.principal.user, wire.session_name(name), shared_too=True)
 
     async def _owned(self, socket: Socket, name: str) -> Held:
-        user, name = socket.principal.user, wire.session_name(name)
-        live = await self._engine.found(user, name, shared_too=True)
-        if live.state.owner != user:
-            raise Forbidden(DENIED)
-        return self._engine.session(user, name)
+        return await owned_by(self._engine, socket.principal.user, wire.session_name(name))
 
     # --- answering ----------------------------------------------------------------------------------------------------
 

@@ -13,10 +13,10 @@ from dragoman.core.ids import KeyId
 from dragoman.core.refusals import NotFound
 from dragoman.engine.keys import KeyRing
 from dragoman.ports import Key
-from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
+from dragoman.protocols._http import caller_of, json_answer
 from dragoman.protocols.blade import bodies
 from dragoman.protocols.blade.bodies import In
-from dragoman.protocols.blade.rest import Route
+from dragoman.protocols.blade.rest import Route, json_body
 
 KEY_PREFIX = "sk-blade-v2-"
 NAME = 50
@@ -95,8 +95,7 @@ class _Door:
 
 
 async def _named(request: Request) -> NamedKey:
-    require_json(request)
-    body = bodies.decode(NamedKey, await read_body(request, BODY_LIMIT))
+    body = bodies.decode(NamedKey, await json_body(request, BODY_LIMIT))
     bodies.text(body.name, "name", NAME)
     return body
 

@@ -4,10 +4,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.engine.memories import MemoryBook
-from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
+from dragoman.protocols._http import caller_of, json_answer
 from dragoman.protocols.blade import memories_wire as wire
 from dragoman.protocols.blade.bodies import decode
-from dragoman.protocols.blade.rest import Route
+from dragoman.protocols.blade.rest import Route, json_body
 
 BODY_LIMIT = 64 * 1024
 
@@ -31,7 +31,7 @@ class _Door:
         self._book = book
 
     async def add(self, request: Request) -> Response:
-        texts = wire.texts_of(decode(wire.ChangedMemory, await _body(request)))
+        texts = wire.texts_of(decode(wire.ChangedMemory, await json_body(request, BODY_LIMIT)))
         return json_answer(wire.shown(await self._book.add(caller_of(request).user, texts)), 201)
 
     async def page(self, request: Request) -> Response:
@@ -44,11 +44,11 @@ class _Door:
         return json_answer(wire.shown(await self._book.get(caller_of(request).user, _asked(request))))
 
     async def change(self, request: Request) -> Response:
-        changes = wire.changes_of(decode(wire.ChangedMemory, await _body(request)))
+        changes = wire.changes_of(decode(wire.ChangedMemory, await json_body(request, BODY_LIMIT)))
         return json_answer(wire.shown(await self._book.change(caller_of(request).user, _asked(request), changes)))
 
     async def switch(self, request: Request) -> Response:
-        body = decode(wire.SwitchedMemory, await _body(request))
+        body = decode(wire.SwitchedMemory, await json_body(request, BODY_LIMIT))
         changed = await self._book.change(caller_of(request).user, _asked(request), {}, disabled=body.disabled)
         return json_answer(wire.shown(changed))
 
@@ -59,18 +59,13 @@ class _Door:
         return json_answer({"ok": True})
 
     async def batch(self, request: Request) -> Response:
-        body, user = decode(wire.MemoryBatch, await _body(request)), caller_of(request).user
+        body, user = decode(wire.MemoryBatch, await json_body(request, BODY_LIMIT)), caller_of(request).user
         ids = set(body.ids)
         if body.action == "delete":
             count = await self._book.remove(user, ids)
         else:
             count = await self._book.switch(user, ids, disabled=body.action == "disable")
         return json_answer({"ok": True, "count": count})
-
-
-async def _body(request: Request) -> bytes:
-    require_json(request)
-    return await read_body(request, BODY_LIMIT)
 
 
 def _asked(request: Request) -> int:

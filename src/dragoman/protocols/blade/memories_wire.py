@@ -11,6 +11,7 @@ from dragoman.core.memories import Memory, MemoryFilter, MemoryKind, MemoryStatu
 from dragoman.core.refusals import Invalid, NotFound
 from dragoman.protocols.blade import bodies
 from dragoman.protocols.blade.bodies import In
+from dragoman.protocols.blade.wire import shown_session
 
 FILTERS = ("keyword", "skill_name", "type", "record_type", "scope", "owner", "topic", "status")
 _CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -89,7 +90,7 @@ def shown(memory: Memory) -> MemoryInfo:
         hit_count=memory.hit_count,
         last_hit_at=memory.last_hit_at,
         disabled=memory.disabled,
-        source_session="" if source is None else f"sess_{source}",
+        source_session="" if source is None else shown_session(source),
     )
 
 

@@ -9,12 +9,12 @@ from starlette.responses import Response
 from dragoman.core.admission import is_busy
 from dragoman.core.refusals import Conflict
 from dragoman.engine.engine import Engine
-from dragoman.protocols._http import json_answer, read_body, require_json
+from dragoman.protocols._http import json_answer
 from dragoman.protocols.blade import translate, wire
 from dragoman.protocols.blade.access import owned, readable
 from dragoman.protocols.blade.bodies import In, decode
 from dragoman.protocols.blade.chat import replay_state_of
-from dragoman.protocols.blade.rest import Route
+from dragoman.protocols.blade.rest import Route, json_body
 from dragoman.protocols.blade.sessions_wire import Created
 
 BODY_LIMIT = 16 * 1024
@@ -76,15 +76,13 @@ class _Door:
         )
 
     async def start(self, request: Request) -> Response:
-        require_json(request)
-        body = decode(StartReplay, await read_body(request, BODY_LIMIT))
+        body = decode(StartReplay, await json_body(request, BODY_LIMIT))
         async with await owned(self._engine, request) as source:
             replay = await self._engine.replay(source, body.speed, door=translate.DOOR)
         return json_answer(Created(wire.shown_session(replay.state.session_id)))
 
     async def change(self, request: Request) -> Response:
-        require_json(request)
-        body = decode(ChangeReplay, await read_body(request, BODY_LIMIT))
+        body = decode(ChangeReplay, await json_body(request, BODY_LIMIT))
         async with await owned(self._engine, request) as live:
             replay = live.state.settings.replay
             if replay is None:

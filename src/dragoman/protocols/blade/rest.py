@@ -20,6 +20,8 @@ from dragoman.protocols._http import (
     UnsupportedMediaType,
     address_of,
     json_answer,
+    read_body,
+    require_json,
 )
 from dragoman.protocols.blade import errors
 from dragoman.protocols.blade.errors import Told
@@ -117,6 +119,12 @@ class App:
             return json_answer({"detail": "Method Not Allowed"}, 405, {"Allow": ", ".join(found[0].methods)})
         scope["path_params"] = found[1]
         return await route.handler(request)
+
+
+async def json_body(request: Request, limit: int) -> bytes:
+    """A JSON body of at most `limit` bytes. Raises UnsupportedMediaType, BodyTooLarge, BodyTooSlow."""
+    require_json(request)
+    return await read_body(request, limit)
 
 
 def told_of(error: Exception) -> Told:

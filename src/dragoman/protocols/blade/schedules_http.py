@@ -9,10 +9,10 @@ from dragoman.core.ids import UserId
 from dragoman.core.schedules import ScheduleId, upcoming
 from dragoman.engine.schedules import ScheduleBook
 from dragoman.ports import Clock
-from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
+from dragoman.protocols._http import caller_of, json_answer
 from dragoman.protocols.blade import bodies
 from dragoman.protocols.blade import schedules_wire as wire
-from dragoman.protocols.blade.rest import Route
+from dragoman.protocols.blade.rest import Route, json_body
 
 BODY_LIMIT = 2 * 1024 * 1024
 """A prompt is a message's text, which may be long."""
@@ -49,7 +49,7 @@ class _Door:
         self._zone_of = zone_of
 
     async def create(self, request: Request) -> Response:
-        body = bodies.decode(wire.NewTask, await _body(request))
+        body = bodies.decode(wire.NewTask, await json_body(request, BODY_LIMIT))
         user = caller_of(request).user
         asked = wire.schedule_of(body, user, time_zone=self._zone_of(user), now=self._clock.now())
         return json_answer(wire.shown(await self._book.create(asked)), 201)
@@ -63,7 +63,7 @@ class _Door:
         return json_answer(wire.shown(self._book.get(caller_of(request).user, _asked(request))))
 
     async def change(self, request: Request) -> Response:
-        body = bodies.decode(wire.ChangedTask, await _body(request))
+        body = bodies.decode(wire.ChangedTask, await json_body(request, BODY_LIMIT))
         return await self._changed(request, wire.changes_of(body, self._clock.now()))
 
     async def start(self, request: Request) -> Response:
@@ -98,11 +98,6 @@ class _Door:
     async def _changed(self, request: Request, changes: dict[str, object]) -> Response:
         changed = await self._book.change(caller_of(request).user, _asked(request), **changes)
         return json_answer(wire.shown(changed))
-
-
-async def _body(request: Request) -> bytes:
-    require_json(request)
-    return await read_body(request, BODY_LIMIT)
 
 
 def _asked(request: Request) -> ScheduleId:

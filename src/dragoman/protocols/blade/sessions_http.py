@@ -9,12 +9,12 @@ from dragoman.core.refusals import Invalid
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
-from dragoman.protocols._http import caller_of, json_answer, read_body, require_json
+from dragoman.protocols._http import caller_of, json_answer
 from dragoman.protocols.blade import sessions_wire as told
 from dragoman.protocols.blade import translate, wire
 from dragoman.protocols.blade.access import owned, readable
 from dragoman.protocols.blade.bodies import decode, number, text
-from dragoman.protocols.blade.rest import Route
+from dragoman.protocols.blade.rest import Route, json_body
 from dragoman.protocols.blade.rooms import Rooms
 
 BODY_LIMIT = 4 * 1024 * 1024
@@ -51,7 +51,7 @@ class _Door:
         self._remembers = remembers
 
     async def create(self, request: Request) -> Response:
-        body = decode(told.CreateSession, await json_body(request))
+        body = decode(told.CreateSession, await json_body(request, BODY_LIMIT))
         agent = self._engine.agent(body.solution_id or self._engine.default_agent)
         change = SettingsChange(
             title=(body.intent or "").strip()[: told.INTENT] or None,  # clients send whole prompts
@@ -97,19 +97,19 @@ class _Door:
             return self._detail(live, request)
 
     async def rename(self, request: Request) -> Response:
-        body = decode(told.Rename, await json_body(request))
+        body = decode(told.Rename, await json_body(request, BODY_LIMIT))
         return await self._changed(request, SettingsChange(title=text(body.intent, "intent", told.INTENT)))
 
     async def put_env(self, request: Request) -> Response:
-        body = decode(told.Environment, await json_body(request))
+        body = decode(told.Environment, await json_body(request, BODY_LIMIT))
         return await self._changed(request, SettingsChange(env=told.checked_env(body.env)))
 
     async def pin(self, request: Request) -> Response:
-        body = decode(told.Pin, await json_body(request))
+        body = decode(told.Pin, await json_body(request, BODY_LIMIT))
         return await self._changed(request, SettingsChange(pinned=body.pinned))
 
     async def share(self, request: Request) -> Response:
-        body = decode(told.Sharing, await json_body(request))
+        body = decode(told.Sharing, await json_body(request, BODY_LIMIT))
         async with await owned(self._engine, request) as live:
             await self._engine.change(live, SettingsChange(shared=body.shared))
             if not body.shared:
@@ -117,7 +117,7 @@ class _Door:
         return json_answer({"shared": body.shared})
 
     async def remember(self, request: Request) -> Response:
-        body = decode(told.Remembering, await json_body(request))
+        body = decode(told.Remembering, await json_body(request, BODY_LIMIT))
         async with await owned(self._engine, request) as live:
             await self._engine.change(live, SettingsChange(memory_enabled=body.memory_enabled))
         return json_answer({"memory_enabled": body.memory_enabled})
@@ -147,9 +147,3 @@ class _Door:
         async with await owned(self._engine, request) as live:
             await self._engine.change(live, change)
             return self._detail(live, request)
-
-
-async def json_body(request: Request) -> bytes:
-    """A JSON body. Raises UnsupportedMediaType, BodyTooLarge, BodyTooSlow."""
-    require_json(request)
-    return await read_body(request, BODY_LIMIT)

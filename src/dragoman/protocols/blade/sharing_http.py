@@ -14,11 +14,11 @@ from starlette.responses import Response
 from dragoman.core.refusals import Forbidden, NotFound, SessionNotFound
 from dragoman.engine.engine import Engine
 from dragoman.engine.shares import ShareBook
-from dragoman.protocols._http import json_answer, read_body, require_json
+from dragoman.protocols._http import json_answer
 from dragoman.protocols.blade.access import owned
 from dragoman.protocols.blade.bodies import In, decode
 from dragoman.protocols.blade.folded import folded, shown, without_memories
-from dragoman.protocols.blade.rest import Route
+from dragoman.protocols.blade.rest import Route, json_body
 
 BODY_LIMIT = 16 * 1024
 LONGEST_S = 10 * 366 * 24 * 3600
@@ -63,8 +63,7 @@ class _Door:
         self._public_url = public_url
 
     async def create(self, request: Request) -> Response:
-        require_json(request)
-        body = decode(NewShare, await read_body(request, BODY_LIMIT))
+        body = decode(NewShare, await json_body(request, BODY_LIMIT))
         lasts = None if body.ttl_seconds is None else timedelta(seconds=body.ttl_seconds)
         async with await owned(self._engine, request) as live:
             token, expires_at = await self._book.create(live.state.owner, live.state.session_id, lasts)

@@ -143,7 +143,7 @@ def submit_of(send: wire.ChatSend, state: SessionState) -> Submit:
         LimitExceeded: the parts are too large.
     """
     content, attachments = content_of(send)
-    words = text_in(content)
+    words = core.text_of(content)
     if send.whatif is not None and send.askuser_answer is not None:
         raise Invalid("leaves the question that is answered behind", path="whatif")
     answers = (answer_of(send.askuser_answer, state),) if send.askuser_answer is not None else ()
@@ -200,7 +200,7 @@ def submit_of_replay(send: wire.ChatSend, state: SessionState, turn: RecordedTur
         return msgspec.structs.replace(
             asked, messages=tuple(UserInput(content=message.content) for message in turn.said)
         )
-    received = text_in(content_of(send)[0])
+    received = core.text_of(content_of(send)[0])
     if send.replay_decision is None and received.strip() != turn.text.strip():
         raise Mismatch(wire.shown_session(state.session_id), turn.text, received)
     return asked
@@ -246,11 +246,6 @@ def _media(part: wire.ImagePart | wire.FilePart, path: str) -> core.Image | core
 def quoted(quote: wire.Quote) -> str:
     """A quote as the model reads it: each of its lines is marked."""
     return "".join(f"> {line}\n" for line in quote.text.splitlines())
-
-
-def text_in(content: str | tuple[core.InputBlock, ...]) -> str:
-    """The words of a message, for its title."""
-    return core.text_of(content)
 
 
 def answer_of(answer: wire.AskUserAnswer, state: SessionState) -> Answer:

@@ -17,10 +17,10 @@ from dragoman.protocols.blade import sessions_wire as told
 from dragoman.protocols.blade.access import owned, readable
 from dragoman.protocols.blade.bodies import decode, number
 from dragoman.protocols.blade.chat import saved_ratio
-from dragoman.protocols.blade.folded import folded, nodes_of, shown, without_memories
+from dragoman.protocols.blade.folded import branches_in, folded, nodes_of, shown, without_memories
 from dragoman.protocols.blade.projection import Projection
-from dragoman.protocols.blade.rest import Route
-from dragoman.protocols.blade.sessions_http import MOST, json_body
+from dragoman.protocols.blade.rest import Route, json_body
+from dragoman.protocols.blade.sessions_http import BODY_LIMIT, MOST
 from dragoman.protocols.blade.turns import Growing
 
 THRESHOLD = 0.8
@@ -61,7 +61,7 @@ class _Door:
         async with readable(self._engine, request) as live:
             projection = await folded(self._engine, live)
             active = shown(live, projection)
-        nodes = nodes_of(projection, active, MOST)
+        nodes = nodes_of(projection, active)
         return json_answer(
             {
                 "nodes": nodes,
@@ -108,12 +108,12 @@ class _Door:
         )
 
     async def tokenize_prompt(self, request: Request) -> Response:
-        body = decode(told.TokenizePrompt, await json_body(request))
+        body = decode(told.TokenizePrompt, await json_body(request, BODY_LIMIT))
         count = told.tokens_of_value(body.prompt)
         return json_answer({"token_count": count, "model": body.model, "approximate": True})
 
     async def tokenize_messages(self, request: Request) -> Response:
-        body = decode(told.TokenizeMessages, await json_body(request))
+        body = decode(told.TokenizeMessages, await json_body(request, BODY_LIMIT))
         if len(body.messages) > told.MESSAGES:
             raise Invalid(f"must be at most {told.MESSAGES}", path="messages")
         counts = [told.tokens_of_value(each) for each in body.messages]
@@ -136,7 +136,7 @@ class _Door:
         )
 
     async def rewind(self, request: Request) -> Response:
-        body = decode(told.AtCheckpoint, await json_body(request))
+        body = decode(told.AtCheckpoint, await json_body(request, BODY_LIMIT))
         async with await owned(self._engine, request) as live:
             before = await folded(self._engine, live)
             place = checkpoint_in(before, body.checkpoint_id)
@@ -158,11 +158,11 @@ class _Door:
         )
 
     async def checkout(self, request: Request) -> Response:
-        body = decode(told.Checkout, await json_body(request))
+        body = decode(told.Checkout, await json_body(request, BODY_LIMIT))
         async with readable(self._engine, request) as live:
             projection = await self._folded(live, request)
         place = checkpoint_in(projection, body.checkpoint_id)
-        home = branches.newest_with(branches.branches_of(projection.branches, MOST), place)
+        home = branches.newest_with(branches_in(projection), place)
         on_branch = branches.shown_in(home, projection.turns)
         found = branches.until(on_branch, place, whole_turn=body.position == "turn_end")
         return json_answer(
@@ -174,7 +174,7 @@ class _Door:
         )
 
     async def switch(self, request: Request) -> Response:
-        body = decode(told.AtCheckpoint, await json_body(request))
+        body = decode(told.AtCheckpoint, await json_body(request, BODY_LIMIT))
         async with await owned(self._engine, request) as live:
             projection = await folded(self._engine, live)
             place = checkpoint_in(projection, body.checkpoint_id)

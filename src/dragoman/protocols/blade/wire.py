@@ -6,7 +6,7 @@ because clients of other releases send more. Source: seed 003; specification, se
 
 import re
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ TurnStatus = Literal["streaming", "completed", "paused", "failed", "interrupted"
 CallStatus = Literal["pending", "done", "error", "cancelled", "awaiting_answer"]
 Position = Literal["before", "turn_end"]
 Speed = Literal[1, 2, 5]
+T = TypeVar("T")
 
 # --- ids: ours with Blade's prefixes ----------------------------------------------------------------------------------
 
@@ -329,7 +330,7 @@ class ChatStop(OfSession, frozen=True, kw_only=True):
     chat_run_id: str | None = None
 
 
-def read_event(kind: type[msgspec.Struct], data: Json) -> msgspec.Struct:
+def read_event(kind: type[T], data: Json) -> T:
     """Read an event's payload.
 
     Raises:
