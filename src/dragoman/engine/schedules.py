@@ -92,7 +92,7 @@ class ScheduleBook:
         """
         self._nodes = nodes
         self._known = -1
-        """The number of the changes that are known here."""
+        """The number of the changes that are known here; before the first reading, none."""
         self._store = store
         self._engine = engine
         self._clock = clock
@@ -117,16 +117,13 @@ class ScheduleBook:
             by_itself: keep the times; else `tick` is called from outside.
         """
         await self.refresh()
-        self._all = {schedule.schedule_id: schedule for schedule in await self._store.all()}
         await self._take_fires()
         if by_itself:
             self._worker = asyncio.create_task(self._work(), name="schedules")
 
     async def refresh(self) -> None:
-        """Take in what other servers changed."""
-        if self._nodes is None:
-            return
-        known = await self._nodes.schedules()
+        """Read what there is, at first and when other servers changed it."""
+        known = 0 if self._nodes is None else await self._nodes.schedules()
         if known != self._known:
             self._all = {schedule.schedule_id: schedule for schedule in await self._store.all()}
             self._known = known
@@ -242,16 +239,17 @@ class ScheduleBook:
                 await self._take_fires()
             now = self._clock.now()
             due = [each for each in self._all.values() if each.enabled and each.next_at and each.next_at <= now]
+            running = await self._running() if due else frozenset()
             for schedule in sorted(due, key=lambda each: (each.next_at, each.schedule_id)):
-                await self._move_on(schedule, now)
+                await self._move_on(schedule, now, is_running=schedule.schedule_id in running)
 
-    async def _is_running(self, schedule: Schedule) -> bool:
+    async def _running(self) -> frozenset[ScheduleId]:
+        """The schedules of which a time is being kept, here or by another server."""
         if self._nodes is None:
-            return schedule.schedule_id in self._playing.values()
-        return any(fire.schedule_id == schedule.schedule_id for fire in await self._store.running())
+            return frozenset(self._playing.values())
+        return frozenset(fire.schedule_id for fire in await self._store.running())
 
-    async def _move_on(self, schedule: Schedule, now: datetime) -> None:
-        is_running = await self._is_running(schedule)
+    async def _move_on(self, schedule: Schedule, now: datetime, *, is_running: bool) -> None:
         match what_is_due(schedule, now, is_running=is_running):
             case Expired():
                 await self._keep(msgspec.structs.replace(schedule, enabled=False, updated_at=now))
