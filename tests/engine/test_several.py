@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dragoman.buses.local import LocalBus
-from dragoman.core.ids import UserId
+from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionBusy, SessionNotFound, StoreUnavailable
 from dragoman.engine import onces
 from dragoman.engine.engine import Engine
@@ -206,6 +206,50 @@ async def test_what_one_server_deletes_is_gone_on_the_other(pair: Pair) -> None:
     await pair.second.delete(there)
     with pytest.raises(SessionNotFound):
         await pair.first.found(ANN, live.state.session_id)
+
+
+async def test_who_follows_a_run_elsewhere_sees_its_end_when_its_session_is_deleted(pair: Pair) -> None:
+    """What is removed has been read before, also where no hint comes."""
+    deaf = await pair.world.one(LocalBus(), {})
+    pair.world.engines.append(deaf)
+    gate = pair.world.gate("gate")
+    pair.world.scripts["go"] = [["one ", Use("gate")]]
+    live = await open_session(pair.first)
+    await send(pair.first, live, "go")
+    async with asyncio.timeout(DEADLINE_S):
+        await gate.entered.wait()
+        there = await seen_by(deaf, live.state.session_id)
+        reading = asyncio.create_task(read(deaf, there))
+        await pair.first.delete(live)
+        assert reasons(await reading) == ["cancelled"]
+
+
+async def test_a_run_that_ends_while_its_session_is_loaded_elsewhere_keeps_nobody_waiting(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = pair.world.gate("gate")
+    pair.world.scripts["go"] = [[Use("gate")], ["done"]]
+    live = await open_session(pair.first)
+    await send(pair.first, live, "go")
+    real, claims = PostgresNodes.claim, []
+
+    async def claim(self: PostgresNodes, session_id: SessionId) -> Any:
+        gate.opened.set()
+        await ended(live)
+        claims.append(await real(self, session_id))
+        return claims[-1]
+
+    async with asyncio.timeout(DEADLINE_S):
+        await gate.entered.wait()
+        with monkeypatch.context() as patched:
+            patched.setattr(PostgresNodes, "claim", claim)
+            await seen_by(pair.second, live.state.session_id)
+        assert [each and each.is_running for each in claims] == [False], "it was stored as running"
+        assert pair.second.neighbours is not None
+        await asyncio.gather(*pair.second.neighbours._releasing)
+        claimed = await PostgresNodes.claim(pair.first.neighbours._nodes, live.state.session_id)  # type: ignore[union-attr, arg-type]
+        assert claimed is not None
+        assert claimed.epoch is not None, "nobody has it any more"
 
 
 async def test_lists_tell_what_runs_elsewhere(pair: Pair) -> None:

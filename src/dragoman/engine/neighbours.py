@@ -360,9 +360,12 @@ class Neighbours:
         """Give a claimed session back, if nothing was written to it. What was written gives it back itself."""
         if live.held_until and live.failure is None and not self._is_ours(live):
             live.held_until = 0.0
-            task = asyncio.create_task(self._release(live.state.session_id, live.epoch), name="release")
-            self._releasing.add(task)
-            task.add_done_callback(self._releasing.discard)
+            self._give_back(live.state.session_id, live.epoch)
+
+    def _give_back(self, session_id: SessionId, epoch: int) -> None:
+        task = asyncio.create_task(self._release(session_id, epoch), name="release")
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
 
     async def _release(self, session_id: SessionId, epoch: int) -> None:
         with suppress(StoreUnavailable):  # it is free after some seconds in any case
@@ -372,7 +375,11 @@ class Neighbours:
         """See `sessions.Neighbours`."""
         await self._has_joined.wait()
         claimed = await self._nodes.claim(session_id)
-        return None if claimed is None or claimed.epoch is None else self._granted(claimed.epoch)
+        if claimed is None or claimed.epoch is None:
+            return None
+        if not claimed.is_running:  # it ended meanwhile, and whoever writes next shall not wait for this claim to end
+            self._give_back(session_id, claimed.epoch)
+        return self._granted(claimed.epoch)
 
     def _granted(self, epoch: int) -> int:
         """Note an epoch of this server's: once it is alone, none of any session is later than the latest."""
@@ -408,6 +415,11 @@ class Neighbours:
             await self._read([live])
         if live.failure is not None:
             raise live.failure
+
+    async def read_elsewhere(self) -> None:
+        """Give those who follow on other servers the time to read what was written, before it is removed."""
+        if not self.is_alone:
+            await asyncio.sleep(2 * POLL_S)
 
     async def _read(self, lives: Sequence[LiveSession]) -> set[SessionId]:
         """Read what others wrote to sessions, and take it in; those that are up to date with that."""
