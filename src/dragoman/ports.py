@@ -18,6 +18,10 @@ from dragoman.core.tools import ToolSpec
 
 PAYLOAD_BYTES = 7_900
 """Longest payload of a hint."""
+WORDS = "words"
+"""Subjects that begin so, with a dot and an address behind it, are for what users said."""
+WORDS_BYTES = 256 * 1024
+"""Longest payload of words."""
 
 
 class Clock(Protocol):
@@ -358,16 +362,21 @@ class Blobs(Protocol):
     async def delete(self, name: str) -> None:
         """Remove it, and all whose names begin with it and a `/`; nothing happens when there is none."""
 
-    async def names(self) -> Sequence[str]:
-        """The names of all blobs, in order."""
+    async def names(self, below: str | None = None) -> Sequence[str]:
+        """The names of all blobs, in order; or of those alone that begin with one and a `/`."""
 
 
 class Bus(Protocol):
     """Hints between the parts of a server, and between servers. Whoever hears one looks the truth up.
 
     They may be lost, repeated, late and out of order; who publishes hears it too. Both methods are called on the loop,
-    and so is what hears. A payload has at most `PAYLOAD_BYTES`, and none of what a user said.
+    and so is what hears. A payload has at most `PAYLOAD_BYTES` and none of what a user said, but for words: these have
+    subjects and a bound of their own, and come as they were sent to those alone who may read them, or not at all.
     """
+
+    @property
+    def words(self) -> str | None:
+        """What all those have in common that can read each other's words; None: it carries none."""
 
     def publish(self, subject: str, payload: str) -> None:
         """Tell every subscriber of the subject, wherever it is. Never waits, never raises."""

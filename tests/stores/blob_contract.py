@@ -21,6 +21,9 @@ class BlobsContract:
         for name in names:
             await blobs.put(name, b"x")
         assert await blobs.names() == names
+        assert await blobs.names("s/1") == ["s/1/a", "s/1/b/c"]
+        assert await blobs.names("s") == names[:-1]
+        assert await blobs.names("z") == await blobs.names("nothing/here") == []
         await blobs.delete("s/1")
         await blobs.delete("s/1")
         await blobs.delete("nothing/here")
@@ -38,7 +41,7 @@ class BlobsContract:
 
     async def test_a_bad_name_reaches_nothing(self, blobs: Blobs) -> None:
         for name in ("", "/", "a/", "/a", "..", "a/../b", "a//b", ".hidden", "a/.b", "a b", "a\n", "é", "a\\b", "a\0"):
-            for attempt in (blobs.put(name, b"x"), blobs.get(name), blobs.delete(name)):
+            for attempt in (blobs.put(name, b"x"), blobs.get(name), blobs.delete(name), blobs.names(name)):
                 with pytest.raises(ValueError, match="not a blob's name"):
                     await attempt
         assert await blobs.names() == []

@@ -206,5 +206,6 @@ class SimulatedBlobs:
             each: content for each, content in self.contents.items() if each != name and not each.startswith(f"{name}/")
         }
 
-    async def names(self) -> Sequence[str]:
-        return sorted(self.contents)
+    async def names(self, below: str | None = None) -> Sequence[str]:
+        folder = "" if below is None else f"{checked(below)}/"
+        return sorted(name for name in self.contents if name.startswith(folder))

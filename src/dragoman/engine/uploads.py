@@ -28,8 +28,7 @@ class Uploads:
 
     async def of(self, owner: UserId) -> list[str]:
         """The paths of a user's objects, the newest first: their names grow with time."""
-        below = f"{owner_folder(owner)}/"
-        paths = [name for name in await self._blobs.names() if name.startswith(below)]
+        paths = await self._blobs.names(owner_folder(owner))
         return sorted(paths, key=lambda path: path.rpartition("/")[2], reverse=True)
 
     async def remove(self, path: str) -> None:

@@ -33,9 +33,9 @@ class FolderBlobs:
         """See `Blobs.delete`. Raises ValueError on a bad name."""
         await asyncio.to_thread(_delete, self._path(name))
 
-    async def names(self) -> Sequence[str]:
-        """See `Blobs.names`."""
-        return await asyncio.to_thread(_names, self._folder)
+    async def names(self, below: str | None = None) -> Sequence[str]:
+        """See `Blobs.names`. Raises ValueError on a bad name."""
+        return await asyncio.to_thread(_names, self._folder, self._folder if below is None else self._path(below))
 
     def _path(self, name: str) -> Path:
         return self._folder / checked(name)
@@ -71,9 +71,9 @@ def _delete(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _names(folder: Path) -> list[str]:
+def _names(folder: Path, below: Path) -> list[str]:
     """What is whole: what a write left that was cut off begins with a dot."""
-    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    paths = (path.relative_to(folder) for path in below.rglob("*") if path.is_file())
     return sorted(name for path in paths if _NAME.fullmatch(name := path.as_posix()))
 
 

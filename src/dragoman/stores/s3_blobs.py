@@ -118,10 +118,10 @@ class S3Blobs:
         except (BaseError, OSError) as error:
             raise self._failed(error) from error
 
-    async def names(self) -> Sequence[str]:
-        """See `Blobs.names`."""
+    async def names(self, below: str | None = None) -> Sequence[str]:
+        """See `Blobs.names`. Raises ValueError on a bad name, StoreUnavailable when the bucket cannot be read."""
         try:
-            return sorted([each async for each in self._under(None)])
+            return sorted([each async for each in self._under(None if below is None else checked(below))])
         except (BaseError, OSError) as error:
             raise self._failed(error) from error
 

@@ -30,10 +30,16 @@ class PostgresBlobs:
 
     async def delete(self, name: str) -> None:
         """See `Blobs.delete`. Raises ValueError on a bad name."""
-        values = {"name": checked(name), "first": f"{name}/", "last": f"{name}0"}  # "0" comes just after "/"
+        values = {"name": checked(name), **_inside(name)}
         await self._database.write(lambda connection: connection.execute(_SQL["delete"], values))
 
-    async def names(self) -> Sequence[str]:
-        """See `Blobs.names`."""
-        rows = await self._database.read(lambda connection: connection.execute(_SQL["names"]).fetchall())
+    async def names(self, below: str | None = None) -> Sequence[str]:
+        """See `Blobs.names`. Raises ValueError on a bad name."""
+        statement, values = ("names", {}) if below is None else ("names_below", _inside(checked(below)))
+        rows = await self._database.read(lambda connection: connection.execute(_SQL[statement], values).fetchall())
         return [row[0] for row in rows]
+
+
+def _inside(folder: str) -> dict[str, str]:
+    """Names compare by their bytes, so that all that begin with a folder's name lie between two others."""
+    return {"first": f"{folder}/", "last": f"{folder}0"}  # "0" comes just after "/"
