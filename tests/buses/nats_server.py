@@ -31,6 +31,12 @@ class Nats:
         """Its address, once it was started."""
         return f"nats://127.0.0.1:{self.port}"
 
+    @property
+    def process_id(self) -> int:
+        """Its process, while it runs."""
+        assert self._process is not None, "it runs"
+        return self._process.pid
+
     def start(self) -> None:
         """Start, and wait until it listens."""
         command: list[str | Path] = [

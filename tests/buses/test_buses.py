@@ -63,6 +63,7 @@ class TestNatsThere(BusContract):
 
 class _Across:
     def __init__(self, one: NatsBus, other: NatsBus) -> None:
+        self.words = one.words
         self.publish = one.publish
         self.subscribe = other.subscribe
 

@@ -42,6 +42,7 @@ class TestBetween(BusContract):
 
 class _Across:
     def __init__(self, one: PostgresBus, other: PostgresBus) -> None:
+        self.words = one.words
         self.publish = one.publish
         self.subscribe = other.subscribe
 

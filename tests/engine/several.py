@@ -133,7 +133,7 @@ class SeveralWorld(World):
     async def _over_nats(self) -> Bus | None:
         if self._nats is None:
             return None
-        bus = NatsBus(self._nats)
+        bus = NatsBus(self._nats, key=bytes(32))
         bus.start()
         self._buses.push_async_callback(bus.close)
         async with asyncio.timeout(DEADLINE_S):

@@ -329,6 +329,8 @@ class Switch:
 class SimulatedBus:
     """`Bus` as one machine has it."""
 
+    words: str | None = "all"
+
     def __init__(self, machine: Machine, switch: Switch) -> None:
         self._machine = machine
         self._switch = switch

@@ -6,6 +6,9 @@ from collections.abc import Callable
 class LocalBus:
     """`Bus` in one process. A hint is heard at once, by those who subscribe at that moment."""
 
+    words: str | None = "here"
+    """See `Bus.words`."""
+
     def __init__(self) -> None:
         self._heard: dict[str, list[Callable[[str], None]]] = {}
 

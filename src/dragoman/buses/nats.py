@@ -1,5 +1,8 @@
 """Hints between servers over NATS, without its streams: what nobody hears at that moment is gone, and is not missed.
 
+Words go there sealed, with a key of the installation's: NATS does not see them, and nobody else can make any up. They
+have subjects that only those servers subscribe to that hear there.
+
 The server never waits for NATS. What is published here is heard here at once, and goes out when a connection is there.
 One that breaks, or never came, is made again for as long as the server lives.
 
@@ -7,21 +10,25 @@ One that breaks, or never came, is made again for as long as the server lives.
 """
 
 import asyncio
+import os
 import random
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import blake2b
 from itertools import cycle
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import nats.errors
 import structlog
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from dragoman.buses.local import LocalBus
-from dragoman.ports import PAYLOAD_BYTES
+from dragoman.ports import PAYLOAD_BYTES, WORDS, WORDS_BYTES
 
 AGAIN_S = 1.0
 """Between two attempts to connect, more or less: servers that lost NATS together do not come back in one moment."""
@@ -34,6 +41,8 @@ WAITING = 10_000
 """Hints that wait for their turn; of more, the oldest are lost."""
 UNSENT_BYTES = 1024 * 1024
 """What a connection may hold that NATS does not take; hints beyond that are lost. With 2 MiB the driver would wait."""
+
+NONCE_BYTES = 12
 
 log = structlog.get_logger(__name__)
 
@@ -49,17 +58,28 @@ class Counts(NamedTuple):
 class NatsBus:
     """`Bus` between all servers that use one NATS and one subject. `start` begins it, `close` ends it."""
 
-    def __init__(self, address: str, *, subject: str = "dragoman") -> None:
+    def __init__(self, address: str, *, subject: str = "dragoman", key: bytes | None = None) -> None:
         """Nothing is connected yet.
 
         Args:
             address: `nats://HOST:PORT`, several with commas; with user and password or a token, if NATS asks for them.
             subject: begins all of NATS's own subjects, so that installations that share a NATS are apart.
+            key: the installation's secret, which words are sealed with; without one there are none.
 
         Raises:
             ValueError: the address is none.
         """
         self.is_connected = False
+        self.words: str | None = None
+        """See `Bus.words`: servers with the same key."""
+        self._seal: AESGCM | None = None
+        if key is not None:
+            self.words = blake2b(key, digest_size=8, person=b"words, known by").hexdigest()
+            self._seal = AESGCM(blake2b(key, digest_size=32, person=b"words, sealed").digest())
+        self._addresses: set[str] = set()
+        """Where words are heard here."""
+        self._asked: set[str] = set()
+        """Those of them that NATS knows of."""
         self._urls = checked(address)
         self._subject = subject
         self._here = LocalBus()
@@ -104,6 +124,9 @@ class NatsBus:
 
     def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
         """See `Bus.subscribe`."""
+        if _is_words(subject):
+            self._addresses.add(subject)
+            self._is_waiting.set()
         return self._here.subscribe(subject, heard)
 
     # --- the connection -------------------------------------------------------------------------------------------
@@ -147,12 +170,21 @@ class NatsBus:
             error_cb=self._note,
             closed_cb=self._wake,
         )
-        await client.subscribe(f"{self._subject}.>", cb=self._hear, pending_msgs_limit=WAITING)
+        await client.subscribe(f"{self._subject}.*", cb=self._hear, pending_msgs_limit=WAITING)
+        self._asked = set()
+        await self._ask(client)
         await client.flush(CONNECT_S)  # from here on nothing is missed
+
+    async def _ask(self, client: Client) -> None:
+        """Hear words at the addresses that were named meanwhile."""
+        for subject in self._addresses - self._asked:
+            self._asked.add(subject)
+            await client.subscribe(f"{self._subject}.{subject}", cb=self._hear, pending_msgs_limit=WAITING)
 
     async def _talk(self, client: Client) -> None:
         """Send what there is to send, until the connection is gone or the server stops."""
         while client.is_connected:
+            await self._ask(client)
             await self._send(client)
             if self._task is None:
                 return
@@ -166,16 +198,31 @@ class NatsBus:
             if client.pending_data_size > UNSENT_BYTES:
                 self._lost += 1
             else:
-                await client.publish(f"{self._subject}.{subject}", payload.encode())
+                await client.publish(f"{self._subject}.{subject}", self._written(subject, payload))
                 self._sent += 1
 
     async def _hear(self, message: Msg) -> None:
-        if len(message.data) > PAYLOAD_BYTES:
-            return  # not from one of us
-        with suppress(UnicodeDecodeError):
-            payload = message.data.decode()
+        subject = message.subject.removeprefix(f"{self._subject}.")
+        with suppress(InvalidTag, ValueError):  # what is not from one of us
+            payload = self._read(subject, message.data)
             self._heard += 1
-            self._here.publish(message.subject.removeprefix(f"{self._subject}."), payload)
+            self._here.publish(subject, payload)
+
+    def _written(self, subject: str, payload: str) -> bytes:
+        if self._seal is None or not _is_words(subject):
+            return payload.encode()
+        nonce = os.urandom(NONCE_BYTES)
+        return nonce + self._seal.encrypt(nonce, payload.encode(), subject.encode())
+
+    def _read(self, subject: str, sent: bytes) -> str:
+        """What was sent. Raises ValueError (UnicodeDecodeError is one) or InvalidTag when it is not from one of us."""
+        if self._seal is None or not _is_words(subject):
+            if len(sent) > PAYLOAD_BYTES:
+                raise ValueError("too long for a hint")
+            return sent.decode()
+        if len(sent) > WORDS_BYTES + 2 * NONCE_BYTES + 4:
+            raise ValueError("too long for words")
+        return self._seal.decrypt(sent[:NONCE_BYTES], sent[NONCE_BYTES:], subject.encode()).decode()
 
     async def _note(self, fault: Exception) -> None:
         """Keep what the driver says of a failure: what it raises later is only that there is no server."""
@@ -186,6 +233,10 @@ class NatsBus:
 
     async def _wake(self) -> None:
         self._is_waiting.set()
+
+
+def _is_words(subject: str) -> bool:
+    return subject.startswith(f"{WORDS}.")
 
 
 def checked(address: str) -> tuple[str, ...]:

@@ -37,6 +37,9 @@ log = structlog.get_logger(__name__)
 class PostgresBus:
     """`Bus` over a database. Within the process a hint is heard at once, elsewhere after some milliseconds."""
 
+    words: str | None = None
+    """See `Bus.words`: the database has them already, and a `NOTIFY` has no room for them."""
+
     def __init__(self, conninfo: str) -> None:
         self.is_connected = False
         """Whether hints of other servers are heard."""

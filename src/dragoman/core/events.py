@@ -381,7 +381,7 @@ Event = (
 )
 
 
-class Logged(msgspec.Struct, frozen=True, gc=False):
+class Logged(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event at its place in the log. `seq` counts the session's events from 1 without gaps."""
 
     seq: int

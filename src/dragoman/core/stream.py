@@ -28,7 +28,7 @@ class Cursor(NamedTuple):
 START = Cursor(0)
 
 
-class Piece(msgspec.Struct, frozen=True, gc=False):
+class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one commit added to an open block. `place` counts the pieces after event `after`, from 1."""
 
     after: int

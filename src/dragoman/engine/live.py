@@ -228,8 +228,15 @@ class LiveSession:
         Raises:
             ValueError, KeyError: this is not the same session's log any more.
         """
+        self.take_in(expand(events, pieces, self.durable))
+
+    def take_in(self, records: list[Record]) -> None:
+        """The same, where all records behind `durable` are given as readers see them.
+
+        Raises:
+            ValueError, KeyError: see `catch_up`.
+        """
         assert self.is_clean, "there is one writer"
-        records = expand(events, pieces, self.durable)
         if not records:
             return
         size = 0

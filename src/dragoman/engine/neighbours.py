@@ -22,6 +22,7 @@ from dragoman.core.ids import RunId, SessionId
 from dragoman.core.refusals import Refused, SessionBusy, SessionNotFound, StoreUnavailable
 from dragoman.core.session import SessionState, fold
 from dragoman.core.stream import Cursor
+from dragoman.engine.carrying import FOLLOWS, Carrying, Share, read
 from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import LEASES_LOST, SERVERS, TAKEN_OVER
 from dragoman.engine.sessions import Sessions
@@ -39,6 +40,8 @@ POLL_S = 0.25
 """How often the log is read of what is followed, where no hint comes."""
 GATHER_S = 0.004
 """For how long hints gather, so that a busy server's commits are read together."""
+EARLY = 64
+"""How many commits of a session are kept that came before something that is looked up."""
 ASKED_S = 1.0
 """How often it is looked what is asked, where no hint comes."""
 NOTICED_S = 3.0
@@ -142,6 +145,11 @@ class Neighbours:
         self._wrote: set[SessionId] = set()
         """Sessions that another server wrote, by its hint."""
         self._has_news = asyncio.Event()
+        self._carrying = Carrying(bus, sessions, ids.new())
+        self._told: set[SessionId] = set()
+        """Sessions whose words came by themselves since the last look at all that is followed."""
+        self._early: dict[SessionId, list[Share]] = {}
+        """What came before something that is looked up now."""
         self._is_asked = asyncio.Event()
         self._is_changed = asyncio.Event()
         self._orphans: set[SessionId] = set()
@@ -157,7 +165,13 @@ class Neighbours:
 
     async def start(self) -> None:
         """Join the others. Runs whose servers died are taken over from here on."""
-        hears = ((WROTE, self._hear_wrote), (ASKED, self._hear_asked), (ANSWERED, self._hear_answered))
+        hears = (
+            (WROTE, self._hear_wrote),
+            (ASKED, self._hear_asked),
+            (ANSWERED, self._hear_answered),
+            (FOLLOWS, self._carrying.hear),
+            (self._carrying.subject, self._hear_words),
+        )
         self._unsubscribe = [self._bus.subscribe(subject, heard) for subject, heard in hears]
         await self._join()
         await self._take_abandoned()
@@ -203,6 +217,7 @@ class Neighbours:
             self.is_alone = True
         self._seen = max(self._seen, *(each.epoch for each in others), self._seen)
         self._nodes.see(self._seen)
+        self._carrying.forget()
         return len(living) < len(others)
 
     async def _watch(self) -> None:
@@ -435,11 +450,16 @@ class Neighbours:
             elif live.durable == asked[session_id]:  # else somebody was quicker, perhaps with something newer
                 self._take(live, news[session_id])
                 taken.add(session_id)
+            for share in self._early.pop(session_id, ()):
+                self._take_share(live, share)
         return taken
 
-    def _take(self, live: LiveSession, news: News) -> None:
+    def _take(self, live: LiveSession, news: News | Share) -> None:
         try:
-            live.catch_up(news.events, news.pieces)
+            if isinstance(news, Share):
+                live.take_in(news.records())
+            else:
+                live.catch_up(news.events, news.pieces)
         except (ValueError, KeyError) as error:
             log.error("session cannot be followed", session_id=live.state.session_id, exc_info=error)
             self._gone(live)
@@ -447,6 +467,21 @@ class Neighbours:
         live.is_elsewhere, live.node = news.is_running, news.node
         if not news.is_running:
             self._unsure.discard(live.state.session_id)
+
+    def _take_share(self, live: LiveSession, share: Share) -> None:
+        """Take in what was sent, if it comes next. What lies in between is looked up, and what is known is known."""
+        if not self._is_followed(live) or not live.is_clean or share.after < live.durable:
+            return
+        session_id = live.state.session_id
+        if share.after == live.durable:
+            self._told.add(session_id)
+            self._take(live, share)
+            return
+        early = self._early.setdefault(session_id, [])
+        if len(early) < EARLY:
+            early.append(share)
+        self._wrote.add(session_id)
+        self._has_news.set()
 
     def _gone(self, live: LiveSession) -> None:
         live.end(SessionNotFound("the session was deleted"))
@@ -466,7 +501,13 @@ class Neighbours:
             wrote, self._wrote = self._wrote, set()
             if time.monotonic() >= due:
                 due = time.monotonic() + POLL_S
-                lives = [live for live in self._sessions if self._is_followed(live)]
+                followed = [live for live in self._sessions if self._is_followed(live)]
+                self._carrying.follow([live.state.session_id for live in followed])
+                told, self._told = self._told, set()
+                lives = [live for live in followed if live.state.session_id not in told]
+                if self._early:
+                    read_here = {live.state.session_id for live in lives}
+                    self._early = {key: early for key, early in self._early.items() if key in read_here}
             else:
                 found = (self._sessions.at_hand(session_id) for session_id in wrote)
                 lives = [live for live in found if live is not None and self._is_followed(live)]
@@ -485,7 +526,9 @@ class Neighbours:
         """Tell the others that sessions went on."""
         if self.is_alone:
             return
-        ids = [append.session_id for append in batch]
+        ids = self._carrying.send(batch, self._nodes.node)
+        if not ids:
+            return
         at_once = PAYLOAD_BYTES // (max(map(len, ids)) + 1)
         for start in range(0, len(ids), at_once):
             self._bus.publish(WROTE, " ".join(ids[start : start + at_once]))
@@ -497,6 +540,12 @@ class Neighbours:
                 self._wrote.add(live.state.session_id)
         if self._wrote:
             self._has_news.set()
+
+    def _hear_words(self, payload: str) -> None:
+        for share in read(payload):
+            live = self._sessions.at_hand(share.session_id)
+            if live is not None:
+                self._take_share(live, share)
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
