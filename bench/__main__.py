@@ -31,7 +31,7 @@ def main() -> int:
     os.sched_setaffinity(0, {cores[-1]})
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # inherited by the servers
-    place = Place(ROOT / "build" / f"bench-{os.getpid()}", cores[0])
+    place = Place(ROOT / "build" / f"bench-{os.getpid()}", cores[0], cores)
     effort = QUICK if arguments.quick else FULL
     figures: list[Figure] = []
     others: dict[str, float] = {}

@@ -35,3 +35,15 @@ async def clock(run: Run) -> AsyncIterator[str]:
     """After a pause, says the moment at which it speaks, on the clock that all processes of a machine share."""
     await asyncio.sleep(0.02)
     yield str(time.perf_counter())
+
+
+@agent(history=True)
+async def stamped(run: Run) -> AsyncIterator[str]:
+    """Plays the `emit` steps of a script on an absolute schedule; each delta is the moment at which it is said."""
+    now = asyncio.get_running_loop().time
+    for step in json.loads(run.text)["script"]:
+        emit = step["emit"]
+        begin, period_s = now(), emit["every_ms"] / 1000
+        for index in range(emit["count"]):
+            await asyncio.sleep(max(0.0, begin + (index + 1) * period_s - now()))
+            yield f"{time.perf_counter():.6f} "

@@ -4,7 +4,7 @@ The database is read as plain rows and JSON, not through Dragoman's own code, so
 """
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -75,28 +75,39 @@ def database(file: Path, sessions: Sequence[Session], *, seeds: int = 0) -> None
     Raises:
         Differs: as `history`; or the log has a gap.
     """
-    stored: dict[str, list[_Message]] = {session.id: [] for session in sessions}
-    last = dict.fromkeys(stored, 0)
     connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
     try:
-        for session_id, seq, kind, payload in connection.execute(
-            "SELECT session_id, seq, type, payload FROM events ORDER BY rowid"  # in which they were written
-        ):
-            if session_id not in stored:
-                continue
-            if seq != last[session_id] + 1:
-                raise Differs(f"database: the log of session {session_id} has a gap")
-            last[session_id] = seq
-            if kind == "message_added":
-                message = _PAYLOAD.decode(payload).message
-                assert message is not None
-                stored[session_id].append(_Message(message.type, message.content))
-            elif kind == "block_closed":
-                block = _PAYLOAD.decode(payload).block
-                assert block is not None
-                stored[session_id].append(_Message("assistant", [block]))
+        rows(
+            connection.execute("SELECT session_id, seq, type, payload FROM events ORDER BY rowid"),  # as written
+            sessions,
+            seeds=seeds,
+        )
     finally:
         connection.close()
+
+
+def rows(events: Iterable[tuple[str, int, str, str]], sessions: Sequence[Session], *, seeds: int = 0) -> None:
+    """Compare what was streamed with rows of the log: session, number, type, payload; a session's in their order.
+
+    Raises:
+        Differs: as `database`.
+    """
+    stored: dict[str, list[_Message]] = {session.id: [] for session in sessions}
+    last = dict.fromkeys(stored, 0)
+    for session_id, seq, kind, payload in events:
+        if session_id not in stored:
+            continue
+        if seq != last[session_id] + 1:
+            raise Differs(f"database: the log of session {session_id} has a gap")
+        last[session_id] = seq
+        if kind == "message_added":
+            message = _PAYLOAD.decode(payload).message
+            assert message is not None
+            stored[session_id].append(_Message(message.type, message.content))
+        elif kind == "block_closed":
+            block = _PAYLOAD.decode(payload).block
+            assert block is not None
+            stored[session_id].append(_Message("assistant", [block]))
     for session in sessions:
         _compare("database", session, _turns(stored[session.id][seeds:]))
 

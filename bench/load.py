@@ -113,12 +113,12 @@ class Client:
         self.key = key
         self._texts: dict[str, str] = {}
 
-    async def connect(self, count: int) -> list[Connection]:
+    async def connect(self, count: int, kind: type[Connection] = Connection) -> list[Connection]:
         """Open `count` connections."""
         loop = asyncio.get_running_loop()
         opened: list[Connection] = []
         for _ in range(count):
-            _, connection = await loop.create_connection(Connection, self.server.host, self.server.port)
+            _, connection = await loop.create_connection(kind, self.server.host, self.server.port)
             opened.append(connection)
         return opened
 

@@ -5,7 +5,8 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 CPUCLOCK_SCHED = 2
@@ -28,7 +29,7 @@ class Server:
 
     def cpu_s(self) -> float:
         """User and system time of the server and its children so far, in seconds."""
-        return sum(time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED) for pid in _tree(self.process.pid))
+        return cpu_s(self.process.pid)
 
     def rss_kib(self) -> int:
         """Resident memory of the server and its children."""
@@ -47,20 +48,26 @@ class Server:
             self.process.stdout.close()
 
 
-def start(command: Sequence[str], *, core: int, log: Path, deadline_s: float = 30) -> Server:
+@contextmanager
+def on(cores: Collection[int]) -> Iterator[None]:
+    """Start processes on these cores: it is inherited, so that no thread of theirs is ever anywhere else."""
+    mine = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, mine)
+
+
+def start(command: Sequence[str], *, cores: Collection[int], log: Path, deadline_s: float = 30) -> Server:
     """Start a server that prints `ready http://HOST:PORT` on stdout, and wait until it does.
 
     Raises:
         StartFailed: it ended, or was not ready within `deadline_s`.
     """
-    mine = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})  # inherited, so that no thread of the server is ever anywhere else
     started = time.perf_counter()
-    try:
-        with log.open("ab") as errors:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
-    finally:
-        os.sched_setaffinity(0, mine)
+    with on(cores), log.open("ab") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
     for line in _lines(process, started + deadline_s):
         if line.startswith(b"ready http://"):
             host, _, port = line[len(b"ready http://") :].decode().strip().rpartition(":")
@@ -82,6 +89,11 @@ def _lines(process: "subprocess.Popen[bytes]", until: float) -> Iterator[bytes]:
         pending += more
         *whole, pending = pending.split(b"\n")
         yield from whole
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of a process and its living descendants so far, in seconds."""
+    return sum(time.clock_gettime((~each << 3) | CPUCLOCK_SCHED) for each in _tree(pid))
 
 
 def _tree(pid: int) -> list[int]:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,11 +20,12 @@ _PROGRAM = [sys.executable, "-m", "dragoman"]
 
 
 class Place:
-    """Where a run of the benchmark happens: a scratch folder on the disk of the checkout, and the server's core."""
+    """Where a run of the benchmark happens: a scratch folder on the disk of the checkout, the server's core."""
 
-    def __init__(self, scratch: Path, server_core: int) -> None:
+    def __init__(self, scratch: Path, server_core: int, cores: Collection[int]) -> None:
         self.scratch = scratch
         self.server_core = server_core
+        self.cores = cores
         self._made: tuple[Path, str] | None = None
 
     def folder(self, name: str) -> Path:
@@ -50,7 +51,7 @@ class Limit:
         self.name = f"limit {mode}"
         command = [sys.executable, "-m", "bench.limits", mode]
         log = place.folder("limit") / "log"
-        self.server = process.start(command, core=place.server_core, log=log)
+        self.server = process.start(command, cores={place.server_core}, log=log)
         self.client = Client(self.server, "", "none")
 
     def __enter__(self) -> Self:
@@ -78,7 +79,7 @@ class Dragoman:
         """Start the server on the data folder; also again, after `stop`."""
         command = [*_PROGRAM, "serve", str(HERE / "agents.py"), "--rehearsal", "--data", str(self.folder)]
         command += ["--port", "0", "--max-runs-per-user", "0", "--max-streams-per-user", "0"]
-        self.server = process.start(command, core=self._place.server_core, log=self.folder / "server.log")
+        self.server = process.start(command, cores={self._place.server_core}, log=self.folder / "server.log")
         self.client = Client(self.server, "/aap/v3", self.key)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:

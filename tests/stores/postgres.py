@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import count
@@ -39,9 +39,10 @@ def programs() -> Path:
 class Server:
     """A PostgreSQL server on a socket in a folder of its own."""
 
-    def __init__(self, folder: Path, *, fsync: bool) -> None:
+    def __init__(self, folder: Path, *, fsync: bool, settings: Mapping[str, str] = {}) -> None:
         self.folder = folder
         self._fsync = fsync
+        self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
         self._as: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
         self._numbers = count(1)
@@ -63,6 +64,7 @@ class Server:
             "fsync": "on" if self._fsync else "off",
             "full_page_writes": "on" if self._fsync else "off",
             "autovacuum": "off",
+            **self._settings,
         }
         given = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
@@ -81,6 +83,12 @@ class Server:
             self._process.send_signal(how)
             self._process.wait(DEADLINE_S)
             self._process = None
+
+    @property
+    def process_id(self) -> int:
+        """Its first process, once it was started."""
+        assert self._process is not None, "it runs"
+        return self._process.pid
 
     def url(self, database: str) -> str:
         """The address of a database."""
@@ -111,10 +119,10 @@ class Server:
 
 
 @contextmanager
-def server(*, fsync: bool = False) -> Iterator[Server]:
+def server(*, fsync: bool = False, settings: Mapping[str, str] = {}) -> Iterator[Server]:
     """A server that runs until the end."""
     folder = Path(tempfile.mkdtemp(prefix="dragoman-pg-"))
-    made = Server(folder, fsync=fsync)
+    made = Server(folder, fsync=fsync, settings=settings)
     try:
         made.make()
         made.start()
