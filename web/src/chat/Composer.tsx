@@ -8,8 +8,8 @@ import { t } from "../i18n";
 import { size } from "./Attachment";
 import type { Part } from "./wire";
 
-const LARGEST = 10 * 1024 * 1024;
 /** All attachments of a message together, as the server takes them. */
+const LARGEST = 10 * 1024 * 1024;
 const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
 
 export interface Attached {

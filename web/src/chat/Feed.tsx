@@ -12,8 +12,8 @@ import { t } from "../i18n";
 
 const OVERSCAN_PX = 900;
 const GUESS_PX = 120;
-const END_PX = 48;
 /** How near the end counts as at the end. */
+const END_PX = 48;
 
 interface Props<T> {
     items: readonly T[];
@@ -45,12 +45,12 @@ export function Feed<T>({ items, idOf, children, label, isBusy, isSaying, foot }
         const next = rows.between(view.scrollTop - OVERSCAN_PX, view.scrollTop + view.clientHeight + OVERSCAN_PX);
         if (next.from !== range.peek().from || next.to !== range.peek().to) range.value = next;
     };
+    const stick = (view: HTMLElement): void => {
+        view.scrollTop = view.scrollHeight;
+        lastTop.current = view.scrollTop; // rows that were guessed too high bring it up: that is not the reader's going
+    };
     const toEnd = (): void => {
-        const view = scroller.current;
-        if (view !== null) {
-            view.scrollTop = view.scrollHeight;
-            lastTop.current = view.scrollTop; // rows that were guessed too high bring it up: that is not the reader's going
-        }
+        if (scroller.current !== null) stick(scroller.current);
         isAtEnd.value = true;
         look();
     };
@@ -64,24 +64,30 @@ export function Feed<T>({ items, idOf, children, label, isBusy, isSaying, foot }
         look();
     };
 
+    const moved = useRef(0);
+    const measure = (id: string | undefined, height: number): void => {
+        const view = scroller.current;
+        if (view === null || id === undefined || height === 0) return;
+        const grew = rows.measure(id, height);
+        if (rows.topOf(id) + height - grew <= view.scrollTop) moved.current += grew;
+    };
+    /** Hold what the reader looks at where it is: the end, or what is in sight while rows above it got another height. */
+    const hold = (): void => {
+        const view = scroller.current;
+        if (view === null) return;
+        if (isAtEnd.peek()) stick(view);
+        else if (moved.current !== 0) view.scrollTop += moved.current;
+        moved.current = 0;
+    };
+
     const observer = useMemo(
         () =>
             new ResizeObserver((changes) => {
-                const view = scroller.current;
-                if (view === null) return;
-                let moved = 0;
                 for (const { target, borderBoxSize } of changes) {
-                    const id = (target as HTMLElement).dataset["row"];
-                    const height = borderBoxSize[0]?.blockSize ?? 0;
-                    if (id === undefined || height === 0) continue;
-                    const grew = rows.measure(id, height);
-                    if (rows.topOf(id) + height - grew <= view.scrollTop) moved += grew;
+                    measure((target as HTMLElement).dataset["row"], borderBoxSize[0]?.blockSize ?? 0);
                 }
-                if (isAtEnd.peek()) toEnd();
-                else {
-                    if (moved !== 0) view.scrollTop += moved;
-                    look();
-                }
+                hold();
+                look();
             }),
         [],
     );
@@ -90,10 +96,9 @@ export function Feed<T>({ items, idOf, children, label, isBusy, isSaying, foot }
         if (isSaying || isAtEnd.peek()) toEnd();
         else look();
     }, [items, isSaying]);
-    // Other rows are drawn, and what is not drawn is guessed anew: the end is not where it was.
-    useLayoutEffect(() => {
-        if (isAtEnd.peek()) toEnd();
-    }, [range.value]);
+    // Other rows are drawn, and what is not drawn is guessed anew: the end is not where it was. It is not looked again here
+    // but when the browser scrolls: two ranges that lead to one another would never let it draw.
+    useLayoutEffect(hold, [range.value]);
     useLayoutEffect(() => {
         const view = scroller.current;
         if (view === null) return;
@@ -114,6 +119,7 @@ export function Feed<T>({ items, idOf, children, label, isBusy, isSaying, foot }
                             key={idOf(item)}
                             id={idOf(item)}
                             observer={observer}
+                            onHeight={measure}
                             place={from + index + 1}
                             total={items.length}
                         >
@@ -138,16 +144,19 @@ export function Feed<T>({ items, idOf, children, label, isBusy, isSaying, foot }
 interface RowProps {
     id: string;
     observer: ResizeObserver;
+    /** Told at once when the row is drawn, so that it is not guessed any more when it is drawn no longer. */
+    onHeight: (id: string, height: number) => void;
     place: number;
     total: number;
     children: ComponentChildren;
 }
 
-function Row({ id, observer, place, total, children }: RowProps) {
+function Row({ id, observer, onHeight, place, total, children }: RowProps) {
     const row = useRef<HTMLElement>(null);
     useLayoutEffect(() => {
         const element = row.current;
         if (element === null) return;
+        onHeight(id, element.getBoundingClientRect().height);
         observer.observe(element);
         return () => observer.unobserve(element);
     }, []);

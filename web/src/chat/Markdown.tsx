@@ -12,8 +12,8 @@ import { t } from "../i18n";
 const LINK = /^(https?:|mailto:)/i;
 const PICTURE = /^data:image\/(png|jpeg|gif|webp);base64,/i;
 const ENTITIES: Record<string, string> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0" };
-const OPEN_TOKENS = 2;
 /** While an answer grows, so many tokens at its end may still turn into something else. */
+const OPEN_TOKENS = 2;
 
 interface Props {
     text: string;

@@ -15,7 +15,7 @@ import { begun } from "./conversation";
 import { draftOf } from "./drafts";
 import { sessions } from "./list";
 import { send } from "./socket";
-import type { Part } from "./wire";
+import { messageOf, type Part } from "./wire";
 
 export function NewConversation() {
     const { state, reload } = useLoaded(agents);
@@ -36,9 +36,8 @@ function Start({ agents }: { agents: readonly Agent[] }) {
         keep("agent", agent.name);
         const id = await create(agent, options.value, memory.value);
         begun.set(id, parts);
-        const message = parts.length === 1 && parts[0]?.type === "text" ? parts[0].text : parts;
         try {
-            await send("chat:send", { session_id: id, message });
+            await send("chat:send", { session_id: id, message: messageOf(parts) });
         } finally {
             go("conversations", id);
             void sessions.refresh();

@@ -1,7 +1,7 @@
 /** The agents that this server serves, and what can be chosen for a new conversation. */
 import { api } from "../api/client";
 import { ApiError } from "../api/errors";
-import type { Solution } from "./wire";
+import { bare, type Solution } from "./wire";
 
 export interface Option {
     type: "text" | "secret" | "select";
@@ -45,5 +45,5 @@ export async function create(
     );
     // An agent may use none in any case: that is for the server to say.
     const body = { solution_id: agent.name, memory_enabled: memory ? null : false, options: chosen };
-    return (await api.post<{ session_id: string }>("/api/sessions", body)).session_id.replace(/^sess_/, "");
+    return bare((await api.post<{ session_id: string }>("/api/sessions", body)).session_id);
 }

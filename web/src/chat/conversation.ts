@@ -15,6 +15,7 @@ import {
     type Answer,
     bare,
     type ChatEnd,
+    messageOf,
     type Part,
     type Patch,
     type SessionDetail,
@@ -22,8 +23,8 @@ import {
     type TurnEvent,
 } from "./wire";
 
-const SLOWEST_MS = 120;
 /** How long words may wait for a frame. */
+const SLOWEST_MS = 120;
 
 export interface Entry {
     readonly id: string;
@@ -73,6 +74,8 @@ export class Conversation implements Listener {
     private frame: { drawn: number; late: number } | null = null;
     private told = new Set<string>();
     private loads = 0;
+    /** Something was missed, and the server is asked for all turns as they are: once, however many patches show it. */
+    private mending: Promise<void> | null = null;
     private ends = 0;
 
     constructor(readonly id: string) {
@@ -94,11 +97,10 @@ export class Conversation implements Listener {
     // --- what the reader does ----------------------------------------------------------------------------------------
 
     async say(parts: readonly Part[]): Promise<void> {
-        const message = parts.length === 1 && parts[0]?.type === "text" ? parts[0].text : parts;
         this.sending.value = parts;
         this.notices.value = [];
         try {
-            await send("chat:send", { session_id: this.id, message });
+            await send("chat:send", { session_id: this.id, message: messageOf(parts) });
             this.isRunning.value = true;
         } catch (error) {
             this.sending.value = null;
@@ -197,7 +199,7 @@ export class Conversation implements Listener {
     turnPatch(patch: Patch): void {
         const growing = this.growing.get(patch.turn_id);
         if (growing === undefined || patch.sequence > growing.last + 1) {
-            void this.load(); // something was missed: the server tells the turn as it is
+            this.mending ??= this.load().finally(() => (this.mending = null));
             return;
         }
         if (patch.sequence <= growing.last) return;

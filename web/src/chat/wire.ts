@@ -123,6 +123,10 @@ export type Part =
     | { type: "image_url"; image_url: { url: string } }
     | { type: "file"; name: string; data: string };
 
+/** A message as it is sent: words alone are a text. */
+export const messageOf = (parts: readonly Part[]): string | readonly Part[] =>
+    parts.length === 1 && parts[0]?.type === "text" ? parts[0].text : parts;
+
 export interface Answer {
     tool_call_id: string;
     selections: Record<string, number[]>;

@@ -1,27 +1,17 @@
 /** Copies a command line that reads the same again. */
-import { useSignal } from "@preact/signals";
 import { Button } from "../components/Button";
-import { toClipboard } from "../components/CopyButton";
-import { tellError } from "../components/Toast";
+import { useCopying } from "../components/CopyButton";
 import { t } from "../i18n";
 
-const SHOWN_MS = 1_500;
-
 export function CurlButton({ line, label }: { line: () => string; label: string }) {
-    const isDone = useSignal(false);
-    const copy = async (event: Event): Promise<void> => {
+    const { isDone, copy } = useCopying();
+    const onClick = (event: Event): void => {
         event.stopPropagation();
-        try {
-            await toClipboard(line());
-            isDone.value = true;
-            setTimeout(() => (isDone.value = false), SHOWN_MS);
-        } catch (error) {
-            tellError(error);
-        }
+        void copy(line());
     };
     return (
-        <Button isSmall kind="plain" aria-label={label} title={label} onClick={(event) => void copy(event)}>
-            <code>{isDone.value ? t("action.copied") : "curl"}</code>
+        <Button isSmall kind="plain" aria-label={label} title={label} onClick={onClick}>
+            <code>{isDone ? t("action.copied") : "curl"}</code>
         </Button>
     );
 }

@@ -57,6 +57,7 @@ export function Grid({ watch, rows, narrow, selected, onSelect, onOpen }: Props)
         if (area !== null && isLive && isAtEnd.current && selected === null) area.scrollTop = area.scrollHeight;
     }, [height, isLive]);
 
+    const began = useMemo(() => startOf(rows), [rows]);
     const { top, height: seen } = view.value;
     const first = Math.max(
         0,
@@ -119,7 +120,7 @@ export function Grid({ watch, rows, narrow, selected, onSelect, onOpen }: Props)
                             key={row.key}
                             row={row}
                             top={tops[first + offset] ?? 0}
-                            began={watch.runs.value[0] === undefined ? 0 : startOf(rows)}
+                            began={began}
                             isSelected={row.key === selected}
                             onSelect={() => onSelect(row.key === selected ? null : row.key)}
                             onOpen={() => onOpen(row.key)}
