@@ -1,6 +1,6 @@
 """The contracts that the engine needs from the world. Adapters do not inherit from them; one suite tests them all."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -564,14 +564,14 @@ ModelEvent = TextDelta | ThinkingDelta | CallRequested | Finished
 
 
 class Model(Protocol):
-    """A language model. Closing the iterator early cancels the call."""
+    """A language model."""
 
     @property
     def context_window(self) -> int | None:
         """Tokens that a request and its answer may have together; None when unknown."""
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Call the model.
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Call the model. Closing the stream early cancels the call.
 
         Raises:
             ModelUnavailable: it cannot be reached or has no capacity; trying later may help.

@@ -4,7 +4,7 @@ Nothing stands between a test and the agents but the engine's own interface, so 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ class ScriptedModel:
         self.requests: list[ModelRequest] = []
         self.closed = 0
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         self.requests.append(request)
         if request.instructions == INSTRUCTIONS:
             answer = self.summaries.pop(0) if len(self.summaries) > 1 else self.summaries[0]

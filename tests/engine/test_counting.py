@@ -1,7 +1,7 @@
 """Metrics and spans: what is counted, what is shown, and that neither tells what belongs to a user."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
@@ -159,7 +159,7 @@ class Scripted:
         self.said = said
         self.is_closed = False
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         try:
             for each in self.said:
                 if isinstance(each, BaseException):

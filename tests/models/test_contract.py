@@ -64,7 +64,7 @@ async def test_a_cancelled_call_ends_and_leaves_the_model_working(stage: Stage) 
     begun = asyncio.Event()
 
     async def listen() -> None:
-        async with aclosing(stage.model.stream(a_request("Count to one thousand."))) as events:  # type: ignore[type-var]  # generators all
+        async with aclosing(stage.model.stream(a_request("Count to one thousand."))) as events:
             async for _ in events:
                 begun.set()
 

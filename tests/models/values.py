@@ -54,7 +54,7 @@ async def events_of(model: Model, request: ModelRequest) -> list[ModelEvent]:
 async def events_until(model: Model, request: ModelRequest, count: int) -> list[ModelEvent]:
     """The first events of a call that is then left."""
     events: list[ModelEvent] = []
-    async with asyncio.timeout(PATIENCE_S), aclosing(model.stream(request)) as stream:  # type: ignore[type-var]  # a generator in fact
+    async with asyncio.timeout(PATIENCE_S), aclosing(model.stream(request)) as stream:
         async for event in stream:
             events.append(event)
             if len(events) == count:

@@ -1,12 +1,12 @@
 """Summing up the older part of a conversation with the agent's own model, so that the rest fits into its window."""
 
 from collections.abc import Sequence
-from contextlib import aclosing
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
 
+from dragoman.agents.leaving import closing
 from dragoman.agents.window import cuts, shortened_text, tokens_of, tokens_of_all
 from dragoman.core import agent as contract
 from dragoman.core.content import (
@@ -27,10 +27,7 @@ from dragoman.core.tokens import CHARS_PER_TOKEN, tokens_of_text
 from dragoman.ports import Finished, Model, ModelFailed, ModelRequest, TextDelta
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from dragoman.core.agent import Run
-    from dragoman.ports import ModelEvent
 
 INSTRUCTIONS = """\
 You write summaries of conversations between a user and an assistant, for the assistant to go on from.
@@ -130,8 +127,7 @@ class Compactor:
             max_tokens=max_tokens,
         )
         words: list[str] = []
-        stream = cast("AsyncGenerator[ModelEvent]", self._model.stream(request))
-        async with aclosing(stream) as events:
+        async with closing(self._model.stream(request)) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
                     words.append(event.text)

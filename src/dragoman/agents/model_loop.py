@@ -7,16 +7,15 @@
 Nothing is kept between two runs. What the model is told is read off the session before each call.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
 
 from dragoman.agents.builtins import UNREADABLE, Refused, ask_spec, check_builtin, fork_spec
 from dragoman.agents.compaction import Compactor
+from dragoman.agents.leaving import closing
 from dragoman.agents.run import Run
 from dragoman.agents.tool import FunctionTool
 from dragoman.agents.window import arranged, fitted, tokens_of_all, tokens_of_tools, without_pictures
@@ -35,7 +34,6 @@ from dragoman.ports import (
     ContextTooLong,
     Finished,
     Model,
-    ModelEvent,
     ModelFailed,
     ModelRequest,
     ModelUnavailable,
@@ -46,8 +44,6 @@ from dragoman.ports import (
 if TYPE_CHECKING:
     from dragoman.agents.model import Agent
 
-CLOSE_TIMEOUT_S = 5.0
-"""For a model's stream that is left early."""
 FULL = 0.8
 """Of the context window: what a conversation may fill before its older part is summed up."""
 MAX_RESERVE = 4096
@@ -121,7 +117,7 @@ class ModelLoop:
         run = self._run
         calls: list[CallRequested] = []
         finished: Finished | None = None
-        async with _closing(self._model.stream(request)) as events:
+        async with closing(self._model.stream(request)) as events:
             async for event in events:
                 match event:
                     case TextDelta(text=text):
@@ -262,21 +258,6 @@ class _Said:
     """Whether something of an answer was spoken: then it cannot be begun again."""
 
     anything = False
-
-
-@asynccontextmanager
-async def _closing(stream: object) -> "AsyncGenerator[AsyncGenerator[ModelEvent]]":
-    """The stream, closed at once when it is left: that ends the model's work.
-
-    In the same task, because streams may hold what belongs to a task; and within bounds, because a stop must not hang.
-    """
-    events = cast("AsyncGenerator[ModelEvent]", stream)  # every stream is one; the port does not need to say so
-    try:
-        yield events
-    finally:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await events.aclose()
 
 
 def _failed(error: ModelFailed) -> AgentError:

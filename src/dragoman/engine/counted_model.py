@@ -2,9 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import cast
 
 from dragoman.engine.metrics import MODEL_CALLS, MODEL_SECONDS, MODEL_TOKENS
 from dragoman.engine.tracing import end_failed, model_span
@@ -28,14 +27,13 @@ class CountedModel:
         """See `Model.context_window`."""
         return self._model.context_window
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """See `Model.stream`."""
         begun, outcome, span = time.perf_counter(), "cancelled", model_span(self._name)
         finished: Finished | None = None
         is_first = True
         try:
-            # Every stream is an asynchronous generator; the port does not say so, because its callers need not know.
-            async with aclosing(cast("AsyncGenerator[ModelEvent]", self._model.stream(request))) as events:
+            async with aclosing(self._model.stream(request)) as events:
                 async for event in events:
                     if is_first:
                         is_first = False

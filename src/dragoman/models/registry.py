@@ -9,7 +9,7 @@ PROVIDER:NAME                       every provider of Pydantic AI
 
 import os.path
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol
@@ -80,7 +80,7 @@ class RunningModel(Protocol):
             ModelFailed: it cannot be used; the message says why.
         """
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """See `Model`."""
 
     async def aclose(self) -> None:
