@@ -15,6 +15,9 @@ def main() -> int:
     parser.add_argument("--fault", choices=FAULTS, default="kill", help="what is done to the servers")
     parser.add_argument("--times", type=int, default=20, help="how often")
     parser.add_argument("--every", type=float, default=3.0, help="seconds between two, at most")
+    parser.add_argument("--least", type=float, help="seconds between two, at least; half of that, if not given")
+    parser.add_argument("--away", type=float, default=30.0, help="seconds for which NATS or the network are away")
+    parser.add_argument("--nats", action="store_true", help="with hints over NATS, whatever is done")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--lease", type=float, default=LEASE_S)
@@ -25,10 +28,12 @@ def main() -> int:
         report = asyncio.run(
             play(
                 [given.fault] * given.times,
-                every_s=(given.every / 2, given.every),
+                every_s=(given.every / 2 if given.least is None else given.least, given.every),
                 count=given.nodes,
                 clients=given.clients,
                 lease_s=given.lease,
+                away_s=given.away,
+                over_nats=given.nats,
                 seed=given.seed,
                 told=lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201  # a program's own progress
             )

@@ -18,8 +18,7 @@ WORD_S = 0.05
 @tool(exposed=False, idempotent=True)
 async def act(place: int, context: ToolContext) -> str:
     """Do something that others can see."""
-    note = {"call": context.call_id, "run": context.run_id, "process": os.getpid(), "at": time.time()}
-    _write(json.dumps(note) + "\n")
+    note(call=context.call_id, run=context.run_id, process=os.getpid())
     await asyncio.sleep(WORD_S)
     return f"did {place}"
 
@@ -29,11 +28,13 @@ async def worker(run: Run) -> AsyncIterator[str]:
     """Says what it was told, and does something after each word."""
     for place in range(STEPS):
         for part in range(3):
+            note(said=f"{run.text} {place}.{part}")
             yield f"{run.text} {place}.{part} "
             await asyncio.sleep(WORD_S)
         yield f"({await run.call(act, place=place)}) "
 
 
-def _write(line: str) -> None:
+def note(**what: object) -> None:
+    """Write down what is done now."""
     with Path(os.environ[NOTES]).open("a", encoding="utf-8") as notes:
-        notes.write(line)
+        notes.write(json.dumps({**what, "at": time.time()}) + "\n")

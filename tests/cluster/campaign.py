@@ -4,24 +4,28 @@ import asyncio
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
+from tests.buses.nats_server import Nats
+from tests.buses.nats_server import server as nats_server
 from tests.cluster.checker import check
-from tests.cluster.clients import Client, decoded
+from tests.cluster.clients import Client, Onlooker, decoded
 from tests.cluster.nodes import Node, Proxy, nodes_over
 from tests.stores.postgres import Server, server
 
 LEASE_S = 10.0
 AFTER_WAKING_S = 1.0
 """So long after it woke a server may call a tool of a run that others have taken."""
+LATE_S = 1.5
+"""So late words may reach who reads at another server while hints are lost."""
 _LOST = (
     "SELECT count(*) FROM sessions"
     " WHERE is_running AND NOT EXISTS (SELECT FROM nodes WHERE nodes.node = sessions.node AND until > now())"
@@ -37,12 +41,30 @@ class Scene(NamedTuple):
     chance: Random
     folder: Path
     lease_s: float
+    away_s: float
+    """For how long what is taken away stays away."""
+    nats: Nats | None
     figures: dict[str, list[float]]
     """What was measured, by its name."""
+    without_nats: list[tuple[float, float]]
+    starting: set[asyncio.Task[None]]
+    """Servers that are being started while all goes on."""
 
     def note(self, name: str, value: float) -> None:
         """Keep a measurement."""
         self.figures.setdefault(name, []).append(value)
+
+    async def living(self) -> Node:
+        """One of the servers that take requests."""
+        while not (living := [each for each in self.nodes if each.port]):  # noqa: ASYNC110  # they come back
+            await asyncio.sleep(0.05)
+        return self.chance.choice(living)
+
+    def meanwhile(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it while all goes on."""
+        task = asyncio.create_task(work)
+        self.starting.add(task)
+        task.add_done_callback(self.starting.discard)
 
 
 Fault = Callable[[Scene], Awaitable[None]]
@@ -50,7 +72,7 @@ Fault = Callable[[Scene], Awaitable[None]]
 
 async def kill(scene: Scene) -> None:
     """`kill -9` of a server, which is started again after its lease; how long its runs were nobody's."""
-    node = scene.chance.choice([each for each in scene.nodes if each.port])
+    node = await scene.living()
     died = time.monotonic()
     await node.end(signal.SIGKILL)
     await _taken_over(scene, died)
@@ -58,10 +80,10 @@ async def kill(scene: Scene) -> None:
 
 
 async def kill_soon(scene: Scene) -> None:
-    """`kill -9` of a server, which is started again at once."""
-    node = scene.chance.choice([each for each in scene.nodes if each.port])
+    """`kill -9` of a server, which is started again at once; the next one may die before it is there."""
+    node = await scene.living()
     await node.end(signal.SIGKILL)
-    await node.start()
+    scene.meanwhile(node.start())
 
 
 async def pause(scene: Scene) -> None:
@@ -74,7 +96,7 @@ async def pause(scene: Scene) -> None:
     node.signal(signal.SIGCONT)
     woken = time.time()
     await asyncio.sleep(AFTER_WAKING_S + 1.0)
-    notes = decoded((scene.folder / "notes").read_text())
+    notes = [note for note in decoded((scene.folder / "notes").read_text()) if "run" in note]
     before = {str(note["run"]) for note in notes if note["process"] == node.process_id and _at(note) <= stopped}
     taken = {str(note["run"]) for note in notes if note["process"] != node.process_id and _at(note) > stopped}
     late = [
@@ -89,7 +111,7 @@ async def pause(scene: Scene) -> None:
 
 async def restart(scene: Scene) -> None:
     """A server is told to stop, and started again."""
-    node = scene.chance.choice([each for each in scene.nodes if each.port])
+    node = await scene.living()
     await node.end(signal.SIGTERM)
     await node.start()
 
@@ -105,6 +127,23 @@ async def cut(scene: Scene) -> None:
     scene.proxy.cut()
 
 
+async def silence(scene: Scene) -> None:
+    """The network to the database takes everything and gives nothing back, and then goes on."""
+    scene.proxy.fall_silent()
+    await asyncio.sleep(scene.away_s)
+    scene.proxy.speak()
+
+
+async def nats_away(scene: Scene) -> None:
+    """NATS dies, and comes back at the same address."""
+    assert scene.nats is not None, "it was named"
+    scene.nats.stop()
+    gone = time.time()
+    await asyncio.sleep(scene.away_s)
+    scene.without_nats.append((gone, time.time()))
+    await asyncio.to_thread(scene.nats.start)
+
+
 FAULTS: dict[str, Fault] = {
     "kill": kill,
     "kill-soon": kill_soon,
@@ -112,6 +151,8 @@ FAULTS: dict[str, Fault] = {
     "restart": restart,
     "postgres": restart_database,
     "cut": cut,
+    "silence": silence,
+    "nats": nats_away,
 }
 
 
@@ -122,6 +163,8 @@ async def play(
     count: int = 3,
     clients: int = 6,
     lease_s: float = LEASE_S,
+    away_s: float = 30.0,
+    over_nats: bool = False,
     seed: int = 1,
     told: Callable[[str], None] = lambda _: None,
 ) -> dict[str, object]:
@@ -130,22 +173,29 @@ async def play(
     Raises:
         AssertionError: a promise was broken.
     """
-    async with _scene(count, lease_s, seed) as (scene, url):
+    async with _scene(count, lease_s, away_s, over_nats or "nats" in faults, seed) as (scene, url):
         talkers = [Client(f"client{number}", scene.nodes, seed * 1000 + number) for number in range(clients)]
+        onlookers = [Onlooker(each, scene.nodes, seed * 2000 + number) for number, each in enumerate(talkers)]
         over = asyncio.Event()
         with closing(Database(url, use="beside")) as database:
             talking = [asyncio.create_task(client.talk(over)) for client in talkers]
+            looking = [asyncio.create_task(each.look()) for each in onlookers]
             try:
                 for number, name in enumerate(faults):
                     await asyncio.sleep(scene.chance.uniform(*every_s))
                     await FAULTS[name](scene)
                     told(f"{number + 1} of {len(faults)}: {name}")
-                    _failed(talking)
+                    _failed([*talking, *looking, *scene.starting])
+                await asyncio.gather(*scene.starting)
                 await asyncio.sleep(every_s[1])
             finally:
                 over.set()
             await asyncio.gather(*talking)
-            checked = await check(talkers, scene.nodes, PostgresLog(database))
+            for task in looking:
+                task.cancel()
+            await asyncio.wait(looking)
+            checked = await check(talkers, scene.nodes, PostgresLog(database), onlookers)
+            _lateness(scene, onlookers)
         longest = max((each.ended_at - each.begun_at for client in talkers for each in client.history), default=0.0)
         given_up = sum(each.stop != "end_turn" for client in talkers for each in client.history)
         figures = {name: max(values) for name, values in scene.figures.items()}
@@ -153,18 +203,51 @@ async def play(
 
 
 @asynccontextmanager
-async def _scene(count: int, lease_s: float, seed: int) -> AsyncIterator[tuple[Scene, str]]:
-    with tempfile.TemporaryDirectory(prefix="dragoman-nodes-") as temporary, server(fsync=True) as postgres:
-        folder = Path(temporary)
+async def _scene(
+    count: int, lease_s: float, away_s: float, over_nats: bool, seed: int
+) -> AsyncIterator[tuple[Scene, str]]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-nodes-")))
+        postgres = stack.enter_context(server(fsync=True))
+        nats = stack.enter_context(nats_server()) if over_nats else None
         (folder / "notes").touch()
         proxy = Proxy(folder / "proxy", postgres.folder)
         await proxy.start()
         through = postgres.url("postgres").replace(str(postgres.folder), str(proxy.folder))
+        scene = Scene(
+            nodes=[],
+            postgres=postgres,
+            proxy=proxy,
+            chance=Random(seed),
+            folder=folder,
+            lease_s=lease_s,
+            away_s=away_s,
+            nats=nats,
+            figures={},
+            without_nats=[],
+            starting=set(),
+        )
         try:
-            async with nodes_over(folder, through, count, lease_s) as nodes:
-                yield Scene(nodes, postgres, proxy, Random(seed), folder, lease_s, {}), postgres.url("postgres")
+            async with nodes_over(folder, through, count, lease_s, None if nats is None else nats.url) as nodes:
+                yield scene._replace(nodes=nodes), postgres.url("postgres")
         finally:
             await proxy.close()
+
+
+def _lateness(scene: Scene, onlookers: list[Onlooker]) -> None:
+    """How late words reached those who read along; while NATS was away they may not be too late."""
+    said = {str(note["said"]): _at(note) for note in decoded((scene.folder / "notes").read_text()) if "said" in note}
+    late = {at: late_s for each in onlookers for at, late_s in each.late(said).items()}
+    without = {
+        at: late_s for at, late_s in late.items() if any(gone <= at <= back for gone, back in scene.without_nats)
+    }
+    for name, measured in (("words", late), ("words while NATS was away", without)):
+        in_order = sorted(measured.values())
+        if in_order:
+            scene.note(f"{name} read along", len(in_order))
+            scene.note(f"{name}, late at the 99th percentile, s", round(in_order[len(in_order) * 99 // 100], 3))
+            scene.note(f"{name}, late at most, s", round(in_order[-1], 3))
+    assert max(without.values(), default=0.0) <= LATE_S, f"words came {max(without.values()):.2f} s late"
 
 
 async def _taken_over(scene: Scene, died: float) -> None:

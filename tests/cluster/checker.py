@@ -7,7 +7,7 @@ from dragoman.core.history import messages_of
 from dragoman.core.ids import SessionId
 from dragoman.stores.postgres.log import PostgresLog
 from tests.cluster.agents import act
-from tests.cluster.clients import Client
+from tests.cluster.clients import Client, Onlooker
 from tests.cluster.nodes import Node
 from tests.crash.client import ask
 from tests.engine.checker import check_session
@@ -16,7 +16,9 @@ ENDS = ("end_turn", "interrupted", "error")
 """How a turn may end: as its agent wants, or given up after too many deaths."""
 
 
-async def check(clients: Sequence[Client], nodes: Sequence[Node], log: PostgresLog) -> dict[str, int]:
+async def check(
+    clients: Sequence[Client], nodes: Sequence[Node], log: PostgresLog, onlookers: Sequence[Onlooker] = ()
+) -> dict[str, int]:
     """Raise AssertionError where a promise was broken; how much was checked."""
     turns = streams = 0
     for client in clients:
@@ -42,6 +44,10 @@ async def check(clients: Sequence[Client], nodes: Sequence[Node], log: PostgresL
                 streams += 1
                 assert said[each.text].startswith(answer), (each.text, answer, said[each.text])
             assert not each.stop or said[each.text] == each.answers[-1], "a stream to its end shows all"
+        for answer in (each for onlooker in onlookers if onlooker.client is client for each in onlooker.answers):
+            streams += 1
+            text = answer.partition(" ")[0]
+            assert not answer or said[text].startswith(answer), (text, answer, said[text])
         told = {
             (await ask(node.port, "GET", f"/sessions/{client.session_id}/history?type=full")).body
             for node in nodes

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -12,6 +13,10 @@ from tests.cluster.nodes import Node
 from tests.crash.client import Gone, Stuck, ask, opened
 
 PAUSE_S = 0.05
+STAY_S = 5.0
+"""So long an onlooker stays with a server, at least."""
+WORD = re.compile(r"\S+ \d\.\d(?= )")
+"""As the agent says them."""
 PATIENCE_S = 60.0
 """Within which a turn has to end, whatever happens meanwhile."""
 
@@ -91,6 +96,54 @@ class Client:
         while not (ports := [node.port for node in self._nodes if node.port]):  # noqa: ASYNC110  # they come back
             await asyncio.sleep(PAUSE_S)
         return self._chance.choice(ports)
+
+
+class Onlooker:
+    """Reads along with a client's session, at one server or another."""
+
+    def __init__(self, client: Client, nodes: Sequence[Node], seed: int) -> None:
+        self.client = client
+        self.answers: list[str] = []
+        """What turns said, each as far as a stream showed it, from its beginning."""
+        self.seen: dict[str, tuple[float, float]] = {}
+        """When a word was first seen, and when the stream had begun that showed it."""
+        self._nodes = nodes
+        self._chance = Random(seed)
+
+    async def look(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            ports = [node.port for node in self._nodes if node.port]
+            try:
+                if ports and self.client.session_id:
+                    await self._follow(self._chance.choice(ports))
+            except (Gone, Stuck):
+                pass  # it goes on elsewhere
+            await asyncio.sleep(PAUSE_S)
+
+    async def _follow(self, port: int) -> None:
+        async with opened(port, "GET", f"/sessions/{self.client.session_id}/events?stream=delta") as exchange:
+            if exchange.status != 200:
+                return
+            begun_at = time.time()
+            async for frame in exchange.frames(is_busy=False):
+                match frame.event:
+                    case "turn_start":
+                        self.answers.append("")
+                    case "text_delta":
+                        self.answers[-1] += frame.data["delta"]
+                        for word in WORD.findall(self.answers[-1]):
+                            self.seen.setdefault(word, (time.time(), begun_at))
+                    case "turn_stop" if time.time() - begun_at > STAY_S:
+                        return  # and to another server
+
+    def late(self, said: dict[str, float]) -> dict[float, float]:
+        """How late the words were that it waited for: by the time at which they were said."""
+        return {
+            said[word]: at - said[word]
+            for word, (at, begun_at) in self.seen.items()
+            if word in said and said[word] > begun_at
+        }
 
 
 def decoded(lines: str) -> list[dict[str, object]]:

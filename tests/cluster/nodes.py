@@ -18,16 +18,18 @@ DEADLINE_S = 60.0
 class Node:
     """One server, started again on its own folder after each death. `port` is 0 while it cannot take requests."""
 
-    def __init__(self, folder: Path, url: str, lease_s: float) -> None:
+    def __init__(self, folder: Path, url: str, lease_s: float, nats: str | None = None) -> None:
         self.folder = folder
         self.port = 0
         self._url = url
         self._lease_s = lease_s
+        self._nats = nats
         self._process: asyncio.subprocess.Process
 
     async def start(self) -> None:
         """Start, and wait until it is ready."""
         flags = ["--data", str(self.folder), "--database", self._url, "--lease-s", str(self._lease_s)]
+        flags += [] if self._nats is None else ["--nats", self._nats]
         notes = str(self.folder.parent / "notes")
         with (self.folder.parent / f"{self.folder.name}.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -73,7 +75,7 @@ class Node:
 
 
 class Proxy:
-    """Stands between servers and their database, and cuts."""
+    """Stands between servers and their database, and cuts, or keeps to itself what it was given."""
 
     def __init__(self, folder: Path, behind: Path) -> None:
         self.folder = folder
@@ -81,6 +83,8 @@ class Proxy:
         self._server: asyncio.Server
         self._pipes: set[asyncio.StreamWriter] = set()
         self._passing: set[asyncio.Task[None]] = set()
+        self._speaks = asyncio.Event()
+        self._speaks.set()
 
     async def start(self) -> None:
         """Begin to pass on."""
@@ -91,6 +95,14 @@ class Proxy:
         """Break all connections."""
         for writer in tuple(self._pipes):
             writer.transport.abort()
+
+    def fall_silent(self) -> None:
+        """Take everything and pass nothing on, with all connections open."""
+        self._speaks.clear()
+
+    def speak(self) -> None:
+        """Pass on again, what was kept first."""
+        self._speaks.set()
 
     async def close(self) -> None:
         """Pass nothing on."""
@@ -112,6 +124,7 @@ class Proxy:
     async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while content := await source.read(65536):
+                await self._speaks.wait()
                 sink.write(content)
                 await sink.drain()
         self._pipes.discard(sink)
@@ -119,9 +132,11 @@ class Proxy:
 
 
 @asynccontextmanager
-async def nodes_over(folder: Path, url: str, count: int, lease_s: float) -> AsyncIterator[list[Node]]:
+async def nodes_over(
+    folder: Path, url: str, count: int, lease_s: float, nats: str | None = None
+) -> AsyncIterator[list[Node]]:
     """So many servers, from their start to their end."""
-    nodes = [Node(folder / f"node-{number}", url, lease_s) for number in range(count)]
+    nodes = [Node(folder / f"node-{number}", url, lease_s, nats) for number in range(count)]
     try:
         for node in nodes:
             await node.start()
