@@ -13,6 +13,7 @@ from tests.protocols.agui.reading import HANG, HELLO, PAINT, STAMP, error_of, op
 from tests.requirements import requirement
 
 Json = Any
+ASKED_FOR = {"selections": ["array", "object"], "custom": ["string", "object"]}
 CANCELLED = "Tool call cancelled: a new user message arrived"
 
 
@@ -33,13 +34,25 @@ async def test_an_open_interrupt_that_is_not_covered_stops_everything(endpoint: 
 
 
 @requirement("ag-ui-b:interrupts:invalid")
-@pytest.mark.parametrize("payload", [True, "yes", {}, {"approved": "yes"}, {"approved": True, "reason": 7}, []])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        True,
+        "yes",
+        {},
+        {"approved": "yes"},
+        {"approved": True, "reason": 7},
+        {"approved": True, "editedArgs": {"text": "y"}},
+        [],
+    ],
+)
 async def test_a_payload_that_does_not_match_leaves_the_interrupt_open(endpoint: Endpoint, payload: Json) -> None:
     body = an_input(STAMP)
     call_id = await open_call(endpoint, body)
     reply = await endpoint.run({**body, "runId": "wrong", "resume": [resume(call_id, payload)]})
     assert error_of(reply) == (["RUN_ERROR"], "interrupt_invalid")
-    again = await endpoint.run({**body, "runId": "right", "resume": [resume(call_id, {"approved": True})]})
+    same = {"approved": True, "editedArgs": {"text": "x"}}
+    again = await endpoint.run({**body, "runId": "right", "resume": [resume(call_id, same)]})
     assert again.text == "Then: stamped x"
 
 
@@ -125,6 +138,10 @@ async def test_a_question_is_answered_by_a_choice_or_in_words(endpoint: Endpoint
     *_, last = (await endpoint.run(body)).events
     (interrupt,) = last["outcome"]["interrupts"]
     assert (interrupt["reason"], interrupt["message"]) == ("input_required", "Which environment?")
+    by_question, in_words = interrupt["responseSchema"]["anyOf"]
+    assert {name: of["type"] for name, of in by_question["properties"].items()} == ASKED_FOR
+    assert (by_question["minProperties"], by_question["additionalProperties"]) == (1, False)
+    assert in_words == {"type": "string"}
     reply = await endpoint.run({**body, "runId": "answer", "resume": [resume(interrupt["id"], payload)]})
     assert reply.text == f"You chose {answer}."
     assert reply.types[1] == "TOOL_CALL_RESULT"

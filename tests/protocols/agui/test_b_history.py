@@ -1,13 +1,16 @@
 """What is new in a history that a client sends again, and what opens a branch. Specification, B.9; rulings, 13, 15."""
 
+from typing import Any
 from uuid import uuid4
 
-from tests.conversations import script
+from tests.conversations import call, script
 from tests.protocols.aap.client import Face
-from tests.protocols.agui.endpoint import Endpoint, an_input
-from tests.protocols.agui.reading import user
+from tests.protocols.agui.endpoint import Endpoint, Reply, an_input
+from tests.protocols.agui.reading import PAINT, user
 from tests.requirements import requirement
 from tests.serving import House
+
+Json = Any
 
 
 @requirement("ag-ui-b:history:only-new")
@@ -103,3 +106,27 @@ async def test_what_another_protocol_said_is_no_edit_when_it_is_resent_as_it_was
     twice = [user("only once", "u9"), user("only once", "u9")]
     await endpoint.run(an_input(thread=thread, messages=[*shown, *twice]))
     assert [each["content"] for each in await endpoint.messages(thread)].count("only once") == 1
+
+
+@requirement("ag-ui-b:history:once")
+async def test_a_history_that_comes_again_under_new_ids_is_stored_once(endpoint: Endpoint) -> None:
+    """As clients send it that give their messages no ids of their own until they send them."""
+    body = an_input("first")
+
+    async def run(*messages: Json, **fields: Json) -> Reply:
+        again = [{**each, "id": str(uuid4())} for each in messages]
+        return await endpoint.run({**body, "runId": str(uuid4()), "messages": again, **fields})
+
+    def said(reply: Reply) -> Json:
+        return {"role": "assistant", "content": reply.text}
+
+    first = [user("first"), said(await run(user("first")))]
+    second = [*first, user("first"), said(await run(*first, user("first")))]
+    assert (await run(*second, user("recall"))).text == "first | first"
+    asked = user(script(call("paint", colour="blue"), {"say": "Painted: {result}"}))
+    (call_id,) = (await run(*second, asked, tools=[PAINT])).events[-1]["outcome"]["pendingToolCallIds"]
+    made = {"type": "function", "id": call_id, "function": {"name": "paint", "arguments": "{}"}}
+    answer = [{"role": "assistant", "toolCalls": [made]}, {"role": "tool", "toolCallId": call_id, "content": "blue"}]
+    assert (await run(*second, asked, *answer, tools=[PAINT])).text == "Painted: blue"
+    elsewhere = [user("said elsewhere"), {"role": "assistant", "content": "and answered there"}]
+    assert (await run(*second, *elsewhere, user("recall"))).text == "first | first | recall | said elsewhere"

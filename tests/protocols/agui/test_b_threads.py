@@ -245,6 +245,20 @@ async def test_a_run_without_a_reader_makes_way_for_the_next_message(endpoint: E
     assert reply.text == HELLO
 
 
+@requirement("ag-ui-b:disconnect:next-at-once", "ag-ui-b:disconnect:orphan")
+async def test_a_message_that_arrives_before_the_reader_of_the_last_run_has_left_waits_for_it(
+    endpoint: Endpoint,
+) -> None:
+    body = an_input(LONG)
+    first = await started(endpoint, body)
+    following = {**body, "runId": "next", "messages": [*body["messages"], user("hello")]}
+    second = asyncio.create_task(endpoint.run(following))
+    for _ in range(2):
+        await endpoint.messages(body["threadId"])  # which takes as long as the second run takes to find the first one
+    await first.exchange.leave()
+    assert (await second).text == HELLO
+
+
 @requirement("ag-ui-b:slow-reader")
 async def test_a_reader_that_does_not_read_does_not_slow_the_run_and_misses_nothing(endpoint: Endpoint) -> None:
     body = an_input(script(*[{"burst": 1000}, {"wait_ms": 5}] * 8))
@@ -366,3 +380,13 @@ async def test_two_first_requests_at_once_make_one_thread(endpoint: Endpoint) ->
     first, second = await asyncio.gather(endpoint.run(body), endpoint.run(body))
     assert first.body == second.body
     assert len(await endpoint.messages(body["threadId"])) == 2
+
+
+@requirement("ag-ui-b:threads:same-first", "ag-ui-b:threads:foreign")
+async def test_of_two_users_with_one_new_thread_the_second_is_refused_as_with_any_other(
+    house: House, endpoint: Endpoint
+) -> None:
+    body = an_input("hello", thread=str(uuid4()))
+    both = await asyncio.gather(endpoint.run(body), Endpoint(house.line, house.key("bob")).run(body))
+    refused, taken = sorted(both, key=lambda reply: -reply.status)
+    assert (taken.status, refused.status, refused.json["code"]) == (200, 403, "forbidden")

@@ -244,7 +244,10 @@ def _given(call_id: CallId, message: wire.ToolMessage, taking: Taking) -> Result
 
 
 def _resolved(call: OpenCall, payload: core.Json) -> Answer:
-    """The answer in an entry's payload. Raises InvalidAnswer when it does not match the interrupt's schema."""
+    """The answer in an entry's payload. Raises InvalidAnswer when it does not match the interrupt's schema.
+
+    Arguments cannot be edited here. What is approved with others than the call's own is not what would run.
+    """
     call_id = call.call.call_id
     if call.kind == "question" and not call.parked:
         if isinstance(payload, str):
@@ -257,5 +260,7 @@ def _resolved(call: OpenCall, payload: core.Json) -> Answer:
     reason = payload.get("reason")
     if reason is not None and not isinstance(reason, str):
         raise InvalidAnswer("the payload's reason is a text")
+    if payload["approved"] and payload.get("editedArgs") not in (None, call.call.input):
+        raise InvalidAnswer("the arguments of this call cannot be edited")
     remember = payload.get("remember") is True
     return Decision(call_id=call_id, granted=payload["approved"], reason=reason or None, remember=remember)

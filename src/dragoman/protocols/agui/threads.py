@@ -44,7 +44,7 @@ from dragoman.ports import Once
 from dragoman.protocols._http import Admit
 from dragoman.protocols.agui import content as wire
 from dragoman.protocols.agui import events as told_events
-from dragoman.protocols.agui.downgrade import Generation, suited
+from dragoman.protocols.agui.downgrade import Generation, suited, words_of
 from dragoman.protocols.agui.frames import Position, RunFrames, ThreadFrames, frame, reopened
 from dragoman.protocols.agui.intake import (
     Taking,
@@ -66,8 +66,12 @@ Policy = Literal["cancel", "continue"]
 """What becomes of a run whose client leaves while nobody else watches."""
 FAILED_STOPS = frozenset({"error", "cancelled", "interrupted", "max_steps"})
 """Ends after which the same message may be asked again."""
-TURNS = 8
-"""How often the loop may turn for a connection that was closed to be noticed."""
+LEAVING_S = 0.3
+"""How long a new message waits for the reader of the run before it to leave.
+
+A client that stops closes one connection and opens another; which of the two arrives first is the network's affair.
+"""
+LOOK_S = 0.005
 
 log = structlog.get_logger(__name__)
 
@@ -108,8 +112,12 @@ class Threads:
             await self._refuse_foreign(ask.owner, ask.run.thread_id)
             try:
                 live, is_new = await self._create(ask), True
-            except IdTaken:  # somebody was quicker: it is there now
-                live = await self._engine.found(ask.owner, ask.run.thread_id)
+            except IdTaken:  # somebody was quicker: it is there now, perhaps another's
+                try:
+                    live = await self._engine.found(ask.owner, ask.run.thread_id)
+                except SessionNotFound:
+                    await self._refuse_foreign(ask.owner, ask.run.thread_id)
+                    raise
         _check_agent(live, ask.agent)
         live.holds += 1  # as `Engine.session` does, on the way of every run
         try:
@@ -203,7 +211,7 @@ class Threads:
         """
         run, taking = ask.run, Taking(self._engine.agent_of(live).spec)
         known = await self._engine.known(live, [each.id for each in run.messages])
-        inputs: Sequence[wire.UserMessage] = fresh(run.messages, known)
+        inputs: Sequence[wire.UserMessage] = await self._fresh(live, run.messages, known)
         branch = await self._branch(ask, live, known, is_fresh=bool(inputs), taking=taking)
         if branch is not None and not inputs:
             last = last_user(run.messages)
@@ -229,6 +237,22 @@ class Threads:
             props=props_of(run, answered.unknown),
         )
         return submit, branch
+
+    async def _fresh(
+        self, live: LiveSession, messages: Sequence[wire.Message], known: dict[str, int]
+    ) -> Sequence[wire.UserMessage]:
+        """The user's messages that the thread does not hold yet, in order.
+
+        Some clients resend their history under new ids with every request. So what was answered there, and is in the
+        thread in the same words, is not new either (rulings, 13: an id identifies nothing alone).
+        """
+        new, answered = fresh(messages, known), opening(messages)[0]
+        if not any(each in answered for each in new):
+            return new
+        events = await self._engine.events(live, 0)
+        stored = [_heard(logged) for logged in events if live.state.shows(logged.seq)]
+        said = {core.text_of(each.content) for each in stored if each is not None}
+        return [each for each in new if each not in answered or words_of(each.content) not in said]
 
     async def _branch(
         self, ask: Ask, live: LiveSession, known: dict[str, int], *, is_fresh: bool, taking: Taking
@@ -259,7 +283,7 @@ class Threads:
     async def _user_after(self, live: LiveSession, seq: int) -> int | None:
         """The first message of the user's after an event, in the active branch."""
         for logged in await self._engine.events(live, seq):
-            if _is_user(logged) and live.state.shows(logged.seq):
+            if _heard(logged) is not None and live.state.shows(logged.seq):
                 return logged.seq
         return None
 
@@ -275,18 +299,21 @@ class Threads:
 
     async def _make_way(self, live: LiveSession) -> None:
         """End the active run if it is one of ours that nobody reads any more. Raises SessionBusy when it is not."""
-        for _ in range(TURNS):
+        clock = asyncio.get_running_loop().time
+        until = clock() + LEAVING_S
+        while True:
             stopping = self._stopping.get(live.state.session_id)
             if stopping is not None:
                 await asyncio.wait([stopping])
             active = live.state.run
             if active is None and not live.state.queue:
                 return
-            if active is not None and active.door == DOOR and live.readers == 0 and not live.state.queue:
+            if active is None or active.door != DOOR or live.state.queue or clock() > until:
+                raise SessionBusy("a run of this thread is active")
+            if live.readers == 0:
                 await self._engine.stop_run(live, active.run_id)
-                continue
-            await asyncio.sleep(0)  # a client that aborted and sent this at once may not have been noticed yet
-        raise SessionBusy("a run of this thread is active")
+            else:
+                await asyncio.sleep(LOOK_S)
 
     def _stop_left(self, live: LiveSession, run_id: RunId) -> None:
         """Stop a run whose client has left. The task lives here: the request's own is being cancelled."""
@@ -449,8 +476,7 @@ def _check_agent(live: LiveSession, agent: Agent) -> None:
         raise AgentFixed(f"this thread's agent is {live.state.agent!r} and cannot change")
 
 
-def _is_user(logged: Logged) -> bool:
-    event = logged.event
-    return (
-        isinstance(event, MessageAdded) and isinstance(event.message, core.UserMessage) and event.message.loop == ROOT
-    )
+def _heard(logged: Logged) -> core.UserMessage | None:
+    """The user's message that an event adds to the conversation, if it is one that does."""
+    message = logged.event.message if isinstance(logged.event, MessageAdded) else None
+    return message if isinstance(message, core.UserMessage) and message.loop == ROOT else None

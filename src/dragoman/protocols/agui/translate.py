@@ -80,9 +80,17 @@ CHOICE_SCHEMA: core.JsonObject = {
         {
             "type": "object",
             "properties": {
-                "selections": {"description": "labels or indices: a list, or lists by question"},
-                "custom": {"description": "words of one's own: a text, or texts by question"},
+                "selections": {
+                    "type": ["array", "object"],
+                    "description": "labels or indices: a list, or lists by question",
+                },
+                "custom": {
+                    "type": ["string", "object"],
+                    "description": "words of one's own: a text, or texts by question",
+                },
             },
+            "minProperties": 1,
+            "additionalProperties": False,
         },
         {"type": "string"},
     ]
