@@ -302,6 +302,18 @@ async def test_what_was_summed_up_can_be_read_and_memories_are_shown(desk: Desk,
     await desk.picture("compaction")
 
 
+async def test_short_messages_below_a_long_answer_leave_the_page_alive_and_at_its_end(desk: Desk) -> None:
+    gap = "(({scrollHeight, scrollTop, clientHeight}) => scrollHeight - scrollTop - clientHeight)"
+    at_end = f"{gap}(document.querySelector('.feed')) < 2"
+    await begun(desk, script({"say": "a line\n\n" * 100}))
+    for count in (2, 3, 4):
+        await desk.until(DONE)
+        await say(desk, "hello")
+        await desk.until(f"document.querySelector('.feed [aria-setsize=\"{2 * count}\"]') && {DONE} && {at_end}")
+    await desk.page.ask("Page.reload")
+    await desk.until(f"{DONE} && {at_end}")
+
+
 async def test_a_wide_answer_fits_in_400_pixels_and_in_chinese(desk: Desk) -> None:
     words = "A line.\n\n```\n" + "x" * 200 + "\n```\n\n| a | b | c | d |\n|-|-|-|-|\n" + "| wide cell " * 4 + "|"
     session = await begun(desk, script({"say": words}, call("lookup", q="a long question " * 10), {"say": "w" * 90}))
