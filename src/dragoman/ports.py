@@ -401,14 +401,19 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """What a claim on a session found. `epoch` is that of the claim; None: the session is another server's."""
 
     epoch: int | None
+    created_at: datetime
     seq: int
     is_running: bool
 
 
 class News(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session has behind a position, and which server wrote it last."""
+    """What a session has behind a position, and which server wrote it last.
+
+    `created_at` tells it from an older session of the same id, which was deleted.
+    """
 
     session_id: SessionId
+    created_at: datetime
     node: str | None
     is_running: bool
     seq: int

@@ -252,6 +252,28 @@ async def test_a_run_that_ends_while_its_session_is_loaded_elsewhere_keeps_nobod
         assert claimed.epoch is not None, "nobody has it any more"
 
 
+@pytest.mark.parametrize("more", [0, 1, 2], ids=["shorter", "as long", "longer"])
+async def test_an_id_that_is_used_again_is_the_new_session_everywhere(pair: Pair, more: int) -> None:
+    old = await open_session(pair.first)
+    await play(pair.first, old, "hello")
+    await play(pair.first, old, "hello again")
+    session_id = old.state.session_id
+    stale = await pair.second.found(ANN, session_id)
+    await pair.first.delete(old)
+    pair.world.clock.move(1)
+    new = await open_session(pair.first, session_id=session_id)
+    for place in range(1 + more):
+        await play(pair.first, new, f"new {place}")
+    with pytest.raises(SessionNotFound):
+        await pair.second.submit(stale, says("to the old one"), by=ANN)
+    there = await pair.second.found(ANN, session_id)
+    assert (there.state, there.state == old.state) == (new.state, False)
+    async with asyncio.timeout(DEADLINE_S):
+        await play(pair.second, there, "newer")
+    said = texts(await pair.world.history(session_id))
+    assert said[::2] == [*(f"new {place}" for place in range(1 + more)), "newer"]
+
+
 async def test_lists_tell_what_runs_elsewhere(pair: Pair) -> None:
     pair.world.gate("gate").opened.clear()
     pair.world.scripts["go"] = [[Use("gate")]]

@@ -126,7 +126,8 @@ class SharedLog(SimulatedLog):
         if is_free or (not session.is_running and not is_held):
             epoch = session.epoch = await self.claim()
             self._owners[session_id], self._held[session_id] = name, self._now() + HOLD_S
-        return Claimed(epoch=epoch, seq=len(session.rows), is_running=session.is_running)
+        created_at = session.rows[0].at
+        return Claimed(epoch=epoch, created_at=created_at, seq=len(session.rows), is_running=session.is_running)
 
     async def node_release(self, name: str, session_id: SessionId, epoch: int) -> None:
         session = self._sessions.get(session_id)
@@ -145,6 +146,7 @@ class SharedLog(SimulatedLog):
         return [
             News(
                 session_id=session_id,
+                created_at=session.rows[0].at,
                 node=self._owners.get(session_id),
                 is_running=session.is_running,
                 seq=len(session.rows),

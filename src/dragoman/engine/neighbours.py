@@ -358,10 +358,16 @@ class Neighbours:
             return None
         if claimed.epoch is not None:
             live.epoch = self._granted(claimed.epoch)
+        is_same = claimed.created_at == live.state.created_at
         is_current = claimed.epoch is not None and not claimed.is_running and claimed.seq == live.durable.seq
-        while not is_current and live.state.session_id not in await self._read([live]):
-            if live.failure is not None:
-                raise live.failure
+        try:
+            while not (is_same and is_current) and live.state.session_id not in await self._read([live]):
+                if live.failure is not None:
+                    raise live.failure
+        except SessionNotFound:
+            if claimed.epoch is not None:  # what was claimed is another session of that id
+                self._give_back(live.state.session_id, claimed.epoch)
+            raise
         if claimed.epoch is None:
             return False if live.is_elsewhere else None
         self._unsure.discard(live.state.session_id)
@@ -449,12 +455,16 @@ class Neighbours:
                 self._gone(live)
             elif live.durable == asked[session_id]:  # else somebody was quicker, perhaps with something newer
                 self._take(live, news[session_id])
-                taken.add(session_id)
+                if live.failure is None:
+                    taken.add(session_id)
             for share in self._early.pop(session_id, ()):
                 self._take_share(live, share)
         return taken
 
     def _take(self, live: LiveSession, news: News | Share) -> None:
+        if isinstance(news, News) and news.created_at != live.state.created_at:  # deleted, and its id used again
+            self._gone(live)
+            return
         try:
             if isinstance(news, Share):
                 live.take_in(news.records())

@@ -25,6 +25,7 @@ from dragoman.stores.postgres.arrays import Bigints, Texts
 from dragoman.stores.postgres.database import Database, connected
 from dragoman.stores.postgres.log import Row, logged_of, piece_of
 from dragoman.stores.postgres.statements import statements
+from dragoman.stores.times import from_us
 
 RENEWALS = 5
 """How often a lease is renewed in its time."""
@@ -107,7 +108,10 @@ class PostgresNodes:
     async def claim(self, session_id: SessionId) -> Claimed | None:
         """See `Nodes.claim`."""
         rows = await self._write("claim", session=session_id, hold=HOLD_S)
-        return Claimed(epoch=rows[0][0], seq=rows[0][1], is_running=rows[0][2]) if rows else None
+        if not rows:
+            return None
+        ((epoch, seq, is_running, created_at),) = rows
+        return Claimed(epoch=epoch, seq=seq, is_running=is_running, created_at=from_us(created_at))
 
     async def release(self, session_id: SessionId, epoch: int) -> None:
         """See `Nodes.release`."""
@@ -131,6 +135,7 @@ class PostgresNodes:
         return [
             News(
                 session_id=SessionId(row[1]),
+                created_at=from_us(row[3]),
                 seq=row[2],
                 node=row[4],
                 is_running=bool(row[6]),

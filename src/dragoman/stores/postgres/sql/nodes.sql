@@ -31,7 +31,7 @@ DELETE FROM requests WHERE asked_at < now() - interval '10 minutes'
 WITH living AS MATERIALIZED (
     SELECT node FROM nodes WHERE until > now()
 ), held AS MATERIALIZED (
-    SELECT session_id, seq, is_running, node, held_until FROM sessions WHERE session_id = %(session)s
+    SELECT session_id, seq, is_running, node, held_until, created_at FROM sessions WHERE session_id = %(session)s
     FOR NO KEY UPDATE
 ), free AS MATERIALIZED (
     SELECT session_id FROM held
@@ -45,7 +45,7 @@ WITH living AS MATERIALIZED (
     FROM free WHERE sessions.session_id = free.session_id
     RETURNING sessions.session_id, sessions.epoch
 )
-SELECT taken.epoch, held.seq, held.is_running FROM held LEFT JOIN taken USING (session_id)
+SELECT taken.epoch, held.seq, held.is_running, held.created_at FROM held LEFT JOIN taken USING (session_id)
 
 -- name: release
 UPDATE sessions SET held_until = NULL
@@ -69,7 +69,7 @@ RETURNING sessions.session_id
 WITH given AS (
     SELECT * FROM unnest(%(session)s, %(seq)s, %(pieces)s) AS given (session_id, seq, pieces)
 )
-SELECT 0 AS part, sessions.session_id, sessions.seq AS a, 0::bigint AS b, sessions.node AS c, '' AS d,
+SELECT 0 AS part, sessions.session_id, sessions.seq AS a, sessions.created_at AS b, sessions.node AS c, '' AS d,
     sessions.is_running::int::bigint AS e, '' AS f, ''::bytea AS g
 FROM given JOIN sessions USING (session_id)
 UNION ALL
