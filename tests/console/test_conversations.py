@@ -222,6 +222,23 @@ async def test_a_failure_says_what_failed_and_leaves_the_conversation_usable(des
     await desk.sees("Hello! I am the rehearsal agent.")
 
 
+async def test_a_run_that_failed_before_it_said_a_word_says_why_and_can_be_asked_again(desk: Desk) -> None:
+    await begun(desk, script({"fail": {"code": "quota", "message": "The quota is used up."}}))
+    await desk.until("document.querySelector('[role=alert]')?.innerText === 'The quota is used up.'")
+    await desk.picture("failed-at-once")
+    await desk.page.ask("Page.reload")
+    await desk.until("document.querySelector('[role=alert]')?.innerText === 'The quota is used up.'")
+    assert await faults(desk) == []
+    await desk.press("Answer again")
+    await desk.until(
+        "document.querySelectorAll('.turn.user:not(.pending)').length === 1 && !document.querySelector('.working')"
+    )
+    await desk.until("document.querySelector('[role=alert]')?.innerText === 'The quota is used up.'")
+    await say(desk, "hello")
+    await desk.sees("Hello! I am the rehearsal agent.")
+    assert await desk.run("document.querySelector('[role=alert]')") is None
+
+
 async def test_pictures_are_pasted_seen_and_still_there_after_a_reload(desk: Desk) -> None:
     await desk.open()
     await desk.until("document.querySelector('[aria-label=Message]')")

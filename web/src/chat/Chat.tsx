@@ -1,7 +1,9 @@
 /** One conversation: its head, its turns, and where the reader writes. */
 import { useComputed } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
+import { api } from "../api/client";
 import { ApiError } from "../api/errors";
+import { useLoaded } from "../api/loading";
 import { Button } from "../components/Button";
 import { Empty, Failed } from "../components/Empty";
 import { Icon } from "../components/Icon";
@@ -15,7 +17,7 @@ import { draftOf } from "./drafts";
 import { Feed } from "./Feed";
 import { Header } from "./Header";
 import { sessions } from "./list";
-import { AnswerFoot, textOf, TurnView } from "./Turn";
+import { AnswerFoot, Ended, textOf, TurnView } from "./Turn";
 import type { Part, Turn } from "./wire";
 
 const NOT_FOUND = new Set([403, 404]);
@@ -99,18 +101,40 @@ function AnswerEnd({ entry, isNewest }: { entry: Entry; isNewest: boolean }) {
     if (status === "streaming" || status === "paused" || (isNewest && conversation.isRunning.value)) return null;
     const turns = answerBefore(conversation.entries.value, entry);
     const asked = isNewest ? conversation.entries.value.findLast((each) => isMessage(each.turn.peek())) : undefined;
-    const parts = asked && partsOf(conversation, asked.turn.peek());
-    const retry = (): void => {
-        if (asked && parts) void conversation.retry(asked.turn.peek(), parts).catch(tellError);
-    };
+    return <AnswerFoot turns={turns}>{asked && <Retry asked={asked.turn.peek()} />}</AnswerFoot>;
+}
+
+function Retry({ asked }: { asked: Turn }) {
+    const conversation = useConversation();
+    const parts = partsOf(conversation, asked);
+    if (parts === null) return null;
     return (
-        <AnswerFoot turns={turns}>
-            {parts && (
-                <Button kind="plain" isSmall icon="retry" onClick={retry}>
-                    {t("chat.retry")}
-                </Button>
-            )}
-        </AnswerFoot>
+        <Button
+            kind="plain"
+            isSmall
+            icon="retry"
+            onClick={() => void conversation.retry(asked, parts).catch(tellError)}
+        >
+            {t("chat.retry")}
+        </Button>
+    );
+}
+
+/** Below a message whose run ended before it said a word: no turn tells why, but the run's response does. */
+function Unanswered({ asked, isFailed }: { asked: Turn; isFailed: boolean }) {
+    const run = asked.chat_run_id?.replace(/^chat_/, "") ?? "";
+    const { state } = useLoaded(
+        (signal) => api.get<{ error: { message: string } | null }>(`/process/responses/response_${run}`, {}, signal),
+        [run],
+    );
+    const why = state.value.value?.error?.message;
+    return (
+        <div class="turn">
+            <Ended isFailed={isFailed} words={isFailed ? (why ?? t("chat.failed")) : t("chat.interrupted")} />
+            <div class="answer-foot">
+                <Retry asked={asked} />
+            </div>
+        </div>
     );
 }
 
@@ -142,8 +166,13 @@ function Tail() {
         const turn = conversation.entries.value.at(-1)?.turn.value;
         return conversation.isRunning.value && !(turn?.status === "streaming" && turn.blocks.length > 0);
     });
+    const status = conversation.detail.value?.status;
+    const isOver = status === "failed" || status === "interrupted";
     return (
         <div class="feed-column tail">
+            {isOver && !conversation.isRunning.value && !sending && last && isMessage(last) && (
+                <Unanswered asked={last} isFailed={status === "failed"} />
+            )}
             {sending && (
                 <div class="turn user pending">
                     <div class="bubble">

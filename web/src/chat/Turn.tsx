@@ -191,23 +191,19 @@ function Schema({ turn }: { turn: Turn }) {
 }
 
 function Ending({ turn, isCut }: { turn: Turn; isCut: boolean }) {
-    if (turn.status === "failed") {
-        return (
-            <div class="ending failed" role="alert">
-                <Icon name="warning" />
-                <span>{turn.failure_reason || t("chat.failed")}</span>
-            </div>
-        );
-    }
-    if (turn.status === "interrupted") {
-        return (
-            <div class="ending">
-                <Icon name="stop" />
-                {isCut ? t("chat.cut") : turn.failure_reason || t("chat.interrupted")}
-            </div>
-        );
-    }
-    return null;
+    if (turn.status === "failed") return <Ended isFailed words={turn.failure_reason || t("chat.failed")} />;
+    if (turn.status !== "interrupted") return null;
+    return <Ended isFailed={false} words={isCut ? t("chat.cut") : turn.failure_reason || t("chat.interrupted")} />;
+}
+
+/** How an answer ended that is none, or not a whole one. */
+export function Ended({ isFailed, words }: { isFailed: boolean; words: string }) {
+    return (
+        <div class={isFailed ? "ending failed" : "ending"} role={isFailed ? "alert" : undefined}>
+            <Icon name={isFailed ? "warning" : "stop"} />
+            <span>{words}</span>
+        </div>
+    );
 }
 
 /** What an answer cost, and what can be done with it. */
