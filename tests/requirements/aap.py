@@ -507,6 +507,7 @@ REQUIREMENTS = (
     Requirement(
         "aap:errors:body", "Every error body has `error` and `code`, and the extra keys of its code", "aap §16"
     ),
+    Requirement("aap:errors:table", "Every refusal of the core has its answer, and every code one status", "aap §16"),
     Requirement("aap:errors:path", "`invalid_request` names the path of the field", "aap §16"),
     Requirement("aap:errors:allowed", "`invalid_option_value` lists what is allowed", "aap §16"),
     Requirement("aap:errors:supported", "`unsupported_stream_mode` lists what is supported", "aap §16"),

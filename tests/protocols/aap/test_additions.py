@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from dragoman.core.refusals import all_refusals
+from dragoman.protocols.aap.errors import ANSWERS
 from tests.protocols.aap.agents import Faulty
 from tests.protocols.aap.client import (
     Face,
@@ -236,6 +238,14 @@ async def test_a_key_is_remembered_for_24_hours(open_house: HouseMaker) -> None:
 
 
 # --- faults of the server ---------------------------------------------------------------------------------------------
+
+
+@requirement("aap:errors:table")
+def test_every_refusal_of_the_core_has_its_answer_and_every_code_one_status() -> None:
+    assert set(ANSWERS) == set(all_refusals())
+    assert len({(answer.code, answer.status) for answer in ANSWERS.values()}) == len(
+        {answer.code for answer in ANSWERS.values()}
+    )
 
 
 @requirement("aap:errors:shutting-down")

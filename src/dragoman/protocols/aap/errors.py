@@ -39,6 +39,7 @@ ANSWERS: Mapping[type[Refused], Answer] = {
     refusals.InvalidCursor: Answer(400, "invalid_cursor"),
     refusals.Conflict: Answer(409, "turn_in_progress"),
     refusals.SessionBusy: Answer(409, "turn_in_progress"),
+    refusals.IdTaken: Answer(409, "turn_in_progress"),
     refusals.KeyReused: Answer(409, "idempotency_conflict"),
     refusals.Unauthenticated: Answer(401, "unauthorized"),
     refusals.Forbidden: Answer(403, "forbidden"),

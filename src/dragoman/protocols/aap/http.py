@@ -333,16 +333,14 @@ class _Door:
     ) -> tuple[RunId, int, wire.StreamMode]:
         """A turn of the session, by default the newest: its id, its first event, the mode to tell it in."""
         state = live.state
-        run_id, first = (state.last_run, state.last_run_seq) if turn is None else (turn, 0)
-        if turn is not None and turn != state.last_run:
-            row = await self._engine.index.run(turn)
+        run_id, first = turn or state.last_run, state.last_run_seq
+        if run_id is None:
+            raise InvalidCursor("this session has no turn yet")
+        if run_id != state.last_run:
+            row = await self._engine.index.run(run_id)
             if row is None or row.session_id != state.session_id:
                 raise InvalidCursor("this session has no such turn")
             first = row.first_seq
-        elif run_id is not None:
-            first = state.last_run_seq
-        if run_id is None:
-            raise InvalidCursor("this session has no turn yet")
         await live.until_durable(first)
         if asked is not None:
             return run_id, first, asked
