@@ -65,9 +65,7 @@ class OpenAIModel:
             base_url=_checked_url(base_url),
             headers=_headers(api_key),
             timeout=httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            limits=httpx2.Limits(
-                max_connections=None
-            ),  # the engine bounds its runs; a second bound could only dead-lock
+            limits=UNLIMITED,
             transport=transport,
         )
 

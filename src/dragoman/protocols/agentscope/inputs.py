@@ -177,7 +177,7 @@ def _in_body(path: str, kept: Mapping[str, Sequence[str]], *, is_new: bool) -> s
 
 def _answered_by(message: wire.MessageIn) -> CallId | None:
     """The call that a message answers, as far as that can be read."""
-    name = {APPROVAL: "approval_request_id"}.get(message.kind, "call_id")
+    name = "approval_request_id" if message.kind == APPROVAL else "call_id"
     if (message.kind in OUTPUTS or message.kind == APPROVAL) and isinstance(message.content, tuple):
         for content in message.content:
             if (
