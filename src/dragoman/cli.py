@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -16,6 +16,7 @@ from dragoman.settings import Known, Loaded, SettingsError, as_toml, known, load
 
 if TYPE_CHECKING:
     from dragoman.client import Client
+    from dragoman.client.doors import ProtocolName
 
 F = TypeVar("F", bound=Callable[..., Any])
 Flag = str | bool | None
@@ -129,7 +130,7 @@ PROTOCOLS = click.Choice(["aap", "ag-ui", "agentscope", "blade"])
 @settings_flags("data")
 def chat(
     url: str | None,
-    protocol: Literal["aap", "ag-ui", "agentscope", "blade"],
+    protocol: "ProtocolName",
     agent: str,
     key: str | None,
     session: str,
@@ -319,14 +320,14 @@ def keys_create(name: str, user: str, scopes: str, expires: str | None, **flags:
 def keys_list(**flags: Flag) -> None:
     """List all keys, oldest first."""
     from dragoman.admin import ListKeys
+    from dragoman.terminal.table import table
 
     rows = [("ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST USED")]
     for key in _keep(flags, ListKeys()).keys:
         times = [_minute(at) for at in (key.created_at, key.expires_at, key.last_used_at)]
         rows.append((key.key_id, key.name, key.user, key.masked, " ".join(key.scopes), times[0], times[1], times[2]))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    for line in table(rows):
+        click.echo(line)
 
 
 @keys.command("revoke")

@@ -2,13 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import CliRunner
 
 from dragoman.agents.loading import load
-from dragoman.cli import commands
+from dragoman.cli import PROTOCOLS, commands
 from dragoman.client import AsyncClient
+from dragoman.client.doors import ProtocolName
 from tests.serving import SocketHouse
 from tests.terminal.typist import at_terminal, in_pipe
 
@@ -56,3 +58,8 @@ async def test_sessions_are_a_table_for_people_and_lines_for_programs(
     ]
     code, _, aside = await in_pipe(tmp_path, "sessions", "export", "--output", "all.jsonl", *server)
     assert (code, aside) == (1, "dragoman: all.jsonl is there already: name another file\n")
+
+
+def test_the_command_line_knows_the_protocols_of_the_client() -> None:
+    """It names them itself: help and serving start without the client library."""
+    assert tuple(PROTOCOLS.choices) == get_args(ProtocolName)

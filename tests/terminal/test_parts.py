@@ -137,10 +137,10 @@ def test_the_address_is_the_given_one_or_that_of_the_settings() -> None:
 
 def test_the_last_conversation_is_remembered_by_server_and_protocol(tmp_path: Path) -> None:
     remember(tmp_path / "state", "http://a", "aap", Remembered("s1"))
-    remember(tmp_path / "state", "http://a", "blade", Remembered("s2", "helper"))
+    remember(tmp_path / "state", "http://a", "blade", Remembered("s2", "planner"))
     remember(tmp_path / "state", "http://a", "aap", Remembered("s3"))
     assert last(tmp_path / "state", "http://a", "aap") == Remembered("s3")
-    assert last(tmp_path / "state", "http://a", "blade") == Remembered("s2", "helper")
+    assert last(tmp_path / "state", "http://a", "blade") == Remembered("s2", "planner")
     assert last(tmp_path / "state", "http://b", "aap") is None
     assert (tmp_path / "state" / "last-sessions.json").stat().st_mode & 0o777 == 0o600
     assert state_folder("/me", "relative") == Path("/me/.local/state/dragoman")

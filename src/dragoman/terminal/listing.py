@@ -14,6 +14,7 @@ from dragoman.client.doors import ProtocolName
 from dragoman.terminal.chat import explained
 from dragoman.terminal.place import NoPlace, knock
 from dragoman.terminal.screen import Screen
+from dragoman.terminal.table import table
 from dragoman.terminal.words import clean, pending_line
 
 TITLE_CHARACTERS = 60
@@ -53,9 +54,8 @@ def list_sessions(client: Client, limit: int | None) -> None:
             title = clean(each.title).replace("\n", " ")
             cut = title if len(title) <= TITLE_CHARACTERS else title[: TITLE_CHARACTERS - 1] + "…"
             rows.append((each.id, clean(each.agent), each.status, minute(each.updated_at or each.created_at), cut))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        _write("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    for line in table(rows):
+        _write(line)
 
 
 def show_session(client: Client, session_id: str, screen: Screen) -> None:

@@ -123,9 +123,11 @@ def _wanted(talk: Talk, client: Client) -> Wanted:
 
 def _first_agent(talk: Talk) -> str:
     """The agent of those who name none. AG-UI needs one; a server like ours tells its own over AAP."""
+    if talk.protocol not in ("aap", "ag-ui"):
+        return ""
     try:
         with Client(talk.url, key=talk.key, protocol="aap") as client:
-            agents = client.agents() if talk.protocol in ("aap", "ag-ui") else ()
+            agents = client.agents()
     except ClientError:
         if talk.protocol == "aap":
             raise
