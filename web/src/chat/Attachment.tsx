@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Icon } from "../components/Icon";
-import { t } from "../i18n";
+import { size, t } from "../i18n";
 import { useConversation } from "./context";
 import { pictureOf } from "./pictures";
 import type { Attachment, Turn } from "./wire";
@@ -44,6 +44,3 @@ export function AttachmentChip({ attachment, note, turn }: Props) {
         </span>
     );
 }
-
-export const size = (bytes: number): string =>
-    bytes < 1024 * 1024 ? `${Math.max(1, Math.round(bytes / 1024))} KB` : `${(bytes / 1024 / 1024).toFixed(1)} MB`;

@@ -4,8 +4,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { IconButton } from "../components/Button";
 import { Icon } from "../components/Icon";
 import { tellError } from "../components/Toast";
-import { t } from "../i18n";
-import { size } from "./Attachment";
+import { size, t } from "../i18n";
 import type { Part } from "./wire";
 
 /** All attachments of a message together, as the server takes them. */

@@ -46,6 +46,13 @@ export const dateTime = (at: string | Date): string => moments.value.minute.form
 
 export const count = (value: number): string => moments.value.count.format(value);
 
+/** `820 B`, `3.4 KB`, `10 MB`: of 1024 each, as the server counts them. */
+export function size(bytes: number): string {
+    if (bytes < 1024) return `${bytes} B`;
+    const [value, unit] = bytes < 1024 * 1024 ? [bytes / 1024, "KB"] : [bytes / 1024 / 1024, "MB"];
+    return `${count(Math.round(value * 10) / 10)} ${unit}`;
+}
+
 /** How long ago that was: minutes, hours, days, and from a week on the date. */
 export function ago(at: string): string {
     const minutes = Math.round((new Date(at).getTime() - Date.now()) / 60_000);

@@ -5,13 +5,13 @@
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { ApiError } from "../../api/errors";
-import { count, t } from "../../i18n";
+import { count, size, t } from "../../i18n";
 import type { Row } from "../../lens/align";
 import { CurlButton } from "../../lens/CurlButton";
 import { HISTORY } from "../../lens/blade";
 import { curlOf } from "../../lens/curl";
 import { type Frame, objectOf, type Protocol, PROTOCOLS, textOf } from "../../lens/frames";
-import { CARRIERS, gist, NAMES, size } from "../../lens/names";
+import { CARRIERS, gist, NAMES } from "../../lens/names";
 import type { Watch } from "../../lens/watch";
 
 const LINE = 24;

@@ -174,14 +174,7 @@ function Filter(props: { label: string; value: string; onValue: (value: string) 
 
 function Item({ memory, onEdit, onChanged }: { memory: Memory; onEdit: () => void; onChanged: () => void }) {
     const path = `/api/memories/${memory.id}`;
-    const done = async (change: Promise<unknown>): Promise<void> => {
-        try {
-            await change;
-            onChanged();
-        } catch (error) {
-            tellError(error);
-        }
-    };
+    const done = (change: Promise<unknown>): Promise<void> => change.then(onChanged, tellError);
     const remove = async (): Promise<void> => {
         const asked = { title: t("memories.delete"), text: memory.content, yes: t("action.delete") };
         if (await confirmed(asked)) await done(api.delete(path));

@@ -109,14 +109,7 @@ export default function Page() {
 function Item({ task, onEdit, onChanged }: { task: Task; onEdit: () => void; onChanged: () => void }) {
     const path = `${PATH}/${task.id}`;
     const isOpen = useSignal(false);
-    const done = async (change: Promise<unknown>): Promise<void> => {
-        try {
-            await change;
-            onChanged();
-        } catch (error) {
-            tellError(error);
-        }
-    };
+    const done = (change: Promise<unknown>): Promise<void> => change.then(onChanged, tellError);
     const remove = async (): Promise<void> => {
         const asked = { title: t("schedules.delete"), text: t("schedules.delete-why"), yes: t("action.delete") };
         if (await confirmed(asked)) await done(api.delete(path));
