@@ -23,6 +23,7 @@ from dragoman.core.refusals import Refused, SessionBusy, SessionNotFound, StoreU
 from dragoman.core.session import SessionState, fold
 from dragoman.core.stream import Cursor
 from dragoman.engine.carrying import FOLLOWS, Carrying, Share, read
+from dragoman.engine.elsewhere import CHANGED, Elsewhere
 from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import LEASES_LOST, SERVERS, TAKEN_OVER
 from dragoman.engine.sessions import Sessions
@@ -158,6 +159,8 @@ class Neighbours:
         self._performing: dict[str, asyncio.Task[None]] = {}
         self._releasing: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
+        self.elsewhere = Elsewhere(sessions, log, bus, self.refresh)
+        """For those here who show lists of sessions."""
         self._unsubscribe: list[Callable[[], None]] = []
         self._on_taken_over: list[Callable[[LiveSession], None]] = []
 
@@ -170,6 +173,7 @@ class Neighbours:
             (ASKED, self._hear_asked),
             (ANSWERED, self._hear_answered),
             (FOLLOWS, self._carrying.hear),
+            (CHANGED, self._hear_changed),
             (self._carrying.subject, self._hear_words),
         )
         self._unsubscribe = [self._bus.subscribe(subject, heard) for subject, heard in hears]
@@ -182,6 +186,7 @@ class Neighbours:
         """Live no more for the others, once everything is written: they take over at once what was parked."""
         for end in self._unsubscribe:
             end()
+        self.elsewhere.close()
         for task in (*self._tasks, *self._performing.values(), *self._releasing):
             task.cancel()
         if self._tasks:
@@ -536,6 +541,7 @@ class Neighbours:
         """Tell the others that sessions went on."""
         if self.is_alone:
             return
+        self.elsewhere.send(batch, self._nodes.node)
         ids = self._carrying.send(batch, self._nodes.node)
         if not ids:
             return
@@ -550,6 +556,9 @@ class Neighbours:
                 self._wrote.add(live.state.session_id)
         if self._wrote:
             self._has_news.set()
+
+    def _hear_changed(self, payload: str) -> None:
+        self.elsewhere.hear(payload, self._nodes.node)
 
     def _hear_words(self, payload: str) -> None:
         for share in read(payload):

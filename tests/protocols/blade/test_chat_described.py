@@ -7,10 +7,10 @@ from tests.requirements import requirement
 
 @requirement("blade:server:described")
 async def test_every_route_is_described_and_no_other(alice: Caller) -> None:
-    engine, rooms, about = object(), object(), object()
+    engine, about = object(), object()
     answering = [
         *server_http.routes(engine, about),  # type: ignore[arg-type]  # nothing is asked of them here
-        *sessions_http.routes(engine, rooms, remembers=True),  # type: ignore[arg-type]  # as above
+        *sessions_http.routes(engine, remembers=True),  # type: ignore[arg-type]  # as above
         *turns_http.routes(engine),  # type: ignore[arg-type]  # as above
         *replays_http.routes(engine),  # type: ignore[arg-type]  # as above
     ]

@@ -56,7 +56,7 @@ class Blade:
         self.rest = App(
             [
                 *server_http.routes(engine, options.about),
-                *sessions_http.routes(engine, rooms, remembers=options.remembers),
+                *sessions_http.routes(engine, remembers=options.remembers),
                 *turns_http.routes(engine),
                 *replays_http.routes(engine),
                 *areas,

@@ -90,6 +90,11 @@ class Room:
         return self._task is None or self._task.done()
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other users may follow the session."""
+        return self._live.state.settings.shared
+
+    @property
     def is_empty(self) -> bool:
         """Whether nobody is in the room."""
         return not (self.plain or self.raw or self._holding)
@@ -109,7 +114,7 @@ class Room:
     def join(self, socket: Socket, *, is_raw: bool) -> None:
         """Let a socket in, unless it is gone; from now on it gets what comes."""
         self._turn_out(socket)
-        if not socket.is_gone:
+        if not socket.is_gone and (self.is_shared or not self._is_viewer(socket)):
             (self.raw if is_raw else self.plain)[socket.sid] = socket
 
     def hold(self, socket: Socket) -> Callable[[], None]:
@@ -367,6 +372,8 @@ class Rooms:
         self._unlisted: dict[SessionId, JsonObject] = {}
         """What has changed since lists were told of a session last, for those that were told lately."""
         engine.watch(self.happened)
+        if engine.neighbours is not None:
+            engine.neighbours.elsewhere.owners = self._owners
 
     def connected(self, socket: Socket) -> None:
         """A socket is there; it hears of changes of its owner's sessions."""
@@ -416,11 +423,17 @@ class Rooms:
             await asyncio.wait(self._closing)
 
     def _updated(self, room: Room, event: Emitted) -> None:
-        """Tell the owner's other sockets, so that their lists refresh."""
+        """Tell the owner's other sockets, so that their lists refresh; viewers go when it is no longer shared."""
         made = event_packet(event.name, event.payload)
         for socket in self._sockets.values():
             if socket.principal.user == room.owner and not room.tells(socket):
                 socket.send(made)
+        if not room.is_shared:
+            self._send_viewers_away(room)
+
+    def _owners(self) -> set[UserId]:
+        """Whose lists of sessions are shown here."""
+        return {socket.principal.user for socket in self._sockets.values()}
 
     def happened(self, live: LiveSession, events: Sequence[Logged]) -> None:
         """Tell the owner's sockets what changed in a session that they do not follow; see `engine.sessions.Watcher`.
@@ -467,10 +480,8 @@ class Rooms:
         if told:
             self._tell_lists(session_id, owner, told)
 
-    def send_viewers_away(self, session_id: SessionId) -> None:
-        """End the following of all but the owner: the session is no longer shared."""
-        room = self._rooms.get(session_id)
-        if room is not None:
-            for socket in tuple(self._sockets.values()):
-                if socket.principal.user != room.owner:
-                    self.leave(room, socket)
+    def _send_viewers_away(self, room: Room) -> None:
+        """End the following of all but the owner, whichever server the session stopped to be shared at."""
+        for socket in tuple(self._sockets.values()):
+            if socket.principal.user != room.owner:
+                self.leave(room, socket)

@@ -15,22 +15,20 @@ from dragoman.protocols.blade import translate, wire
 from dragoman.protocols.blade.access import owned, readable
 from dragoman.protocols.blade.bodies import decode, number, text
 from dragoman.protocols.blade.rest import Route, json_body
-from dragoman.protocols.blade.rooms import Rooms
 
 BODY_LIMIT = 4 * 1024 * 1024
 PAGE, LARGEST_PAGE = 20, 200
 MOST = 999_999_999
 
 
-def routes(engine: Engine, rooms: Rooms, *, remembers: bool) -> list[Route]:
+def routes(engine: Engine, *, remembers: bool) -> list[Route]:
     """What answers about sessions as a whole.
 
     Args:
         engine: the engine.
-        rooms: the sockets, which are told of changes.
         remembers: whether new sessions use memories where their maker does not say.
     """
-    door = _Door(engine, rooms, remembers)
+    door = _Door(engine, remembers)
     return [
         Route("POST", "sessions", door.create),
         Route("GET", "sessions", door.page),
@@ -45,9 +43,8 @@ def routes(engine: Engine, rooms: Rooms, *, remembers: bool) -> list[Route]:
 
 
 class _Door:
-    def __init__(self, engine: Engine, rooms: Rooms, remembers: bool) -> None:
+    def __init__(self, engine: Engine, remembers: bool) -> None:
         self._engine = engine
-        self._rooms = rooms
         self._remembers = remembers
 
     async def create(self, request: Request) -> Response:
@@ -112,8 +109,6 @@ class _Door:
         body = decode(told.Sharing, await json_body(request, BODY_LIMIT))
         async with await owned(self._engine, request) as live:
             await self._engine.change(live, SettingsChange(shared=body.shared))
-            if not body.shared:
-                self._rooms.send_viewers_away(live.state.session_id)
         return json_answer({"shared": body.shared})
 
     async def remember(self, request: Request) -> Response:
