@@ -5,7 +5,6 @@ the rest of a server. The clock is held.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import httpx2
 import msgspec
@@ -20,17 +19,11 @@ from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.memories import SqliteMemories
 from tests.engine.world import CountingIds, HeldClock
+from tests.protocols.blade.client import Told
 from tests.serving import House
 
 NOON = "2026-03-04T05:06:07Z"
 """What the clock shows, until somebody moves it."""
-
-
-class Told(NamedTuple):
-    """An answer: its status and what its body says."""
-
-    status: int
-    body: Any
 
 
 class Client:

@@ -150,7 +150,7 @@ async def test_a_key_that_reads_makes_none_and_a_new_key_uses_only(desk: Desk) -
     assert desk.ring.principal_of(plaintext, "here").scopes == {"use"}
 
 
-@requirement("blade:keys:delete")
+@requirement("blade:keys:delete", "blade:socket:revoked")
 async def test_a_deleted_keys_socket_is_closed(shared: SocketHouse) -> None:
     caller = Caller(url_of(shared), shared.key("alice"))
     made = (await caller.ask("POST", KEYS, {"name": "laptop"})).body
