@@ -15,7 +15,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from dragoman.core.content import Call, JsonObject, Usage, UserMessage
+from dragoman.core.content import Call, JsonObject, Usage, UserMessage, text_of
 from dragoman.core.events import (
     AnswerGiven,
     BlockClosed,
@@ -50,6 +50,9 @@ from dragoman.core.events import (
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.tools import ToolSpec
+
+OPENING = 40
+"""Characters of the first message that stand for a title."""
 
 Status = Literal["idle", "running", "waiting"]
 
@@ -121,6 +124,12 @@ class SessionState(msgspec.Struct, kw_only=True):
     """Messages of the root loop that were completed so far, shown or not; a message's ordinal counts them."""
     hidden: tuple[tuple[int, int], ...] = ()
     """The events that belong to no message of the active branch, as ranges in order, first and last included."""
+    opening: str = ""
+    """How the user's first words begin; empty before there are any."""
+
+    def title(self) -> str:
+        """What people call it: the title that it was given, else its opening."""
+        return self.settings.title or self.opening
 
     def status(self) -> Status:
         """What a client may do next."""
@@ -261,6 +270,8 @@ def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one cas
             state.settings = changed(state.settings, change)
         case MessageAdded(message=message):
             state.messages += message.loop == ROOT
+            if not state.opening and isinstance(message, UserMessage) and message.loop == ROOT:
+                state.opening = text_of(message.content)[:OPENING].strip()
             if state.run is not None and state.run.held:
                 state.run.held = tuple(held for held in state.run.held if held.id != message.id)
         case RunQueued() as run:

@@ -393,7 +393,7 @@ class Engine:
             raise Conflict("the session has no completed turn")
         settings = source.state.settings
         change = SettingsChange(
-            title=settings.title,
+            title=source.state.title() or None,
             model=settings.model,
             variant=settings.variant,
             env=settings.env,

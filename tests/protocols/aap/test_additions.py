@@ -58,17 +58,18 @@ async def test_mode_none_tells_the_same_in_the_meta_of_its_body(face: Face) -> N
 async def test_a_sessions_meta_has_times_and_a_status_that_follow_its_life(face: Face, gates: Any) -> None:
     session = await face.create("gated", server_tools=on("hold"), tools=[client_tool("paint")])
     born = (await session.info())["_meta"]
-    assert born["status"] == "idle"
+    assert (born["status"], born.get("title")) == ("idle", None)
     created, updated = (datetime.fromisoformat(born[name]) for name in ("createdAt", "updatedAt"))
     assert created.utcoffset() == timedelta(0)
     assert created <= updated
-    reading = await session.open(script(call("hold", gate="meta"), call("paint")))
+    words = script(call("hold", gate="meta"), call("paint"))
+    reading = await session.open(words)
     await gates.entered("meta")
     assert (await session.info())["_meta"]["status"] == "running"
     gates.open("meta")
     await reading.rest()
     later = (await session.info())["_meta"]
-    assert (later["status"], later["createdAt"]) == ("waiting", born["createdAt"])
+    assert (later["status"], later["createdAt"], later["title"]) == ("waiting", born["createdAt"], words[:40].strip())
     assert datetime.fromisoformat(later["updatedAt"]) >= updated
 
 

@@ -156,6 +156,24 @@ async def test_sessions_are_listed_by_use_and_found_by_what_was_said(tmp_path: A
             assert (await alice.ask("GET", f"sessions?{query}")).status == 422
 
 
+@requirement("blade:sessions:list")
+async def test_a_session_without_a_title_is_called_by_its_first_words_wherever_they_were_said(alice: Caller) -> None:
+    session = await alice.session()
+    answer = {
+        "stream": "none",
+        "messages": [{"role": "user", "content": " What grows\nin the shade of a walnut tree?"}],
+    }
+    for text in (answer, {**answer, "messages": [{"role": "user", "content": "And elsewhere?"}]}):
+        path = f"../aap/v3/sessions/{session.removeprefix('sess_')}/turns"
+        assert (await alice.ask("POST", path, text)).status == 200
+    async with tab(alice.url, alice.key) as mine:
+        await mine.send(session, "thanks")
+    title = "What grows\nin the shade of a walnut tre"
+    assert (await alice.get("sessions"))["items"][0]["intent"] == title
+    assert (await alice.get(f"sessions/{session}"))["intent"] == title
+    assert (await alice.ask("PATCH", f"sessions/{session}", {"intent": "Shade"})).body["intent"] == "Shade"
+
+
 @requirement("blade:sessions:change")
 async def test_a_session_can_be_changed_and_every_change_is_shown(alice: Caller) -> None:
     session = await alice.session()

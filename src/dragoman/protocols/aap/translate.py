@@ -231,7 +231,7 @@ def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInf
                 )
                 for call in state.pending()
             ),
-            title=settings.title,
+            title=state.title() or None,
             labels=settings.labels or None,
         ),
     )

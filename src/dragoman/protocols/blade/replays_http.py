@@ -72,7 +72,7 @@ class _Door:
             state = live.state
         shown = wire.shown_session(state.session_id)
         return json_answer(
-            ReplayPreview(session_id=shown, intent=state.settings.title or "", supported=reason is None, reason=reason)
+            ReplayPreview(session_id=shown, intent=state.title(), supported=reason is None, reason=reason)
         )
 
     async def start(self, request: Request) -> Response:

@@ -12,8 +12,8 @@ import msgspec
 import structlog
 from engineio import packet  # type: ignore[import-untyped]  # the library is not annotated
 
-from dragoman.core.content import JsonObject
-from dragoman.core.events import Logged, RunStarted, RunStopped, SettingsChanged
+from dragoman.core.content import JsonObject, UserMessage
+from dragoman.core.events import Logged, MessageAdded, RunStarted, RunStopped, SettingsChanged
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import START, Cursor, Record, cursor_of
@@ -451,6 +451,8 @@ class Rooms:
                     told |= updated_fields(change, state)
                 case RunStarted():
                     told["status"] = "running"
+                case MessageAdded(message=UserMessage()) if not state.settings.title:
+                    told["intent"] = state.title()
                 case RunStopped():
                     told["status"] = status_of(state)
                     if room is None and is_replay(state):

@@ -17,15 +17,13 @@ from dragoman.core.headless import HEADLESS, SCHEMA
 from dragoman.core.inputs import Answer, Choice, Decision, Submit, UserInput
 from dragoman.core.recording import RecordedTurn
 from dragoman.core.refusals import Invalid, InvalidAnswer, LimitExceeded
-from dragoman.core.session import SessionState
+from dragoman.core.session import OPENING, SessionState
 from dragoman.core.tools import AgentSpec, ToolGrant
 from dragoman.protocols.blade import turns, wire
 from dragoman.protocols.blade.chat import ANSWER_TEXT, replay_state_of
 from dragoman.protocols.blade.sessions_wire import checked_env, optional
 
 DOOR = "blade"
-TITLE = 40
-"""Characters of the first message that make a title."""
 PARTS_BYTES = 10 * 1024 * 1024
 """Decoded bytes of all parts of a message."""
 NO_ANSWER = "the answer chooses one of the options, or says something in words"
@@ -78,7 +76,7 @@ def _session_fields(state: SessionState, default_agent: str) -> JsonObject:
     settings = state.settings
     return {
         "id": wire.shown_session(state.session_id),
-        "intent": settings.title or "",
+        "intent": state.title(),
         "status": status_of(state),
         "created_at": state.created_at,
         "updated_at": state.updated_at,
@@ -166,7 +164,7 @@ def submit_of(send: wire.ChatSend, state: SessionState) -> Submit:
         props["deprecate"] = list(send.whatif.deprecate_entry_ids)
     mode: Mode | None = send.mode or ("executing" if send.headless else None)
     change = SettingsChange(
-        title=words[:TITLE].strip() if words.strip() and not state.settings.title else None,
+        title=None if state.title() else words[:OPENING].strip() or None,
         model=model if model != state.settings.model else None,
         mode=mode if mode != state.settings.mode else None,
     )
