@@ -34,7 +34,9 @@ from dragoman.engine.engine import EngineOptions
 from dragoman.served import STARTS_FILE
 from dragoman.stores.sqlite.appends import from_us
 
-TABLES = ("sessions", "events", "pieces", "calls", "runs", "names", "once")
+BY_ID = ("pieces", "names")
+BY_NUMBER = ("events", "messages", "calls", "runs", "once")
+"""What holds rows of sessions, by their ids and by their numbers. The latter go a while after their session."""
 NEWEST = sum(1 for _ in resources.files("dragoman.stores.sqlite").joinpath("migrations").iterdir())
 """The schema that the servers make, one migration after the other."""
 TALLY = STARTS_FILE
@@ -111,17 +113,7 @@ class LogCheck:
             yield f"the database is damaged: {verdict}"
         connection.execute("CREATE INDEX IF NOT EXISTS by_id ON events (session_id, seq)")  # of this copy
         self.events = connection.execute("SELECT count(*) FROM events").fetchone()[0]
-        for session_id in deleted:
-            for table in TABLES:
-                left = connection.execute(f"SELECT count(*) FROM {table} WHERE session_id = ?", (session_id,))
-                if found := left.fetchone()[0]:
-                    yield f"{found} rows of the deleted session {session_id} are in {table}"
-        for table in TABLES[1:]:
-            orphans = (
-                f"SELECT DISTINCT session_id FROM {table} WHERE session_id NOT IN (SELECT session_id FROM sessions)"
-            )
-            for (session_id,) in connection.execute(orphans):
-                yield f"rows without a session in {table} (session {session_id})"
+        yield from check_owners(connection, deleted)
         strangers = (
             "SELECT DISTINCT e.session_id FROM events e JOIN sessions s USING (session_id) WHERE e.session <> s.number"
         )
@@ -145,7 +137,9 @@ class LogCheck:
         """Runs that were cut before this life have gone on in it, in time."""
         left: dict[str, Cut] = {}
         for run_id, cut in self._unfinished.items():
-            row = connection.execute("SELECT session_id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+            row = connection.execute(
+                "SELECT session_id FROM runs JOIN sessions ON number = session WHERE run_id = ?", (run_id,)
+            ).fetchone()
             if row is None:
                 continue  # its session was deleted
             if died.ready is None:
@@ -165,8 +159,9 @@ class LogCheck:
             if waited_s > BOUND_S:
                 yield f"run {run_id} was cut, and had not gone on {waited_s:.2f} s after the start (session {row[0]})"
         rows = connection.execute(
-            "SELECT run_id, (SELECT max(seq) FROM events e WHERE e.session_id = r.session_id) FROM runs r WHERE NOT"
-            " EXISTS (SELECT 1 FROM events s WHERE s.session_id = r.session_id AND s.run_id = r.run_id"
+            "SELECT run_id, (SELECT max(seq) FROM events e WHERE e.session = r.session)"
+            " FROM runs r JOIN sessions ON number = session WHERE NOT"
+            " EXISTS (SELECT 1 FROM events s WHERE s.session = r.session AND s.run_id = r.run_id"
             " AND s.type = 'run_stopped')"
         )
         self._unfinished = {run_id: left.get(run_id) or Cut(seq, 0.0) for run_id, seq in rows}
@@ -185,6 +180,23 @@ def check_tally(path: Path) -> Iterator[str]:
     for tag, count in tags.items():
         if count > 1:
             yield f"the tool of {tag.decode()} was started {count} times"
+
+
+def check_owners(connection: sqlite3.Connection, deleted: Sequence[str]) -> Iterator[str]:
+    """Each row belongs to a session that is there; what has many rows of one may go a moment after it."""
+    for session_id in deleted:
+        for table in ("sessions", *BY_ID):
+            left = connection.execute(f"SELECT count(*) FROM {table} WHERE session_id = ?", (session_id,))
+            if found := left.fetchone()[0]:
+                yield f"{found} rows of the deleted session {session_id} are in {table}"
+    for table in BY_ID:
+        orphans = f"SELECT DISTINCT session_id FROM {table} WHERE session_id NOT IN (SELECT session_id FROM sessions)"
+        for (session_id,) in connection.execute(orphans):
+            yield f"rows without a session in {table} (session {session_id})"
+    numbers = "SELECT number FROM sessions UNION SELECT number FROM deleted"
+    for table in BY_NUMBER:
+        for (number,) in connection.execute(f"SELECT DISTINCT session FROM {table} WHERE session NOT IN ({numbers})"):
+            yield f"rows without a session in {table} (number {number})"
 
 
 def check_log(connection: sqlite3.Connection, session_id: str, owner: str, head: SessionState) -> Iterator[str]:
@@ -286,7 +298,9 @@ def check_runs(connection: sqlite3.Connection, session_id: str, log: Sequence[Lo
             if logged.event.usage != used:
                 yield f"run {logged.event.run_id} used {used}, and says {logged.event.usage}"
     found = dict(
-        connection.execute("SELECT run_id, first_seq FROM runs WHERE session_id = ?", (session_id,)).fetchall()
+        connection.execute(
+            "SELECT run_id, first_seq FROM runs JOIN sessions ON number = session WHERE session_id = ?", (session_id,)
+        ).fetchall()
     )
     if found != started:
         yield f"the table of runs says {found}, the log {started}"

@@ -13,10 +13,12 @@ import pytest
 
 from dragoman.core.content import Text
 from dragoman.core.events import BlockClosed, MessageClosed, MessageOpened
-from dragoman.core.ids import MessageId
+from dragoman.core.ids import MessageId, RunId
 from dragoman.core.session import fold
 from dragoman.core.stream import cursor_of
+from dragoman.ports import RunRow
 from dragoman.stores.sqlite import pieces
+from dragoman.stores.sqlite.appends import Appends
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.core.scribe import played
@@ -66,13 +68,78 @@ async def test_a_deleted_session_is_in_no_table_any_more(database: Database, tmp
     filled = {table for table in full if len(full[table]) > len(empty[table])}
     assert filled >= {"sessions", "events", "runs", "calls", "names", "once"}, "the test is worth its name"
     await store.delete(append.session_id)
+    await swept(database)
     left = rows(tmp_path)
     assert {table: len(left[table]) for table in left} == {table: len(empty[table]) for table in empty}
     assert not [row for table in left.values() for row in table if append.session_id in row]
 
 
+async def swept(database: Database) -> None:
+    """Wait until nothing of deleted sessions is left."""
+    async with asyncio.timeout(10):
+        while await database.read(lambda connection: connection.execute("SELECT 1 FROM deleted").fetchone()):  # noqa: ASYNC110  # the writer tells nobody
+            await asyncio.sleep(0.001)
+
+
+async def long_session(store: SqliteLog, number: int, runs: int) -> Writing:
+    """A session of so many runs, each with a key of the client's."""
+    writing = await begun(store, number)
+    for run in range(runs):
+        kept = [once(f"key-{number}-{run}", number)]
+        assert await taken(store, writing.append(started(run), stopped(run), once=kept)) == [True]
+    return writing
+
+
+async def test_a_deletion_is_done_in_portions_and_what_is_left_is_nobodys(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are left in the middle; the session's id and the ids of its runs are used again meanwhile."""
+    monkeypatch.setattr("dragoman.stores.sqlite.appends.PORTION", 3)
+    monkeypatch.setattr(SqliteLog, "_sweep_soon", lambda _: None)
+    store = SqliteLog(database)
+    gone = await long_session(store, 1, 10)
+    await store.delete(gone.session_id)
+    sweep = Appends().sweep
+    assert await database.writer.run(sweep)
+    assert await store.run(RunId("run-8")) is None
+    assert await store.once(ANN, "key-1-8") is None
+
+    again = await begun(store)
+    kept = once("key-1-8", run=8)
+    assert await taken(store, again.append(started(8), once=[kept])) == [True]
+    portions = 1
+    while await database.writer.run(sweep):
+        portions += 1
+    assert portions == 7 + 3 + 1, "21 events, 9 keys, and the number itself"
+    assert [logged.seq for logged in await store.events(again.session_id, 0, 100)] == [1, 2]
+    assert await store.run(RunId("run-8")) == RunRow(
+        run_id=RunId("run-8"), session_id=again.session_id, owner=ANN, first_seq=2
+    )
+    assert await store.once(ANN, "key-1-8") == kept
+
+
+async def test_what_a_deletion_left_goes_after_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = opened(tmp_path)
+    monkeypatch.setattr(SqliteLog, "_sweep_soon", lambda _: None)
+    store = SqliteLog(database)
+    empty = rows(tmp_path)
+    gone = await long_session(store, 1, 10)
+    await store.delete(gone.session_id)
+    database.close()
+    assert len(rows(tmp_path)["events"]) == 21
+    monkeypatch.undo()
+    database = opened(tmp_path)
+    try:
+        await SqliteLog(database).claim()
+        await swept(database)
+    finally:
+        database.close()
+    left = rows(tmp_path)
+    assert {table: len(left[table]) for table in left} == {table: len(empty[table]) for table in empty}
+
+
 async def test_what_an_earlier_release_wrote_is_there_after_its_migration(tmp_path: Path) -> None:
-    """Sessions had no numbers up to schema 4."""
+    """Sessions had no numbers up to schema 4, and runs, calls and keys none of theirs up to schema 5."""
     new, old = tmp_path / "new", tmp_path / "old"
     database = opened(new)
     store = SqliteLog(database)
@@ -92,9 +159,12 @@ async def test_what_an_earlier_release_wrote_is_there_after_its_migration(tmp_pa
         " FROM new.sessions;"
         "INSERT INTO events SELECT session_id, seq, run_id, at, type, payload FROM new.events;"
         "INSERT INTO messages SELECT session_id, id, m.seq FROM new.messages m JOIN new.sessions ON session = number;"
-        "INSERT INTO pieces SELECT * FROM new.pieces; INSERT INTO runs SELECT * FROM new.runs;"
-        "INSERT INTO calls SELECT * FROM new.calls; INSERT INTO names SELECT * FROM new.names;"
-        "INSERT INTO once SELECT * FROM new.once"
+        "INSERT INTO pieces SELECT * FROM new.pieces; INSERT INTO names SELECT * FROM new.names;"
+        "INSERT INTO runs SELECT run_id, session_id, owner, first_seq"
+        " FROM new.runs JOIN new.sessions ON session = number;"
+        "INSERT INTO calls SELECT session_id, call_id, c.seq FROM new.calls c JOIN new.sessions ON session = number;"
+        "INSERT INTO once SELECT o.owner, key, fingerprint, session_id, run_id, at, lasts"
+        " FROM new.once o JOIN new.sessions ON session = number"
     )
     connection.close()
     opened(old).close()

@@ -51,7 +51,7 @@ class PostgresLog:
 
     async def delete(self, session_id: SessionId) -> None:
         """See `EventLog.delete`."""
-        await self._log(partial(appends.delete, session_id))
+        await self._database.write(partial(appends.delete, session_id))  # the log goes on meanwhile
 
     # --- reading --------------------------------------------------------------------------------------------------
 

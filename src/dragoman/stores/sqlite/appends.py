@@ -15,6 +15,24 @@ from dragoman.stores.sqlite.pieces import Pieces
 from dragoman.stores.times import from_us as from_us  # what is here, is what all of this store's tables use
 from dragoman.stores.times import to_us as to_us
 
+PORTION = 256
+"""Rows of a deleted session that go at a time: who commits meanwhile waits for that."""
+_BEGIN = (
+    "INSERT OR IGNORE INTO sessions VALUES ("
+    "max((SELECT ifnull(max(number), 0) FROM sessions), (SELECT ifnull(max(number), 0) FROM deleted)) + 1,"
+    " ?, ?, ?, ?, ?, ?, 0, ?, ?)"
+)
+"""The number of a deleted session is not given again as long as there are rows under it."""
+_LAST_OF_PORTION = "SELECT max(seq) FROM (SELECT seq FROM events WHERE session = ? ORDER BY seq LIMIT ?)"
+_RUNS_OF_PORTION = (
+    "DELETE FROM runs WHERE session = ? AND run_id IN (SELECT run_id FROM events WHERE session = ? AND seq <= ?)"
+)
+_OTHERS_OF_PORTION = (
+    "DELETE FROM messages WHERE (session, id) IN (SELECT session, id FROM messages WHERE session = ? LIMIT ?)",
+    "DELETE FROM calls WHERE (session, call_id) IN (SELECT session, call_id FROM calls WHERE session = ? LIMIT ?)",
+    "DELETE FROM once WHERE rowid IN (SELECT rowid FROM once WHERE session = ? LIMIT ?)",
+)
+
 
 class Appends:
     """Writes batches of appends.
@@ -42,27 +60,35 @@ class Appends:
         told = [(append, number) for append, number in zip(batch, numbers, strict=True) if number and append.events]
         if told:  # most commits of a server with slow streams hold words alone
             connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", _event_rows(told))
-            _index(connection, [(append, number, logged) for append, number in told for logged in append.events])
+            _index(connection, [(number, logged) for append, number in told for logged in append.events])
+            _remember_onces(connection, [(number, once) for append, number in told for once in append.once])
         self._stored(connection).write(passed, connection)
-        for append in passed:
-            for once in append.once:
-                _remember_once(connection, once)
         return [number is not None for number in numbers]
 
     def delete(self, session_id: SessionId, connection: sqlite3.Connection) -> None:
-        """Remove a session and everything of it."""
+        """Remove a session. What has many rows of it is left to `sweep`; nobody finds it any more."""
         self._running.pop(session_id, None)
         self._stored(connection).delete(session_id, connection)
         found = connection.execute(
             "DELETE FROM sessions WHERE session_id = ? RETURNING number", (session_id,)
         ).fetchone()
+        if found is not None:
+            connection.execute("DELETE FROM names WHERE session_id = ?", (session_id,))
+            connection.execute("INSERT INTO deleted VALUES (?)", found)
+
+    def sweep(self, connection: sqlite3.Connection) -> bool:
+        """Remove a portion of the rows that deleted sessions have left. False: there are none."""
+        found: tuple[int] | None = connection.execute("SELECT number FROM deleted LIMIT 1").fetchone()
         if found is None:
-            return
-        connection.execute("DELETE FROM runs WHERE run_id IN (SELECT run_id FROM events WHERE session = ?)", found)
-        for table in ("events", "messages"):
-            connection.execute(f"DELETE FROM {table} WHERE session = ?", found)  # noqa: S608  # fixed names
-        for table in ("calls", "names", "once"):
-            connection.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))  # noqa: S608  # fixed names
+            return False
+        portion = (*found, PORTION)
+        last = connection.execute(_LAST_OF_PORTION, portion).fetchone()
+        if last[0] is not None:
+            connection.execute(_RUNS_OF_PORTION, (*found, *found, *last))
+            connection.execute("DELETE FROM events WHERE session = ? AND seq <= ?", (*found, *last))
+        elif not any(connection.execute(statement, portion).rowcount for statement in _OTHERS_OF_PORTION):
+            connection.execute("DELETE FROM deleted WHERE number = ?", found)
+        return True
 
     def pieces(self, session_id: SessionId, connection: sqlite3.Connection) -> list[Piece]:
         """The pieces of a session's open blocks."""
@@ -100,7 +126,7 @@ def _begin(connection: sqlite3.Connection, append: Append) -> int | None:
     assert head is not None, "a new session is at rest"
     assert head.settings is not None, "its settings were never stored"
     taken = connection.execute(
-        "INSERT OR IGNORE INTO sessions VALUES (NULL, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
+        _BEGIN,
         (
             append.session_id,
             append.owner,
@@ -168,33 +194,31 @@ def _event_rows(appends: Iterable[tuple[Append, int]]) -> list[tuple[object, ...
     ]
 
 
-def _remember_once(connection: sqlite3.Connection, once: Once) -> None:
-    connection.execute("DELETE FROM once WHERE lasts = 0 AND at < ?", (to_us(once.at - KEPT_ONCE),))
-    connection.execute(
+def _remember_onces(connection: sqlite3.Connection, onces: Sequence[tuple[int, Once]]) -> None:
+    for _, once in onces:
+        if not once.lasts:
+            connection.execute("DELETE FROM once WHERE lasts = 0 AND at < ?", (to_us(once.at - KEPT_ONCE),))
+    connection.executemany(
         "INSERT OR REPLACE INTO once VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (once.owner, once.key, once.fingerprint, once.session_id, once.run_id, to_us(once.at), once.lasts),
+        [
+            (once.owner, once.key, once.fingerprint, number, once.run_id, to_us(once.at), once.lasts)
+            for number, once in onces
+        ],
     )
 
 
-def _index(connection: sqlite3.Connection, written: Sequence[tuple[Append, int, Logged]]) -> None:
+def _index(connection: sqlite3.Connection, written: Sequence[tuple[int, Logged]]) -> None:
     """Note what is looked up across sessions."""
     connection.executemany(
-        "INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET first_seq = excluded.first_seq",
-        [
-            (run_id, append.session_id, append.owner, logged.seq)
-            for append, _, logged in written
-            if (run_id := run_in(logged.event)) is not None
-        ],
+        "INSERT INTO runs VALUES (?, ?, ?)"
+        " ON CONFLICT (run_id) DO UPDATE SET session = excluded.session, first_seq = excluded.first_seq",
+        [(run_id, number, logged.seq) for number, logged in written if (run_id := run_in(logged.event)) is not None],
     )
     connection.executemany(
         "INSERT OR IGNORE INTO calls VALUES (?, ?, ?)",
-        [
-            (append.session_id, call_id, logged.seq)
-            for append, _, logged in written
-            for call_id in calls_in(logged.event)
-        ],
+        [(number, call_id, logged.seq) for number, logged in written for call_id in calls_in(logged.event)],
     )
     connection.executemany(
         "INSERT OR REPLACE INTO messages VALUES (?, ?, ?)",
-        [(number, name, logged.seq) for _, number, logged in written for name in messages_in(logged.event)],
+        [(number, name, logged.seq) for number, logged in written for name in messages_in(logged.event)],
     )

@@ -72,7 +72,8 @@ def _sessions(after: SessionId | None, limit: int, connection: sqlite3.Connectio
 
 def _onces(session_id: SessionId, connection: sqlite3.Connection) -> list[Once]:
     rows = connection.execute(
-        "SELECT owner, key, fingerprint, run_id, at, lasts FROM once WHERE session_id = ? ORDER BY at, key",
+        "SELECT once.owner, key, fingerprint, run_id, at, lasts FROM once JOIN sessions ON number = session"
+        " WHERE session_id = ? ORDER BY at, key",
         (session_id,),
     )
     return [

@@ -1,7 +1,9 @@
 """The log of sessions in SQLite, and what is looked up across it."""
 
+import asyncio
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -11,6 +13,7 @@ import msgspec
 from dragoman.core import events as core_events
 from dragoman.core.events import Logged
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
+from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.session import SessionState, thaw
 from dragoman.ports import Append, Once, Recent, RunRow, Snapshot
 from dragoman.stores.sqlite.appends import Appends, from_us, to_us
@@ -27,12 +30,17 @@ class SqliteLog:
         self._read = database.read
         self._look_up = database.look_up
         self._appends = Appends()
+        self._sweeping: asyncio.Task[None] | None = None
+        self._sweeps = 0
+        """How often there was something to sweep."""
 
     # --- writing --------------------------------------------------------------------------------------------------
 
     async def claim(self) -> int:
         """See `EventLog.claim`."""
-        return await self._run(_claim)
+        epoch = await self._run(_claim)
+        self._sweep_soon()  # a server may have died over it
+        return epoch
 
     async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
         """See `EventLog.commit`."""
@@ -49,6 +57,22 @@ class SqliteLog:
         except BaseException:
             self._appends.forget()
             raise
+        finally:
+            self._sweep_soon()
+
+    def _sweep_soon(self) -> None:
+        """Have removed what deleted sessions have left. The task ends by itself, with the database at the latest."""
+        self._sweeps += 1
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = asyncio.create_task(self._sweep(), name="sweep")
+
+    async def _sweep(self) -> None:
+        seen = 0
+        with suppress(StoreUnavailable):  # it goes on after the next deletion, or start
+            while seen != self._sweeps:
+                seen = self._sweeps
+                while await self._run(self._appends.sweep):
+                    pass  # who commits goes in between
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -91,15 +115,7 @@ class SqliteLog:
 
     async def settled(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
         """See `SessionIndex.settled`."""
-        return await self._look_up(
-            lambda connection: {
-                call_id
-                for call_id in call_ids
-                if connection.execute(
-                    "SELECT 1 FROM calls WHERE session_id = ? AND call_id = ?", (session_id, call_id)
-                ).fetchone()
-            }
-        )
+        return await self._look_up(partial(_settled, session_id, call_ids))
 
     async def named(self, owner: UserId, name: str) -> SessionId | None:
         """See `SessionIndex.named`."""
@@ -112,23 +128,7 @@ class SqliteLog:
 
     async def once(self, owner: UserId, key: str) -> Once | None:
         """See `SessionIndex.once`."""
-        row = await self._look_up(
-            lambda connection: connection.execute(
-                "SELECT fingerprint, session_id, run_id, at, lasts FROM once WHERE owner = ? AND key = ?", (owner, key)
-            ).fetchone()
-        )
-        if row is None:
-            return None
-        fingerprint, session_id, run_id, at, lasts = row
-        return Once(
-            owner=owner,
-            key=key,
-            fingerprint=fingerprint,
-            session_id=session_id,
-            run_id=run_id,
-            at=from_us(at),
-            lasts=bool(lasts),
-        )
+        return await self._look_up(partial(_once, owner, key))
 
     async def messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
         """See `SessionIndex.messages`."""
@@ -178,16 +178,45 @@ def _logged(rows: Iterable[tuple[Any, ...]]) -> list[Logged]:
     return [Logged(seq, from_us(at), run_id, core_events.decode(payload)) for seq, at, run_id, payload in rows]
 
 
+def _settled(session_id: SessionId, call_ids: Collection[CallId], connection: sqlite3.Connection) -> set[CallId]:
+    number = _number(session_id, connection)
+    known = "SELECT 1 FROM calls WHERE session = ? AND call_id = ?"
+    return {call_id for call_id in call_ids if connection.execute(known, (number, call_id)).fetchone()}
+
+
+def _once(owner: UserId, key: str, connection: sqlite3.Connection) -> Once | None:
+    row = connection.execute(
+        "SELECT fingerprint, session_id, run_id, at, lasts FROM once JOIN sessions ON number = session"
+        " WHERE once.owner = ? AND key = ?",
+        (owner, key),
+    ).fetchone()
+    if row is None:
+        return None
+    fingerprint, session_id, run_id, at, lasts = row
+    return Once(
+        owner=owner,
+        key=key,
+        fingerprint=fingerprint,
+        session_id=session_id,
+        run_id=run_id,
+        at=from_us(at),
+        lasts=bool(lasts),
+    )
+
+
 def _message_seqs(session_id: SessionId, ids: Collection[str], connection: sqlite3.Connection) -> dict[str, int]:
+    number = _number(session_id, connection)
     found: dict[str, int] = {}
     for each in ids:
-        row = connection.execute(
-            "SELECT seq FROM messages WHERE session = (SELECT number FROM sessions WHERE session_id = ?) AND id = ?",
-            (session_id, each),
-        ).fetchone()
+        row = connection.execute("SELECT seq FROM messages WHERE session = ? AND id = ?", (number, each)).fetchone()
         if row is not None:
             found[each] = row[0]
     return found
+
+
+def _number(session_id: SessionId, connection: sqlite3.Connection) -> int | None:
+    row = connection.execute("SELECT number FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+    return None if row is None else row[0]
 
 
 def _page(
@@ -209,7 +238,9 @@ def _page(
 
 
 def _run_row(run_id: RunId, connection: sqlite3.Connection) -> RunRow | None:
-    row = connection.execute("SELECT session_id, owner, first_seq FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    row = connection.execute(
+        "SELECT session_id, owner, first_seq FROM runs JOIN sessions ON number = session WHERE run_id = ?", (run_id,)
+    ).fetchone()
     if row is None:
         return None
     session_id, owner, first_seq = row
