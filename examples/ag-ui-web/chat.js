@@ -23,6 +23,7 @@ const DOES = {
 // --- the agent -------------------------------------------------------------------------------------------------------
 
 let agent = null;
+let endpoint = "";
 
 // The thread stands in the page's address, so that a reload and a bookmark come back to it.
 function threadId() {
@@ -31,22 +32,24 @@ function threadId() {
 }
 
 async function open() {
-  const url = `${$("server").value}/ag-ui/${$("agent").value}`;
-  const headers = $("key").value ? { Authorization: `Bearer ${$("key").value}` } : {};
+  endpoint = `${$("server").value}/ag-ui/${$("agent").value}`;
+  const headers = { "X-Run-On-Disconnect": "continue" }; // so that a reload finds the answer that was running
+  if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
   const isKnown = Boolean(location.hash);
-  agent = new HttpAgent({ url, headers, threadId: threadId() });
+  agent = new HttpAgent({ url: endpoint, headers, threadId: threadId() });
   agent.subscribe({
     onMessagesChanged: draw,
     onRunErrorEvent: ({ event }) => event.code !== "abort" && complain(event.message),
   });
   draw();
   if (!isKnown) return;
-  agent.url = `${url}/connect`; // tells the thread, and joins the run that is active
+  agent.url = `${endpoint}/connect`; // tells the thread, and joins the run that is active
   await run({});
-  agent.url = url;
+  agent.url = endpoint;
 }
 
 async function run(parameters) {
+  complaint = "";
   $("stop").disabled = false;
   $("send").disabled = true;
   try {
@@ -83,8 +86,12 @@ function line(kind, text) {
   return shown;
 }
 
+// What went wrong in the last run; it stands below the messages until the next one.
+let complaint = "";
+
 function complain(text) {
-  $("log").append(line("error", text));
+  complaint = text;
+  draw();
 }
 
 function linesOf(message) {
@@ -99,7 +106,7 @@ function partsOf(parts) {
 }
 
 function draw() {
-  $("log").replaceChildren(...agent.messages.flatMap(linesOf));
+  $("log").replaceChildren(...agent.messages.flatMap(linesOf), ...(complaint ? [line("error", complaint)] : []));
   $("questions").replaceChildren(...agent.pendingInterrupts.map(asked));
 }
 
@@ -148,4 +155,5 @@ $("say").onsubmit = (event) => {
   draw();
   void run({});
 };
-$("stop").onclick = () => agent.abortRun(); // leaving is how AG-UI's clients stop a run
+$("stop").onclick = () => // a run that goes on without its reader is stopped by asking for it, not by `abortRun`
+  fetch(`${endpoint}/stop/${encodeURIComponent(agent.threadId)}`, { method: "POST", headers: agent.headers });

@@ -20,6 +20,7 @@ from tests.serving import SocketHouse
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "ag-ui-web"
 HELLO = "Hello! I am the rehearsal agent."
+READY = "document.readyState === 'complete' && document.querySelector('#say')?.onsubmit"
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -67,7 +68,18 @@ async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
 
 async def opened(page: Page, url: str, house: SocketHouse) -> None:
     """Load the page and fill in its form."""
-    await page.go(url, "document.readyState === 'complete' && document.querySelector('#say')?.onsubmit")
+    await page.go(url, READY)
+    await filled(page, house)
+
+
+async def reloaded(page: Page, house: SocketHouse) -> None:
+    """Load it again as a person does, which breaks off what it was reading."""
+    await page.run("(window.isOld = true, location.reload())")
+    await page.until(f"!window.isOld && {READY}")
+    await filled(page, house)
+
+
+async def filled(page: Page, house: SocketHouse) -> None:
     for name, value in (("server", house.line.url), ("agent", "rehearsal"), ("key", house.key("alice"))):
         await page.run(f"document.getElementById('{name}').value = '{value}'")
     await page.run("document.getElementById('settings').requestSubmit()")
@@ -108,9 +120,16 @@ async def test_the_example_page_talks_streams_calls_asks_stops_and_comes_back(
     await page.run("document.getElementById('stop').click()")
     await say(page, "add 1 and 2")
     await shows(page, "assistant", "The sum is 3.")
+    await say(page, script({"say": "half"}, {"fail": "internal"}))
+    await shows(page, "error", "The agent failed")
+    await say(page, script({"emit": {"count": 60, "text": "w{i} ", "every_ms": 20}}))
+    await page.until("document.getElementById('log').textContent.includes('w5 ')")
+    await reloaded(page, socket_house)
+    await shows(page, "assistant", "".join(f"w{place} " for place in range(60)))
+    assert await page.run("document.querySelectorAll('.error').length") == 0
+    await page.until("!document.getElementById('send').disabled")
     before = await page.run("document.getElementById('log').textContent")
-    thread = await page.run("location.hash")
-    await opened(page, site + thread, socket_house)
+    await reloaded(page, socket_house)
     await shows(page, "assistant", "The sum is 3.")
     await page.until("!document.getElementById('send').disabled")
     after = await page.run("document.getElementById('log').textContent")
