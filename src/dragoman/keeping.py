@@ -85,6 +85,6 @@ async def _in_database(url: str, request: Request) -> Reply:
 async def _kept(keys: Keys, profiles: Profiles, request: Request) -> Reply:
     ring = KeyRing(keys, LocalBus(), SystemClock(), RandomIds())
     await ring.reload()
-    book = ProfileBook(profiles)
+    book = ProfileBook(profiles, LocalBus())
     await book.start()
     return await handle(request, ring, book)

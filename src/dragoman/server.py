@@ -157,8 +157,9 @@ class Application:
         stack.push_async_callback(self.keys.close)
         self.memories = MemoryBook(stores.memories, self._clock)
         self._shares = ShareBook(stores.shares, self._clock)
-        self.profiles = ProfileBook(stores.profiles)
+        self.profiles = ProfileBook(stores.profiles, bus)
         await self.profiles.start()
+        stack.callback(self.profiles.close)
         if stores.changes is not None:
             watching = asyncio.create_task(watch(stores, partial(self._changed_elsewhere, bus)), name="watch")
             stack.push_async_callback(asyncio.wait, [watching])
@@ -255,7 +256,7 @@ class Application:
     async def _changed_elsewhere(self, bus: Bus) -> None:
         """Keys or profiles changed in the database, by this server or by another program."""
         bus.publish(KEYS_CHANGED, "")
-        await self.profiles.start()
+        await self.profiles.read()
 
     # --- doors ----------------------------------------------------------------------------------------------------
 

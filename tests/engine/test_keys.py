@@ -306,6 +306,26 @@ async def test_a_key_made_elsewhere_is_taken_up(stage: Stage) -> None:
     await other.close()
 
 
+async def test_what_happens_to_keys_elsewhere_is_heard_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TEND_S", 3600.0)
+    other = stage.another_ring()
+    await other.start()
+    caller = Principal(user=LOCAL, scopes=frozenset({"use"}))
+
+    async def until(names: list[str]) -> None:
+        async with asyncio.timeout(5):
+            while [each.name for each in other.all()] != names:  # noqa: ASYNC110  # nobody is told
+                await asyncio.sleep(0)
+
+    _, made = await stage.ring.create("laptop")
+    await until(["laptop"])
+    await stage.ring.rename(caller, made.key_id, "phone")
+    await until(["phone"])
+    await stage.ring.revoke_owned(caller, made.key_id)
+    await until([])
+    await other.close()
+
+
 async def test_the_streams_of_a_key_that_expires_are_told(stage: Stage) -> None:
     expiry = stage.clock.at + timedelta(hours=1)
     secret, _ = await stage.ring.create("guest", expires_at=expiry)

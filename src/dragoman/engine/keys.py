@@ -28,10 +28,10 @@ PREFIX = "sk-dragoman-"
 LOCAL = UserId("local")
 """The user of a server without keys, and of keys that name none: so the sessions stay when keys are switched on."""
 SUBJECT = "keys"
-"""What the bus says when a key came or went."""
+"""What the bus says when a key came, went or got another name."""
 
 TEND_S = 2.0
-"""How often the ring looks after its keys: an expiry and a hint of the bus act within this time."""
+"""How often the ring looks after its keys: an expiry acts within this time, a hint of the bus at once."""
 NOTE_S = 30.0
 """How often the last uses are written."""
 LONGEST_KEY = 512
@@ -107,7 +107,10 @@ class KeyRing:
         """Held from a read or write of the store until the memory says the same, so that neither undoes the other."""
         self._used: dict[_Held, datetime] = {}
         """The keys that were used since the last uses were written, with the first time of each."""
-        self._is_stale = False
+        self._is_stale = asyncio.Event()
+        """Set when a key came, went or got another name elsewhere."""
+        self._has_missed = False
+        """Whether the store did not answer when the keys were to be read again."""
         self._task: asyncio.Task[None] | None = None
         self._end_hearing: Callable[[], None] = lambda: None
 
@@ -132,21 +135,25 @@ class KeyRing:
     async def reload(self) -> None:
         """Read the keys again; tell those who hold one that is gone."""
         async with self._changing:
-            self._is_stale = False
+            self._is_stale.clear()
             try:
                 stored = {key.key_id: key for key in await self._store.all()}
             except BaseException:
-                self._is_stale = True  # a later round tries again
+                self._has_missed = True  # the next round tries again
                 raise
+            self._has_missed = False
             for key_id in self._by_id.keys() - stored.keys():
                 self._drop(key_id)
             for key_id, key in stored.items():
-                if key_id not in self._by_id:
+                held = self._by_id.get(key_id)
+                if held is None:
                     self._take(key)
+                else:  # it may be called otherwise, or have been used later elsewhere
+                    held.key = key
 
     async def tend(self) -> None:
         """One round: read the keys again if some came or went elsewhere, and tell the holders of expired ones."""
-        if self._is_stale:
+        if self._is_stale.is_set() or self._has_missed:
             await self.reload()
         now = self._clock.now()
         for held in self._by_digest.values():
@@ -269,7 +276,8 @@ class KeyRing:
             held = self._owned(caller, key_id)
             await self._store.rename(key_id, name)
             held.key = msgspec.structs.replace(held.key, name=name)
-            return msgspec.structs.replace(held.key, last_used_at=self._last_use(held))
+        self._bus.publish(SUBJECT, key_id)
+        return msgspec.structs.replace(held.key, last_used_at=self._last_use(held))
 
     async def revoke_owned(self, caller: Principal, key_id: KeyId) -> None:
         """Remove a key of the caller's for good; who calls with it is told. Raises as `rename` does."""
@@ -329,13 +337,15 @@ class KeyRing:
             _tell(held)
 
     def _heard(self, _: str) -> None:
-        self._is_stale = True
+        self._is_stale.set()
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         noted_at = loop.time()
         while True:
-            await asyncio.sleep(TEND_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TEND_S):
+                    await self._is_stale.wait()
             try:
                 await self.tend()
                 if loop.time() - noted_at >= NOTE_S:
