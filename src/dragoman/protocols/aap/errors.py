@@ -1,11 +1,11 @@
 """AAP's answers to refusals: one table, complete by test. Source: specification of the face, section 16."""
 
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import NamedTuple
 
 from dragoman.core import refusals
 from dragoman.core.refusals import Refused
+from dragoman.protocols._faults import headers_of, shortened
 
 
 class Answer(NamedTuple):
@@ -50,10 +50,6 @@ ANSWERS: Mapping[type[Refused], Answer] = {
 }
 
 
-SENTENCE = 500
-"""Characters of an error's sentence."""
-
-
 class Told(NamedTuple):
     """An error as it goes out."""
 
@@ -70,24 +66,10 @@ def tell(refusal: Refused) -> Told:
         facts["path"] = facts["path"].replace("answers[", "messages[")  # here they stand among the messages
     shown = {name: fact for name, fact in facts.items() if fact is not None}
     body = {"error": shortened(str(refusal)), "code": answer.code, **shown}
-    return Told(answer.status, body, _headers(refusal, answer.status))
-
-
-def shortened(sentence: str) -> str:
-    """A sentence that may repeat what the client sent, which may be of any length."""
-    return sentence if len(sentence) <= SENTENCE else f"{sentence[: SENTENCE // 2]} … {sentence[-SENTENCE // 2 :]}"
+    headers = {"Retry-After": "1"} if isinstance(refusal, refusals.SessionBusy) else headers_of(refusal)
+    return Told(answer.status, body, headers)
 
 
 def plain(status: int, code: str, message: str, **facts: object) -> Told:
     """An error of the door itself."""
     return Told(status, {"error": shortened(message), "code": code, **facts}, {})
-
-
-def _headers(refusal: Refused, status: int) -> dict[str, str]:
-    if status == HTTPStatus.UNAUTHORIZED:
-        return {"WWW-Authenticate": "Bearer"}
-    if isinstance(refusal, refusals.Exhausted | refusals.Unavailable):
-        return {"Retry-After": str(refusal.retry_after_s)}
-    if isinstance(refusal, refusals.SessionBusy):
-        return {"Retry-After": "1"}
-    return {}

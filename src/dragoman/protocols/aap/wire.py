@@ -3,12 +3,12 @@
 Source: seed 001 (the schema); fields keep its names. `null` for an optional field reads as absent and is never written.
 """
 
-import re
 from typing import Literal, TypeVar
 
 import msgspec
 
 from dragoman.core.content import JsonObject
+from dragoman.protocols._faults import placed
 
 VERSION = 3
 StreamMode = Literal["delta", "message", "none"]
@@ -307,9 +307,6 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
 # --- reading ------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
-_AT = re.compile(r" - at `\$\.?(.*)`$")
-MESSAGE_LIMIT = 300
-_MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
 class Malformed(Exception):
@@ -346,7 +343,7 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         _require_json(body)
-        raise _misshapen(str(error)) from error
+        raise Misshapen(*placed(str(error))) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed("the body is not JSON in UTF-8") from error
 
@@ -361,14 +358,3 @@ def _require_json(body: bytes) -> None:
         msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed("the body is not JSON in UTF-8") from error
-
-
-def _misshapen(text: str) -> Misshapen:
-    """The decoder's message, with the path of the field at fault taken out of it."""
-    text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-    at = _AT.search(text)
-    message, path = (text[: at.start()], at[1]) if at else (text, "")
-    message = message[:MESSAGE_LIMIT]  # it may hold the client's own words
-    if missing := _MISSING.fullmatch(message):
-        return Misshapen("this field is required", f"{path}.{missing[1]}" if path else missing[1])
-    return Misshapen(message, path)

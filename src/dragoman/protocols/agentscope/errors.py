@@ -5,11 +5,11 @@ success. Here everything that is refused before the run is an HTTP status.
 """
 
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from typing import NamedTuple
 
 from dragoman.core import refusals
 from dragoman.core.refusals import Refused
+from dragoman.protocols._faults import headers_of, shortened
 from dragoman.protocols.agentscope.wire import Error, location_of
 
 
@@ -73,8 +73,6 @@ RUN_CODES: Mapping[str, str] = {
 """The codes of the core for a run that failed, in the package's words. An agent's own code stays as it is."""
 
 UNKNOWN = "AGENT_UNKNOWN_ERROR"
-SENTENCE = 500
-"""Characters of an error's sentence."""
 
 
 def run_error(code: str | None, message: str | None) -> Error:
@@ -95,7 +93,8 @@ class Told(NamedTuple):
 def tell(refusal: Refused) -> Told:
     """The answer to a refusal."""
     answer = ANSWERS[type(refusal)]
-    told = plain(answer.status, answer.code, answer.sentence or str(refusal), headers=_headers(refusal, answer.status))
+    headers = {"Retry-After": "1"} if isinstance(refusal, refusals.SessionBusy) else headers_of(refusal)
+    told = plain(answer.status, answer.code, answer.sentence or str(refusal), headers=headers)
     path = getattr(refusal, "path", "")
     if path:
         told.body["detail"] = [detail(("body", *location_of(path)), str(refusal))]
@@ -107,21 +106,6 @@ def detail(loc: Sequence[object], message: str) -> dict[str, object]:
     return {"loc": list(loc), "msg": shortened(message)}
 
 
-def shortened(sentence: str) -> str:
-    """A sentence that may repeat what the client sent, which may be of any length."""
-    return sentence if len(sentence) <= SENTENCE else f"{sentence[: SENTENCE // 2]} … {sentence[-SENTENCE // 2 :]}"
-
-
 def plain(status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> Told:
     """An error of the door itself."""
     return Told(status, {"error": {"code": code, "message": shortened(message)}}, dict(headers or {}))
-
-
-def _headers(refusal: Refused, status: int) -> dict[str, str]:
-    if status == HTTPStatus.UNAUTHORIZED:
-        return {"WWW-Authenticate": "Bearer"}
-    if isinstance(refusal, refusals.Exhausted | refusals.Unavailable):
-        return {"Retry-After": str(refusal.retry_after_s)}
-    if isinstance(refusal, refusals.SessionBusy):
-        return {"Retry-After": "1"}
-    return {}

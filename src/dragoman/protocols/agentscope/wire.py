@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from dragoman.core.content import DEPTH_LIMIT, JsonObject, is_too_deep
+from dragoman.protocols._faults import placed
 
 ResponseStatus = Literal["created", "in_progress", "completed", "canceled", "failed"]
 """The statuses that we send. `rejected` and `incomplete` are never sent: the web client knows neither as an end."""
@@ -19,7 +20,6 @@ Role = Literal["user", "assistant", "system", "tool"]
 ID_LIMIT = 255
 """Characters of a client's own id or name."""
 STOPS_LIMIT = 4
-MESSAGE_LIMIT = 300
 
 
 # --- what comes in ------------------------------------------------------------------------------------------------
@@ -331,8 +331,6 @@ RULES = (  # checked from the first to the last; the first one broken is the ans
 
 T = TypeVar("T")
 R = TypeVar("R", bound=AgentRequest)
-_AT = re.compile(r" - at `\$\.?(.*)`$")
-_MISSING = re.compile(r"Object missing required field `(.*)`")
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _HIDDEN = frozenset({"stream", "heartbeat", "id", "response_id"})
 """Fields that say how the answer is told, and not what is asked."""
@@ -418,7 +416,7 @@ def _tool_of(tool: JsonObject, path: str) -> FunctionTool:
     try:
         found = msgspec.convert(tool if inner is None else inner, FunctionTool)
     except msgspec.ValidationError as error:
-        raise _misshapen(str(error), place) from error
+        raise Misshapen(*placed(str(error), place)) from error
     if not found.name:
         raise Misshapen("a tool needs a name", f"{place}.name")
     schema, required = found.parameters, found.parameters.get("required")
@@ -447,19 +445,7 @@ def _convert(fields: JsonObject, kind: type[T]) -> T:
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise _misshapen(str(error)) from error
-
-
-def _misshapen(text: str, prefix: str = "") -> Misshapen:
-    """The decoder's message, with the path of the field at fault taken out of it."""
-    text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-    at = _AT.search(text)
-    message, path = (text[: at.start()], at[1]) if at else (text, "")
-    path = ".".join(filter(None, (prefix, path)))
-    message = message[:MESSAGE_LIMIT]  # it may hold the client's own words
-    if missing := _MISSING.fullmatch(message):
-        return Misshapen("this field is required", ".".join(filter(None, (path, missing[1]))))
-    return Misshapen(message, path)
+        raise Misshapen(*placed(str(error))) from error
 
 
 def location_of(path: str) -> tuple[Any, ...]:

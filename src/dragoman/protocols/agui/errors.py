@@ -6,11 +6,11 @@ Source: specification of the face, B.2, B.3, B.8 to B.11; rulings, 2, 4, 10.
 """
 
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import NamedTuple
 
 from dragoman.core import refusals
 from dragoman.core.refusals import Refused
+from dragoman.protocols._faults import headers_of, shortened
 
 
 class Answer(NamedTuple):
@@ -58,9 +58,6 @@ ANSWERS: Mapping[type[Refused], Answer] = {
     refusals.ShuttingDown: Answer(503, "shutting_down"),
 }
 
-SENTENCE = 500
-"""Characters of an error's sentence."""
-
 
 class Told(NamedTuple):
     """An error as it goes out: `{"error": a sentence, "code": for programs}`, or the event that stands for it."""
@@ -83,24 +80,10 @@ def tell(refusal: Refused) -> Told:
     answer = ANSWERS[type(refusal)]
     path = refusal.path if isinstance(refusal, refusals.Invalid) else ""
     facts = {"path": path} if path and not answer.is_told else {}
-    headers = _headers(refusal, answer.status)
     sentence = answer.sentence or shortened(str(refusal))
-    return Told(answer.status, answer.code, sentence, headers, facts, answer.is_told)
+    return Told(answer.status, answer.code, sentence, headers_of(refusal), facts, answer.is_told)
 
 
 def plain(status: int, code: str, message: str, **facts: object) -> Told:
     """An error of the door itself."""
     return Told(status, code, shortened(message), facts=facts)
-
-
-def shortened(sentence: str) -> str:
-    """A sentence that may repeat what the client sent, which may be of any length."""
-    return sentence if len(sentence) <= SENTENCE else f"{sentence[: SENTENCE // 2]} … {sentence[-SENTENCE // 2 :]}"
-
-
-def _headers(refusal: Refused, status: int) -> dict[str, str]:
-    if status == HTTPStatus.UNAUTHORIZED:
-        return {"WWW-Authenticate": "Bearer"}
-    if isinstance(refusal, refusals.Exhausted | refusals.Unavailable):
-        return {"Retry-After": str(refusal.retry_after_s)}
-    return {}

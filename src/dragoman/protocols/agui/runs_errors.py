@@ -11,6 +11,7 @@ from typing import NamedTuple
 from dragoman.core import refusals
 from dragoman.core.content import JsonObject
 from dragoman.core.refusals import Refused
+from dragoman.protocols._faults import headers_of, shortened
 from dragoman.protocols.agui.runs_rules import INPUT, MESSAGES, PROPS, SIZE, Broken
 from dragoman.protocols.agui.runs_wire import Misshapen
 
@@ -63,9 +64,6 @@ ANSWERS: Mapping[type[Refused], Answer] = {
     refusals.ShuttingDown: Answer(503, "AGENT_UNAVAILABLE"),
 }
 
-SENTENCE = 500
-"""Characters of a refusal's own sentence, which may repeat what the client sent."""
-
 
 class Told(NamedTuple):
     """An error as it goes out."""
@@ -99,18 +97,10 @@ def tell(error: Refused | Broken | Misshapen | Problem) -> Told:
             return Told(422, {**_body(422, INPUT, str(error)), "errors": [{"loc": list(location)}]}, {})
         case _:
             answer = ANSWERS[type(error)]
-            detail = answer.detail or str(error)[:SENTENCE]
-            return Told(answer.status, _body(answer.status, answer.code, detail), _headers(error, answer.status))
+            detail = answer.detail or shortened(str(error))
+            return Told(answer.status, _body(answer.status, answer.code, detail), headers_of(error))
 
 
 def _body(status: int, code: str, detail: str) -> JsonObject:
     title = RENAMED.get(status) or HTTPStatus(status).phrase
     return {"type": "about:blank", "title": title, "status": status, "detail": detail, "code": code}
-
-
-def _headers(refusal: Refused, status: int) -> dict[str, str]:
-    if status == HTTPStatus.UNAUTHORIZED:
-        return {"WWW-Authenticate": "Bearer"}
-    if isinstance(refusal, refusals.Exhausted | refusals.Unavailable):
-        return {"Retry-After": str(refusal.retry_after_s)}
-    return {}

@@ -13,12 +13,12 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from dragoman.core.content import Json, JsonObject, is_too_deep
+from dragoman.protocols._faults import placed
 from dragoman.protocols.agui.content import Message, Shape
 
 MAJOR = 1
 ID_LIMIT = 256
 """Characters of a thread's or a run's id."""
-MESSAGE_LIMIT = 300
 
 ROLES = frozenset({"user", "assistant", "tool", "system", "developer", "reasoning", "activity"})
 PARTS = frozenset({"text", "image", "audio", "video", "document"})
@@ -225,8 +225,6 @@ def _camel(name: str) -> str:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
-_AT = re.compile(r" - at `\$\.?(.*)`$")
-_MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
 def _json(body: bytes) -> Json:
@@ -240,15 +238,4 @@ def _convert(value: Json, kind: type[T]) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _misshapen(str(error)) from error
-
-
-def _misshapen(text: str) -> Misshapen:
-    """The decoder's message, with the path of the field at fault taken out of it."""
-    text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-    at = _AT.search(text)
-    message, path = (text[: at.start()], at[1]) if at else (text, "")
-    message = message[:MESSAGE_LIMIT]  # it may hold the client's own words
-    if missing := _MISSING.fullmatch(message):
-        return Misshapen("this field is required", f"{path}.{missing[1]}" if path else missing[1])
-    return Misshapen(message, path)
+        raise Misshapen(*placed(str(error))) from error

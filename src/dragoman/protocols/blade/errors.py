@@ -1,14 +1,11 @@
 """Blade's answers to refusals: one table for REST and the socket, complete by test. Source: specification, §15."""
 
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import NamedTuple
 
 from dragoman.core import refusals
 from dragoman.core.refusals import Refused
-
-SENTENCE = 500
-"""Characters of an error's sentence."""
+from dragoman.protocols._faults import headers_of, shortened
 
 
 class Answer(NamedTuple):
@@ -70,17 +67,4 @@ def tell(refusal: Refused) -> Told:
     answer = ANSWERS[type(refusal)]
     detail = "Not Found" if type(refusal) is refusals.NotFound and not str(refusal) else str(refusal)
     path = getattr(refusal, "path", "")
-    return Told(answer.status, shortened(f"{path}: {detail}" if path else detail), _headers(refusal, answer.status))
-
-
-def shortened(sentence: str) -> str:
-    """A sentence that may repeat what the client sent, which may be of any length."""
-    return sentence if len(sentence) <= SENTENCE else f"{sentence[: SENTENCE // 2]} … {sentence[-SENTENCE // 2 :]}"
-
-
-def _headers(refusal: Refused, status: int) -> Mapping[str, str]:
-    if status == HTTPStatus.UNAUTHORIZED:
-        return {"WWW-Authenticate": "Bearer"}
-    if isinstance(refusal, refusals.Exhausted | refusals.Unavailable):
-        return {"Retry-After": str(refusal.retry_after_s)}
-    return {}
+    return Told(answer.status, shortened(f"{path}: {detail}" if path else detail), headers_of(refusal))
