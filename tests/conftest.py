@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from structlog.dev import ConsoleRenderer, plain_traceback
 
 pytest_plugins = ["tests.buses.nats_server", "tests.stores.postgres", "tests.stores.s3"]
 
@@ -42,10 +43,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return min((os.cpu_count() or 1) + 1, 8)
 
 
+# As structlog sets itself up, but with plain traces: its coloured ones, with every variable, take up to a second each.
+LOG = [*structlog.get_config()["processors"][:-1], ConsoleRenderer(exception_formatter=plain_traceback)]
+
+
 @pytest.fixture(autouse=True)
 def _own_log() -> Iterator[None]:
     """A test that sets the log up, or plays a run in its own context, leaves nothing of it to the next one."""
     structlog.contextvars.clear_contextvars()
+    structlog.configure(processors=[*LOG])
     yield
     structlog.reset_defaults()
 
