@@ -500,17 +500,17 @@ class Engine:
                 if admission.is_busy(live.state):
                     raise SessionBusy("a run of this session is active")
 
-    async def stop_run(self, live: LiveSession, run_id: RunId | None = None) -> bool:
+    async def stop_run(self, live: LiveSession, run_id: RunId | None = None, *, unwatched: bool = False) -> bool:
         """Stop a session's active run, and whatever waits there. Durable when this returns.
 
         Args:
-            live: the session.
             run_id: only this run; by default whichever is active, with all that are queued.
+            unwatched: only if nobody reads it, here or at the server that plays it.
 
         Returns:
             Whether there was something to stop.
         """
-        return await self._writers.stop(live, run_id)
+        return await self._writers.stop(live, run_id, unwatched=unwatched)
 
     def follow(self, live: LiveSession, after: Cursor, *, ends_on_drain: bool = False) -> Reader:
         """A reader of the session's stream from a position on. Enter it to read.

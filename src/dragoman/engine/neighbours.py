@@ -61,9 +61,10 @@ log = structlog.get_logger(__name__)
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Stop a run, or whatever is active and waits."""
+    """Stop a run, or whatever is active and waits. `unwatched`: only if nobody reads it there."""
 
     run_id: RunId | None
+    unwatched: bool = False
 
 
 class Enqueue(msgspec.Struct, frozen=True, tag="enqueue"):

@@ -45,17 +45,16 @@ class Writers:
         """Whether the session may be written here now."""
         return self.neighbours is None or self.neighbours.has(live)
 
-    async def stop(self, live: LiveSession, run_id: RunId | None) -> bool:
+    async def stop(self, live: LiveSession, run_id: RunId | None, *, unwatched: bool = False) -> bool:
         """See `Engine.stop_run`."""
-        if self.neighbours is None:
-            return await self._runs.stop(live, run_id)
-        while True:
+        while not (unwatched and live.readers):
             async with self.writing(live):
-                if not live.is_elsewhere:
+                if self.neighbours is None or not live.is_elsewhere:
                     return await self._runs.stop(live, run_id)
-            done = await self.neighbours.ask(live, Stop(run_id))
+            done = await self.neighbours.ask(live, Stop(run_id, unwatched))
             if done is not None:
                 return done.has_effect
+        return False
 
     async def enqueue(self, live: LiveSession, queued: RunQueued, once: Once | None) -> int | None:
         """Let a run wait for the end of one that is played elsewhere; its event. None: there is no such run now."""
@@ -80,8 +79,8 @@ class Writers:
     async def perform(self, live: LiveSession, order: Order) -> Done | Moved:
         """Do what another server asks of a session whose run is played here."""
         match order:
-            case Stop(run_id):
-                has_effect = await self._runs.stop(live, run_id)
+            case Stop(run_id, unwatched):
+                has_effect = not (unwatched and live.readers) and await self._runs.stop(live, run_id)
                 return Done(live.state.seq, has_effect)
             case Pace(replay):
                 await self._pace(live, replay)

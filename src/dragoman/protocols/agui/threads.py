@@ -310,9 +310,7 @@ class Threads:
                 return
             if active is None or active.door != DOOR or live.state.queue or clock() > until:
                 raise SessionBusy("a run of this thread is active")
-            if live.readers == 0:
-                await self._engine.stop_run(live, active.run_id)
-            else:
+            if not await self._engine.stop_run(live, active.run_id, unwatched=True):
                 await asyncio.sleep(LOOK_S)
 
     def _stop_left(self, live: LiveSession, run_id: RunId) -> None:

@@ -1,0 +1,46 @@
+"""Standard AG-UI where a thread's run is played by another server than the one that is asked."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from tests.protocols.agui.endpoint import Endpoint, an_input
+from tests.protocols.agui.reading import HELLO, LONG, Reading, error_of, started, user
+from tests.serving import opened
+from tests.stores.postgres import Server
+
+
+@pytest.fixture(scope="module")
+async def endpoints(tmp_path_factory: pytest.TempPathFactory, postgres: Server) -> AsyncIterator[list[Endpoint]]:
+    """Two servers, as alice sees them."""
+    url = postgres.new()
+    async with AsyncExitStack() as stack:
+        opening = [opened(tmp_path_factory.mktemp(name), database=url) for name in ("first", "second")]
+        houses = [await stack.enter_async_context(each) for each in opening]
+        yield [Endpoint(house.line, houses[0].key("alice")) for house in houses]
+    postgres.drop(url)
+
+
+async def test_a_run_that_is_watched_at_another_server_makes_no_way(endpoints: list[Endpoint]) -> None:
+    here, there = endpoints
+    body = an_input(LONG)
+    following = {**body, "runId": "next", "messages": [*body["messages"], user("hello")]}
+    first = await started(here, body)
+    assert error_of(await there.run(following)) == (["RUN_ERROR"], "thread_busy")
+    assert first.exchange.unread() == b"", "it goes on"
+    await first.exchange.leave()
+    assert (await there.run(following)).text == HELLO
+
+
+async def test_a_run_that_nobody_watches_makes_way_at_another_server_too(endpoints: list[Endpoint]) -> None:
+    here, there = endpoints
+    body = an_input(LONG)
+    first = await started(here, body, x_run_on_disconnect="continue")
+    await first.exchange.leave()
+    joined = Reading(await there.open("POST", "rehearsal/connect", {**body, "runId": "watch", "messages": []}))
+    await joined.until("TEXT_MESSAGE_CONTENT")
+    following = {**body, "runId": "next", "messages": [*body["messages"], user("hello")]}
+    assert error_of(await there.run(following)) == (["RUN_ERROR"], "thread_busy"), "it is watched here"
+    await joined.exchange.leave()
+    assert (await there.run(following)).text == HELLO
