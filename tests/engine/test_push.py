@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from dragoman.core.events import Logged
 from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import START, Record, cursor_of, expand
 from dragoman.engine.engine import Engine
@@ -102,3 +103,20 @@ async def test_silence_gives_heartbeats_to_who_follows(world: World) -> None:
             for _ in range(50):
                 assert await reader.next() == ()
         assert live._followers == (), "it follows only while it waits"
+
+
+async def test_a_watcher_that_fails_holds_up_nobody(world: World) -> None:
+    """It is called by what commits for all sessions: were that to end, nothing would be durable any more."""
+    told: list[int] = []
+
+    def fails(live: LiveSession, events: Sequence[Logged]) -> None:
+        told.append(len(events))
+        raise RuntimeError("a slip of a door's")
+
+    engine = await world.start()
+    engine.watch(fails)
+    live = await open_session(engine)
+    async with asyncio.timeout(DEADLINE_S):
+        await play(engine, live, "go")
+    assert reasons(await world.events(live.state.session_id)) == ["end_turn"]
+    assert sum(told) == live.state.seq

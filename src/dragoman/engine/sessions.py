@@ -27,7 +27,7 @@ RELOADS = 1000
 """How often it is asked: for most of a day."""
 
 Watcher = Callable[[LiveSession, Sequence[Logged]], None]
-"""Told what happened in any session, as soon as it is durable. Must not raise, nor take long."""
+"""Told what happened in any session, as soon as it is durable. Must not take long; what it raises is logged."""
 
 log = structlog.get_logger(__name__)
 
@@ -191,7 +191,10 @@ class Sessions:
 
     def _happened(self, live: LiveSession, events: Sequence[Logged]) -> None:
         for watcher in self.watchers:
-            watcher(live, events)
+            try:
+                watcher(live, events)
+            except Exception:  # a door's fault is its own: what calls this commits for all sessions
+                log.exception("a watcher failed", session_id=live.state.session_id)
 
     def _lost(self, live: LiveSession) -> None:
         """A commit failed. A run that it cut off is taken up as after a crash, as soon as the store works again."""
