@@ -1,19 +1,19 @@
 """Blobs as files of the data folder."""
 
 import asyncio
-import os
 import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from dragoman.core.refusals import StoreUnavailable
+from dragoman.stores import whole_files
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 
 
 class FolderBlobs:
-    """`Blobs` in a folder. A blob is written beside its place and moved there, so it is there whole or not at all."""
+    """`Blobs` in a folder. A blob is there whole or not at all."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,18 +50,7 @@ def checked(name: str) -> str:
 
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    whole_files.write(path, content)
 
 
 def _delete(path: Path) -> None:

@@ -4,6 +4,8 @@ import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from pathlib import Path
 
+from dragoman.stores import whole_files
+
 _NONCE_BYTES = 12
 KEY_BYTES = 32
 _CONTEXT = b"dragoman secret option"
@@ -59,22 +61,11 @@ class LazyCipher:
 def file_key(path: Path) -> bytes:
     """The random key in a file, which the first use makes.
 
-    Only who has the folder's lock makes it: beside its place and moved there, so that it is whole.
+    Only who has the folder's lock makes it.
     """
     try:
         return path.read_bytes()
     except FileNotFoundError:
         key = os.urandom(KEY_BYTES)
-    beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(key)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)  # else a power cut may take the file's name
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    whole_files.write(path, key)
     return key
