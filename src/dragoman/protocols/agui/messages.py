@@ -117,11 +117,6 @@ def source_of(url: str, media_type: str | None) -> wire.Source:
     return wire.DataSource(value=value, mime_type=declared or media_type or "application/octet-stream")
 
 
-def user_text(content: str | tuple[core.InputBlock, ...]) -> str:
-    """The words of a user's message."""
-    return core.text_of(content)
-
-
 def block_value(closed: BlockClosed) -> core.JsonObject:
     """An image or data block of an answer, as the value of CUSTOM `dragoman.block` (rulings, 16)."""
     block = closed.block

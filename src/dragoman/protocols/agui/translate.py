@@ -63,7 +63,6 @@ from dragoman.protocols.agui.messages import (
     reasoning_id,
     subagent_of,
     tool_content,
-    user_text,
 )
 
 DOOR = "ag-ui"
@@ -477,7 +476,7 @@ def _heard(message: core.UserMessage, at: int) -> list[wire.Event]:
     own = message.client_id or message.id
     return [
         wire.TextMessageStart(timestamp=at, message_id=own, role="user"),
-        wire.TextMessageContent(timestamp=at, message_id=own, delta=user_text(message.content)),
+        wire.TextMessageContent(timestamp=at, message_id=own, delta=core.text_of(message.content)),
         wire.TextMessageEnd(timestamp=at, message_id=own),
     ]
 

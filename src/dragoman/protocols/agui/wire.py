@@ -141,7 +141,7 @@ class _Reading:
         run = _named(raw)
         _each(run, "messages", self._message)
         for name in ("tools", "context", "resume"):
-            _each(run, name, _member)
+            _each(run, name, _named)
         return run
 
     def _message(self, raw: JsonObject) -> JsonObject | None:
@@ -190,10 +190,6 @@ def _call(raw: JsonObject) -> JsonObject:
     if isinstance(call.get("function"), dict):
         call["function"] = _named(call["function"])
     return call
-
-
-def _member(raw: JsonObject) -> JsonObject:
-    return _named(raw)
 
 
 def _each(holder: JsonObject, name: str, read: Callable[[JsonObject], JsonObject | None]) -> None:
