@@ -1,6 +1,7 @@
 """A protocol's door, seen from the server: its streams are counted, and end when the key that opened them is revoked.
 
-A pure ASGI wrapper that knows no protocol: what it needs is the caller, which each protocol notes in the scope.
+A pure ASGI wrapper that knows no protocol: what it needs is the caller, which each protocol notes in the scope, and the
+`farewell` that a protocol whose streams must not end without a word may note beside it.
 """
 
 import asyncio
@@ -70,7 +71,8 @@ class Door:
             if not stream.was_cut():
                 raise
             # The frames so far are whole, and the run goes on; a client that comes back is told about its key.
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            farewell: bytes = scope.get("farewell", b"")
+            await send({"type": "http.response.body", "body": farewell, "more_body": False})
         finally:
             stream.forget()
 

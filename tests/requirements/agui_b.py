@@ -133,5 +133,6 @@ REQUIREMENTS = (
     Requirement("ag-ui-b:page", "The example page works in a real browser, from another origin", "ag-ui B.14"),
     Requirement("ag-ui-b:subagents:suspended", "A sub-agent that waits is suspended, and goes on later", "ag-ui B.5"),
     Requirement("ag-ui-b:errors:shutdown", "A stream that a stopping server ends has a terminal event", "ag-ui B.7"),
+    Requirement("ag-ui-b:errors:revoked", "A stream whose key is revoked has a terminal event", "ag-ui B.7"),
     Requirement("ag-ui-b:errors:deleted", "A stream of a deleted thread has a terminal event", "ag-ui B.7"),
 )

@@ -5,6 +5,7 @@ Specification, B.2, B.8 to B.12; rulings, 1 to 4, 9, 10, 13, 15, 19 to 21.
 
 import asyncio
 import json
+from typing import Any
 from uuid import uuid4
 
 from dragoman.core import refusals
@@ -257,6 +258,24 @@ async def test_a_message_that_arrives_before_the_reader_of_the_last_run_has_left
         await endpoint.messages(body["threadId"])  # which takes as long as the second run takes to find the first one
     await first.exchange.leave()
     assert (await second).text == HELLO
+
+
+@requirement("ag-ui-b:errors:revoked")
+async def test_streams_of_a_revoked_key_end_with_an_error_and_the_run_goes_on(open_house: HouseMaker) -> None:
+    async with open_house() as house:
+        phone, alice = (Endpoint(house.line, house.key(name)) for name in ("alice_phone", "alice"))
+        body = an_input(LONG)
+        streams = [
+            await started(phone, body),
+            Reading(await phone.open("POST", "rehearsal/connect", {**body, "runId": "watch", "messages": []})),
+        ]
+        app: Any = house.line.app
+        await app.keys.revoke("alice_phone")
+        for stream in streams:
+            (*_, last) = await stream.rest()
+            assert (last["type"], last["code"]) == ("RUN_ERROR", "unauthorized")
+        stopped = await alice.ask("POST", f"rehearsal/stop/{body['threadId']}")
+        assert stopped.json == {"stopped": True}  # so it was still running
 
 
 @requirement("ag-ui-b:slow-reader")

@@ -36,7 +36,7 @@ from dragoman.protocols.agui.capabilities import capabilities_of
 from dragoman.protocols.agui.downgrade import Generation
 from dragoman.protocols.agui.errors import Told
 from dragoman.protocols.agui.frames import parse_position
-from dragoman.protocols.agui.streams import told
+from dragoman.protocols.agui.streams import REVOKED, told
 from dragoman.protocols.agui.threads import Ask, Policy, Threads
 
 CONTINUE = "continue"
@@ -155,6 +155,7 @@ class _App:
         """Read a run request."""
         agent = self._engine.agent(request.scope["agent"])
         require_json(request)
+        request.scope["farewell"] = REVOKED
         raw = await read_body(request, self._options.body_limit)
         run, dropped = wire.decode_run(raw)
         if dropped:

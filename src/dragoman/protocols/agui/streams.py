@@ -22,6 +22,12 @@ BROKEN: dict[type[Exception], tuple[str, str]] = {
 """What ends a stream before its run: the code and the sentence of its RUN_ERROR."""
 
 
+REVOKED = frame(
+    wire.RunError(message="The key of this stream is not valid any more; the answer goes on", code="unauthorized")
+)
+"""What ends the stream of a run when its key is revoked: clients take a stream without an end for a whole answer."""
+
+
 class ClientLeft(Exception):
     """Nobody reads the stream any more."""
 
