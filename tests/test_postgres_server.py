@@ -108,7 +108,7 @@ def test_a_driver_that_is_not_installed_is_named_with_what_to_do(tmp_path: Path)
         1,
         (
             "dragoman: a PostgreSQL database is named, but its driver is not installed: make run EXTRAS=postgres, or"
-            " pip install 'dragoman[postgres]'\n"
+            " pip install '.[postgres]'\n"
         ),
     )
 

@@ -245,7 +245,7 @@ class Application:
             self._nats = NatsBus(settings.nats, subject=settings.nats_subject, key=key)
         except ModuleNotFoundError as error:
             raise SettingsError(
-                "NATS is named, but its driver is not installed: make run EXTRAS=nats, or pip install 'dragoman[nats]'"
+                "NATS is named, but its driver is not installed: make run EXTRAS=nats, or pip install '.[nats]'"
             ) from error
         except ValueError as error:
             raise SettingsError(f"setting nats: {error}") from error

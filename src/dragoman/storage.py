@@ -126,7 +126,7 @@ def open_postgres(url: str, *, use: "Use" = "alone") -> "Postgres":
     except ModuleNotFoundError as error:
         raise SettingsError(
             "a PostgreSQL database is named, but its driver is not installed: make run EXTRAS=postgres, or"
-            " pip install 'dragoman[postgres]'"
+            " pip install '.[postgres]'"
         ) from error
     return Postgres(url, use=use)
 
@@ -213,7 +213,7 @@ def _with_blobs(stores: Stores, address: str | None) -> Stores:
         except ModuleNotFoundError as error:
             raise SettingsError(
                 "blobs are to be kept in a bucket, but what speaks S3 is not installed: make run EXTRAS=s3, or"
-                " pip install 'dragoman[s3]'"
+                " pip install '.[s3]'"
             ) from error
         except (ValueError, StoreUnavailable) as error:
             raise SettingsError(f"setting blobs: {error}") from error

@@ -18,7 +18,7 @@ from dragoman.client.link import Backoff, Link, Timeouts
 from dragoman.core.content import Json, JsonObject
 
 MESSAGE_BYTES = 64 * 1024 * 1024
-NEEDS = "live Blade needs the extra: pip install 'dragoman[blade]'. Sessions and histories work without it"
+NEEDS = "live Blade needs the extra: pip install '.[blade]'. Sessions and histories work without it"
 
 
 class Lost(Exception):
