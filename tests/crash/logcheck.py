@@ -32,7 +32,7 @@ from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.session import SessionState, apply, begin, thaw
 from dragoman.engine.engine import EngineOptions
 from dragoman.served import STARTS_FILE
-from dragoman.stores.sqlite.appends import from_us
+from dragoman.stores.times import from_us
 
 BY_ID = ("pieces", "names")
 BY_NUMBER = ("events", "messages", "calls", "runs", "once")

@@ -12,8 +12,7 @@ from dragoman.core.stream import Piece
 from dragoman.ports import Append, Once
 from dragoman.stores.lookups import KEPT_ONCE, calls_in, messages_in, run_in
 from dragoman.stores.sqlite.pieces import Pieces
-from dragoman.stores.times import from_us as from_us  # what is here, is what all of this store's tables use
-from dragoman.stores.times import to_us as to_us
+from dragoman.stores.times import to_us
 
 PORTION = 256
 """Rows of a deleted session that go at a time: who commits meanwhile waits for that."""

@@ -182,13 +182,10 @@ def migrate(writer: Writer) -> tuple[int, int]:
     Raises:
         WrongVersion: the database is from a newer release, or is none of ours.
     """
-    steps = sorted(
-        (file for file in resources.files("dragoman.stores.sqlite").joinpath("migrations").iterdir()),
-        key=lambda file: file.name,
-    )
-    numbered = {int(file.name[:4]): file for file in steps if file.name.endswith(".sql")}
+    folder = resources.files("dragoman.stores.sqlite").joinpath("migrations")
+    scripts = {int(file.name[:4]): file for file in folder.iterdir() if file.name.endswith(".sql")}
     version = writer.run_now(lambda connection: int(connection.execute("PRAGMA user_version").fetchone()[0]))
-    newest = max(numbered)
+    newest = max(scripts)
     if version > newest:
         raise WrongVersion(
             f"the database has schema {version}, this release knows {newest}: use the release that wrote it, or a newer"
@@ -196,14 +193,13 @@ def migrate(writer: Writer) -> tuple[int, int]:
     if version == 0 and writer.run_now(lambda connection: connection.execute("SELECT 1 FROM sqlite_schema").fetchone()):
         raise WrongVersion("the database holds tables of another program")
     for number in range(version + 1, newest + 1):
-        script = numbered[number].read_text(encoding="utf-8")
-        writer.run_now(lambda connection, script=script, number=number: _step(connection, script, number))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+        writer.run_now(partial(_step, scripts[number].read_text(encoding="utf-8"), number))
         if version:
             log.info("database migrated", schema=number, of=newest)
     return version, newest
 
 
-def _step(connection: sqlite3.Connection, script: str, number: int) -> None:
+def _step(script: str, number: int, connection: sqlite3.Connection) -> None:
     for statement in statements(script):
         connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {number:d}")

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from dragoman.core.ids import KeyId, UserId
 from dragoman.ports import Key
-from dragoman.stores.sqlite.appends import from_us, to_us
 from dragoman.stores.sqlite.database import Database
+from dragoman.stores.times import from_us, to_us
 
 
 class SqliteKeys:

@@ -16,9 +16,10 @@ from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.session import SessionState, thaw
 from dragoman.ports import Append, Once, Recent, RunRow, Snapshot
-from dragoman.stores.sqlite.appends import Appends, from_us, to_us
+from dragoman.stores.sqlite.appends import Appends
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.recent import recent
+from dragoman.stores.times import from_us, to_us
 
 
 class SqliteLog:

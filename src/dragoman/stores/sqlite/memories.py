@@ -10,8 +10,8 @@ import msgspec
 
 from dragoman.core.ids import RunId, SessionId, UserId
 from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, folded, searched
-from dragoman.stores.sqlite.appends import from_us, to_us
 from dragoman.stores.sqlite.database import Database
+from dragoman.stores.times import from_us, to_us
 
 NEWEST = 200
 """Of each type, as many memories are candidates whatever they say."""

@@ -7,8 +7,8 @@ from functools import partial
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.schedules import Fire, FireId, Schedule, ScheduleId
-from dragoman.stores.sqlite.appends import from_us, to_us
 from dragoman.stores.sqlite.database import Database
+from dragoman.stores.times import from_us, to_us
 
 KEPT_FIRES = 1000
 """Of each schedule; older ones go."""

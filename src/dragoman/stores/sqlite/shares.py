@@ -5,8 +5,8 @@ from functools import partial
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.ports import Share
-from dragoman.stores.sqlite.appends import from_us, to_us
 from dragoman.stores.sqlite.database import Database
+from dragoman.stores.times import from_us, to_us
 
 
 class SqliteShares:
