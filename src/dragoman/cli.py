@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from dragoman.settings import Known, Loaded, SettingsError, as_toml, known, load, show
+from dragoman.settings import Known, Loaded, Settings, SettingsError, as_toml, known, load, show
 
 if TYPE_CHECKING:
     from dragoman.client import Client
@@ -306,9 +306,9 @@ def keys_create(name: str, user: str, scopes: str, expires: str | None, **flags:
     from dragoman.admin import CreateKey
 
     listed = [scope.strip() for scope in scopes.split(",") if scope.strip()]
-    reply = _keep(flags, CreateKey(name=name, user=user, scopes=listed, expires_at=_expiry(expires)))
-    key = reply.keys[0]
     settings = _load(flags).settings
+    reply = _keep(settings, CreateKey(name=name, user=user, scopes=listed, expires_at=_expiry(expires)))
+    key = reply.keys[0]
     # A key opens the server of that place alone, and the default may be another one than the server's.
     place = settings.folder if settings.database is None else "the database"
     click.echo(f"key {key.key_id} of user {key.user}, {' '.join(key.scopes)}, in {place}; shown only now:", err=True)
@@ -323,7 +323,7 @@ def keys_list(**flags: Flag) -> None:
     from dragoman.terminal.table import table
 
     rows = [("ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST USED")]
-    for key in _keep(flags, ListKeys()).keys:
+    for key in _keep(_load(flags).settings, ListKeys()).keys:
         times = [_minute(at) for at in (key.created_at, key.expires_at, key.last_used_at)]
         rows.append((key.key_id, key.name, key.user, key.masked, " ".join(key.scopes), times[0], times[1], times[2]))
     for line in table(rows):
@@ -337,7 +337,7 @@ def keys_revoke(which: str, **flags: Flag) -> None:
     """Revoke a key for good, named by its id, its masked form, its name or itself. Its open streams end."""
     from dragoman.admin import RevokeKey
 
-    key = _keep(flags, RevokeKey(which=which)).keys[0]
+    key = _keep(_load(flags).settings, RevokeKey(which=which)).keys[0]
     click.echo(f"revoked {key.key_id} ({key.name}, {key.masked})")
 
 
@@ -362,12 +362,11 @@ def users_set(user: str, timezone: str | None, locale: str | None, **flags: Flag
         raise Wrong("--timezone ZONE, --locale TAG or both were expected")
     given = {"time_zone": timezone, "locale": locale}
     request = SetUser(user=user, **{name: value or None for name, value in given.items() if value is not None})
-    profile = _keep(flags, request).profile
+    profile = _keep(_load(flags).settings, request).profile
     click.echo(f"{profile.user}: time zone {profile.time_zone or '-'}, locale {profile.locale or '-'}")
 
 
-def _keep(flags: Mapping[str, object], request: Any) -> Any:  # noqa: ANN401  # the types come with an import that serve saves
-    settings = _load(flags).settings
+def _keep(settings: Settings, request: Any) -> Any:  # noqa: ANN401  # the types come with an import that serve saves
     from dragoman.keeping import CannotKeep, keep, keep_in_database
     from dragoman.telemetry import set_up
 
