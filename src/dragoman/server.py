@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import structlog
 from starlette.routing import BaseRoute, Mount, Route, Router
@@ -48,6 +48,7 @@ from dragoman.web_console import WebConsole
 
 if TYPE_CHECKING:
     from dragoman.buses.nats import NatsBus
+    from dragoman.protocols._http import Admit, Authenticate
     from dragoman.protocols.blade.http import Blade
 
 VERSION = version("dragoman")
@@ -268,6 +269,7 @@ class Application:
             runs=settings.max_runs_per_user,
             streams=settings.max_streams_per_user,
         )
+        entry = _Entry(doorkeeper, counted(doorkeeper, shares), by_user(shares.runs), by_user(shares.streams))
         described = list(pages.ROUTES)
         routes: list[BaseRoute] = []
         if settings.aap:
@@ -276,10 +278,10 @@ class Application:
 
             face = aap.app(
                 self.engine,
-                counted(doorkeeper, shares),
+                entry.authenticate,
                 aap.AapOptions(body_limit=settings.body_bytes, public_meta=settings.public_meta),
-                admit_run=lambda principal: shares.runs.hold(principal.user),
-                admit_stream=lambda principal: shares.streams.hold(principal.user),
+                admit_run=entry.admit_run,
+                admit_stream=entry.admit_stream,
             )
             routes.append(Mount(settings.aap_path, app=Door(face, "aap", doorkeeper)))
             described += openapi.mounted(aap_routes.ROUTES, settings.aap_path)
@@ -289,21 +291,21 @@ class Application:
 
             endpoint = ag_ui.app(
                 self.engine,
-                counted(doorkeeper, shares),
+                entry.authenticate,
                 ag_ui.AguiOptions(
                     body_limit=settings.body_bytes,
                     on_disconnect=settings.ag_ui_on_disconnect,
                     oldest=settings.ag_ui_min_client,
                 ),
-                admit_run=lambda principal: shares.runs.hold(principal.user),
-                admit_stream=lambda principal: shares.streams.hold(principal.user),
+                admit_run=entry.admit_run,
+                admit_stream=entry.admit_stream,
             )
             routes.append(Mount(settings.ag_ui_path, app=Door(endpoint, "ag-ui", doorkeeper)))
             described += openapi.mounted(ag_ui_routes.ROUTES, settings.ag_ui_path)
         if settings.run_service:
             from dragoman.protocols.agui import runs_described as run_service_routes
 
-            routes.append(Mount(settings.run_service_path, app=self._run_service(doorkeeper, shares)))
+            routes.append(Mount(settings.run_service_path, app=self._run_service(entry)))
             described += openapi.mounted(run_service_routes.ROUTES, settings.run_service_path)
         if settings.agentscope:
             from dragoman.protocols.agentscope import described as agentscope_routes
@@ -313,16 +315,16 @@ class Application:
             path = settings.agentscope_path
             runtime = agentscope.app(
                 self.engine,
-                counted(doorkeeper, shares),
+                entry.authenticate,
                 agentscope.AgentScopeOptions(path=path, body_limit=settings.body_bytes),
-                admit_run=lambda principal: shares.runs.hold(principal.user),
-                admit_stream=lambda principal: shares.streams.hold(principal.user),
+                admit_run=entry.admit_run,
+                admit_stream=entry.admit_stream,
                 state=self._readiness,
             )
             door = Door(runtime, "agentscope", doorkeeper)
             routes += [Route(each, door) for each in all_paths(path)]
             described += agentscope_routes.routes(path)
-        if settings.blade and (blade_routes := self._blade_routes(doorkeeper, shares)):
+        if settings.blade and (blade_routes := self._blade_routes(entry)):
             from dragoman.protocols.blade import chat_described, data_described
 
             routes += blade_routes
@@ -343,13 +345,12 @@ class Application:
         doors = [route for route in routes if not (isinstance(route, Route) and route.path == "/")]
         return [*doors, *console.routes(), *own.routes()]
 
-    def _run_service(self, doorkeeper: Doorkeeper, shares: Limits) -> Door:
+    def _run_service(self, entry: "_Entry") -> Door:
         from dragoman.protocols.agui import runs_http
         from dragoman.protocols.agui.runs_files import Files
         from dragoman.protocols.agui.runs_links import Links
 
         settings = self.settings
-        streams = Share(settings.run_service_streams, "open event streams")
         files = Files(
             uploads=self._uploads,
             links=Links(file_key(settings.folder / "links.key")),
@@ -359,16 +360,16 @@ class Application:
         )
         face = runs_http.app(
             self.engine,
-            counted(doorkeeper, shares),
+            entry.authenticate,
             files,
             self.profiles,
-            admit_run=lambda principal: shares.runs.hold(principal.user),
-            admit_stream=lambda principal: streams.hold(principal.user),
+            admit_run=entry.admit_run,
+            admit_stream=by_user(Share(settings.run_service_streams, "open event streams")),
             answers_limit=settings.body_bytes,
         )
-        return Door(face, "runs", doorkeeper)
+        return Door(face, "runs", entry.doorkeeper)
 
-    def _blade_routes(self, doorkeeper: Doorkeeper, shares: Limits) -> list[BaseRoute]:
+    def _blade_routes(self, entry: "_Entry") -> list[BaseRoute]:
         try:
             with postponed("aiohttp", "requests", "websocket"):  # what the Socket.IO library's client needs: 0.2 s
                 from dragoman.protocols.blade import http as blade
@@ -395,8 +396,8 @@ class Application:
         ]
         self._blade = blade.Blade(
             self.engine,
-            counted(doorkeeper, shares),
-            doorkeeper,
+            entry.authenticate,
+            entry.doorkeeper,
             blade.BladeOptions(
                 about=blade.About(
                     level=settings.blade_level,
@@ -409,10 +410,10 @@ class Application:
                 sync_patch_s=settings.blade_sync_patch_ms / 1000,
             ),
             areas=areas,
-            admit_run=lambda principal: shares.runs.hold(principal.user),
-            admit_stream=lambda principal: shares.streams.hold(principal.user),
+            admit_run=entry.admit_run,
+            admit_stream=entry.admit_stream,
         )
-        rest = Door(self._blade.rest, "blade", doorkeeper)
+        rest = Door(self._blade.rest, "blade", entry.doorkeeper)
         return [Mount("/socket.io", app=self._blade.sockets), Mount("/api", app=rest)]
 
     def _beside(self) -> Mapping[str, str]:
@@ -469,7 +470,21 @@ def build(
     )
 
 
-def counted(doorkeeper: Doorkeeper, shares: Limits) -> Callable[[str | None, str], Principal]:
+class _Entry(NamedTuple):
+    """How every door lets its callers in: who they are, and what they may take at a time."""
+
+    doorkeeper: Doorkeeper
+    authenticate: "Authenticate"
+    admit_run: "Admit"
+    admit_stream: "Admit"
+
+
+def by_user(share: Share) -> "Admit":
+    """Holds a place of each caller's share."""
+    return lambda principal: share.hold(principal.user)
+
+
+def counted(doorkeeper: Doorkeeper, shares: Limits) -> "Authenticate":
     """Authentication that also counts the requests of each key."""
 
     def authenticate(header: str | None, address: str) -> Principal:
