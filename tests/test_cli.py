@@ -23,6 +23,7 @@ from click.testing import CliRunner, Result
 from dragoman.cli import commands, main
 from dragoman.first_key import curl_line
 from dragoman.settings import known
+from tests.requirements import requirement
 
 DEADLINE_S = 20
 COMMAND = (sys.executable, "-m", "dragoman")
@@ -131,6 +132,7 @@ def test_a_running_run_is_parked_and_its_stream_ends_whole(tmp_path: Path, signa
         assert again.stop(signal.SIGTERM, signal.SIGKILL) == -signal.SIGKILL
 
 
+@requirement("faults:48:refused")
 def test_a_second_server_on_the_folder_says_what_to_do(tmp_path: Path) -> None:
     with program(tmp_path / "data"):
         second = run("serve", "--rehearsal", "--port", "0", "--data", str(tmp_path / "data"))

@@ -12,6 +12,7 @@ from dragoman.settings import SettingsError, load
 from tests.buses.nats_server import Nats
 from tests.protocols.aap.agents import AGENTS
 from tests.protocols.aap.client import Face
+from tests.requirements import requirement
 from tests.serving import House, opened
 
 DEADLINE_S = 20.0
@@ -34,6 +35,7 @@ async def until(house: House, bus: str) -> None:
             await asyncio.sleep(0.01)
 
 
+@requirement("faults:45:back")
 async def test_a_server_lives_without_its_nats_and_tells_of_it(
     tmp_path: Path, postgres_url: str, nats: Nats, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
 from tests.engine.checker import check_session
 from tests.protocols.aap.client import Face, Session
+from tests.requirements import requirement
 from tests.serving import Program, program
 from tests.stores.postgres import server
 
@@ -69,6 +70,7 @@ async def at_rest(log: PostgresLog) -> None:
             await asyncio.sleep(0.05)
 
 
+@requirement("faults:41:postgres")
 @pytest.mark.slow
 async def test_what_was_told_outlives_every_kill_and_every_run_ends(tmp_path: Path) -> None:
     chance = Random(7)

@@ -20,6 +20,7 @@ from tests.conversations import Server as Served
 from tests.protocols.aap.agents import AGENTS
 from tests.protocols.aap.client import Face
 from tests.protocols.aap.driver import AapDriver
+from tests.requirements import requirement
 from tests.serving import COMMAND, House, opened, program
 from tests.stores.postgres import Server
 from tests.stores.postgres import server as postgres_server
@@ -156,6 +157,7 @@ def test_a_database_without_an_answer_keeps_nothing() -> None:
 # --- its readiness ----------------------------------------------------------------------------------------------------
 
 
+@requirement("faults:44:away")
 async def test_a_server_whose_database_is_gone_is_not_ready_until_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +176,7 @@ async def test_a_server_whose_database_is_gone_is_not_ready_until_it_is_back(
             assert (await session.run("hello")).stop == "end_turn"
 
 
+@requirement("faults:44:away")
 async def test_a_run_that_an_outage_cut_off_goes_on_when_the_database_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,7 +52,7 @@ def test_every_test_of_a_protocol_has_a_requirement() -> None:
 def test_every_protocol_has_requirements() -> None:
     folders = {path.name for path in PROTOCOLS.iterdir() if path.is_dir() and not path.name.startswith("_")}
     tables = {path.stem.partition("_")[0] for path in (TESTS / "requirements").glob("[!_]*.py")}
-    assert folders == tables
+    assert folders == tables - {"faults"}, "what breaks is no protocol"
 
 
 def test_every_gap_and_every_source_says_something() -> None:

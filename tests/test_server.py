@@ -18,6 +18,7 @@ from dragoman.settings import Settings, SettingsError
 from dragoman.stores.sqlite.database import FolderInUse
 from tests.bridge import Exchange
 from tests.protocols.aap.client import Face
+from tests.requirements import requirement
 from tests.serving import House, opened
 
 CANARY = "canary-9d3b0c"
@@ -149,6 +150,7 @@ async def test_others_cannot_look_into_what_it_keeps(house: House) -> None:
 # --- its readiness ----------------------------------------------------------------------------------------------------
 
 
+@requirement("faults:47:drains")
 async def test_a_server_that_drains_is_not_ready_takes_no_work_and_ends_when_its_runs_do(tmp_path: Path) -> None:
     async with opened(tmp_path) as house:
         session = await house.face("alice").create()

@@ -13,6 +13,7 @@ from dragoman.buses.nats import Counts, NatsBus, checked
 from dragoman.ports import PAYLOAD_BYTES, Bus
 from tests.buses.contract import DEADLINE_S, BusContract, Ear
 from tests.buses.nats_server import Nats, server
+from tests.requirements import requirement
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +78,7 @@ class TestNatsAway(BusContract):
             yield bus
 
 
+@requirement("faults:45:back")
 async def test_a_bus_finds_back_by_itself_and_tells_once(nats: Nats) -> None:
     """What is said meanwhile is lost, and counted; who said it heard it."""
     with capture_logs() as logs:
@@ -102,6 +104,7 @@ async def test_a_bus_finds_back_by_itself_and_tells_once(nats: Nats) -> None:
     assert told.count("bus not reached") <= 2, "at most once for each before its first connection"
 
 
+@requirement("faults:45:stalled")
 async def test_a_nats_that_stalls_makes_nobody_wait(nats: Nats, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hints are dropped at a bound; the connection ends by itself, and so does the server."""
     monkeypatch.setattr(nats_module, "ALIVE_S", 0.05)

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 
-from tests.cluster.campaign import FAULTS, LEASE_S, play
+from tests.cluster.campaign import FAULTS, LATE_S, LEASE_S, play
 
 
 def main() -> int:
@@ -34,6 +34,7 @@ def main() -> int:
                 lease_s=given.lease,
                 away_s=given.away,
                 over_nats=given.nats,
+                late_s=LATE_S,
                 seed=given.seed,
                 told=lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201  # a program's own progress
             )

@@ -1,15 +1,22 @@
-"""Three servers on one database: killed, stopped for longer than their lease, cut off, and their database restarted."""
+"""Three servers on one database: killed, stopped, cut off, told to stop; their database restarts, NATS goes away."""
 
 import pytest
 
 from tests.cluster.campaign import play
+from tests.requirements import requirement
 
 
+@requirement("faults:41:several", "faults:42:zombie", "faults:44:restart", "faults:45:away", "faults:47:rolling")
 @pytest.mark.slow
 async def test_whatever_is_done_to_three_servers_nothing_that_was_told_is_lost_and_every_run_ends() -> None:
     """One of each fault, under clients that send every request to another server."""
     report = await play(
-        ["kill", "cut", "pause", "postgres", "restart"], every_s=(0.5, 1.0), clients=4, lease_s=4.0, seed=7
+        ["kill", "cut", "nats", "pause", "postgres", "restart"],
+        every_s=(0.5, 1.0),
+        clients=4,
+        lease_s=4.0,
+        away_s=2.0,
+        seed=7,
     )
     assert isinstance(report["turns"], int)
     assert report["turns"] > 12, report

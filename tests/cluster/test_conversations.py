@@ -42,13 +42,12 @@ NAMES = list(DOORS)
 
 
 def sampled() -> list[Any]:
-    """What is played without being asked for: all without NATS, each once with it and once with a restart."""
+    """What is played unasked: all without NATS, each once with it, each protocol once with a restart."""
     cases = [(door, each, "database", False) for door in NAMES for each in playable(door)]
-    for place in range(len(ALIVE)):
-        for turn, (bus, restarts) in enumerate((("nats", False), ("database", True))):
-            door = NAMES[(place + turn) % len(NAMES)]
-            cases += [(door, each, bus, restarts) for each in playable(door) if each is ALIVE[place]]
-    return cases
+    for place, each in enumerate(ALIVE):
+        able = [door for door in NAMES if each in playable(door)]
+        cases.append((able[place % len(able)], each, "nats", False))
+    return cases + [(door, playable(door)[place + 2], "database", True) for place, door in enumerate(NAMES)]
 
 
 def whole() -> list[Any]:

@@ -75,6 +75,7 @@ def test_the_29th_of_february_comes_every_four_years() -> None:
     assert [each.year for each in islice(times, 2)] == [2096, 2104]
 
 
+@requirement("faults:51:refused")
 @requirement("blade:schedules:cron")
 @pytest.mark.parametrize(
     "cron",
@@ -96,6 +97,7 @@ def test_what_is_no_expression_or_never_matches_is_refused(cron: str) -> None:
 # --- where the clock jumps --------------------------------------------------------------------------------------------
 
 
+@requirement("faults:46:daylight")
 @requirement("blade:schedules:daylight")
 @pytest.mark.parametrize(
     ("cron", "zone", "first", "last", "times"),

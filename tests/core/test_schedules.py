@@ -10,6 +10,7 @@ from dragoman.core.ids import RunId, UserId
 from dragoman.core.refusals import Invalid
 from dragoman.core.schedules import MISSED, SKIPPED, Due, Expired, Schedule, ScheduleId, checked, occurrences, outcome
 from dragoman.core.schedules import what_is_due as due
+from tests.requirements import requirement
 
 NINE = datetime(2026, 3, 4, 9, tzinfo=UTC)
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
@@ -80,6 +81,7 @@ def test_a_checked_schedule_knows_its_next_time() -> None:
     assert checked_one.next_at == datetime(2026, 3, 5, 1, tzinfo=UTC)
 
 
+@requirement("faults:51:refused")
 @pytest.mark.parametrize(
     ("fields", "path"),
     [

@@ -14,6 +14,7 @@ import random
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_void_p
 from pathlib import Path
 from typing import Any, ClassVar
@@ -92,6 +93,21 @@ def copy_what_is_synced(to: Path) -> None:
     Raises:
         NoPlatter: see `library`.
     """
+
+    def copying(path: Path, sync: Callable[[], int]) -> int:
+        done = sync()
+        if done == 0:
+            _copy(path, to)
+        return done
+
+    on_sync(copying)
+
+
+def on_sync(instead: Callable[[Path, Callable[[], int]], int]) -> None:
+    """From now on call this in place of every sync of a database file: with the file, and with what syncs it.
+
+    It returns SQLite's code for what came of it. Raises NoPlatter, see `library`.
+    """
     find = library().sqlite3_vfs_find
     find.restype, find.argtypes = POINTER(_Vfs), [c_char_p]
     vfs = find(None).contents
@@ -99,7 +115,7 @@ def copy_what_is_synced(to: Path) -> None:
     names: dict[int, Path] = {}
     ours: dict[int, Any] = {}
 
-    def with_copying(methods: Any) -> Any:
+    def with_ours(methods: Any) -> Any:
         """The file's methods, with our sync in place of its own. One set for all files of a kind."""
         address = ctypes.addressof(methods.contents)
         if address not in ours:
@@ -107,10 +123,9 @@ def copy_what_is_synced(to: Path) -> None:
             sync_file = _Sync(ctypes.cast(methods.contents.sync, c_void_p).value or 0)
 
             def sync(file: int, flags: int) -> int:
-                done = int(sync_file(file, flags))
-                if done == 0 and file in names:
-                    _copy(names[file], to)
-                return done
+                if file not in names:
+                    return int(sync_file(file, flags))
+                return instead(names[file], lambda: int(sync_file(file, flags)))
 
             copied.sync = _Sync(sync)
             ours[address] = ctypes.pointer(copied)
@@ -122,7 +137,7 @@ def copy_what_is_synced(to: Path) -> None:
         path = None if name is None else Path(os.fsdecode(ctypes.string_at(name)))
         if done == 0 and path is not None and path.name in SYNCED:
             names[ctypes.addressof(file.contents)] = path
-            file.contents.methods = with_copying(file.contents.methods)
+            file.contents.methods = with_ours(file.contents.methods)
         return done
 
     vfs.open = _Open(opened)

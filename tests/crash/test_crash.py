@@ -12,6 +12,7 @@ from tests.crash.campaign import Campaign, Options
 from tests.crash.endings import After, Ending
 from tests.crash.kinds import run
 from tests.crash.platter import NoPlatter, library
+from tests.requirements import requirement
 
 SEED = 1
 SHARDS = 2
@@ -25,6 +26,7 @@ except NoPlatter:
 pytestmark = pytest.mark.slow
 
 
+@requirement("faults:41:every-step")
 @pytest.mark.parametrize(
     ("kind", "lives", "kills"),
     [

@@ -10,6 +10,7 @@ import structlog
 from structlog.typing import EventDict
 
 from dragoman.engine.blocking import Watchdog
+from tests.requirements import requirement
 
 DEADLINE_S = 10.0
 
@@ -39,6 +40,7 @@ async def selfish(until: threading.Event) -> None:
     assert until.wait(DEADLINE_S)
 
 
+@requirement("faults:50:processor")
 async def test_who_blocks_the_loop_is_named_with_the_line_and_how_long_it_took(told: Told) -> None:
     with Watchdog(0.05):
         await selfish(told.first)

@@ -42,6 +42,7 @@ from tests.engine.world import (
     waiting,
     world_over,
 )
+from tests.requirements import requirement
 from tests.stores.simulated import SimulatedLog
 
 INTERRUPTED = "Tool call interrupted: the server restarted"
@@ -220,6 +221,7 @@ async def check_conversation(world: World, client: Client, plain: Undisturbed) -
 # --- at every commit --------------------------------------------------------------------------------------------------
 
 
+@requirement("faults:41:every-commit")
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("script", SCRIPTS)
 async def test_a_server_that_dies_at_any_commit_takes_nothing_back(script: str, moment: Moment) -> None:
@@ -275,6 +277,7 @@ async def test_a_server_that_dies_again_and_again_gets_there_in_the_end(seed: in
     assert deaths > 0
 
 
+@requirement("faults:41:every-commit")
 @pytest.mark.parametrize("script", SCRIPTS)
 async def test_a_real_database_is_taken_up_after_a_death_at_any_commit(script: str, tmp_path: Path) -> None:
     plain = await undisturbed(script)

@@ -49,6 +49,7 @@ from tests.engine.world import (
     texts,
     waiting,
 )
+from tests.requirements import requirement
 
 
 async def entered(gate: Gate) -> None:
@@ -443,6 +444,7 @@ async def test_a_foreign_session_is_as_good_as_none(any_world: World) -> None:
 # --- drain ------------------------------------------------------------------------------------------------------------
 
 
+@requirement("faults:47:drains")
 async def test_a_server_that_stops_takes_nothing_new_and_parks_what_runs(any_world: World) -> None:
     engine, live, gate = await held(any_world)
     reading = asyncio.create_task(read(engine, live))

@@ -216,6 +216,7 @@ async def test_a_prompt_that_the_agent_does_not_take_fails_with_the_reason(plann
     assert (status, str(error).startswith(f"{NOT_STARTED}: ")) == ("failed", True)
 
 
+@requirement("faults:51:overlap")
 @requirement("blade:schedules:overlap")
 async def test_while_a_fire_is_under_way_the_next_is_skipped(planned: Planned) -> None:
     gate = Gate()
@@ -427,6 +428,7 @@ async def test_a_calendar_tells_the_first_thousand_times_of_what_is_enabled(plan
 # --- servers that come and go -----------------------------------------------------------------------------------------
 
 
+@requirement("faults:51:missed")
 @requirement("blade:schedules:missed")
 async def test_a_time_missed_by_less_than_five_minutes_is_kept_and_a_longer_one_noted(planned: Planned) -> None:
     schedule = await planned.daily()
@@ -569,6 +571,7 @@ def expected(zone: str, cron: str) -> list[datetime]:
     return found
 
 
+@requirement("faults:51:year")
 @requirement("blade:schedules:year")
 async def test_a_year_in_five_zones_with_100_restarts_misses_nothing_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

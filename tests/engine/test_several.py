@@ -32,6 +32,7 @@ from tests.engine.world import (
     texts,
     world_over,
 )
+from tests.requirements import requirement
 
 APART_S = 12.0
 """Within which a run whose server died goes on elsewhere: its lease, and some seconds on a busy machine."""
@@ -116,6 +117,7 @@ async def test_a_run_whose_server_dies_goes_on_elsewhere_and_its_reader_sees_one
     assert [each.seq for each in await pair.world.events(live.state.session_id)][-1] == there.state.seq
 
 
+@requirement("faults:42:begins-anew")
 async def test_a_server_whose_lease_ended_writes_nothing_more_and_begins_anew(pair: Pair) -> None:
     gate = pair.world.gate("gate", on_restart="repeat")
     pair.world.scripts["go"] = [["one ", Use("gate")], ["two"]]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.requirements import requirement
 from tests.simulation.loop import Machine, Stuck, VirtualLoop, run
 from tests.simulation.world import simulate
 
@@ -17,6 +18,7 @@ def test_whatever_happens_the_promises_hold(seed: int) -> None:
     simulate(seed, operations=100, faults=4, places=1)
 
 
+@requirement("faults:46:jump")
 @pytest.mark.parametrize("seed", range(100, 112))
 def test_they_hold_with_several_servers_on_one_store(seed: int) -> None:
     simulate(seed, operations=100, faults=4, places=3)

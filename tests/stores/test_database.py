@@ -21,6 +21,7 @@ from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.sqlite import database as module
 from dragoman.stores.sqlite.database import Database, FolderInUse, WrongVersion, statements, warn_of_old_sqlite
 from dragoman.stores.sqlite.log import SqliteLog
+from tests.requirements import requirement
 from tests.stores.contract import DEADLINE_S, Writing, begun, session_id, started, stopped, taken
 
 
@@ -123,6 +124,7 @@ def test_an_empty_folder_gets_the_newest_schema(tmp_path: Path) -> None:
     assert version_of(tmp_path) == NEWEST
 
 
+@requirement("faults:49:newer")
 def test_a_database_of_a_newer_release_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     Database(tmp_path).close()
     connection = direct(tmp_path)
@@ -137,6 +139,7 @@ def test_a_database_of_a_newer_release_is_refused_and_left_as_it_is(tmp_path: Pa
         Database(tmp_path)  # and not FolderInUse: the lock was given back
 
 
+@requirement("faults:49:half")
 def test_a_migration_that_breaks_off_leaves_the_schema_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +169,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path,
     assert (tmp_path / "dragoman.db").read_bytes() == content
 
 
+@requirement("faults:49:foreign")
 def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     connection = direct(tmp_path)
     connection.execute("CREATE TABLE sessions (something TEXT)")
@@ -318,6 +322,7 @@ async def flaky(tmp_path: Path) -> AsyncIterator[tuple[SqliteLog, Flaky]]:
     database.close()
 
 
+@requirement("faults:43:io-error")
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_an_io_error_at_any_statement_refuses_the_commit_whole(
     flaky: tuple[SqliteLog, Flaky], after: bool
@@ -357,6 +362,7 @@ async def taken_up(store: SqliteLog, writing: Writing) -> Writing:
     return again
 
 
+@requirement("faults:43:full")
 async def test_a_full_disk_refuses_loses_nothing_and_works_again_when_there_is_room(database: Database) -> None:
     """SQLite's own quota: the error is that of a disk without room."""
     store = SqliteLog(database)
@@ -414,6 +420,7 @@ asyncio.run(main())
 """
 
 
+@requirement("faults:43:full")
 @pytest.mark.parametrize("end", ["close", "die"])
 async def test_a_file_that_may_not_grow_refuses_loses_nothing_and_works_again(tmp_path: Path, end: str) -> None:
     """The system's own limit, in a process of its own, which then ends well or badly."""

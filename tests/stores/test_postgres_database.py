@@ -24,6 +24,7 @@ from dragoman.stores.postgres.database import (
     migrations,
 )
 from dragoman.stores.postgres.log import PostgresLog
+from tests.requirements import requirement
 from tests.stores.contract import DEADLINE_S, Writing, begun, session_id, started, stopped, taken
 from tests.stores.postgres import Server, server
 
@@ -138,6 +139,7 @@ def test_of_several_that_start_at_once_one_migrates_and_all_go_on(empty_url: str
         assert {newest for _, newest in threads.map(start, range(6))} == {NEWEST}
 
 
+@requirement("faults:49:newer")
 def test_a_database_of_a_newer_release_is_refused_and_left_as_it_is(postgres_url: str) -> None:
     rows(postgres_url, "UPDATE schema_version SET version = 700")
     with pytest.raises(
@@ -147,6 +149,7 @@ def test_a_database_of_a_newer_release_is_refused_and_left_as_it_is(postgres_url
     assert rows(postgres_url, "SELECT version FROM schema_version") == [(700,)]
 
 
+@requirement("faults:49:foreign")
 def test_a_database_of_another_program_is_refused_and_left_as_it_is(empty_url: str) -> None:
     rows(empty_url, "CREATE TABLE sessions (something text)")
     with pytest.raises(WrongVersion, match="tables of another program"):
@@ -161,6 +164,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused(postgres: Server) -> 
     postgres.drop(postgres.url("ascii"))
 
 
+@requirement("faults:49:half")
 def test_a_migration_that_breaks_off_leaves_the_schema_before_it(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +241,7 @@ class Cut:
         return result
 
 
+@requirement("faults:44:cut")
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, 2, 3])
 async def test_a_connection_that_breaks_at_any_statement_leaves_a_commit_whole(
@@ -269,6 +274,7 @@ async def test_a_batch_is_one_statement_however_many_sessions_it_has(database: D
     assert counted.statements == ["BEGIN", "WITH", "COMMIT"]
 
 
+@requirement("faults:41:postgres")
 async def test_what_was_acknowledged_outlives_a_server_that_dies() -> None:
     """SIGQUIT ends PostgreSQL as a crash does: it recovers from its log, and has all that was told."""
     with server(fsync=True) as postgres, closing(Database(postgres.url("postgres"))) as database:

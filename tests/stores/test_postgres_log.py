@@ -16,6 +16,7 @@ from dragoman.stores.postgres.appends import rounds
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
 from tests.core.scribe import played
+from tests.requirements import requirement
 from tests.stores.contract import ANN, StoreContract, Writing, a_piece, commits_of, once, started, taken
 
 
@@ -42,6 +43,7 @@ def rows(url: str) -> dict[str, list[str]]:
         }
 
 
+@requirement("faults:52:deleted")
 async def test_a_deleted_session_is_in_no_table_any_more(database: Database, postgres_url: str) -> None:
     store = PostgresLog(database)
     empty = rows(postgres_url)

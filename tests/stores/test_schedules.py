@@ -18,6 +18,7 @@ from dragoman.stores.sqlite import schedules as sqlite_schedules
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.schedules import SqliteSchedules
 from tests.core.values import NOON
+from tests.requirements import requirement
 from tests.stores.simulated_schedules import SimulatedSchedules
 
 HOUR = timedelta(hours=1)
@@ -149,6 +150,7 @@ async def test_a_fire_that_is_written_whole_reads_back_whole(store: Schedules) -
     assert await store.fires(ScheduleId("s"), 0, 1) == [whole]
 
 
+@requirement("faults:51:once")
 async def test_of_two_servers_one_has_a_time_and_neither_undoes_what_a_user_changed(postgres_url: str) -> None:
     with ExitStack() as databases:
         both = [databases.enter_context(closing(postgres.Database(postgres_url, use="beside"))) for _ in range(2)]

@@ -22,6 +22,7 @@ from dragoman.stores.sqlite.appends import Appends
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.core.scribe import played
+from tests.requirements import requirement
 from tests.stores.contract import ANN, StoreContract, Writing, a_piece, begun, commits_of, once, started, stopped, taken
 
 
@@ -54,6 +55,7 @@ def rows(folder: Path) -> dict[str, list[str]]:
         connection.close()
 
 
+@requirement("faults:52:deleted")
 async def test_a_deleted_session_is_in_no_table_any_more(database: Database, tmp_path: Path) -> None:
     store = SqliteLog(database)
     empty = rows(tmp_path)
@@ -138,6 +140,7 @@ async def test_what_a_deletion_left_goes_after_the_next_start(tmp_path: Path, mo
     assert {table: len(left[table]) for table in left} == {table: len(empty[table]) for table in empty}
 
 
+@requirement("faults:49:older")
 async def test_what_an_earlier_release_wrote_is_there_after_its_migration(tmp_path: Path) -> None:
     """Sessions had no numbers up to schema 4, and runs, calls and keys none of theirs up to schema 5."""
     new, old = tmp_path / "new", tmp_path / "old"

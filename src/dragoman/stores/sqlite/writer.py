@@ -16,9 +16,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import structlog
+
 from dragoman.core.refusals import StoreUnavailable
 
 T = TypeVar("T")
+log = structlog.get_logger(__name__)
 _OWN = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError)
 """Errors of a job's own; all others of SQLite's are the disk's or the file's."""
 Synchronous = Literal["full", "normal"]
@@ -45,6 +48,11 @@ class Writer:
         """The schema's number before it was opened and now."""
         self.commits = 0
         """Commits so far, for the metrics."""
+        self._log_path = path.with_name(f"{path.name}-wal")
+        self._is_suspect = False
+        """Whether the disk failed under the connection: what it says of its next commit is worth nothing."""
+        self._log_file: int | None = None
+        """The write-ahead log's file, by its number; 0 once another one, or none, stands in its place."""
 
     def start(self) -> None:
         """Begin to take jobs."""
@@ -108,16 +116,22 @@ class Writer:
 
     def _commit(self, jobs: list[_Job]) -> None:
         """Run the jobs in one transaction and tell their callers, who wait for the commit."""
-        connection = self._connection
         results: list[tuple[Any, BaseException | None]] = []
         try:
+            if self._is_suspect:
+                self._reopen()
+            connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             results = [self._attempt(job, alone=len(jobs) == 1) for job in jobs]
             connection.execute("COMMIT")
+            if not self._has_log():
+                self._save()
             self.commits += 1
         except sqlite3.Error as error:
             with suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
+                self._connection.execute("ROLLBACK")
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
+                self._is_suspect = True
             failure = StoreUnavailable("the database takes no writes now")
             failure.__cause__ = error
             results = [(None, failure)] * len(jobs)
@@ -127,6 +141,31 @@ class Writer:
         for loop, told in by_loop.items():
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_tell, told)
+
+    def _reopen(self) -> None:
+        """Go on with another connection: the system tells of a sync that failed once, and not again."""
+        fresh = self._connect()
+        self._connection.close()
+        self._connection, self._is_suspect, self._log_file = fresh, False, None
+
+    def _has_log(self) -> bool:
+        """Whether the write-ahead log that is written to is the one in the folder."""
+        try:
+            found = self._log_path.stat().st_ino
+        except FileNotFoundError:
+            found = 0
+        if self._log_file is None:
+            self._log_file = found
+        elif self._log_file != found and self._log_file:
+            self._log_file = 0
+            log.error("the database's write-ahead log was deleted: start the server again", path=str(self._log_path))
+        return self._log_file != 0
+
+    def _save(self) -> None:
+        """Keep in the database itself what was committed to a log that will go with the process."""
+        ((is_blocked, *_),) = self._connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
+        if is_blocked:
+            raise sqlite3.OperationalError("the write-ahead log was deleted, and what is in it cannot be kept now")
 
     def _attempt(self, job: _Job, *, alone: bool) -> tuple[Any, BaseException | None]:
         connection = self._connection

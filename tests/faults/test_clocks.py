@@ -1,0 +1,34 @@
+"""Servers whose clocks are minutes apart, or jump. Case 46."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.houses import opened
+from tests.conversations import CONVERSATIONS, Conversation, Server, play
+from tests.protocols.aap.client import Face
+from tests.protocols.aap.driver import AapDriver
+from tests.requirements import requirement
+
+NAMES = ("a tool of the application, twice in a run", "open calls that a new message closes")
+
+
+def face_of(server: Server) -> Face:
+    return Face(server.line, server.key("alice"))
+
+
+@requirement("faults:46:apart", "faults:46:jump")
+@pytest.mark.slow
+async def test_servers_whose_clocks_are_apart_and_jump_tell_one_history(tmp_path: Path, postgres_url: str) -> None:
+    async with opened(tmp_path, postgres_url, default_agent="rehearsal", held_clock=True) as houses:
+        for house, minutes in zip(houses.houses, (0, 5, -5), strict=True):
+            house.clock.advance(minutes=minutes)
+
+        def jump(place: int) -> bool:
+            houses.houses[place % 3].clock.advance(hours=-1 if place % 2 else 1)
+            return False
+
+        for conversation in CONVERSATIONS:
+            if conversation.name in NAMES:
+                assert isinstance(conversation, Conversation)
+                await play(conversation, AapDriver("delta", face_of), houses, restart_before=jump)

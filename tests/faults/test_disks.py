@@ -1,0 +1,179 @@
+"""A disk that fails, fills up or takes no writes, and files that others touch. Case 43."""
+
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from dragoman.server import Application
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.log import SqliteLog
+from tests.crash.platter import NoPlatter, library
+from tests.protocols.aap.client import Face
+from tests.requirements import requirement
+from tests.serving import House, opened
+from tests.stores.contract import DEADLINE_S, begun, session_id, taken
+
+HAS_PLATTER = True
+try:
+    library()
+except NoPlatter:
+    HAS_PLATTER = False
+
+FAILING = """
+import asyncio, sys
+from pathlib import Path
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.log import SqliteLog
+from tests.crash.platter import on_sync
+from tests.stores.contract import Writing, begun, taken
+
+IOERR_FSYNC = 1034
+is_failing = False
+
+async def main() -> None:
+    global is_failing
+    on_sync(lambda path, sync: IOERR_FSYNC if is_failing else sync())
+    database = Database(Path(sys.argv[1]))
+    database.start()
+    store = SqliteLog(database)
+    for number in range(1, 4):
+        writing = await begun(store, number)
+        before = database.writer._connection
+        is_failing = True
+        for other in range(2):
+            try:
+                await taken(store, Writing(100 + number * 10 + other, epoch=writing.epoch).new())
+            except StoreUnavailable as error:
+                print("refused", repr(error.__cause__), flush=True)
+        is_failing = False
+        assert await taken(store, writing.words("again")) == [True]
+        assert database.writer._connection is not before
+        print("another", number, flush=True)
+    database.close()
+
+asyncio.run(main())
+"""
+
+
+@requirement("faults:43:fsync")
+@pytest.mark.skipif(not HAS_PLATTER, reason="this Python holds an SQLite that cannot be reached from outside")
+async def test_after_a_sync_that_failed_another_handle_writes_and_what_was_refused_is_not_there(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", FAILING, str(tmp_path)),
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((".", os.environ.get("PYTHONPATH", "")))},
+    )
+    async with asyncio.timeout(60):
+        out, _ = await process.communicate()
+    lines = [line for line in out.decode().splitlines() if line.startswith(("refused", "another"))]
+    refused = "refused OperationalError('disk I/O error')"
+    assert lines == [line for number in (1, 2, 3) for line in (refused, refused, f"another {number}")], out.decode()
+    with closing(Database(tmp_path)) as database:
+        store = SqliteLog(database)
+        for number in (1, 2, 3):
+            assert len(await store.events(session_id(number), 0, 10)) == 2
+            for other in range(2):
+                assert await store.load(session_id(100 + number * 10 + other)) is None
+
+
+# --- a server on such a disk ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with opened(tmp_path) as house:
+        yield house
+
+
+def writer_of(house: House) -> Any:
+    app: Any = house.line.app
+    assert isinstance(app, Application)
+    log: Any = app._log
+    return log._log._database.writer
+
+
+async def refused(face: Face) -> tuple[int, str]:
+    answer = await face.open("POST", "/sessions", {"agent": {"name": "rehearsal"}})
+    return answer.status, json.loads(await answer.read())["code"]
+
+
+async def said(house: House, path: str) -> tuple[int, Any]:
+    answer = await house.line.open("GET", path)
+    return answer.status, json.loads(await answer.read())
+
+
+@requirement("faults:43:read-only")
+async def test_a_disk_that_takes_no_writes_refuses_new_work_lets_be_read_and_says_so(house: House) -> None:
+    face = house.face("alice")
+    session = await face.create()
+    await session.run("before")
+    connection = writer_of(house)._connection
+    connection.execute("PRAGMA query_only = ON")  # SQLite's answer is that of a disk that became read-only
+    for _ in range(3):
+        assert await refused(face) == (503, "unavailable")
+    assert await said(house, "/readyz") == (503, {"status": "store unavailable"})
+    assert len(await session.history()) == 2
+    connection.execute("PRAGMA query_only = OFF")
+    assert await said(house, "/readyz") == (200, {"status": "ready"})
+    await session.run("after")
+    assert len(await session.history()) == 4
+
+
+@requirement("faults:43:locked")
+async def test_a_lock_of_another_program_is_waited_for_and_then_refused_for_as_long_as_it_lasts(house: House) -> None:
+    face = house.face("alice")
+    session = await face.create()
+    with closing(sqlite3.connect(house.folder / "dragoman.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        waiting = asyncio.create_task(session.run("patiently"))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        other.execute("ROLLBACK")
+        assert (await waiting).stop == "end_turn"
+        writer_of(house)._connection.execute("PRAGMA busy_timeout = 50")
+        other.execute("BEGIN IMMEDIATE")
+        assert await refused(face) == (503, "unavailable")
+        assert len(await session.history()) == 2
+        other.execute("ROLLBACK")
+    await session.run("again")
+    assert len(await session.history()) == 4
+
+
+@requirement("faults:43:log-deleted")
+async def test_a_log_that_is_deleted_under_the_server_takes_nothing_acknowledged_with_it(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    database.start()
+    store = SqliteLog(database)
+    writing = await begun(store)
+    with capture_logs() as logs:
+        (tmp_path / "dragoman.db-wal").unlink()
+        for _ in range(3):
+            assert await taken(store, writing.words("x" * 5000)) == [True]
+            left = tmp_path / "left"
+            left.write_bytes((tmp_path / "dragoman.db").read_bytes())  # what a death of the process would leave
+            with closing(sqlite3.connect(left)) as found:
+                count = found.execute("SELECT count(*) FROM events").fetchone()[0]
+                assert count == len(writing.log)
+                assert found.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            left.unlink()
+            (tmp_path / "left-wal").unlink(missing_ok=True)
+            (tmp_path / "left-shm").unlink(missing_ok=True)
+            assert [*await store.events(writing.session_id, 0, 100)] == writing.log
+    assert [each["event"] for each in logs] == ["the database's write-ahead log was deleted: start the server again"], (
+        "once"
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.to_thread(database.close)
+    with closing(Database(tmp_path)) as again:
+        assert [*await SqliteLog(again).events(writing.session_id, 0, 100)] == writing.log
