@@ -1,7 +1,9 @@
 """The terminal's parts: what is shown, what is understood, what is remembered, and what is given to whom."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from hypothesis import given
@@ -15,8 +17,8 @@ from dragoman.terminal.chat import Chat, Wanted
 from dragoman.terminal.keyboard import Keyboard
 from dragoman.terminal.place import NoPlace, key_for, url_for
 from dragoman.terminal.remembered import Remembered, last, remember, state_folder
-from dragoman.terminal.rich_screen import split_at_blocks
-from dragoman.terminal.screen import Plain
+from dragoman.terminal.rich_screen import RichScreen, split_at_blocks
+from dragoman.terminal.screen import JsonLines, Plain, Screen
 from dragoman.terminal.words import call_line, clean
 
 WHERE = Asked(question="Where?", options=(Option("here"), Option("there")))
@@ -26,6 +28,22 @@ STAMP = Permission(call_id="c1", name="stamp", arguments={"text": "x"})
 def test_what_a_terminal_would_obey_is_taken_out() -> None:
     assert clean("a\x1b[31mb\x1b]0;title\x07c\x9bd\u202ee\r\nf\tg\r") == "a[31mb]0;titlecde\nf\tg"
     assert call_line("run\x1b[A", {"cmd": "rm\n\u202ex"}) == 'run[A(cmd="rm\\nx")'
+
+
+@pytest.mark.parametrize(
+    "screen_to",
+    [lambda out: Plain(out, out, is_raw=False), lambda out: JsonLines(out, out), RichScreen],
+    ids=["plain", "json", "rich"],
+)
+def test_no_screen_shows_what_a_terminal_would_obey(screen_to: Callable[[TextIO], Screen]) -> None:
+    shown = io.StringIO()
+    screen = screen_to(shown)
+    screen.note("session a\x1b]0;title\x07b")
+    screen.problem("no \x1b[31mred")
+    assert shown.getvalue().split("\n")[:2] in (
+        ["session a]0;titleb", "no [31mred"],
+        ["session a]0;titleb", "dragoman: no [31mred"],
+    )
 
 
 @given(st.lists(st.sampled_from(["a\n", "\n", "```\n", "- x\n", "  y\n", "~~~py\n", "b", " "])))

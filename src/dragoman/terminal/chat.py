@@ -201,7 +201,7 @@ class Chat:
         try:
             self.session.stop()
         except ClientError as error:
-            self._failures.append(f"it could not be stopped: {clean(str(error))}; Ctrl-C leaves")
+            self._failures.append(f"it could not be stopped: {error}; Ctrl-C leaves")
         except CancelledError:  # the person left meanwhile
             pass
 
@@ -251,7 +251,7 @@ class Chat:
         if command in self._commands:
             self._commands[command](rest.strip())
         else:
-            self._screen.note(f"there is no {clean(command)}; /help tells what there is")
+            self._screen.note(f"there is no {command}; /help tells what there is")
 
     def _help(self, _: str) -> None:
         self._screen.note(HELP)

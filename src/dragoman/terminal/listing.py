@@ -47,13 +47,14 @@ def list_sessions(client: Client, limit: int | None) -> None:
         for each in found:
             _line(each)
         return
-    rows = [("ID", "AGENT", "STATUS", "UPDATED", "TITLE")]
+    rows: list[tuple[str, ...]] = [("ID", "AGENT", "STATUS", "UPDATED", "TITLE")]
     with progress("sessions") as count:
         for each in found:
             count(len(rows))
             title = clean(each.title).replace("\n", " ")
             cut = title if len(title) <= TITLE_CHARACTERS else title[: TITLE_CHARACTERS - 1] + "…"
-            rows.append((each.id, clean(each.agent), each.status, minute(each.updated_at or each.created_at), cut))
+            facts = [clean(fact) for fact in (each.id, each.agent, each.status)]
+            rows.append((*facts, minute(each.updated_at or each.created_at), cut))
     for line in table(rows):
         _write(line)
 

@@ -14,7 +14,6 @@ from dragoman.terminal.keyboard import Keyboard
 from dragoman.terminal.place import NoPlace, knock
 from dragoman.terminal.remembered import Remembered, last, remember
 from dragoman.terminal.screen import JsonLines, Screen, screen_for
-from dragoman.terminal.words import clean
 
 HISTORY = "history"
 LEFT = 130
@@ -136,7 +135,7 @@ def _first_agent(talk: Talk) -> str:
 
 
 def _greet(talk: Talk, chat: Chat, screen: Screen) -> None:
-    whom = clean(chat.agent) or "the server's agent"
+    whom = chat.agent or "the server's agent"
     screen.note(f"{whom} at {talk.url} over {talk.protocol}; /help tells more, Ctrl-D leaves")
 
 

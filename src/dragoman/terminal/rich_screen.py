@@ -106,7 +106,7 @@ class RichScreen:
 
     def note(self, text: str) -> None:
         """See `Screen`."""
-        self._print(Styled(text, style="dim"))
+        self._print(Styled(clean(text), style="dim"))
 
     def ask(self, lines: Sequence[str]) -> None:
         """See `Screen`."""

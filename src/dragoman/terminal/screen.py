@@ -25,7 +25,7 @@ class Screen(Protocol):
         """An entry of the history."""
 
     def note(self, text: str) -> None:
-        """Words of the program's own."""
+        """Words of the program's own, with names that a server told."""
 
     def ask(self, lines: Sequence[str]) -> None:
         """What a person has to decide."""
@@ -86,7 +86,7 @@ class Plain:
 
     def note(self, text: str) -> None:
         """See `Screen`."""
-        self._tell(text.splitlines())
+        self._tell(clean(text).splitlines())
 
     def ask(self, lines: Sequence[str]) -> None:
         """See `Screen`."""
@@ -143,7 +143,7 @@ class JsonLines:
 
     def note(self, text: str) -> None:
         """See `Screen`."""
-        self._aside.write(text + "\n")
+        self._aside.write(clean(text) + "\n")
 
     def ask(self, lines: Sequence[str]) -> None:
         """See `Screen`."""
