@@ -240,8 +240,11 @@ class Memories(Protocol):
     async def page(self, user: UserId, asked: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
         """The memories that fit, newest first, from a place on; and how many fit in all."""
 
-    async def put(self, memory: Memory) -> bool:
-        """Store a memory's texts, its time of change and whether it is disabled. False: it is not there any more."""
+    async def put(self, memory: Memory, *, was: Memory) -> bool:
+        """Store a memory's texts, its time of change and whether it is disabled.
+
+        False: it is not there any more, or was changed since it was as given.
+        """
 
     async def switch(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
         """Disable or enable memories. How many were otherwise before."""

@@ -36,8 +36,8 @@ class SimulatedMemories:
         found = [memory for memory in self._of(user) if fits(memory, asked)]
         return found[offset : offset + limit], len(found)
 
-    async def put(self, memory: Memory) -> bool:
-        found = await self.get(memory.user, (memory.id,))
+    async def put(self, memory: Memory, *, was: Memory) -> bool:
+        found = [each for each in await self.get(memory.user, (memory.id,)) if each.updated_at == was.updated_at]
         for each in found:
             self._all[each.id] = msgspec.structs.replace(
                 each, texts=memory.texts, updated_at=memory.updated_at, disabled=memory.disabled

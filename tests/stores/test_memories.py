@@ -1,6 +1,6 @@
 """What every store of memories promises, held against each that there is."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Collection, Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, searched, trigrams
+from dragoman.engine.memories import MemoryBook
 from dragoman.ports import Memories
 from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres.memories import PostgresMemories
@@ -20,6 +21,7 @@ from dragoman.stores.sqlite import memories as sqlite_memories
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.memories import SqliteMemories
 from tests.core.values import NOON
+from tests.engine.world import HeldClock
 from tests.stores.simulated_memories import SimulatedMemories
 
 ANN, BOB = UserId("ann"), UserId("bob")
@@ -54,6 +56,24 @@ async def added(store: Memories, *memories: Memory) -> list[Memory]:
     return [memory for memory in found if memory is not None]
 
 
+class Late:
+    """A store in which something else is done just after it was read for the first time."""
+
+    def __init__(self, store: Memories, done: Awaitable[object]) -> None:
+        self._store = store
+        self._done: Awaitable[object] | None = done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def get(self, user: UserId, ids: Collection[int]) -> Sequence[Memory]:
+        found = await self._store.get(user, ids)
+        done, self._done = self._done, None
+        if done is not None:
+            await done
+        return found
+
+
 async def ids(store: Memories, user: UserId = ANN, **asked: Any) -> list[int]:
     page, total = await store.page(user, MemoryFilter(**asked), 0, 100)
     assert total == len(page)
@@ -78,7 +98,7 @@ async def test_nobody_sees_or_touches_another_users_memories(store: Memories) ->
     assert await store.candidates(BOB, ["tea"]) == []
     assert await store.remove(BOB, (1,)) == 0
     assert await store.switch(BOB, (1,), disabled=True, at=NOON) == 0
-    assert not await store.put(msgspec.structs.replace(stored, user=BOB, disabled=True))
+    assert not await store.put(msgspec.structs.replace(stored, user=BOB, disabled=True), was=stored)
     assert await store.add(new(user=BOB), replaces=1) is None
     await store.hit(RunId("r"), BOB, (1,), NOON)
     assert await store.get(ANN, (1,)) == [stored]
@@ -178,10 +198,19 @@ async def test_a_change_is_found_under_its_new_words_only(store: Memories) -> No
     changed = msgspec.structs.replace(
         memory, texts=MemoryTexts(content="likes coffee", topic="taste"), updated_at=later, disabled=True
     )
-    assert await store.put(changed)
+    assert await store.put(changed, was=memory)
     assert await store.get(ANN, (1,)) == [changed]
     assert (await ids(store, keyword="tea"), await ids(store, keyword="coffee")) == ([], [1])
-    assert not await store.put(msgspec.structs.replace(changed, id=2))
+    assert not await store.put(msgspec.structs.replace(changed, id=2), was=changed)
+
+
+async def test_a_change_of_what_was_changed_meanwhile_is_made_anew(store: Memories) -> None:
+    (memory,) = await added(store, new("likes tea"))
+    elsewhere = MemoryBook(store, HeldClock()).change(ANN, 1, {"content": "likes coffee"})
+    changed = await MemoryBook(Late(store, elsewhere), HeldClock()).change(ANN, 1, {"topic": "drinks"})
+    assert (changed.texts.content, changed.texts.topic) == ("likes coffee", "drinks")
+    assert await store.get(ANN, (1,)) == [changed]
+    assert not await store.put(memory, was=memory)
 
 
 async def test_switching_counts_what_was_otherwise(store: Memories) -> None:

@@ -1,6 +1,5 @@
 """What is remembered of the users: kept, found, told to agents, and written by them."""
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated
 
@@ -32,8 +31,6 @@ class MemoryBook:
     def __init__(self, store: Memories, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._changing = asyncio.Lock()
-        """Held while a memory is read and written again, so that no change undoes another."""
 
     # --- keeping --------------------------------------------------------------------------------------------------
 
@@ -78,7 +75,7 @@ class MemoryBook:
             NotFound: the user has no such memory.
             Invalid: a text is out of bounds; nothing changed.
         """
-        async with self._changing:
+        while True:
             memory = await self.get(user, memory_id)
             changed = msgspec.structs.replace(
                 memory,
@@ -86,9 +83,8 @@ class MemoryBook:
                 disabled=memory.disabled if disabled is None else disabled,
                 updated_at=self._clock.now(),
             )
-            if not await self._store.put(changed):
-                raise NotFound(f"there is no memory {memory_id}")
-            return changed
+            if await self._store.put(changed, was=memory):  # else another change was quicker, here or elsewhere
+                return changed
 
     async def switch(self, user: UserId, ids: Collection[int], *, disabled: bool) -> int:
         """Disable or enable memories; unknown ones are passed over. How many were otherwise before."""

@@ -45,13 +45,14 @@ class PostgresMemories:
         """See `Memories.page`."""
         return await self._read(partial(_page, user, asked, offset, limit))
 
-    async def put(self, memory: Memory) -> bool:
+    async def put(self, memory: Memory, *, was: Memory) -> bool:
         """See `Memories.put`."""
         values = {
             **_texts(memory.texts),
             "user": memory.user,
             "id": memory.id,
             "updated_at": _us(memory.updated_at),
+            "was": _us(was.updated_at),
             "disabled": memory.disabled,
         }
         return await self._write(partial(_changed, "put", values)) == 1

@@ -51,9 +51,9 @@ class SqliteMemories:
         """See `Memories.page`."""
         return await self._read(partial(_page, user, asked, offset, limit))
 
-    async def put(self, memory: Memory) -> bool:
+    async def put(self, memory: Memory, *, was: Memory) -> bool:
         """See `Memories.put`."""
-        return await self._run(partial(_put, memory))
+        return await self._run(partial(_put, memory, was))
 
     async def switch(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
         """See `Memories.switch`."""
@@ -127,11 +127,11 @@ def _where(user: UserId, asked: MemoryFilter) -> tuple[str, list[object]]:
     return " AND ".join(conditions), values
 
 
-def _put(memory: Memory, connection: sqlite3.Connection) -> bool:
+def _put(memory: Memory, was: Memory, connection: sqlite3.Connection) -> bool:
     texts = memory.texts
     done = connection.execute(
         f"UPDATE memories SET {', '.join(f'{name} = ?' for name in _TEXTS)}, updated_at = ?, disabled = ?, searched = ?"  # noqa: S608
-        " WHERE user = ? AND id = ?",
+        " WHERE user = ? AND id = ? AND updated_at IS ?",
         (
             *msgspec.structs.astuple(texts),
             None if memory.updated_at is None else to_us(memory.updated_at),
@@ -139,6 +139,7 @@ def _put(memory: Memory, connection: sqlite3.Connection) -> bool:
             searched(texts),
             memory.user,
             memory.id,
+            None if was.updated_at is None else to_us(was.updated_at),
         ),
     )
     return done.rowcount == 1

@@ -44,7 +44,7 @@ UPDATE memories SET
     type = %(type)s, content = %(content)s, skill_name = %(skill_name)s, record_type = %(record_type)s,
     scope = %(scope)s, owner = %(owner)s, topic = %(topic)s, mem0_id = %(mem0_id)s, write_reason = %(write_reason)s,
     updated_at = %(updated_at)s, disabled = %(disabled)s, searched = %(searched)s
-WHERE "user" = %(user)s AND id = %(id)s
+WHERE "user" = %(user)s AND id = %(id)s AND updated_at IS NOT DISTINCT FROM %(was)s
 
 -- name: switch
 UPDATE memories SET disabled = %(disabled)s, updated_at = %(at)s
