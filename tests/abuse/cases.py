@@ -6,6 +6,8 @@ Tests are named `file::test`, from this folder's parent on; those of this folder
 from typing import NamedTuple
 
 AAP = "protocols/aap"
+RUNS = "protocols/agui"
+BLADE = "protocols/blade"
 
 
 class Case(NamedTuple):
@@ -105,7 +107,13 @@ CASES: dict[int, Case] = {
             "test_a_body_hidden_behind_an_upgrade_is_no_second_request",
         ),
     ),
-    14: Case("clock inputs", why="the protocols that exist take no clock from clients"),
+    14: Case(
+        "clock inputs",
+        (
+            f"{RUNS}/test_a_rules.py::test_what_lies_just_outside_is_refused_by_that_rule",
+            f"{RUNS}/test_a_rules.py::test_a_broken_rule_is_answered_with_its_own_sentence_and_changes_nothing",
+        ),
+    ),
     15: Case(
         "things of another user",
         (
@@ -143,7 +151,15 @@ CASES: dict[int, Case] = {
         ),
     ),
     22: Case("granted as text", (f"{AAP}/test_types.py::test_granted_is_not_guessed_from_other_values",)),
-    23: Case("signed URLs", why="the server signs no URLs yet"),
+    23: Case(
+        "signed URLs",
+        (
+            f"{RUNS}/test_a_files.py::test_a_link_with_any_byte_changed_is_refused",
+            f"{RUNS}/test_a_files.py::test_a_link_holds_for_an_hour",
+            f"{RUNS}/test_a_files.py::test_a_link_of_another_user_is_no_attachment",
+            f"{RUNS}/test_a_files.py::test_what_was_uploaded_for_a_thread_goes_with_it",
+        ),
+    ),
     24: Case(
         "client gone at any byte", (f"{AAP}/test_events.py::test_after_a_cut_at_any_byte_the_rest_is_exactly_the_rest",)
     ),
@@ -171,7 +187,17 @@ CASES: dict[int, Case] = {
         "reader that comes while a turn ends",
         ("engine/test_streams.py::test_readers_that_come_at_any_moment_and_position_see_the_tail_of_the_same_stream",),
     ),
-    30: Case("sockets", why="no protocol that exists uses WebSocket"),
+    30: Case(
+        "sockets",
+        (
+            f"{BLADE}/test_abuse.py::test_a_connection_that_shows_no_key_is_closed_and_one_that_did_is_not",
+            f"{BLADE}/test_abuse.py::test_a_message_over_the_limit_closes_its_own_connection_alone",
+            f"{BLADE}/test_abuse.py::test_frames_that_are_no_socket_io_disturb_nobody",
+            f"{BLADE}/test_abuse.py::test_any_payload_of_an_event_is_acknowledged_and_breaks_nothing",
+            f"{BLADE}/test_catching_up.py::test_a_connection_that_is_cut_200_times_loses_and_doubles_nothing",
+            f"{BLADE}/test_rooms.py::test_who_never_reads_is_cut_off_when_too_much_waits",
+        ),
+    ),
     31: Case(
         "answers and stops at once",
         (
@@ -230,6 +256,11 @@ CASES: dict[int, Case] = {
         (f"{AAP}/test_endpoints.py::test_a_compaction_is_silent_keeps_pairs_whole_and_leaves_the_full_history",),
     ),
     40: Case(
-        "cards with scripts", why="the server serves no page that shows a tool's HTML; the card is data in the log"
+        "cards with scripts",
+        (
+            "console/test_cards.py::test_a_hostile_card_runs_in_its_frame_and_reaches_nobody",
+            "console/test_cards.py::test_the_frame_of_cards_has_rights_to_nothing",
+            "console/test_cards.py::test_an_action_for_the_application_is_shown_and_done_by_nobody",
+        ),
     ),
 }

@@ -1,6 +1,7 @@
 """The table of cases against the tests, in both directions."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from tests.abuse.cases import CASES
@@ -8,6 +9,7 @@ from tests.abuse.cases import CASES
 HERE = Path(__file__).parent
 
 
+@cache
 def written_in(path: Path) -> set[str]:
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -8,7 +8,9 @@ import pytest
 from socketio.exceptions import ConnectionError as Refused  # type: ignore[import-untyped]  # the library is not annotated
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
 
+from dragoman.process import MESSAGE_BYTES
 from dragoman.protocols.blade.sockets import Sockets
 from tests.protocols.blade.client import Caller, Tab, tab
 from tests.protocols.blade.driver import url_of
@@ -102,6 +104,19 @@ async def test_frames_that_are_no_socket_io_disturb_nobody(alice: Caller) -> Non
             await ws.recv()
             await ws.send(frame)
     async with tab(alice.url, alice.key) as mine:
+        assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
+
+
+@requirement("blade:abuse:frames")
+async def test_a_message_over_the_limit_closes_its_own_connection_alone(alice: Caller) -> None:
+    url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
+    async with tab(alice.url, alice.key) as mine, connect(url, compression=None) as ws, asyncio.timeout(20):
+        await ws.recv()
+        await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
+        with pytest.raises(ConnectionClosed) as closed:
+            await knocked(ws, "4" * (MESSAGE_BYTES + 1))
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == CloseCode.MESSAGE_TOO_BIG
         assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
 
 
