@@ -169,7 +169,8 @@ async def test_a_session_without_a_title_is_called_by_its_first_words_wherever_t
     async with tab(alice.url, alice.key) as mine:
         await mine.send(session, "thanks")
     title = "What grows\nin the shade of a walnut tre"
-    assert (await alice.get("sessions"))["items"][0]["intent"] == title
+    listed = {each["id"]: each["intent"] for each in (await alice.get("sessions"))["items"]}
+    assert listed[session] == title
     assert (await alice.get(f"sessions/{session}"))["intent"] == title
     assert (await alice.ask("PATCH", f"sessions/{session}", {"intent": "Shade"})).body["intent"] == "Shade"
 
