@@ -181,6 +181,11 @@ class SessionIndex(Protocol):
         A user message is found by its own id and by the client's for it; of several with one id, the newest is.
         """
 
+    async def seen(
+        self, owner: UserId, key: str, session_id: SessionId, ids: Collection[str]
+    ) -> tuple[Once | None, dict[str, int]]:
+        """`once` and `messages` in one: what is known of a request that brings messages."""
+
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
     """An API key as it is stored: never the key itself. `masked` shows its prefix and its last four characters."""

@@ -145,3 +145,10 @@ class FaultyLog:
         self.reads += 1
         await self._come_in()
         return await self.store.once(owner, key)
+
+    async def seen(
+        self, owner: UserId, key: str, session_id: SessionId, ids: Collection[str]
+    ) -> tuple[Once | None, dict[str, int]]:
+        self.reads += 1
+        await self._come_in()
+        return await self.store.seen(owner, key, session_id, ids)

@@ -469,6 +469,14 @@ class StoreContract:
         await store.delete(writing.session_id)
         assert await store.once(ANN, "lasting") is None
 
+    async def test_a_key_and_ids_of_messages_are_looked_up_in_one(self, store: Store) -> None:
+        writing = await begun(store)
+        said = MessageAdded(message=UserMessage(id=MessageId("ours"), content="hi", client_id="theirs"))
+        assert await taken(store, writing.append(said, once=[once("a")])) == [True]
+        assert await store.seen(ANN, "a", writing.session_id, ["theirs", "nobody's"]) == (once("a"), {"theirs": 2})
+        assert await store.seen(BOB, "a", session_id(2), ["theirs"]) == (None, {})
+        assert await store.seen(ANN, "a", writing.session_id, []) == (once("a"), {})
+
     # --- messages ---------------------------------------------------------------------------------------------------
 
     async def test_messages_are_found_by_their_ids_and_by_the_clients(self, store: Store) -> None:

@@ -183,6 +183,11 @@ class SimulatedLog:
             found |= {name: row.seq for name in names if name is not None and name in ids}
         return found
 
+    async def seen(
+        self, owner: UserId, key: str, session_id: SessionId, ids: Collection[str]
+    ) -> tuple[Once | None, dict[str, int]]:
+        return await self.once(owner, key), await self.messages(session_id, ids)
+
     def _rows(self, session_id: SessionId) -> list[_Row]:
         session = self._sessions.get(session_id)
         return [] if session is None else session.rows

@@ -5,7 +5,6 @@ and a stream is one of its readers, which may come and go.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from types import TracebackType
 from typing import Literal
@@ -49,7 +48,7 @@ from dragoman.engine.committer import Committer
 from dragoman.engine.live import LiveSession
 from dragoman.engine.memories import MemoryBook
 from dragoman.engine.neighbours import Neighbours
-from dragoman.engine.onces import Key, Onces
+from dragoman.engine.onces import Holding, Key, Onces
 from dragoman.engine.past import Past
 from dragoman.engine.profiles import ProfileBook
 from dragoman.engine.reader import Reader, Readers
@@ -631,9 +630,9 @@ class Engine:
 
     # --- doing things once ----------------------------------------------------------------------------------------
 
-    def once(self, owner: UserId, key: Key) -> AbstractAsyncContextManager[Once | None]:
-        """Keep a client's key while its request is answered; see `Onces.hold`. Raises KeyReused."""
-        return self._onces.hold(owner, key)
+    def once(self, owner: UserId, key: Key, live: LiveSession | None = None, ids: Collection[str] = ()) -> Holding:
+        """Keep a client's key while its request is answered; `known` in one with it, if asked. See `Onces.hold`."""
+        return self._onces.hold(owner, key, None if live is None else live.state.session_id, ids)
 
     async def done_once(self, owner: UserId, name: str) -> Once | None:
         """What the request with that key of the owner's did."""

@@ -1,7 +1,7 @@
 """Doing things once: what the request with a client's own key did, told again when the key comes again."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from types import TracebackType
 from typing import NamedTuple
@@ -69,18 +69,35 @@ class Onces:
 
     async def find(self, owner: UserId, name: str) -> Once | None:
         """What the request with that key did."""
-        once = await self._index.once(owner, name)
+        return self._in_force(await self._index.once(owner, name))
+
+    async def find_with(
+        self, owner: UserId, name: str, session_id: SessionId, ids: Collection[str]
+    ) -> tuple[Once | None, dict[str, int]]:
+        """The same, and which of these ids are of messages of a session; see `SessionIndex.messages`."""
+        once, known = await self._index.seen(owner, name, session_id, ids)
+        return self._in_force(once), known
+
+    def _in_force(self, once: Once | None) -> Once | None:
         if once is None or once.lasts or once.at >= self._clock.now() - KEPT:
             return once
         return None
 
-    def hold(self, owner: UserId, key: Key) -> "Holding":
+    def hold(
+        self, owner: UserId, key: Key, session_id: SessionId | None = None, ids: Collection[str] = ()
+    ) -> "Holding":
         """Keep a key, in `async with`; gives what the earlier request with it did, if there was one.
+
+        Args:
+            owner: whose key it is.
+            key: the key.
+            session_id: the session that the request is about, when it brings messages.
+            ids: of the messages: `Holding.known` tells which the session's log has.
 
         Raises:
             KeyReused: the earlier request was another.
         """
-        return Holding(self, self._held, owner, key)
+        return Holding(self, self._held, owner, key, session_id, ids)
 
     async def keep(self, owner: UserId, name: str) -> Nodes | None:
         """Keep other servers from answering with a key, once none of them does; None where there are none."""
@@ -127,7 +144,19 @@ class Onces:
 class Holding:
     """A key that is kept: whoever comes with the same one waits."""
 
-    def __init__(self, onces: Onces, held: dict[tuple[UserId, str], _Held], owner: UserId, key: Key) -> None:
+    def __init__(
+        self,
+        onces: Onces,
+        held: dict[tuple[UserId, str], _Held],
+        owner: UserId,
+        key: Key,
+        session_id: SessionId | None,
+        ids: Collection[str],
+    ) -> None:
+        self.known: dict[str, int] = {}
+        """Those of the ids that the session's log has, with the event that completed each message."""
+        self._session_id = session_id
+        self._ids = ids
         self._onces = onces
         self._all = held
         self._owner = owner
@@ -145,12 +174,19 @@ class Holding:
             raise
         try:
             self._kept = await self._onces.keep(self._owner, self._key.name)
-            earlier = await self._onces.find(self._owner, self._key.name)
+            earlier = await self._find()
             if earlier is not None and earlier.fingerprint != self._key.fingerprint:
                 raise KeyReused("this key was used with another request")
         except BaseException:
             await self._release(held)
             raise
+        return earlier
+
+    async def _find(self) -> Once | None:
+        owner, name = self._owner, self._key.name
+        if self._session_id is None:
+            return await self._onces.find(owner, name)
+        earlier, self.known = await self._onces.find_with(owner, name, self._session_id, self._ids)
         return earlier
 
     async def __aexit__(

@@ -151,10 +151,11 @@ class Threads:
     async def _run_on(self, ask: Ask, live: LiveSession, policy: Policy) -> Response:
         run = ask.run
         key = Key(f"{DOOR}:{live.state.session_id}:{run.run_id}", ask.fingerprint, lasts=True)
-        async with self._engine.once(ask.owner, key) as earlier:
+        holding = self._engine.once(ask.owner, key, live, [each.id for each in run.messages])
+        async with holding as earlier:
             if earlier is not None:
                 return await self._again(ask, live, earlier)
-            asked = await self._submit(ask, live)
+            asked = await self._submit(ask, live, holding.known)
             if asked is None:
                 open_calls = {each.call_id for each in waiting(live.state)}
                 unknown = tuple(each.interrupt_id for each in run.resume if each.interrupt_id not in open_calls)
@@ -200,17 +201,16 @@ class Threads:
             return self._ended(ask, live)
         return await self._follow(ask, live, row.run_id, row.first_seq)
 
-    async def _submit(self, ask: Ask, live: LiveSession) -> tuple[Submit, int | None] | None:
+    async def _submit(self, ask: Ask, live: LiveSession, known: dict[str, int]) -> tuple[Submit, int | None] | None:
         """What the request asks the engine for, and the event before which it opens a branch, if it does.
 
-        None when it brings nothing new.
+        None when it brings nothing new. `known` are those of its messages that the session has.
 
         Raises:
             SessionBusy: a run is active that somebody watches.
             ResultsMissing, InvalidAnswer: see `intake.answers_of`.
         """
         run, taking = ask.run, Taking(self._engine.agent_of(live).spec)
-        known = await self._engine.known(live, [each.id for each in run.messages])
         inputs: Sequence[wire.UserMessage] = await self._fresh(live, run.messages, known)
         branch = await self._branch(ask, live, known, is_fresh=bool(inputs), taking=taking)
         if branch is not None and not inputs:

@@ -115,25 +115,19 @@ class PostgresLog:
 
     async def once(self, owner: UserId, key: str) -> Once | None:
         """See `SessionIndex.once`."""
-        rows = await self._rows("once", owner=owner, key=raw(key))
-        if not rows:
-            return None
-        fingerprint, session_id, run_id, at, lasts = rows[0]
-        return Once(
-            owner=owner,
-            key=key,
-            fingerprint=fingerprint,
-            session_id=session_id,
-            run_id=run_id,
-            at=from_us(at),
-            lasts=lasts,
-        )
+        return await self._read(partial(_once, owner, key))
 
     async def messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
         """See `SessionIndex.messages`."""
-        names = list(ids)
-        rows = await self._rows("messages", session=session_id, id=Bytes(map(raw, names))) if names else []
-        return {names[place - 1]: seq for place, seq in rows}
+        return await self._read(partial(_messages, session_id, ids))
+
+    async def seen(
+        self, owner: UserId, key: str, session_id: SessionId, ids: Collection[str]
+    ) -> tuple[Once | None, dict[str, int]]:
+        """See `SessionIndex.seen`."""
+        return await self._read(
+            lambda connection: (_once(owner, key, connection), _messages(session_id, ids, connection))
+        )
 
     async def _rows(self, statement: str, **values: object) -> list[Row]:
         return await self._read(partial(_rows, statement, values))
@@ -141,6 +135,30 @@ class PostgresLog:
 
 def _rows(statement: str, values: dict[str, object], connection: Connection) -> list[Row]:
     return connection.execute(_SQL[statement], values, binary=True).fetchall()
+
+
+def _once(owner: UserId, key: str, connection: Connection) -> Once | None:
+    rows = _rows("once", {"owner": owner, "key": raw(key)}, connection)
+    if not rows:
+        return None
+    fingerprint, session_id, run_id, at, lasts = rows[0]
+    return Once(
+        owner=owner,
+        key=key,
+        fingerprint=fingerprint,
+        session_id=session_id,
+        run_id=run_id,
+        at=from_us(at),
+        lasts=lasts,
+    )
+
+
+def _messages(session_id: SessionId, ids: Collection[str], connection: Connection) -> dict[str, int]:
+    names = list(ids)
+    if not names:
+        return {}
+    rows = _rows("messages", {"session": session_id, "id": Bytes(map(raw, names))}, connection)
+    return {names[place - 1]: seq for place, seq in rows}
 
 
 def logged_of(rows: Iterable[Row]) -> list[Logged]:

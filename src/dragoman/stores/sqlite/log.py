@@ -135,6 +135,14 @@ class SqliteLog:
         """See `SessionIndex.messages`."""
         return await self._look_up(partial(_message_seqs, session_id, ids))
 
+    async def seen(
+        self, owner: UserId, key: str, session_id: SessionId, ids: Collection[str]
+    ) -> tuple[Once | None, dict[str, int]]:
+        """See `SessionIndex.seen`."""
+        return await self._look_up(
+            lambda connection: (_once(owner, key, connection), _message_seqs(session_id, ids, connection))
+        )
+
 
 def _claim(connection: sqlite3.Connection) -> int:
     row = connection.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch' RETURNING value").fetchone()
