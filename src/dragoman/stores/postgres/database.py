@@ -52,7 +52,8 @@ DEFAULTS = {
 """What holds unless the address says otherwise: a database that does not answer is noticed within seconds."""
 SESSION: LiteralString = (
     "SET timezone = 'UTC'; SET lock_timeout = '10s';"
-    " SET idle_in_transaction_session_timeout = '10s'"  # a server that was stopped in the middle holds nobody up
+    " SET idle_in_transaction_session_timeout = '10s';"  # a server that was stopped in the middle holds nobody up
+    " SET jit = off"  # what is compiled for a tenth of a second runs for a thousandth
 )
 _GONE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 """Errors of the database or of the way to it; all others are a statement's own."""

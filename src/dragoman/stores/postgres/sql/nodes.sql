@@ -65,22 +65,30 @@ FROM lost WHERE sessions.session_id = lost.session_id
 RETURNING sessions.session_id
 
 -- name: news
--- One statement, so that all of a session is of one moment.
-WITH given AS (
-    SELECT * FROM unnest(%(session)s, %(seq)s, %(pieces)s) AS given (session_id, seq, pieces)
+-- One statement, so that all of a session is of one moment. Events are looked for only where there are newer ones. Each
+-- session's rows are found by the index: as a plain join they would often be found by reading all pieces that there are.
+WITH known AS MATERIALIZED (
+    SELECT given.*, sessions.seq AS last, sessions.created_at, sessions.node, sessions.is_running
+    FROM unnest(%(session)s, %(seq)s, %(pieces)s) AS given (session_id, seq, pieces) JOIN sessions USING (session_id)
 )
-SELECT 0 AS part, sessions.session_id, sessions.seq AS a, sessions.created_at AS b, sessions.node AS c, '' AS d,
-    sessions.is_running::int::bigint AS e, '' AS f, ''::bytea AS g
-FROM given JOIN sessions USING (session_id)
+SELECT 0 AS part, session_id, last AS a, created_at AS b, node AS c, '' AS d, is_running::int::bigint AS e, '' AS f,
+    ''::bytea AS g
+FROM known
 UNION ALL
-SELECT 1, events.session_id, events.seq, events.at, events.run_id, events.payload, 0, '', ''
-FROM given JOIN events ON events.session_id = given.session_id AND events.seq > given.seq
+SELECT 1, session_id, new.seq, new.at, new.run_id, new.payload, 0, '', ''
+FROM known CROSS JOIN LATERAL (
+    SELECT seq, at, run_id, payload FROM events
+    WHERE events.session_id = known.session_id AND events.seq > known.seq ORDER BY events.seq OFFSET 0
+) AS new
+WHERE known.last > known.seq
 UNION ALL
-SELECT 2, pieces.session_id, pieces.after, pieces.place, pieces.message_id, pieces.kind, pieces.block, pieces.loop,
-    pieces.text
-FROM given JOIN pieces ON pieces.session_id = given.session_id
-    AND (pieces.after, pieces.place) > (given.seq, given.pieces)
-ORDER BY part, session_id, a, b
+SELECT 2, session_id, new.after, new.place, new.message_id, new.kind, new.block, new.loop, new.text
+FROM known CROSS JOIN LATERAL (
+    SELECT after, place, message_id, kind, block, loop, text FROM pieces
+    WHERE pieces.session_id = known.session_id AND (after, place) > (known.seq, known.pieces) ORDER BY after, place
+    OFFSET 0
+) AS new
+WHERE known.is_running
 
 -- name: ask
 INSERT INTO requests (request_id, session_id, node, body)
