@@ -101,7 +101,7 @@ async def takeover(place: Place, effort: Effort) -> list[Figure]:
             dies, lives = number % 2, 1 - number % 2
             sessions = await cluster.clients[dies].create("paced", ORPHANS)
             watching = await _watch(cluster.clients[lives], sessions)
-            posted = await _post(cluster.clients[dies], sessions, text, spread_s=0.5)
+            await _post(cluster.clients[dies], sessions, text, spread_s=0.5)
             await asyncio.sleep(1)
             before = cluster.owners(database, sessions)
             begin = clock()
@@ -116,7 +116,7 @@ async def takeover(place: Place, effort: Effort) -> list[Figure]:
                 silent = max(silent, min(at for _, at in wire.deltas(stream) if at > begin + QUIET_S) - begin)
                 session.turns.append((text, wire.text(stream)))
             told.append(silent)
-            load.close([*watching, *posted])
+            load.close(watching)
             void = void or await cluster.verify(lives, sessions)
             cluster.start(dies)
     return [
@@ -206,10 +206,10 @@ async def _read_elsewhere(cluster: Cluster, shares: Sequence[tuple[int, int, Seq
     watching = [await _watch(cluster.clients[reads], sessions) for _, reads, sessions in shares]
     await asyncio.sleep(0.5)
     before, begin = cluster.cpu_s(), clock()
-    posted = await asyncio.gather(
-        *(_post(cluster.clients[plays], sessions, text, spread_s=1) for plays, _, sessions in shares)
-    )
-    for connection in (connection for each in (*watching, *posted) for connection in each):
+    async with asyncio.TaskGroup() as group:
+        for plays, _, sessions in shares:
+            group.create_task(_post(cluster.clients[plays], sessions, text, spread_s=SPREAD_S))
+    for connection in (connection for each in watching for connection in each):
         await connection.done
     seconds, after = clock() - begin, cluster.cpu_s()
     lates: list[float] = []
@@ -217,7 +217,7 @@ async def _read_elsewhere(cluster: Cluster, shares: Sequence[tuple[int, int, Seq
         for session, connection in zip(sessions, connections, strict=True):
             stream = cluster.clients[reads].note(session, text, connection.received())
             lates += [(at - float(said)) * 1e3 for delta, at in wire.deltas(stream) for said in delta.split()]
-    for connections in (*watching, *posted):
+    for connections in watching:
         load.close(connections)
     return Seen(
         lates,
@@ -235,16 +235,17 @@ async def _watch(client: Client, sessions: Sequence[Session]) -> list[Connection
     return connections
 
 
-async def _post(client: Client, sessions: Sequence[Session], text: str, *, spread_s: float) -> list[Connection]:
-    """Begin a turn on each session that is answered when it has ended."""
+async def _post(client: Client, sessions: Sequence[Session], text: str, *, spread_s: float) -> None:
+    """Begin a turn on each session, and leave: the turns go on, and are read by those who watch."""
     connections = await client.connect(len(sessions))
-    content = {"messages": [{"role": "user", "content": text}], "stream": "none"}
     begin = clock()
     for index, (connection, session) in enumerate(zip(connections, sessions, strict=True)):
         if (wait := begin + index * spread_s / len(sessions) - clock()) > 0:
             await asyncio.sleep(wait)
-        connection.begin(client.request("POST", f"/sessions/{session.id}/turns", content))
-    return connections
+        connection.begin(client.turn(session, text))
+    for connection in connections:
+        await connection.begun
+    load.close(connections)
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
