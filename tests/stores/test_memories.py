@@ -15,9 +15,9 @@ from dragoman.core.ids import RunId, UserId
 from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, searched, trigrams
 from dragoman.engine.memories import MemoryBook
 from dragoman.ports import Memories
+from dragoman.stores.lookups import NEWEST_MEMORIES
 from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres.memories import PostgresMemories
-from dragoman.stores.sqlite import memories as sqlite_memories
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.memories import SqliteMemories
 from tests.core.values import NOON
@@ -250,7 +250,7 @@ async def test_an_old_memory_is_a_candidate_when_it_fits(store: Memories) -> Non
     """Beyond the newest ones, the index finds what has something in common with the message."""
     await added(store, new("the canary sings at dawn", type="experience"), new("never so", type="experience"))
     await added(store, *(new(f"something else {number}") for number in range(3)))
-    await added(store, *(new(f"filler {number}", type="experience") for number in range(sqlite_memories.NEWEST)))
+    await added(store, *(new(f"filler {number}", type="experience") for number in range(NEWEST_MEMORIES)))
     said = trigrams("Does the Canary sing?")
     assert {memory.id for memory in await store.candidates(ANN, said)} >= {1, 3, 4, 5}
     assert 2 not in {memory.id for memory in await store.candidates(ANN, said)}

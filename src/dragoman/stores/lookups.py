@@ -1,4 +1,4 @@
-"""What of an event is looked up across sessions, or searched. Pure: the same for every database."""
+"""What is looked up across sessions or searched, and how much of it is kept. Pure: the same for every database."""
 
 from datetime import timedelta
 
@@ -17,6 +17,14 @@ from dragoman.core.ids import CallId, RunId
 
 KEPT_ONCE = timedelta(hours=24)
 """How long it is known what a request with a client's own key did, where it does not last."""
+KEPT_HITS = timedelta(days=1)
+"""How long it is known that a run's memories were counted."""
+KEPT_FIRES = 1000
+"""Of each schedule; older ones go."""
+NEWEST_MEMORIES = 200
+"""Of each type, as many memories are candidates whatever they say."""
+BEST_MEMORIES = 64
+"""And as many of those that have most in common with what was said."""
 SEARCHED = 50_000
 """Events that one search looks into. Databases do not agree on the case of letters, so the looking is done here."""
 

@@ -15,7 +15,7 @@ from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import unraw
 from dragoman.stores.postgres.memories import memory_of
 from dragoman.stores.postgres.statements import statements
-from dragoman.stores.times import from_us, to_us
+from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
 _SQL = statements("archive")
 
@@ -58,7 +58,7 @@ class PostgresArchive:
                 owner=UserId(owner),
                 session_id=SessionId(session_id),
                 created_at=from_us(created_at),
-                expires_at=None if expires_at is None else from_us(expires_at),
+                expires_at=time_or_none(expires_at),
             )
             for digest, owner, session_id, created_at, expires_at in rows
         ]
@@ -102,9 +102,9 @@ def _restore(memories: Sequence[Memory], connection: Connection) -> None:
             "source_session": memory.source_session,
             "superseded_by": memory.superseded_by,
             "created_at": to_us(memory.created_at),
-            "updated_at": None if memory.updated_at is None else to_us(memory.updated_at),
+            "updated_at": us_or_none(memory.updated_at),
             "hit_count": memory.hit_count,
-            "last_hit_at": None if memory.last_hit_at is None else to_us(memory.last_hit_at),
+            "last_hit_at": us_or_none(memory.last_hit_at),
             "disabled": memory.disabled,
             "searched": searched(memory.texts),
         }

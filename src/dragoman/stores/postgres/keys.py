@@ -10,7 +10,7 @@ from dragoman.ports import Key
 from dragoman.stores.postgres.arrays import Bigints, Texts
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements
-from dragoman.stores.times import from_us, to_us
+from dragoman.stores.times import time_or_none, to_us, us_or_none
 
 _SQL = statements("people")
 _BODY = msgspec.json.Decoder(Key)
@@ -29,7 +29,7 @@ class PostgresKeys:
             "digest": key.digest,
             "name": key.name,
             "created_at": to_us(key.created_at),
-            "last_used_at": None if key.last_used_at is None else to_us(key.last_used_at),
+            "last_used_at": us_or_none(key.last_used_at),
             "body": msgspec.json.encode(key).decode(),
         }
         await self._database.write(lambda connection: connection.execute(_SQL["add_key"], values))
@@ -38,9 +38,7 @@ class PostgresKeys:
         """See `Keys.all`."""
         rows = await self._database.read(lambda connection: connection.execute(_SQL["keys"]).fetchall())
         return [
-            msgspec.structs.replace(
-                _BODY.decode(body), name=name, last_used_at=None if last_used_at is None else from_us(last_used_at)
-            )
+            msgspec.structs.replace(_BODY.decode(body), name=name, last_used_at=time_or_none(last_used_at))
             for name, last_used_at, body in rows
         ]
 

@@ -1,7 +1,7 @@
 """Memories in PostgreSQL."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -11,16 +11,11 @@ from psycopg.rows import dict_row
 
 from dragoman.core.ids import RunId, SessionId, UserId
 from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, folded, searched
+from dragoman.stores.lookups import BEST_MEMORIES, KEPT_HITS, NEWEST_MEMORIES
 from dragoman.stores.postgres.arrays import Bigints, Texts
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements
-from dragoman.stores.times import from_us, to_us
-
-NEWEST = 200
-"""Of each type, as many memories are candidates whatever they say."""
-BEST = 64
-"""And as many of those that have most in common with what was said."""
-KEPT_HITS = timedelta(days=1)
+from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
 _SQL = statements("memories")
 _TEXTS = MemoryTexts.__struct_fields__
@@ -51,8 +46,8 @@ class PostgresMemories:
             **_texts(memory.texts),
             "user": memory.user,
             "id": memory.id,
-            "updated_at": _us(memory.updated_at),
-            "was": _us(was.updated_at),
+            "updated_at": us_or_none(memory.updated_at),
+            "was": us_or_none(was.updated_at),
             "disabled": memory.disabled,
         }
         return await self._write(partial(_changed, "put", values)) == 1
@@ -111,10 +106,10 @@ def _page(
 def _candidates(user: UserId, trigrams: Sequence[str], connection: Connection) -> Sequence[Memory]:
     found: dict[int, Memory] = {}
     for kind in ("feedback", "experience"):
-        newest = _memories("newest", {"user": user, "type": kind, "limit": NEWEST}, connection)
+        newest = _memories("newest", {"user": user, "type": kind, "limit": NEWEST_MEMORIES}, connection)
         found |= {memory.id: memory for memory in newest}
     if trigrams:
-        best = _memories("fitting", {"user": user, "trigrams": Texts(trigrams), "limit": BEST}, connection)
+        best = _memories("fitting", {"user": user, "trigrams": Texts(trigrams), "limit": BEST_MEMORIES}, connection)
         found |= {memory.id: memory for memory in best}
     return list(found.values())
 
@@ -146,16 +141,8 @@ def memory_of(row: Mapping[str, Any]) -> Memory:
         source_session=None if row["source_session"] is None else SessionId(row["source_session"]),
         superseded_by=row["superseded_by"],
         created_at=from_us(row["created_at"]),
-        updated_at=_time(row["updated_at"]),
+        updated_at=time_or_none(row["updated_at"]),
         hit_count=row["hit_count"],
-        last_hit_at=_time(row["last_hit_at"]),
+        last_hit_at=time_or_none(row["last_hit_at"]),
         disabled=row["disabled"],
     )
-
-
-def _us(at: datetime | None) -> int | None:
-    return None if at is None else to_us(at)
-
-
-def _time(us: int | None) -> datetime | None:
-    return None if us is None else from_us(us)

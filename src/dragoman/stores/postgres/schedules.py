@@ -7,12 +7,10 @@ import msgspec
 from psycopg import Connection
 
 from dragoman.core.schedules import Fire, Schedule, ScheduleId
+from dragoman.stores.lookups import KEPT_FIRES
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import to_us
-
-KEPT_FIRES = 1000
-"""Of each schedule; older ones go."""
 
 _SQL = statements("schedules")
 _SCHEDULE = msgspec.json.Decoder(Schedule)

@@ -6,7 +6,7 @@ from dragoman.core.ids import SessionId, UserId
 from dragoman.ports import Share
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements
-from dragoman.stores.times import from_us, to_us
+from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
 _SQL = statements("people")
 
@@ -24,7 +24,7 @@ class PostgresShares:
             "owner": share.owner,
             "session": share.session_id,
             "created_at": to_us(share.created_at),
-            "expires_at": None if share.expires_at is None else to_us(share.expires_at),
+            "expires_at": us_or_none(share.expires_at),
         }
 
         def added(connection: Connection) -> None:
@@ -46,7 +46,7 @@ class PostgresShares:
             owner=UserId(owner),
             session_id=SessionId(session_id),
             created_at=from_us(created_at),
-            expires_at=None if expires_at is None else from_us(expires_at),
+            expires_at=time_or_none(expires_at),
         )
 
     async def remove(self, session_id: SessionId, digest: bytes) -> bool:

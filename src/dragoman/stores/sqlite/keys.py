@@ -7,7 +7,7 @@ from datetime import datetime
 from dragoman.core.ids import KeyId, UserId
 from dragoman.ports import Key
 from dragoman.stores.sqlite.database import Database
-from dragoman.stores.times import from_us, to_us
+from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
 
 class SqliteKeys:
@@ -54,8 +54,8 @@ def insert(connection: sqlite3.Connection, key: Key) -> None:
             key.masked,
             " ".join(sorted(key.scopes)),
             to_us(key.created_at),
-            None if key.expires_at is None else to_us(key.expires_at),
-            None if key.last_used_at is None else to_us(key.last_used_at),
+            us_or_none(key.expires_at),
+            us_or_none(key.last_used_at),
         ),
     )
 
@@ -75,8 +75,8 @@ def select(connection: sqlite3.Connection) -> list[Key]:
             masked=masked,
             scopes=frozenset(scopes.split()),
             created_at=from_us(created_at),
-            expires_at=None if expires_at is None else from_us(expires_at),
-            last_used_at=None if last_used_at is None else from_us(last_used_at),
+            expires_at=time_or_none(expires_at),
+            last_used_at=time_or_none(last_used_at),
         )
         for key_id, digest, name, user, masked, scopes, created_at, expires_at, last_used_at in rows
     ]

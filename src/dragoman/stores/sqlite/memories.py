@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -10,14 +10,9 @@ import msgspec
 
 from dragoman.core.ids import RunId, SessionId, UserId
 from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, folded, searched
+from dragoman.stores.lookups import BEST_MEMORIES, KEPT_HITS, NEWEST_MEMORIES
 from dragoman.stores.sqlite.database import Database
-from dragoman.stores.times import from_us, to_us
-
-NEWEST = 200
-"""Of each type, as many memories are candidates whatever they say."""
-BEST = 64
-"""And as many of those that have most in common with what was said."""
-KEPT_HITS = timedelta(days=1)
+from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
 _TEXTS = MemoryTexts.__struct_fields__
 _COLUMNS = (
@@ -134,12 +129,12 @@ def _put(memory: Memory, was: Memory, connection: sqlite3.Connection) -> bool:
         " WHERE user = ? AND id = ? AND updated_at IS ?",
         (
             *msgspec.structs.astuple(texts),
-            None if memory.updated_at is None else to_us(memory.updated_at),
+            us_or_none(memory.updated_at),
             memory.disabled,
             searched(texts),
             memory.user,
             memory.id,
-            None if was.updated_at is None else to_us(was.updated_at),
+            us_or_none(was.updated_at),
         ),
     )
     return done.rowcount == 1
@@ -155,14 +150,14 @@ def _remove(user: UserId, ids: Collection[int], connection: sqlite3.Connection) 
 
 
 def _candidates(user: UserId, trigrams: Sequence[str], connection: sqlite3.Connection) -> Sequence[Memory]:
-    newest = f"user = ? AND type = ? AND {_IN_FORCE} ORDER BY id DESC LIMIT {NEWEST}"
+    newest = f"user = ? AND type = ? AND {_IN_FORCE} ORDER BY id DESC LIMIT {NEWEST_MEMORIES}"
     experience = memories_where(connection, newest, (user, "experience"))
     found = {memory.id: memory for memory in (*memories_where(connection, newest, (user, "feedback")), *experience)}
-    if trigrams and len(experience) == NEWEST:  # else all there is was found
+    if trigrams and len(experience) == NEWEST_MEMORIES:  # else all there is was found
         rows = connection.execute(
             "SELECT memories.id FROM memories_text JOIN memories ON memories.id = memories_text.rowid"  # noqa: S608
             f" WHERE memories_text MATCH ? AND memories.user = ? AND type = 'experience' AND {_IN_FORCE}"
-            f" ORDER BY memories_text.rank LIMIT {BEST}",
+            f" ORDER BY memories_text.rank LIMIT {BEST_MEMORIES}",
             (" OR ".join(map(_phrase, trigrams)), user),
         )
         best = [memory_id for (memory_id,) in rows if memory_id not in found]
@@ -205,8 +200,8 @@ def _memory(row: Sequence[Any]) -> Memory:
         source_session=None if source is None else SessionId(source),
         superseded_by=superseded_by,
         created_at=from_us(created_at),
-        updated_at=None if updated_at is None else from_us(updated_at),
+        updated_at=time_or_none(updated_at),
         hit_count=hit_count,
-        last_hit_at=None if last_hit_at is None else from_us(last_hit_at),
+        last_hit_at=time_or_none(last_hit_at),
         disabled=bool(disabled),
     )

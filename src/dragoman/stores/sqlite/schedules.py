@@ -2,16 +2,13 @@
 
 import sqlite3
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.schedules import Fire, FireId, Schedule, ScheduleId
+from dragoman.stores.lookups import KEPT_FIRES
 from dragoman.stores.sqlite.database import Database
-from dragoman.stores.times import from_us, to_us
-
-KEPT_FIRES = 1000
-"""Of each schedule; older ones go."""
+from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
 
 class SqliteSchedules:
@@ -39,7 +36,7 @@ class SqliteSchedules:
 
     async def settle(self, fire: Fire) -> None:
         """See `Schedules.settle`."""
-        values = (fire.session_id, fire.status, fire.error, _us(fire.finished_at), fire.fire_id)
+        values = (fire.session_id, fire.status, fire.error, us_or_none(fire.finished_at), fire.fire_id)
         await self._run(
             lambda connection: connection.execute(
                 "UPDATE fires SET session_id = ?, status = ?, error = ?, finished_at = ? WHERE fire_id = ?", values
@@ -67,13 +64,13 @@ def _put(schedule: Schedule, connection: sqlite3.Connection) -> None:
             schedule.cron,
             schedule.time_zone,
             schedule.enabled,
-            _us(schedule.expires_at),
+            us_or_none(schedule.expires_at),
             schedule.skip_confirmations,
             schedule.model,
             to_us(schedule.created_at),
             to_us(schedule.updated_at),
-            _us(schedule.next_at),
-            _us(schedule.last_at),
+            us_or_none(schedule.next_at),
+            us_or_none(schedule.last_at),
         ),
     )
 
@@ -94,7 +91,7 @@ def _claim(schedule: Schedule, fire: Fire, connection: sqlite3.Connection) -> bo
             fire.status,
             fire.error,
             to_us(fire.started_at),
-            _us(fire.finished_at),
+            us_or_none(fire.finished_at),
         ),
     )
     _put(schedule, connection)
@@ -120,13 +117,13 @@ def _all(connection: sqlite3.Connection) -> list[Schedule]:
             cron=cron,
             time_zone=time_zone,
             enabled=bool(enabled),
-            expires_at=_time(expires_at),
+            expires_at=time_or_none(expires_at),
             skip_confirmations=bool(skip_confirmations),
             model=model,
             created_at=from_us(created_at),
             updated_at=from_us(updated_at),
-            next_at=_time(next_at),
-            last_at=_time(last_at),
+            next_at=time_or_none(next_at),
+            last_at=time_or_none(last_at),
         )
         for (
             schedule_id, user, title, prompt, cron, time_zone, enabled, expires_at, skip_confirmations, model,
@@ -150,15 +147,7 @@ def _fires(connection: sqlite3.Connection, where: str, values: Sequence[object] 
             status=status,
             error=error,
             started_at=from_us(started_at),
-            finished_at=_time(finished_at),
+            finished_at=time_or_none(finished_at),
         )
         for fire_id, schedule_id, due_at, session_id, status, error, started_at, finished_at in rows
     ]
-
-
-def _us(at: datetime | None) -> int | None:
-    return None if at is None else to_us(at)
-
-
-def _time(us: int | None) -> datetime | None:
-    return None if us is None else from_us(us)

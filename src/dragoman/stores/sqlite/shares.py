@@ -6,7 +6,7 @@ from functools import partial
 from dragoman.core.ids import SessionId, UserId
 from dragoman.ports import Share
 from dragoman.stores.sqlite.database import Database
-from dragoman.stores.times import from_us, to_us
+from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
 
 class SqliteShares:
@@ -32,7 +32,7 @@ class SqliteShares:
 
 
 def _add(share: Share, connection: sqlite3.Connection) -> None:
-    expires_at = None if share.expires_at is None else to_us(share.expires_at)
+    expires_at = us_or_none(share.expires_at)
     connection.execute("DELETE FROM shares WHERE expires_at <= ?", (to_us(share.created_at),))
     connection.execute(
         "INSERT INTO shares (digest, owner, session_id, created_at, expires_at) VALUES (?, ?, ?, ?, ?)",
@@ -52,5 +52,5 @@ def _get(digest: bytes, connection: sqlite3.Connection) -> Share | None:
         owner=UserId(owner),
         session_id=SessionId(session_id),
         created_at=from_us(created_at),
-        expires_at=None if expires_at is None else from_us(expires_at),
+        expires_at=time_or_none(expires_at),
     )
