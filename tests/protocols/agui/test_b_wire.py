@@ -189,6 +189,17 @@ async def test_no_event_is_larger_than_clients_take(endpoint: Endpoint) -> None:
     assert again.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
 
 
+@requirement("ag-ui-b:wire:frame-size")
+async def test_of_an_answer_that_fits_into_no_event_the_beginning_is_shown(endpoint: Endpoint) -> None:
+    body = an_input(script({"burst": 9_000}))
+    assert (await endpoint.run(body)).types[-1] == "RUN_FINISHED"
+    _, answer = await endpoint.messages(body["threadId"])
+    assert answer["content"].endswith(f" [cut: {9_000_000 - 2**20} more characters]")
+    await endpoint.run(an_input("hello", thread=body["threadId"]))
+    contents = [each["content"] for each in await endpoint.messages(body["threadId"])]
+    assert contents == [body["messages"][0]["content"], answer["content"], "hello", HELLO]
+
+
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,8 @@ OURS = "dragoman"
 """The key of our own remarks in `metadata`."""
 FRAME_BYTES = 8 * 1024 * 1024
 """Of the content of one event: official clients refuse a frame of more than 10 MiB."""
+WORDS = FRAME_BYTES // 8
+"""Characters that are shown of an answer which fits into no frame: as JSON, one is at most six bytes."""
 LEFT_OUT = "[a file that is too large to be shown here]"
 """What stands in the place of a file that does not fit."""
 
@@ -78,13 +80,21 @@ def fitting(content: wire.Content, left: int = FRAME_BYTES) -> wire.Content:
 
 
 def newest_fitting(messages: Sequence[wire.Message]) -> tuple[wire.Message, ...]:
-    """The newest messages that fit into one frame. Old files go first, then old messages."""
+    """The newest messages that fit into one frame. Old files go first, then old messages.
+
+    Of a long answer that does not fit the beginning is shown: a snapshot without messages would empty a client's page.
+    """
     left = FRAME_BYTES
     found: list[wire.Message] = []
     for message in reversed(messages):
         if isinstance(message, wire.UserMessage | wire.ToolMessage):
             message = msgspec.structs.replace(message, content=fitting(message.content, left))
-        left -= len(msgspec.json.encode(message))
+        size = len(msgspec.json.encode(message))
+        if size > left and isinstance(message, wire.AssistantMessage) and len(words := message.content or "") > WORDS:
+            shown = f"{words[:WORDS]} [cut: {len(words) - WORDS} more characters]"
+            message = msgspec.structs.replace(message, content=shown)
+            size = len(msgspec.json.encode(message))
+        left -= size
         if left < 0:
             break
         found.append(message)
