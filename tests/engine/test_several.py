@@ -11,6 +11,7 @@ import pytest
 from dragoman.buses.local import LocalBus
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionBusy, SessionNotFound, StoreUnavailable
+from dragoman.engine import neighbours as neighbours_module
 from dragoman.engine import onces
 from dragoman.engine.engine import Engine
 from dragoman.engine.onces import Key
@@ -199,6 +200,27 @@ async def test_messages_to_both_at_once_are_played_one_after_the_other_and_none_
     said = texts(await pair.world.history(live.state.session_id))
     assert sorted(said[::2]) == sorted(f"{place}" for place in range(20))
     assert said[1::2] == [f"You said: {text}" for text in said[::2]]
+
+
+async def test_a_server_that_cannot_join_anew_refuses_in_time(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its database may be away for hours: who asks for something meanwhile is told so, and does not wait."""
+    live = await open_session(pair.first)
+    neighbours = pair.first.neighbours
+    assert neighbours is not None, "there are several"
+    monkeypatch.setattr(neighbours_module, "PATIENCE_S", 0.05)
+
+    async def away() -> int:
+        raise StoreUnavailable("the database is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(neighbours._nodes, "join", away)
+        neighbours._has_joined.clear()
+        async with asyncio.timeout(DEADLINE_S):
+            for asked in (send(pair.first, live, "hello"), open_session(pair.first)):
+                with pytest.raises(StoreUnavailable, match="lost its lease"):
+                    await asked
+    await neighbours._has_joined.wait()
+    await play(pair.first, await seen_by(pair.first, live.state.session_id), "hello")
 
 
 async def test_what_one_server_deletes_is_gone_on_the_other(pair: Pair) -> None:

@@ -48,7 +48,7 @@ ASKED_S = 1.0
 NOTICED_S = 3.0
 """How long a newcomer waits for the others to notice it."""
 PATIENCE_S = 8.0
-"""How long a session is waited for that another server is about to write."""
+"""How long a session is waited for that another server is about to write, and a lease that was lost."""
 ANSWER_S = 20.0
 """How long an answer is waited for: a run that is stopped has some seconds to give up."""
 PAUSE_S = 0.03
@@ -315,8 +315,14 @@ class Neighbours:
         return None if self.is_alone else self._nodes
 
     async def joined(self) -> None:
-        """Wait until this server is among the others."""
-        await self._has_joined.wait()
+        """Wait until this server is among the others. Raises StoreUnavailable: it takes too long."""
+        if self._has_joined.is_set():
+            return
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._has_joined.wait()
+        except TimeoutError:
+            raise StoreUnavailable("this server has lost its lease, and cannot renew it now") from None
 
     def _is_sure(self, live: LiveSession) -> bool:
         """Whether nobody else can have written the session."""
@@ -329,7 +335,7 @@ class Neighbours:
             SessionNotFound: it was deleted.
             StoreUnavailable: it cannot be claimed now.
         """
-        await self._has_joined.wait()
+        await self.joined()
         deadline = time.monotonic() + PATIENCE_S
         while True:
             if live.failure is not None:
@@ -400,7 +406,7 @@ class Neighbours:
 
     async def claim_run(self, session_id: SessionId) -> int | None:
         """See `sessions.Neighbours`."""
-        await self._has_joined.wait()
+        await self.joined()
         claimed = await self._nodes.claim(session_id)
         if claimed is None or claimed.epoch is None:
             return None
