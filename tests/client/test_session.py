@@ -161,6 +161,24 @@ async def test_what_is_allowed_for_good_is_not_asked_again(client: AsyncClient) 
     assert asked == ["stamp"]
 
 
+@pytest.mark.parametrize("protocol", ["blade"])
+async def test_permissions_may_be_answered_one_by_one_over_blade(client: AsyncClient) -> None:
+    session = await client.create("rehearsal")
+    play = calls(("stamp", {"text": "x"}), ("stamp", {"text": "y"}), ("stamp", {"text": "z"}))
+    ended = (await session.ask(script(play, {"say": "{results}"}))).ended
+    first, second, third = ended.pending
+    assert [each.arguments for each in (first, second, third) if isinstance(each, Permission)] == [
+        {"text": "x"},
+        {"text": "y"},
+        {"text": "z"},
+    ]
+    told = (await session.answer(Allow(call_id=second.call_id)).reply()).ended
+    assert (told.reason, told.pending, session.pending) == ("tool_use", (first, third), (first, third))
+    assert (await session.info()).pending == (first, third)
+    rest = await session.answer(Deny(call_id=third.call_id), Allow(call_id=first.call_id)).reply()
+    assert (rest.text, rest.ended.pending) == ("stamped x, stamped y, Tool call denied", ())
+
+
 @pytest.mark.parametrize("protocol", ALL)
 async def test_a_callback_that_says_nothing_leaves_the_run_waiting_for_an_answer(client: AsyncClient) -> None:
     session = await client.create("rehearsal", on_permission=lambda permission: None)
@@ -412,7 +430,7 @@ async def test_without_the_extra_blade_has_sessions_and_histories_and_no_chats(
         await session.ask("hello")
         monkeypatch.setitem(sys.modules, "websockets", None)
         assert [each.text for each in await session.history()] == ["hello", "Hello! I am the rehearsal agent."]
-        with pytest.raises(Unsupported, match=r"live Blade needs the extra: pip install 'dragoman\[blade\]'"):
+        with pytest.raises(Unsupported, match=r"live Blade needs the extra: pip install '\.\[blade\]'"):
             await session.ask("hello")
 
 

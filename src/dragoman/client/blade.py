@@ -40,13 +40,13 @@ from dragoman.client.pending import question_of
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import parse_session_id
 from dragoman.core.tools import ASK
+from dragoman.protocols.blade import wire
 
 BASE = "/api"
 PAGE = 100
 ROOT = "root"
 ALLOW, ALWAYS, DENY = 0, 1, 2
 """The places of the options of a permission's question."""
-_SESSION, _CALL, _PERMISSION = "sess_", "tc_", "perm_"
 STATUSES = {"waiting_for_input": "waiting", "running": "running"}
 ENDS: Mapping[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
 
@@ -82,7 +82,7 @@ class BladeFace:
         body = {"solution_id": wanted.agent} if wanted.agent else {}
 
         def read(answer: bytes) -> Talk:
-            return Talk(id=_bare(str(_object(answer)["session_id"])), agent=wanted.agent)
+            return Talk(id=wire.session_name(str(_object(answer)["session_id"])), agent=wanted.agent)
 
         request = Request(
             method="POST",
@@ -101,7 +101,7 @@ class BladeFace:
         """What waits for an answer."""
 
         def read(body: bytes) -> tuple[Pending, ...]:
-            turn = BladeTurn(talk, 0)
+            turn = BladeTurn(Talk(id=talk.id, agent=talk.agent, names=talk.names), 0)
             for each in _list(body):
                 turn.whole(each)
             return turn.waits
@@ -141,19 +141,19 @@ class BladeFace:
 
 
 def shown(session_id: str) -> str:
-    """A session's id as Blade has it."""
-    return _SESSION + session_id if parse_session_id(session_id) is not None else quote(session_id, safe="")
+    """A session's id as Blade has it, for a path or an event."""
+    known = parse_session_id(session_id)
+    return quote(session_id, safe="") if known is None else wire.shown_session(known)
 
 
-def _bare(session_id: str) -> str:
-    """The id under which all protocols know a session, where it has one."""
-    bare = session_id.removeprefix(_SESSION)
-    return bare if parse_session_id(bare) is not None else session_id
+def _call_of(own: str) -> str:
+    """The call that an id is about: that of a permission's question is about the call which waits for it."""
+    return wire.shown_call(wire.read_call(own)) if wire.is_permission(own) else own
 
 
 def _info(told: JsonObject) -> SessionInfo:
     return SessionInfo(
-        id=_bare(str(told.get("id"))),
+        id=wire.session_name(str(told.get("id"))),
         agent=str(told.get("solution_id") or ""),
         title=str(told.get("intent") or ""),
         status=STATUSES.get(str(told.get("status")), "idle"),
@@ -207,9 +207,15 @@ def _places(waiting: Pending | None, place: int, labels: Sequence[str]) -> list[
 
 
 class BladeTurn:
-    """A chat, from its start to its `chat:end`. Events that were seen are known by their `stream_sequence`."""
+    """A chat, from its start to its `chat:end`. Events that were seen are known by their `stream_sequence`.
 
-    def __init__(self, talk: Talk, after: int) -> None:
+    Args:
+        talk: the session.
+        after: the number of the last event before it.
+        waiting: what waited already, and goes on waiting until the chat tells otherwise.
+    """
+
+    def __init__(self, talk: Talk, after: int, waiting: Iterable[Pending] = ()) -> None:
         self.is_over = False
         self.run_id = ""
         self.seen = after
@@ -221,20 +227,14 @@ class BladeTurn:
         self._calls: dict[str, JsonObject] = {}
         self._shown: set[str] = {each.call_id for each in talk.pending}
         self._settled: set[str] = set()
-        self._gated: set[str] = set()
-        self._asked: dict[str, Question] = {}
+        self._waiting: dict[str, Pending] = {each.call_id: each for each in waiting}
         self._problem: Problem | None = None
         self._has_begun = False
 
     @property
     def waits(self) -> tuple[Pending, ...]:
         """What has no answer so far."""
-        found: list[Pending] = [each for own, each in self._asked.items() if own not in self._settled]
-        for own in self._gated - self._settled:
-            call = self._calls.get(own, {})
-            arguments = arguments_of(call.get("arguments"))
-            found.append(Permission(call_id=own, name=self._talk.names.get(own, ""), arguments=arguments))
-        return tuple(found)
+        return tuple(self._waiting.values())
 
     def feed(self, name: str, payload: Json) -> Sequence[Event]:
         """Take an event.
@@ -311,7 +311,7 @@ class BladeTurn:
                 events.append(_noticed(kind, content, loop))
         for call_id, call in calls.items():
             if call.get("status") in ("done", "error", "cancelled"):
-                self._settled.add(call_id.removeprefix(_PERMISSION) if call_id.startswith(_PERMISSION) else call_id)
+                self._settle(call_id)
         return events
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -323,6 +323,8 @@ class BladeTurn:
                 return self._called(data, loop)
             case "tool_result":
                 return self._result(str(data.get("tool_call_id")), data.get("result"), loop)
+            case "set_tool_status" if data.get("status") == "cancelled":
+                self._settle(str(data.get("tool_call_id")))
             case "add_content":
                 place, kind = int(data.get("block_index") or 0), str(data.get("type"))
                 if "text_delta" in data:
@@ -339,28 +341,37 @@ class BladeTurn:
 
     def _called(self, call: JsonObject, loop: str) -> Sequence[Event]:
         own, name = str(call.get("id")), str(call.get("tool_name"))
-        if own.startswith(_PERMISSION):
-            self._gated.add(_CALL + own.removeprefix(_PERMISSION))
+        if wire.is_permission(own):
+            gated = _call_of(own)
+            arguments = arguments_of(self._calls.get(gated, {}).get("arguments"))
+            name = self._talk.names.get(gated, "")
+            self._waiting[gated] = Permission(call_id=gated, name=name, arguments=arguments)
             return ()
         self._calls[own] = call
         self._talk.names[own] = name
         arguments = arguments_of(call.get("arguments"))
         question = question_of(own, arguments, loop) if name == ASK else None
         if question is not None:
-            self._asked[own] = question
+            self._waiting[own] = question
         if own in self._shown:
             return ()
         self._shown.add(own)
         return (question or ToolCall(id=own, name=name, arguments=arguments, loop=loop),)
 
     def _result(self, call_id: str, result: Json, loop: str) -> Sequence[Event]:
-        if call_id in self._settled or call_id.startswith(_PERMISSION):
+        if call_id in self._settled:
             return ()
-        self._settled.add(call_id)
+        self._settle(call_id)
+        if wire.is_permission(call_id):
+            return ()
         name = self._talk.names.get(call_id, "")
         if name == ASK:
             return ()
         return (ToolResult(call_id=call_id, name=name, text=_text(result), loop=loop),)
+
+    def _settle(self, call_id: str) -> None:
+        self._settled.add(call_id)
+        self._waiting.pop(_call_of(call_id), None)
 
     def _ended(self, end: JsonObject) -> Sequence[Event]:
         self.is_over = True
@@ -400,7 +411,7 @@ def _message(turn: JsonObject, names: dict[str, str]) -> Message:
         blocks.append(Notice(kind="compaction", content=turn.get("summary_full") or turn.get("summary_preview")))
     for block in turn.get("blocks") or ():
         call_id, content = str(block.get("tool_call_id") or ""), block.get("content")
-        if call_id.startswith(_PERMISSION) or block.get("type") == "ask_user_answer":
+        if wire.is_permission(call_id) or block.get("type") == "ask_user_answer":
             continue  # the call that was allowed, or the question's own result, tells it
         match block.get("type"):
             case "text":

@@ -12,7 +12,7 @@ import msgspec
 from dragoman.client import packets
 from dragoman.client.blade import BladeFace, BladeTurn, answer_of, message_of, shown
 from dragoman.client.errors import Busy, ClientError, TimedOut, Unauthorized, Unreachable, Unsupported, refused
-from dragoman.client.events import Agent, Ended, Event, Message, Notice, SessionInfo
+from dragoman.client.events import Agent, Ended, Event, Message, Notice, Pending, SessionInfo
 from dragoman.client.face import Given, Said, Talk, Wanted
 from dragoman.client.link import Backoff, Link, Timeouts
 from dragoman.core.content import Json, JsonObject
@@ -138,12 +138,10 @@ class BladeDoor:
 
     async def play(self, talk: Talk, given: Given) -> AsyncGenerator[Event, None]:
         """See `Door.play`. Answers are sent one by one, each a chat of its own; the end of the last is the end."""
-        if isinstance(given, Said):
-            sends = [message_of(talk, given)]
-        else:
-            sends = [answer_of(talk, each) for each in given]
+        sends = [message_of(talk, given)] if isinstance(given, Said) else [answer_of(talk, each) for each in given]
         for place, send in enumerate(sends):
-            async with aclosing(self._chat(talk, send)) as chat:
+            waiting = () if isinstance(given, Said) else talk.pending  # a message leaves behind what waited
+            async with aclosing(self._chat(talk, send, waiting)) as chat:
                 async for event in chat:
                     if not isinstance(event, Ended) or place == len(sends) - 1:
                         yield event
@@ -159,9 +157,11 @@ class BladeDoor:
     def _backoff(self) -> Backoff:
         return Backoff(self._timeouts.lost_s, asyncio.get_running_loop().time)
 
-    async def _chat(self, talk: Talk, send: JsonObject | None) -> AsyncGenerator[Event, None]:
+    async def _chat(
+        self, talk: Talk, send: JsonObject | None, waiting: Sequence[Pending] = ()
+    ) -> AsyncGenerator[Event, None]:
         """Send a message, unless there is none, and follow the latest chat."""
-        backoff, turn, before, was_sent = self._backoff(), BladeTurn(talk, 0), -1, False
+        backoff, turn, before, was_sent = self._backoff(), BladeTurn(talk, 0, waiting), -1, False
         while not turn.is_over:
             try:
                 async with self._socket() as socket:

@@ -34,6 +34,7 @@ from dragoman.core.content import (
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, fork_loop
 from dragoman.core.refusals import Invalid, LimitExceeded
+from dragoman.protocols.blade import wire
 
 FORMAT = "dragoman-session"
 VERSION = 1
@@ -49,7 +50,6 @@ UNFINISHED = "Tool call interrupted: the session was exported while it ran"
 
 T = TypeVar("T")
 _OUTSIDE = re.compile(r"(^|/)\.\.(/|$)|^/|\\|^[A-Za-z]:|\0")
-_PERMISSION = "perm_"
 _ENTRY = b"PK\1\2"
 """Begins each entry in an archive's list."""
 
@@ -218,7 +218,7 @@ def warnings_of(turns: Sequence[ArchivedTurn]) -> list[str]:
 
 def _calls_of(turn: ArchivedTurn) -> Iterator[ArchivedCall]:
     """The calls that the model made: not the questions that stand for permissions."""
-    return (call for call in turn.tool_calls if not call.id.startswith(_PERMISSION))
+    return (call for call in turn.tool_calls if not wire.is_permission(call.id))
 
 
 class _Reading:

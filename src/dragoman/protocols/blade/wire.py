@@ -51,9 +51,14 @@ def permission_id(call_id: CallId) -> str:
     return _PERMISSION + call_id
 
 
+def is_permission(text: str) -> bool:
+    """Whether an id is that of such a question."""
+    return text.startswith(_PERMISSION)
+
+
 def read_call(text: str) -> CallId:
     """The call that an answer names, by its own id or by that of the question about it."""
-    return CallId(text.removeprefix(_PERMISSION) if text.startswith(_PERMISSION) else text.removeprefix(_CALL))
+    return CallId(text.removeprefix(_PERMISSION if is_permission(text) else _CALL))
 
 
 def shown_loop(loop: LoopId) -> str:
