@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import structlog
@@ -243,7 +244,8 @@ class Application:
             from dragoman.buses.nats import NatsBus
 
             key = file_key(settings.folder / "secrets.key")
-            self._nats = NatsBus(settings.nats, subject=settings.nats_subject, key=key)
+            credentials = _credentials_of(settings)
+            self._nats = NatsBus(settings.nats, subject=settings.nats_subject, key=key, credentials=credentials)
         except ModuleNotFoundError as error:
             raise SettingsError(
                 "NATS is named, but its driver is not installed: make run EXTRAS=nats, or pip install '.[nats]'"
@@ -499,6 +501,20 @@ def describe(routes: Sequence[openapi.Route]) -> JsonObject:
     """The OpenAPI document of this server."""
     about = 'An agent server. Errors are `{"error": a sentence, "code": for programs}`.'
     return openapi.document("Dragoman", VERSION, routes, description=about)
+
+
+def _credentials_of(settings: Settings) -> Path | None:
+    """The file that says who this is to NATS, once it was seen to do so."""
+    if settings.nats_credentials is None:
+        return None
+    from dragoman.buses.nats_credentials import read_credentials
+
+    path = Path(settings.nats_credentials).expanduser()
+    try:
+        read_credentials(path)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"setting nats_credentials: {path}: {error}") from error
+    return path
 
 
 def _warn_of_open_folder(settings: Settings) -> None:

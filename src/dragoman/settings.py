@@ -51,6 +51,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "NATS for hints between servers on one PostgreSQL, `nats://HOST:PORT`; they do without it", is_secret=True
         ),
     ] = None
+    nats_credentials: Annotated[
+        str | None, says("file that says who this is to NATS: a user's `.creds`, or the seed of an NKey")
+    ] = None
     nats_subject: Annotated[str, says("begins the subjects on NATS; one for each installation that shares it")] = (
         "dragoman"
     )
@@ -341,6 +344,23 @@ def expected(setting: Known) -> str:
     return words if setting.meta.ge is None else f"{words}, at least {setting.meta.ge}"
 
 
+def _check_nats(settings: Settings, places: Mapping[str, str]) -> None:
+    if settings.nats is not None and settings.database is None:
+        raise SettingsError(
+            f"setting nats ({places['nats']}): servers that talk share a PostgreSQL database: name it with"
+            " --database, or leave NATS out"
+        )
+    if settings.nats_credentials is not None and settings.nats is None:
+        raise SettingsError(
+            f"setting nats_credentials ({places['nats_credentials']}): they are for NATS: name it with --nats"
+        )
+    if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", settings.nats_subject) is None:
+        raise SettingsError(
+            f"setting nats_subject ({places['nats_subject']}): expected words with dots between them,"
+            f" got {settings.nats_subject!r}"
+        )
+
+
 def _check(loaded: Loaded) -> None:
     settings, places = loaded
     if not settings.auth and not settings.is_loopback:
@@ -348,16 +368,7 @@ def _check(loaded: Loaded) -> None:
             f"keys are off ({places['auth']}) and the server would listen on {settings.host} ({places['host']}), where"
             " others can reach it: leave keys on, or listen on 127.0.0.1"
         )
-    if settings.nats is not None and settings.database is None:
-        raise SettingsError(
-            f"setting nats ({places['nats']}): servers that talk share a PostgreSQL database: name it with"
-            " --database, or leave NATS out"
-        )
-    if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", settings.nats_subject) is None:
-        raise SettingsError(
-            f"setting nats_subject ({places['nats_subject']}): expected words with dots between them,"
-            f" got {settings.nats_subject!r}"
-        )
+    _check_nats(settings, places)
     if settings.workers > 1 and settings.database is None:
         raise SettingsError(
             f"several workers ({places['workers']}) share a PostgreSQL database: name one with --database, or leave it"

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import cycle
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import nats.errors
@@ -28,6 +29,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from dragoman.buses.local import LocalBus
+from dragoman.buses.nats_credentials import read_credentials
 from dragoman.ports import PAYLOAD_BYTES, WORDS, WORDS_BYTES
 
 AGAIN_S = 1.0
@@ -58,13 +60,16 @@ class Counts(NamedTuple):
 class NatsBus:
     """`Bus` between all servers that use one NATS and one subject. `start` begins it, `close` ends it."""
 
-    def __init__(self, address: str, *, subject: str = "dragoman", key: bytes | None = None) -> None:
+    def __init__(
+        self, address: str, *, subject: str = "dragoman", key: bytes | None = None, credentials: Path | None = None
+    ) -> None:
         """Nothing is connected yet.
 
         Args:
             address: `nats://HOST:PORT`, several with commas; with user and password or a token, if NATS asks for them.
             subject: begins all of NATS's own subjects, so that installations that share a NATS are apart.
             key: the installation's secret, which words are sealed with; without one there are none.
+            credentials: a file that says who this is, see `nats_credentials`; read for each connection.
 
         Raises:
             ValueError: the address is none.
@@ -81,6 +86,7 @@ class NatsBus:
         self._asked: set[str] = set()
         """Those of them that NATS knows of."""
         self._urls = checked(address)
+        self._credentials = credentials
         self._subject = subject
         self._here = LocalBus()
         self._waiting: deque[tuple[str, str]] = deque()
@@ -145,7 +151,7 @@ class NatsBus:
                     return
                 log.warning("bus lost", server=shown(url), cause=repr(self._fault))
                 is_told = True
-            except (OSError, nats.errors.Error, TimeoutError) as error:
+            except (OSError, ValueError, nats.errors.Error, TimeoutError) as error:  # the second: of the credentials
                 if not is_told and attempt >= len(self._urls) - 1:
                     log.warning("bus not reached", server=shown(url), cause=repr(self._fault or error))
                     is_told = True
@@ -158,8 +164,17 @@ class NatsBus:
 
     async def _connect(self, client: Client, url: str) -> None:
         self._fault = None
+        who: dict[str, Any] = {}
+        if self._credentials is not None:
+            user = read_credentials(self._credentials)
+            client._auth_configured = True  # the driver itself would want a library of its own for the keys
+            client._public_nkey = user.public_key
+            who["signature_cb"] = user.signed
+            if user.jwt is not None:
+                who["user_jwt_cb"] = user.jwt.encode
         await client.connect(
             url,
+            **who,
             name="dragoman",
             no_echo=True,  # what was published here was heard here
             allow_reconnect=False,  # the driver would keep hints for minutes that are stale by then
