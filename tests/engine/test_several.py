@@ -308,6 +308,17 @@ async def test_lists_tell_what_runs_elsewhere(pair: Pair) -> None:
     await pair.first.stop_run(live)
 
 
+async def test_lists_wait_for_nothing_that_another_server_wrote(pair: Pair) -> None:
+    live = await open_session(pair.first)
+    await play(pair.first, live, "hello")
+    await pair.second.found(ANN, live.state.session_id)
+    await play(pair.first, live, "hello again")
+    (listed,) = await pair.second.page(ANN, None, 10)
+    assert listed.seq == live.durable.seq
+    async with asyncio.timeout(DEADLINE_S):
+        await pair.second.until_durable([(listed.session_id, listed.seq)])
+
+
 async def test_a_server_that_is_alone_claims_nothing_and_reads_nothing_again(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -356,7 +356,7 @@ class Engine:
         """Wait until those events of those sessions are durable, as far as the sessions are in memory."""
         for session_id, seq in marks:
             live = self._sessions.at_hand(session_id)
-            if live is not None:
+            if live is not None and live.state.seq >= seq:  # else it came from the store, which another server wrote
                 await live.until_durable(seq)
 
     async def change(self, live: LiveSession, change: SettingsChange) -> None:
