@@ -84,7 +84,9 @@ async def main(url: str, key: str) -> None:
         session_id = (await answer.json())["session_id"]
     socket = socketio.AsyncClient()
     conversation = Conversation(socket, session_id)
-    await socket.connect(url, auth={"token": key})
+    await socket.connect(
+        url, auth={"token": key}, transports=["websocket"]
+    )  # polling is bound to one of several servers
     await socket.call("session:subscribe", {"session_id": session_id})
     while text := (await asyncio.to_thread(input, "> ")).strip():
         await (conversation.answer(text) if conversation.question else conversation.say(text))
