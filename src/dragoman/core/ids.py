@@ -18,6 +18,7 @@ KeyId = NewType("KeyId", str)
 ROOT = LoopId("root")
 """The loop of the session's own agent; every other loop is a sub-agent's."""
 
+_FORK = "fork:"
 _LOW_62 = (1 << 62) - 1
 _VERSION_7 = 7 << 76
 _VARIANT = 1 << 63
@@ -49,4 +50,9 @@ def parse_session_id(text: str) -> SessionId | None:
 
 def fork_loop(call_id: CallId) -> LoopId:
     """The loop of the sub-agent that a call started."""
-    return LoopId(f"fork:{call_id}")
+    return LoopId(f"{_FORK}{call_id}")
+
+
+def forking_call(loop: LoopId) -> CallId | None:
+    """The call that started the sub-agent of a loop; None for the root loop. The inverse of `fork_loop`."""
+    return CallId(loop.removeprefix(_FORK)) if loop.startswith(_FORK) else None

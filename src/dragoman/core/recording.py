@@ -35,7 +35,7 @@ from dragoman.core.events import (
     StageChanged,
     StateShared,
 )
-from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, fork_loop
+from dragoman.core.ids import CallId, LoopId, MessageId, fork_loop, forking_call
 from dragoman.core.stream import Piece, Record, expand
 
 LONGEST_S = 2.0
@@ -244,7 +244,8 @@ class Retelling:
         return CallId(self._new(old))
 
     def _loop(self, old: LoopId) -> LoopId:
-        return ROOT if old == ROOT else fork_loop(self._call(CallId(old.removeprefix("fork:"))))
+        call_id = forking_call(old)
+        return old if call_id is None else fork_loop(self._call(call_id))
 
     def _new(self, old: str) -> str:
         if old not in self._ids:

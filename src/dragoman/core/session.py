@@ -48,7 +48,7 @@ from dragoman.core.events import (
     StateShared,
     StopReason,
 )
-from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, forking_call
 from dragoman.core.tools import ToolSpec
 
 OPENING = 40
@@ -160,7 +160,8 @@ class SessionState(msgspec.Struct, kw_only=True):
 
     def parent(self, loop: LoopId) -> OpenCall | None:
         """The open call whose sub-agent runs in that loop."""
-        return self.calls.get(CallId(loop.removeprefix("fork:"))) if loop != ROOT else None
+        call_id = forking_call(loop)
+        return None if call_id is None else self.calls.get(call_id)
 
     def root_call(self, call: OpenCall) -> OpenCall:
         """The call of the root loop below which that call waits, or the call itself."""

@@ -6,7 +6,7 @@ from itertools import takewhile
 import structlog
 
 from dragoman.core.events import AnswerGiven, CallOpened, CallSettled, Event
-from dragoman.core.ids import CallId, RunId
+from dragoman.core.ids import CallId, RunId, forking_call
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Cursor, Record
 from dragoman.engine.engine import Engine
@@ -139,8 +139,8 @@ async def _earlier_calls(engine: Engine, live: LiveSession, first_seq: int) -> M
                 settled.add(event.result.call_id)
             elif isinstance(event, CallOpened) and event.call.call_id not in settled:
                 found[event.call.call_id] = event
-                if event.loop.startswith("fork:"):
-                    missing.add(CallId(event.loop.removeprefix("fork:")))
+                if (above := forking_call(event.loop)) is not None:
+                    missing.add(above)
         missing -= found.keys()
         if not missing:
             break

@@ -19,7 +19,7 @@ from dragoman.core.events import (
     MessageOpened,
     PlanShown,
 )
-from dragoman.core.ids import ROOT, LoopId, MessageId
+from dragoman.core.ids import ROOT, LoopId, MessageId, forking_call
 from dragoman.protocols.agui import content as wire
 
 OURS = "dragoman"
@@ -46,7 +46,7 @@ def activity_id(run_id: str, loop: LoopId) -> str:
 
 def subagent_of(loop: LoopId) -> str:
     """The `subagentRunId` of a sub-agent's loop: the id of the call that started it."""
-    return loop.removeprefix("fork:")
+    return forking_call(loop) or loop
 
 
 def metadata_of(**remarks: core.Json) -> core.JsonObject:

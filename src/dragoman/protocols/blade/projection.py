@@ -38,7 +38,7 @@ from dragoman.core.events import (
     SettingsChange,
     SettingsChanged,
 )
-from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, SessionId, UserId
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, SessionId, UserId, forking_call
 from dragoman.core.json_schema import json_in
 from dragoman.core.session import OpenCall, SessionState, apply, begin
 from dragoman.core.stream import Piece, Record
@@ -332,6 +332,7 @@ class Projection:
         return growing
 
     def _turn(self, message_id: MessageId, loop: LoopId, role: str, at: datetime) -> Turn:
+        above = forking_call(loop)
         return Turn(
             id=wire.entry_id(message_id),
             sequence=self._entries,
@@ -341,9 +342,7 @@ class Projection:
             blocks=[],
             tool_calls=[],
             started_at=at,
-            parent_fork_tool_call_id=(
-                wire.shown_call(CallId(loop.removeprefix("fork:"))) if loop.startswith("fork:") else None
-            ),
+            parent_fork_tool_call_id=None if above is None else wire.shown_call(above),
             chat_run_id=self.chat.run_id if self.is_running and self.chat is not None else None,
         )
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from dragoman.core.content import Json, JsonObject
-from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, parse_session_id
+from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, forking_call, parse_session_id
 from dragoman.protocols.blade.bodies import misshapen
 
 SessionStatus = Literal["created", "running", "completed", "failed", "interrupted", "waiting_for_input"]
@@ -63,7 +63,8 @@ def read_call(text: str) -> CallId:
 
 def shown_loop(loop: LoopId) -> str:
     """A loop for clients: `root`, or `fork:` and the call that started it."""
-    return f"fork:{_CALL}{loop.removeprefix('fork:')}" if loop.startswith("fork:") else loop
+    call_id = forking_call(loop)
+    return loop if call_id is None else f"fork:{shown_call(call_id)}"
 
 
 def shown_run(run_id: RunId) -> str:
