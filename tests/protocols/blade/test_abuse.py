@@ -1,9 +1,12 @@
 """Whatever is sent: it is refused with reason, it never breaks the server, and it costs others nothing."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
+import httpx2
+import msgspec
 import pytest
 from socketio.exceptions import ConnectionError as Refused  # type: ignore[import-untyped]  # the library is not annotated
 from websockets.asyncio.client import ClientConnection, connect
@@ -11,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
 from dragoman.process import MESSAGE_BYTES
-from dragoman.protocols.blade.sockets import Sockets
+from dragoman.protocols.blade.sockets import CONNECT_CHARS, Sockets
 from tests.protocols.blade.client import Caller, Tab, tab
 from tests.protocols.blade.driver import url_of
 from tests.requirements import requirement
@@ -173,6 +176,40 @@ async def test_a_connection_that_shows_no_key_is_closed_and_one_that_did_is_not(
                 async for _ in silent:
                     pass
             assert (await mine.send(await Caller(url, house.key("alice")).session(), "hello"))[-1][0] == "chat:end"
+
+
+@requirement("blade:abuse:half-open")
+async def test_polled_packets_are_read_up_to_a_limit_and_what_is_none_is_no_line_of_the_log(
+    alice: Caller, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with httpx2.AsyncClient(base_url=alice.url, timeout=10) as http:
+        polling = "/socket.io/?EIO=4&transport=polling"
+
+        async def opened(packet: bytes | None = None) -> str:
+            path = f"{polling}&sid={msgspec.json.decode((await http.get(polling)).text[1:])['sid']}"
+            if packet is not None:
+                assert (await http.post(path, content=packet)).text == "OK"
+            return path
+
+        async def without_a_length() -> AsyncIterator[bytes]:
+            yield b"4" * CONNECT_CHARS
+            yield b"4"
+
+        known = await opened(b"40" + msgspec.json.encode({"token": alice.key}))
+        for path, content, status in (
+            (await opened(), b"4" * (CONNECT_CHARS + 1), 413),
+            (await opened(), without_a_length(), 413),
+            (await opened(), b"\x1f\x8b", 200),
+            (f"{polling}&sid=x%0A%1B[31m", b"4", 400),
+        ):
+            assert (await http.post(path, content=content)).status_code == status
+        reader, writer = await asyncio.open_connection(http.base_url.host, http.base_url.port)
+        head = f"POST {known} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MESSAGE_BYTES + 1}\r\n\r\n"
+        writer.write(head.encode())
+        assert (await reader.readline()).split()[1] == b"413"
+        writer.close()
+        assert (await http.get(known)).text.startswith("40{")
+    assert caplog.records == []
 
 
 @requirement("blade:abuse:shares")

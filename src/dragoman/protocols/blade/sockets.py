@@ -5,6 +5,7 @@ and put straight into their queues, past the library's own sending (which takes 
 """
 
 import asyncio
+import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,14 +17,15 @@ import structlog
 from engineio import packet  # type: ignore[import-untyped]  # nor is this one
 from socketio.exceptions import ConnectionRefusedError as Refusal  # type: ignore[import-untyped]  # see above
 from socketio.packet import ACK, EVENT  # type: ignore[import-untyped]  # see above
-from starlette.types import Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive, Scope, Send
 
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Refused
 from dragoman.engine.keys import Doorkeeper
 from dragoman.engine.metrics import FAILED, STREAMS_OPEN
-from dragoman.protocols._http import address_of
+from dragoman.protocols._http import BodyTooLarge, BodyTooSlow, address_of, json_answer, read_body
 
 MESSAGE_BYTES = 16 * 1024 * 1024
 WAITING_BYTES = 8 * 1024 * 1024
@@ -45,6 +47,11 @@ _ASKS = re.compile(r"2([0-9]{1,15})?\[")
 """Begins an event, with the number under which it is acknowledged."""
 
 log = structlog.get_logger(__name__)
+_LIBRARY = logging.getLogger(f"{__name__}.library")
+"""The library's log, which would write to standard error by itself, past ours, whatever clients sent. What is no
+exception, or one of a value (no UTF-8, no packet), is a client's fault and left out.
+"""
+_LIBRARY.addFilter(lambda record: record.exc_info is not None and not isinstance(record.exc_info[1], ValueError))
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -234,8 +241,8 @@ class Sockets:
             json=_Json,
             cors_allowed_origins=[],  # the gate has looked at Origin, and writes the headers
             max_http_buffer_size=MESSAGE_BYTES,
-            logger=False,
-            engineio_logger=False,
+            logger=_LIBRARY,
+            engineio_logger=_LIBRARY,
         )
         self._server.on("connect", self._connected)
         self._server.on("disconnect", self._gone)
@@ -245,7 +252,32 @@ class Sockets:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
+        if scope["type"] == "http" and scope["method"] == "POST":
+            try:
+                scope, receive = await self._whole(Request(scope, receive))
+            except (BodyTooLarge, BodyTooSlow) as error:
+                status = 413 if isinstance(error, BodyTooLarge) else 408
+                refused = json_answer({"detail": str(error)}, status, {"Connection": "close"})
+                await refused(scope, receive, send)
+                return
+            except ClientDisconnect:
+                return
         await self._server.handle_request(scope, receive, send)
+
+    async def _whole(self, request: Request) -> tuple[Scope, Receive]:
+        """A polling client's packets, when all are there.
+
+        The library would wait for them for ever, and after too many for ever that the client takes its goodbye.
+        """
+        is_known = self._server.manager.sid_from_eio_sid(request.query_params.get("sid", ""), "/") is not None
+        body = await read_body(request, MESSAGE_BYTES if is_known else CONNECT_CHARS)
+        others = [each for each in request.scope["headers"] if each[0] not in (b"content-length", b"transfer-encoding")]
+        headers = [*others, (b"content-length", str(len(body)).encode())]
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        return {**request.scope, "headers": headers}, receive
 
     async def close(self) -> None:
         """Send all clients away. May be called again."""
