@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman import Agent
-from dragoman.protocols.agui.wire import Malformed, Misshapen, UnsupportedVersion, decode_run
+from dragoman.protocols.agui.wire import Malformed, Misshapen, UnsupportedVersion, _as_written, _read, decode_run
 from tests.agents.playing import ScriptedModel
 from tests.conversations import call, calls, script
 from tests.protocols.agui.endpoint import Endpoint, an_input
@@ -254,6 +254,55 @@ async def test_snake_case_is_read_as_camel_case(endpoint: Endpoint) -> None:
         "user",
         "assistant",
     ]
+
+
+Members = dict[str, st.SearchStrategy[Json]]
+ANY: st.SearchStrategy[Json] = st.recursive(st.none() | st.booleans() | st.text(max_size=4), st.lists)
+
+
+def shaped(always: Members, sometimes: Members) -> st.SearchStrategy[Json]:
+    return st.fixed_dictionaries(always, optional=sometimes)
+
+
+SOURCES = shaped(
+    {"type": st.sampled_from(["url", "data", "teleport"]), "value": st.just("aGk=")},
+    {"mimeType": st.just("a/b"), "mime_type": st.just("c/d")},
+)
+PARTS = shaped(
+    {"type": st.sampled_from(["text", "image", "binary", "hologram"]), "text": st.just("t"), "source": SOURCES},
+    {"mimeType": st.just("a/b"), "url": st.just("u"), "extra": ANY},
+)
+MESSAGES = shaped(
+    {
+        "id": st.just("m"),
+        "role": st.sampled_from(["user", "user", "assistant", "tool", "system", "oracle"]),
+        "content": st.just("hello") | st.lists(PARTS, max_size=2),
+        "toolCallId": st.just("c"),
+    },
+    {"name": st.none() | st.just("n"), "toolCalls": st.none() | st.just([]), "error": st.none(), "extra": ANY},
+)
+REQUESTS = shaped(
+    {"threadId": st.just("t"), "runId": st.just("r"), "messages": st.lists(MESSAGES, max_size=2)},
+    {
+        "protocolVersion": st.none() | st.just("1.0"),
+        "parentRunId": st.none() | st.just("p"),
+        "parent_run_id": st.just("q"),
+        "state": ANY,
+        "forwardedProps": ANY,
+        "tools": st.none() | st.just([PAINT]),
+        "resume": st.just([{"interruptId": "c", "status": "resolved", "payload": None}]),
+        "extra": ANY,
+    },
+)
+
+
+@requirement("ag-ui-b:input:unknown", "ag-ui-b:input:snake-case")
+@settings(max_examples=300, deadline=None)
+@given(REQUESTS)
+def test_what_is_read_in_one_pass_is_what_two_would_read(request: Json) -> None:
+    body = json.dumps(request).encode()
+    once = _as_written(body)
+    assert once is None or once == _read(body)
 
 
 @requirement("ag-ui-b:input:parts")

@@ -25,6 +25,7 @@ from dragoman.protocols._http import (
     address_of,
     caller_of,
     free,
+    header,
     json_answer,
     read_body,
     reported,
@@ -105,8 +106,8 @@ class _App:
         request = Request(scope, receive)
         headers = dict(scope["headers"])
         key = headers.get(b"x-api-key")
-        header = headers.get(b"authorization") or (None if key is None else b"Bearer " + key)
-        principal = self._authenticate(None if header is None else header.decode("latin-1"), address_of(scope))
+        given = headers.get(b"authorization") or (None if key is None else b"Bearer " + key)
+        principal = self._authenticate(None if given is None else given.decode("latin-1"), address_of(scope))
         method: str = scope["method"]
         path: str = scope["path"]
         agent, _, rest = path[len(scope.get("root_path", "")) :].strip("/").partition("/")
@@ -126,8 +127,8 @@ class _App:
 
     async def run(self, request: Request) -> Response:
         """Run the agent, and stream the run."""
-        continues = request.headers.get("x-run-on-disconnect", self._options.on_disconnect).lower() == CONTINUE
-        return await self._threads.run(await self._ask(request), "continue" if continues else "cancel")
+        policy = header(request.scope, b"x-run-on-disconnect") or self._options.on_disconnect
+        return await self._threads.run(await self._ask(request), "continue" if policy.lower() == CONTINUE else "cancel")
 
     async def connect(self, request: Request) -> Response:
         """Tell the thread, and join the run that is active."""

@@ -101,19 +101,15 @@ def decode_run(body: bytes) -> Decoded:
     Raises:
         Malformed, Misshapen, UnsupportedVersion: it cannot be served.
     """
-    raw = _json(body)
-    if not isinstance(raw, dict):
-        raise Misshapen("an object was expected", "")
-    reading = _Reading()
-    run = _convert(reading.run(raw), RunInput)
+    run, dropped = _as_written(body) or _read(body)
     for name, value in (("threadId", run.thread_id), ("runId", run.run_id)):
         if not 1 <= len(value) <= ID_LIMIT:
             raise Misshapen(f"1 to {ID_LIMIT} characters were expected", name)
     _check_version(run.protocol_version)
-    for name, each in (("state", raw.get("state")), ("forwardedProps", run.forwarded_props)):
+    for name, each in (("state", run.state), ("forwardedProps", run.forwarded_props)):
         if is_too_deep(each):
             raise Misshapen("too many levels of lists and objects", name)
-    return Decoded(run, tuple(reading.dropped))
+    return Decoded(run, dropped)
 
 
 def decode_stop(body: bytes) -> StopInput:
@@ -129,6 +125,34 @@ def _check_version(version: str | None) -> None:
 
 
 # --- what is understood -----------------------------------------------------------------------------------------------
+
+
+_RUN = msgspec.json.Decoder(RunInput)
+
+
+def _as_written(body: bytes) -> Decoded | None:
+    """A request that needs no reading of ours, as most do not; None where it may.
+
+    The types refuse all that `_Reading` would change, but for two things: a null as the state, and names in snake_case,
+    which they would take for unknown ones.
+    """
+    if b"_" in body or b"\\u005" in body:
+        return None
+    try:
+        run = _RUN.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if run.state is None else Decoded(run, ())
+
+
+def _read(body: bytes) -> Decoded:
+    """Any request. Raises Malformed, Misshapen."""
+    raw = _json(body)
+    if not isinstance(raw, dict):
+        raise Misshapen("an object was expected", "")
+    reading = _Reading()
+    run = _convert(reading.run(raw), RunInput)
+    return Decoded(run, tuple(reading.dropped))
 
 
 class _Reading:
