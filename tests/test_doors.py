@@ -131,3 +131,12 @@ async def test_what_is_no_stream_is_not_tied_to_its_key() -> None:
 
     await Door(plain, "test", keys)(request(), no_body, sent)
     assert len(sent.messages) == 2
+
+
+async def test_a_web_socket_at_a_door_is_closed_and_reaches_no_protocol() -> None:
+    async def unreached(scope: Message, receive: Receive, send: Send) -> None:
+        raise AssertionError("no protocol behind a door has web sockets")
+
+    sent = Sent()
+    await Door(unreached, "test", Keys())({"type": "websocket", "path": "/"}, no_body, sent)
+    assert sent.messages == [{"type": "websocket.close", "code": 1008}]

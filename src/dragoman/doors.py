@@ -61,8 +61,8 @@ class Door:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+        if scope["type"] != "http":  # a WebSocket: no protocol behind a door has any
+            await send({"type": "websocket.close", "code": 1008})
             return
         stream = _Stream(self._doorkeeper, self._open, scope, send)
         try:
