@@ -283,7 +283,8 @@ class AguiTurn:
                 self._run_id = self._talk.run_id = told.run_id
                 self._talk.pending = ()
                 self._at.clear()
-                self._talk.messages.extend(self._brought)
+                if self._holds():
+                    self._talk.messages.extend(self._brought)
                 self._brought = []
                 return ()
             case "RUN_FINISHED":
@@ -318,7 +319,7 @@ class AguiTurn:
             return ()
         if not told.type.startswith("TEXT_"):
             return (Thinking(text=fresh, loop=told.subagent_run_id),)
-        if not told.subagent_run_id:
+        if self._holds(told.subagent_run_id):
             message = self._held(own)
             message["content"] = (message.get("content") or "") + fresh
         return (Text(text=fresh, loop=told.subagent_run_id),)
@@ -328,6 +329,10 @@ class AguiTurn:
         told = self._told.get(message_id, 0)
         self._told[message_id] = max(told, start + len(words))
         return words[max(0, told - start) :]
+
+    def _holds(self, loop: str = "") -> bool:
+        """Whether what is told has to be noted, to be sent again: the server keeps none of it, as far as is known."""
+        return not loop and not self._talk.is_kept
 
     def _held(self, message_id: str) -> JsonObject:
         """The assistant's message of that id, as it is sent to servers that keep none."""
@@ -355,7 +360,7 @@ class AguiTurn:
             case "TOOL_CALL_END":
                 return self._called(own, told.subagent_run_id)
             case "TOOL_CALL_RESULT":
-                if not told.subagent_run_id and own not in self._settled:
+                if self._holds(told.subagent_run_id) and own not in self._settled:
                     message_id = told.message_id or uuid4().hex
                     held = {"id": message_id, "role": "tool", "toolCallId": own, "content": told.content}
                     self._talk.messages.append(held)
@@ -371,7 +376,7 @@ class AguiTurn:
         """A call that is whole now, unless it was told before."""
         self._chunked = ""
         text, name = "".join(self._arguments.pop(call_id, [])), self._talk.names.get(call_id, "")
-        if not loop and call_id not in self._calls:
+        if self._holds(loop) and call_id not in self._calls:
             call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": text or "{}"}}
             self._held(self._parents.get(call_id, call_id)).setdefault("toolCalls", []).append(call)
         return self._show_call(call_id, name, text, loop)
@@ -402,7 +407,8 @@ class AguiTurn:
 
     def _snapshot(self, messages: list[JsonObject]) -> Sequence[Event]:
         self.snapshot = messages
-        self._talk.messages = list(messages)
+        if self._holds():
+            self._talk.messages = list(messages)
         for each in messages:
             for call in each.get("toolCalls") or ():
                 self._talk.names[call["id"]] = call["function"]["name"]
