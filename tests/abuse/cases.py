@@ -27,6 +27,7 @@ CASES: dict[int, Case] = {
             "test_a_length_that_is_none_is_400_and_changes_nothing",
             "test_a_length_that_is_too_small_is_400_and_the_rest_is_no_second_request",
             "test_a_length_that_a_server_in_front_let_through_is_no_failure",
+            f"{BLADE}/test_abuse.py::test_polled_packets_are_read_up_to_a_limit_and_what_is_none_is_no_line_of_the_log",
         ),
     ),
     2: Case(
@@ -90,6 +91,7 @@ CASES: dict[int, Case] = {
             "test_head_answers_as_get_without_a_body_and_ends_where_a_stream_would_begin",
             "test_options_without_a_preflight_is_405_and_tells_nothing",
             "test_no_way_of_writing_a_path_gets_past_the_key",
+            "test_doors.py::test_a_web_socket_at_a_door_is_closed_and_reaches_no_protocol",
         ),
     ),
     12: Case(
