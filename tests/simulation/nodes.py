@@ -86,7 +86,7 @@ class SharedLog(SimulatedLog):
             if node.home == home:
                 node.until = -1.0
         self._count += 1
-        name = f"node {self._count}"
+        name = f"node-{self._count}"
         self._nodes[name] = _Node(home, await self.claim(), self._now() + LEASE_S)
         return name, self._nodes[name].epoch
 
