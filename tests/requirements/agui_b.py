@@ -84,6 +84,7 @@ REQUIREMENTS = (
     Requirement("ag-ui-b:input:version", "Another major version is refused before the stream opens", "ag-ui B.3"),
     Requirement("ag-ui-b:input:any-bytes", "Any bytes are a request or a refusal", "ag-ui B.3"),
     Requirement("ag-ui-b:input:props", "State, context and forwardedProps reach the agent", "ag-ui B.3, B.13"),
+    Requirement("ag-ui-b:input:time", "A run falls back where its device's time zone is none", "ag-ui A.3, traps"),
     Requirement("ag-ui-b:input:context", "The model is told the context of the application", "ag-ui B.3"),
     Requirement("ag-ui-b:downgrade:pending", "0.x clients get no `pendingToolCallIds`", "ag-ui B.6"),
     Requirement("ag-ui-b:downgrade:parts", "0.x clients get results with parts as text", "ag-ui B.6"),

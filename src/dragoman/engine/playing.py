@@ -37,6 +37,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.headless import NOBODY, UNASKED, is_headless
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
+from dragoman.core.time_zones import is_zone
 from dragoman.core.tools import AgentSpec, SecretOption, ServerTool, ToolPolicy, ToolSpec
 from dragoman.engine.attachments import Attachments
 from dragoman.engine.calls import CallRunner, Sure
@@ -332,8 +333,11 @@ class Unasked:
 
 
 def zone_of(props: JsonObject) -> str:
-    """The IANA zone of a run's events: the device's, else the profile's, else UTC (run service, time zones)."""
+    """The IANA zone of a run's events: the device's, else the profile's, else UTC (run service, time zones).
+
+    A device's that is none counts as absent: not every door refuses it.
+    """
     client_time = props.get("client_time")
     device = client_time.get("device_timezone") if isinstance(client_time, dict) else None
-    zone = device or props.get("time_zone") or "UTC"
-    return zone if isinstance(zone, str) else "UTC"
+    zones = (each for each in (device, props.get("time_zone")) if isinstance(each, str) and is_zone(each))
+    return next(zones, "UTC")

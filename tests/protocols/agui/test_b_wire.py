@@ -485,6 +485,23 @@ async def test_an_agent_knows_what_came_along_with_the_request(endpoint: Endpoin
     }
 
 
+@requirement("ag-ui-b:input:time")
+@pytest.mark.parametrize(
+    ("client_time", "zone"),
+    [
+        ({"device_timezone": "Asia/Tokyo", "more": 1}, "Asia/Tokyo"),
+        ({"device_timezone": "Mars/Olympus"}, "UTC"),
+        ({"device_timezone": "localtime"}, "UTC"),
+        ({"device_timezone": 5}, "UTC"),
+        ({}, "UTC"),
+        ("Asia/Tokyo", "UTC"),
+    ],
+)
+async def test_a_devices_zone_that_is_none_counts_as_absent(endpoint: Endpoint, client_time: Json, zone: str) -> None:
+    body = an_input(script({"props": "time_zone"}), forwardedProps={"client_time": client_time})
+    assert (await endpoint.run(body)).text == zone
+
+
 @requirement("ag-ui-b:input:context")
 async def test_a_model_is_told_what_the_application_says_about_the_situation(open_house: HouseMaker) -> None:
     model = ScriptedModel("Fine.", "Fine.")
