@@ -196,8 +196,9 @@ class EventStream(Response):
         more ──► send                 at the beginning, after a silence, for a client that reads slowly
         commit ──► take ──► write     else: what became durable leaves in the commit's own call, and no task is woken
 
-    It only reads: when the client leaves, nothing but this reader ends. Whether it left is looked at with each ping and
-    every few seconds while there is much to send, so that an open stream needs no second task to watch for it.
+    It only reads: when the client leaves, nothing but this reader ends. Whether it left is looked at with each ping,
+    when nothing can be written in passing, and every few seconds while there is much to send, so that an open stream
+    needs no second task to watch for it.
     """
 
     def __init__(
@@ -238,7 +239,8 @@ class EventStream(Response):
             looked = clock()
             while not chunk.is_last:
                 await send({"type": "http.response.body", "body": chunk.body or PING, "more_body": True})
-                if not chunk.body or clock() - looked > LOOK_S:
+                is_stuck = pipe is not None and not pipe.is_ready()  # perhaps each chunk is sent to nobody
+                if not chunk.body or is_stuck or clock() - looked > LOOK_S:
                     looked = clock()
                     if await _has_left(receive):
                         return
