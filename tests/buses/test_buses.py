@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import nats as nats_driver
 import pytest
+from nats.aio.msg import Msg
 from structlog.testing import capture_logs
 
 from dragoman.buses import nats as nats_module
 from dragoman.buses.local import LocalBus
 from dragoman.buses.nats import Counts, NatsBus, checked
-from dragoman.ports import PAYLOAD_BYTES, Bus
+from dragoman.ports import PAYLOAD_BYTES, WORDS, Bus
 from tests.buses.contract import DEADLINE_S, BusContract, Ear
 from tests.buses.nats_server import Nats, server
 from tests.requirements import requirement
@@ -22,9 +24,11 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def node(url: str, *, subject: str = "dragoman", waits: bool = True) -> AsyncIterator[NatsBus]:
+async def node(
+    url: str, *, subject: str = "dragoman", waits: bool = True, key: bytes | None = None
+) -> AsyncIterator[NatsBus]:
     """A server's bus."""
-    bus = NatsBus(url, subject=subject)
+    bus = NatsBus(url, subject=subject, key=key)
     bus.start()
     if waits:
         await connected(bus)
@@ -79,6 +83,42 @@ class TestNatsAway(BusContract):
 
 
 @requirement("faults:45:back")
+async def test_words_are_heard_with_the_same_key_alone_and_nats_sees_none_of_them(nats: Nats) -> None:
+    """Who listens there without the key, or with another one, hears nothing; nor is what it makes up heard."""
+    there, seen = f"{WORDS}.there", list[bytes]()
+    key, another = b"k" * 32, b"a" * 32
+
+    async def watch(message: Msg) -> None:
+        seen.append(message.data)
+
+    async with (
+        node(nats.url, key=key) as one,
+        node(nats.url, key=key) as other,
+        node(nats.url, key=another) as stranger,
+    ):
+        spy = await nats_driver.connect(nats.url)
+        await spy.subscribe("dragoman.>", cb=watch)
+        await spy.flush()
+        near, far = Ear(other, there), Ear(stranger, there)
+        probes = 0
+        async with asyncio.timeout(DEADLINE_S):
+            while not near.heard:  # until NATS knows the address
+                probes += 1
+                one.publish(there, f"probe {probes}")
+                await asyncio.sleep(0.01)
+        stranger.publish(there, "made up")
+        await spy.publish(f"dragoman.{there}", b"made up, without a key")
+        await spy.flush()
+        one.publish(there, "said " * 20_000)
+        await near.until("said " * 20_000)
+        await spy.close()
+    assert (one.words, one.words == other.words, one.words == stranger.words) == (other.words, True, False)
+    assert all(payload.startswith(("probe ", "said ")) for payload in near.heard)
+    assert far.heard == ["made up"], "what it said itself"
+    assert not [data for data in seen if b"probe" in data or b"said" in data]
+    assert [data for data in seen if len(data) > 100_000], "and it was sent"
+
+
 async def test_a_bus_finds_back_by_itself_and_tells_once(nats: Nats) -> None:
     """What is said meanwhile is lost, and counted; who said it heard it."""
     with capture_logs() as logs:

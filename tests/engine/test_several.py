@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -15,6 +15,7 @@ from dragoman.engine import neighbours as neighbours_module
 from dragoman.engine import onces
 from dragoman.engine.engine import Engine
 from dragoman.engine.onces import Key
+from dragoman.ports import WORDS
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.postgres.nodes import PostgresNodes
@@ -77,6 +78,63 @@ async def test_a_reader_on_another_server_sees_the_same_stream(pair: Pair) -> No
     assert await reading == await read(pair.first, live)
     assert there.is_elsewhere is False
     assert there.state == live.state
+
+
+class Loses(LocalBus):
+    """Loses all words, or what is chosen of them."""
+
+    def __init__(self, loses: Callable[[], bool]) -> None:
+        super().__init__()
+        self.lost = 0
+        self.sent = 0
+        self._loses = loses
+
+    def publish(self, subject: str, payload: str) -> None:
+        """See `Bus.publish`."""
+        if subject.startswith(f"{WORDS}."):
+            if self._loses():
+                self.lost += 1
+                return
+            self.sent += 1
+        super().publish(subject, payload)
+
+
+class Wordless(LocalBus):
+    """As a database's: it carries hints alone."""
+
+    words = None
+
+    def publish(self, subject: str, payload: str) -> None:
+        """See `Bus.publish`."""
+        assert not subject.startswith(f"{WORDS}."), "they have no place there"
+        super().publish(subject, payload)
+
+
+@pytest.mark.parametrize("kind", ["all there", "some lost", "all lost", "hints alone"])
+async def test_words_come_over_the_bus_and_what_it_loses_is_looked_up(postgres_url: str, kind: str) -> None:
+    chance = random.Random(1)
+    share = {"some lost": 0.3, "all lost": 1.0}.get(kind, 0.0)
+    bus = Wordless() if kind == "hints alone" else Loses(lambda: chance.random() < share)
+    with ExitStack() as databases:
+        reading = databases.enter_context(closing(Database(postgres_url, use="beside")))
+        world = SeveralWorld(PostgresLog(reading), postgres_url, databases, 2)
+        async with world_over(world):
+            first, second = world.engines = [await world.one(bus, {}) for _ in range(2)]
+            gate = world.gate("gate")
+            world.scripts["go"] = [[Use("gate"), *(f"{place} " for place in range(40))], ["and the end"]]
+            live = await open_session(first)
+            await send(first, live, "go")
+            async with asyncio.timeout(DEADLINE_S):
+                await gate.entered.wait()
+            there = await seen_by(second, live.state.session_id)
+            follow = getattr(second.neighbours, "_carrying").follow  # noqa: B009  # else it is said within a second
+            follow([there.state.session_id])
+            reading_there = asyncio.create_task(read(second, there))
+            gate.opened.set()
+            assert await reading_there == await read(first, live)
+            assert (there.state, there.is_elsewhere) == (live.state, False)
+    if isinstance(bus, Loses) and kind != "some lost":
+        assert (bus.sent > 0, bus.lost > 0) == (kind == "all there", kind == "all lost")
 
 
 async def test_what_another_server_runs_can_be_stopped_and_waited_for(pair: Pair) -> None:
