@@ -11,6 +11,7 @@ from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import START, Record, cursor_of, expand
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
+from dragoman.ports import Append
 from tests.engine.world import DEADLINE_S, World, is_stop, open_session, play, read, reasons, send, settled_down
 
 
@@ -120,3 +121,20 @@ async def test_a_watcher_that_fails_holds_up_nobody(world: World) -> None:
         await play(engine, live, "go")
     assert reasons(await world.events(live.state.session_id)) == ["end_turn"]
     assert sum(told) == live.state.seq
+
+
+async def test_a_commit_that_cannot_be_told_holds_up_nobody(world: World) -> None:
+    """Other servers are told of it by hints, and hints may be lost."""
+    told: list[int] = []
+
+    def fails(batch: Sequence[Append]) -> None:
+        told.append(len(batch))
+        raise ValueError("a slip of a bus's")
+
+    engine = await world.start()
+    engine._committer.on_commit = fails
+    live = await open_session(engine)
+    async with asyncio.timeout(DEADLINE_S):
+        await play(engine, live, "go")
+    assert reasons(await world.events(live.state.session_id)) == ["end_turn"]
+    assert len(told) > 1

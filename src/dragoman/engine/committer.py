@@ -121,5 +121,8 @@ class Committer:
             else:
                 session.lost(StoreUnavailable("the session was claimed by another server, or deleted"))
         if self.on_commit is not None:
-            self.on_commit(batch)
+            try:
+                self.on_commit(batch)
+            except Exception:  # it is written and shown; the committer outlives whatever others make of it
+                log.exception("a commit was not told", sessions=len(batch))
         return len(batch)
