@@ -210,10 +210,11 @@ class NatsBus:
     async def _send(self, client: Client) -> None:
         while self._waiting:
             subject, payload = self._waiting.popleft()
-            if client.pending_data_size > UNSENT_BYTES:
+            written = self._written(subject, payload)
+            if client.pending_data_size > UNSENT_BYTES or len(written) > client.max_payload:
                 self._lost += 1
             else:
-                await client.publish(f"{self._subject}.{subject}", self._written(subject, payload))
+                await client.publish(f"{self._subject}.{subject}", written)
                 self._sent += 1
 
     async def _hear(self, message: Msg) -> None:
