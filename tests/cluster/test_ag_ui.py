@@ -1,10 +1,12 @@
 """Standard AG-UI where a thread's run is played by another server than the one that is asked."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
 
+from dragoman.engine.watching import ANSWER_S
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.reading import HELLO, LONG, Reading, error_of, started, user
 from tests.serving import opened
@@ -31,6 +33,30 @@ async def test_a_run_that_is_watched_at_another_server_makes_no_way(endpoints: l
     assert first.exchange.unread() == b"", "it goes on"
     await first.exchange.leave()
     assert (await there.run(following)).text == HELLO
+
+
+async def test_a_client_that_leaves_stops_no_run_that_is_watched_at_another_server(endpoints: list[Endpoint]) -> None:
+    here, there = endpoints
+    body = an_input(LONG)
+    first = await started(here, body)
+    joined = Reading(await there.open("POST", "rehearsal/connect", {**body, "runId": "watch", "messages": []}))
+    await joined.until("TEXT_MESSAGE_CONTENT")
+    await first.exchange.leave()
+    await asyncio.sleep(2 * ANSWER_S)
+    following = {**body, "runId": "next", "messages": [*body["messages"], user("hello")]}
+    assert error_of(await here.run(following)) == (["RUN_ERROR"], "thread_busy"), "it goes on"
+    await joined.exchange.leave()
+    assert (await here.run(following)).text == HELLO
+
+
+async def test_a_client_that_leaves_stops_a_run_that_nobody_watches_anywhere(endpoints: list[Endpoint]) -> None:
+    here, there = endpoints
+    body = an_input(LONG)
+    first = await started(here, body)
+    await first.exchange.leave()
+    joined = Reading(await there.open("POST", "rehearsal/connect", {**body, "runId": "watch", "messages": []}))
+    ended = await joined.until("RUN_FINISHED")
+    assert ended["outcome"] == {"type": "cancelled"}
 
 
 async def test_a_run_that_nobody_watches_makes_way_at_another_server_too(endpoints: list[Endpoint]) -> None:

@@ -504,7 +504,7 @@ class Engine:
 
         Args:
             run_id: only this run; by default whichever is active, with all that are queued.
-            unwatched: only if nobody reads it, here or at the server that plays it.
+            unwatched: only if nobody reads it, at whichever server.
 
         Returns:
             Whether there was something to stop.

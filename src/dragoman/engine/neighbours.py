@@ -27,6 +27,7 @@ from dragoman.engine.elsewhere import CHANGED, Elsewhere
 from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import LEASES_LOST, SERVERS, TAKEN_OVER
 from dragoman.engine.sessions import Sessions
+from dragoman.engine.watching import WATCHED, WATCHING, Watching
 from dragoman.ports import PAYLOAD_BYTES, Append, Asked, Bus, EventLog, Ids, News, Nodes, Once
 
 WROTE, ASKED, ANSWERED = "log", "asked", "answered"
@@ -148,6 +149,7 @@ class Neighbours:
         """Sessions that another server wrote, by its hint."""
         self._has_news = asyncio.Event()
         self._carrying = Carrying(bus, sessions, ids.new())
+        self._watching = Watching(bus, sessions)
         self._told: set[SessionId] = set()
         """Sessions whose words came by themselves since the last look at all that is followed."""
         self._early: dict[SessionId, list[Share]] = {}
@@ -174,6 +176,8 @@ class Neighbours:
             (ASKED, self._hear_asked),
             (ANSWERED, self._hear_answered),
             (FOLLOWS, self._carrying.hear),
+            (WATCHED, self._watching.hear_question),
+            (WATCHING, self._watching.hear_answer),
             (CHANGED, self._hear_changed),
             (self._carrying.subject, self._hear_words),
         )
@@ -448,6 +452,10 @@ class Neighbours:
             await self._read([live])
         if live.failure is not None:
             raise live.failure
+
+    async def is_watched(self, live: LiveSession) -> bool:
+        """Whether somebody reads a session, here or at another server, as far as they say so in time."""
+        return live.readers > 0 or (not self.is_alone and await self._watching.elsewhere(live.state.session_id))
 
     async def read_elsewhere(self) -> None:
         """Give those who follow on other servers the time to read what was written, before it is removed."""

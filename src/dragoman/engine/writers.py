@@ -47,7 +47,7 @@ class Writers:
 
     async def stop(self, live: LiveSession, run_id: RunId | None, *, unwatched: bool = False) -> bool:
         """See `Engine.stop_run`."""
-        while not (unwatched and live.readers):
+        while not (unwatched and await self._is_watched(live)):
             async with self.writing(live):
                 if self.neighbours is None or not live.is_elsewhere:
                     return await self._runs.stop(live, run_id)
@@ -80,7 +80,8 @@ class Writers:
         """Do what another server asks of a session whose run is played here."""
         match order:
             case Stop(run_id, unwatched):
-                has_effect = not (unwatched and live.readers) and await self._runs.stop(live, run_id)
+                is_watched = unwatched and live.readers > 0  # who asks for this has looked at all the others
+                has_effect = not is_watched and await self._runs.stop(live, run_id)
                 return Done(live.state.seq, has_effect)
             case Pace(replay):
                 await self._pace(live, replay)
@@ -98,6 +99,9 @@ class Writers:
                 return Done(seq)
             case _ as never:
                 assert_never(never)
+
+    async def _is_watched(self, live: LiveSession) -> bool:
+        return live.readers > 0 if self.neighbours is None else await self.neighbours.is_watched(live)
 
     async def _pace(self, live: LiveSession, replay: Replay) -> None:
         if replay != live.state.settings.replay:

@@ -325,7 +325,7 @@ class Threads:
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.warning("a run could not be stopped", session_id=session_id, exc_info=error)
 
-        task = asyncio.create_task(self._engine.stop_run(live, run_id), name=f"stop {run_id}")
+        task = asyncio.create_task(self._engine.stop_run(live, run_id, unwatched=True), name=f"stop {run_id}")
         self._stopping[session_id] = task
         task.add_done_callback(done)
 
