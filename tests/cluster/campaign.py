@@ -206,6 +206,7 @@ async def play(
             finally:
                 over.set()
             await asyncio.gather(*talking)
+            _failed(looking)
             for task in looking:
                 task.cancel()
             await asyncio.wait(looking)
@@ -284,8 +285,9 @@ async def _taken_over(scene: Scene, died: float) -> None:
     scene.note("runs of a dead server taken over after, s", round(took, 2))
 
 
-def _failed(talking: list[asyncio.Task[None]]) -> None:
-    for task in talking:
+def _failed(tasks: list[asyncio.Task[None]]) -> None:
+    """Raise what one of them ended with."""
+    for task in tasks:
         if task.done() and task.exception() is not None:
             task.result()
 

@@ -20,3 +20,4 @@ async def test_whatever_is_done_to_three_servers_nothing_that_was_told_is_lost_a
     )
     assert isinstance(report["turns"], int)
     assert report["turns"] > 12, report
+    assert report["turns given up"] == 0, report
