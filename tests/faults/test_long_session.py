@@ -78,7 +78,7 @@ async def test_a_session_of_100_000_events_is_opened_paged_resumed_and_deleted_i
         live = await engine.found(ANN, session_id)
         opened, _ = tracemalloc.get_traced_memory()
         assert opened < 2 * MEBIBYTE, "its tail alone is in memory"
-        seen = EVENTS // 2
+        seen = EVENTS - PART
         with engine.follow(live, Cursor(seen)) as reader:
             while seen < EVENTS:
                 records: Sequence[Record] = await reader.next()
