@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -95,8 +96,8 @@ async def test_a_strange_line_is_answered_and_the_next_is_served(folder: Path, l
 
 
 async def test_an_endless_line_is_cut_off(folder: Path) -> None:
-    with pytest.raises((ConnectionError, AssertionError)):
-        assert await asyncio.to_thread(exchange, folder, b"x" * 1_000_000)
+    with suppress(ConnectionError):  # when it is cut off while the rest of the line is still being sent
+        assert await asyncio.to_thread(exchange, folder, b"x" * 1_000_000) == b""
     assert (await asked(folder, ListKeys())).keys == []
 
 

@@ -181,7 +181,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Pa
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "dragoman.db").mkdir()
-    with pytest.raises((StoreUnavailable, OSError)):
+    with pytest.raises(StoreUnavailable, match=r"the database .*/dragoman\.db cannot be opened"):
         Database(tmp_path)
 
 
