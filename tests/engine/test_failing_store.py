@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from dragoman.core.content import AssistantMessage
+from dragoman.core.content import AssistantMessage, Image
 from dragoman.core.events import RunResumed
 from dragoman.core.history import messages_of
-from dragoman.core.inputs import Choice
+from dragoman.core.inputs import Choice, Submit, UserInput
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.stream import START, Piece, Record, cursor_of, expand
+from dragoman.core.tools import Capabilities
 from dragoman.engine import sessions as sessions_module
 from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
@@ -190,6 +191,32 @@ async def test_a_session_that_could_not_be_made_is_not_there(any_world: World) -
         await open_session(engine)
     assert await any_world.store.page(ANN, None, 10) == []
     await play(engine, await open_session(engine), "hello")
+
+
+async def test_a_deletion_that_failed_leaves_no_pictures_and_can_be_repeated(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `kill -9` in its middle: pictures of a session that is gone would be nobody's, and there for ever."""
+    world.player._face["capabilities"] = Capabilities(image_data=True)
+    log = FaultyLog(world.store)
+    engine = await world.start(log)
+    live = await open_session(engine)
+    picture = UserInput(content=(Image("data:image/png;base64," + "A" * 50_000),))
+    await engine.submit(live, Submit(door="test", messages=(picture,)), by=ANN)
+    await ended(live)
+    assert await world.blobs.names()
+
+    async def refused(_: object) -> None:
+        raise StoreUnavailable("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(log, "delete", refused)
+        with pytest.raises(StoreUnavailable):
+            await engine.delete(live)
+    assert await world.blobs.names() == []
+    again = await reload(engine, live)
+    await engine.delete(again)
+    assert await engine.page(ANN, None, 10) == []
 
 
 async def test_a_slow_store_delays_its_sessions_and_loses_nothing(any_world: World) -> None:

@@ -431,9 +431,9 @@ class Engine:
         if live.is_elsewhere:
             raise SessionBusy("a run of this session is active")
         live.end(SessionNotFound("the session was deleted"))
-        try:
-            await self._log.delete(live.state.session_id)  # until then the ended object keeps others from loading it
+        try:  # pictures first: a session that is left can be deleted again, pictures without one could not
             await self.attachments.forget(live.state.session_id, live.state.owner)
+            await self._log.delete(live.state.session_id)  # until then the ended object keeps others from loading it
         finally:
             self._sessions.remove(live)
 
