@@ -229,11 +229,10 @@ async def test_a_run_that_failed_before_it_said_a_word_says_why_and_can_be_asked
     await desk.page.ask("Page.reload")
     await desk.until("document.querySelector('[role=alert]')?.innerText === 'The quota is used up.'")
     assert await faults(desk) == []
+    asked = await desk.run("document.querySelector('[data-row]').dataset.row")
     await desk.press("Answer again")
-    await desk.until(
-        "document.querySelectorAll('.turn.user:not(.pending)').length === 1 && !document.querySelector('.working')"
-    )
-    await desk.until("document.querySelector('[role=alert]')?.innerText === 'The quota is used up.'")
+    again = f"[...document.querySelectorAll('[data-row]')].every((each) => each.dataset.row !== {quoted(asked)})"
+    await desk.until(f"{again} && document.querySelector('[role=alert]')?.innerText === 'The quota is used up.'")
     await say(desk, "hello")
     await desk.sees("Hello! I am the rehearsal agent.")
     assert await desk.run("document.querySelector('[role=alert]')") is None
