@@ -18,9 +18,10 @@ async def test_a_server_that_is_told_to_stop_closes_its_sockets_and_ends_soon(tm
         async with tab(alice.url, alice.key) as mine, tab(alice.url, alice.key, ["polling"]) as polling:
             await mine.send(session, script({"say": "before"}))
             async with asyncio.timeout(8):
-                await server.restart()
+                await server.stop()
                 await mine.is_gone.wait()
                 await polling.is_gone.wait()
+        await server.start()
         alice = Caller(url_of(server), server.key("alice"))
         async with tab(alice.url, alice.key) as mine:
             events = await mine.send(session, script({"recall": "user"}, {"say": "."}))
