@@ -501,7 +501,10 @@ class Nodes(Protocol):
         """Remove a request."""
 
     async def hold_key(self, owner: UserId, key: str) -> bool:
-        """Have a request's key to oneself, for half a minute at most. False: another server has it now."""
+        """Have a request's key to oneself, for half a minute at most.
+
+        False: another server has it now, or this one's lease has ended.
+        """
 
     async def free_key(self, owner: UserId, key: str) -> None:
         """Let others have a key."""

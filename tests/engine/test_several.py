@@ -220,6 +220,17 @@ async def test_the_same_key_on_two_servers_does_one_thing(pair: Pair) -> None:
     assert texts(await pair.world.history(live.state.session_id)) == ["hello", "You said: hello"]
 
 
+async def test_a_server_whose_lease_has_ended_keeps_no_key_from_others(postgres_url: str) -> None:
+    """Else it, and whoever takes the key from the dead at once, would both do what was asked."""
+    with closing(Database(postgres_url, use="shared")) as one, closing(Database(postgres_url, use="shared")) as two:
+        first, second = (PostgresNodes(each, home=home, lease_s=LEASE_S) for each, home in ((one, "1"), (two, "2")))
+        await first.join()
+        await second.join()
+        await first.leave()
+        assert [await each.hold_key(ANN, "key") for each in (first, second, first)] == [False, True, False]
+        await second.leave()
+
+
 async def test_a_key_that_could_not_be_let_go_of_is_free_as_soon_as_the_store_works(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

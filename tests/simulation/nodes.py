@@ -185,6 +185,8 @@ class SharedLog(SimulatedLog):
         self._requests.pop(request_id, None)
 
     async def node_hold_key(self, name: str, owner: UserId, key: str) -> bool:
+        if name not in self._living():
+            return False
         holder = self._keys.get((owner, key))
         if holder is not None and holder != name and holder in self._living():
             return False

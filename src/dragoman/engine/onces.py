@@ -15,6 +15,8 @@ KEPT = timedelta(hours=24)
 
 AGAIN_S = 0.05
 """How often it is looked whether another server has answered."""
+WAITED_S = 20.0
+"""How long that is waited for; also for a lease of this server's own, without which it keeps no key from others."""
 LATER_S = 0.5
 FREED = 60
 """How often it is tried to let go of a key; after half a minute the store does so by itself."""
@@ -105,10 +107,13 @@ class Onces:
         if others is None:
             return None
         try:
-            while not await others.hold_key(owner, name):  # noqa: ASYNC110  # another server lets go of it
-                await asyncio.sleep(AGAIN_S)
-        except BaseException:  # nobody knows whether it is kept
+            async with asyncio.timeout(WAITED_S):
+                while not await others.hold_key(owner, name):  # noqa: ASYNC110  # another server lets go of it
+                    await asyncio.sleep(AGAIN_S)
+        except BaseException as error:  # nobody knows whether it is kept
             self._free_later(others, owner, name)
+            if isinstance(error, TimeoutError):
+                raise StoreUnavailable("the same request is being answered by another server") from None
             raise
         return others
 

@@ -111,7 +111,9 @@ WHERE request_id = %(request)s
 DELETE FROM requests WHERE request_id = %(request)s
 
 -- name: hold_key
-INSERT INTO answering (owner, key, node) VALUES (%(owner)s, %(key)s, %(node)s)
+-- Who lives no more holds nothing: others would take it at once.
+INSERT INTO answering (owner, key, node)
+SELECT %(owner)s, %(key)s, %(node)s WHERE EXISTS (SELECT FROM nodes WHERE node = %(node)s AND until > now())
 ON CONFLICT (owner, sha256(key)) DO UPDATE SET node = excluded.node, since = now()
     WHERE answering.node = excluded.node OR answering.since < now() - interval '30 seconds'
         OR answering.node NOT IN (SELECT nodes.node FROM nodes WHERE until > now())
