@@ -231,6 +231,21 @@ async def test_a_server_whose_lease_has_ended_keeps_no_key_from_others(postgres_
         await second.leave()
 
 
+async def test_a_request_whose_server_lost_its_lease_in_the_middle_does_nothing(pair: Pair) -> None:
+    """Another server may be doing it by then: the key was let go of with the lease."""
+    live = await open_session(pair.first)
+    seq, key = live.state.seq, Key("key", "f")
+    renewal: Any = getattr(pair.first.neighbours, "_nodes")._renewal  # noqa: B009  # as above
+    async with pair.first.once(ANN, key) as earlier:
+        assert earlier is None
+        renewal.stop()
+        renewal.ends = 0.0
+        with pytest.raises(StoreUnavailable, match="lost its lease"):
+            await pair.first.submit(live, says("hello"), by=ANN, once=key)
+        assert live.state.seq == seq
+    renewal.has_lapsed = True  # and so it joins anew
+
+
 async def test_a_key_that_could_not_be_let_go_of_is_free_as_soon_as_the_store_works(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

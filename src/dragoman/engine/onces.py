@@ -37,11 +37,13 @@ class Key(NamedTuple):
 
 
 class _Held:
-    __slots__ = ("lock", "users")
+    __slots__ = ("kept", "lock", "users")
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.users = 0
+        self.kept: tuple[Nodes, str] | None = None
+        """Where it is kept from other servers, and under which name of this one."""
 
 
 class Onces:
@@ -56,9 +58,18 @@ class Onces:
         self._freeing: set[asyncio.Task[None]] = set()
 
     def record(self, owner: UserId, key: Key | None, session_id: SessionId, run_id: RunId | None) -> Once | None:
-        """What is stored with the deed."""
+        """What is stored with the deed.
+
+        Raises:
+            StoreUnavailable: this server's lease ended since the key was kept; another one may be doing it now.
+        """
         if key is None:
             return None
+        held = self._held.get((owner, key.name))
+        if held is not None and held.kept is not None:
+            nodes, name = held.kept
+            if nodes.node != name or nodes.left_s() <= 0:
+                raise StoreUnavailable("this server lost its lease while it answered: send the request again")
         return Once(
             owner=owner,
             key=key.name,
@@ -101,21 +112,27 @@ class Onces:
         """
         return Holding(self, self._held, owner, key, session_id, ids)
 
-    async def keep(self, owner: UserId, name: str) -> Nodes | None:
-        """Keep other servers from answering with a key, once none of them does; None where there are none."""
+    async def keep(self, owner: UserId, name: str) -> tuple[Nodes, str] | None:
+        """Keep other servers from answering with a key, once none of them does; None where there are none.
+
+        Returns:
+            Where it is kept, and under which name of this server.
+        """
         others = self.others()
         if others is None:
             return None
         try:
             async with asyncio.timeout(WAITED_S):
-                while not await others.hold_key(owner, name):  # noqa: ASYNC110  # another server lets go of it
+                node = others.node
+                while not await others.hold_key(owner, name):  # another server lets go of it
                     await asyncio.sleep(AGAIN_S)
+                    node = others.node
         except BaseException as error:  # nobody knows whether it is kept
             self._free_later(others, owner, name)
             if isinstance(error, TimeoutError):
                 raise StoreUnavailable("the same request is being answered by another server") from None
             raise
-        return others
+        return others, node
 
     async def free(self, others: Nodes, owner: UserId, name: str) -> None:
         """Let other servers have a key: now, or when the store works again."""
@@ -178,7 +195,8 @@ class Holding:
             self._let_go(held)
             raise
         try:
-            self._kept = await self._onces.keep(self._owner, self._key.name)
+            held.kept = await self._onces.keep(self._owner, self._key.name)
+            self._kept = None if held.kept is None else held.kept[0]
             earlier = await self._find()
             if earlier is not None and earlier.fingerprint != self._key.fingerprint:
                 raise KeyReused("this key was used with another request")
