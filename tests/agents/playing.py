@@ -269,10 +269,10 @@ class Session:
         return await self.answer(Result(call_id=await self.waiting(), content=content))
 
     async def events(self) -> list[Event]:
-        return [logged.event for logged in await self.stage.engine.events(await self.live(), 0)]
+        return [logged.event for logged in await self.stage.engine.past.events(await self.live(), 0)]
 
     async def messages(self, loop: LoopId | None = ROOT) -> list[Message]:
-        return messages_of(await self.stage.engine.events(await self.live(), 0), loop)
+        return messages_of(await self.stage.engine.past.events(await self.live(), 0), loop)
 
     async def told(self, loop: LoopId | None = ROOT) -> list[str]:
         """The session's messages in short."""

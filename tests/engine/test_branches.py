@@ -38,7 +38,7 @@ async def seq_of(world: World, live: LiveSession, text: str) -> int:
 
 
 async def shown(engine: Engine, live: LiveSession) -> list[str]:
-    return texts(await engine.messages(live))
+    return texts(await engine.past.messages(live))
 
 
 async def test_a_rewound_session_goes_on_from_the_earlier_point(any_world: World) -> None:

@@ -103,7 +103,7 @@ async def test_many_who_make_a_session_and_speak_in_it_at_once_are_all_heard(any
         await asyncio.gather(*(speak(f"hello {place}") for place in range(10)))
     live = await engine.found(ANN, CHOSEN)
     await ended(live)
-    heard = texts(await engine.messages(live))
+    heard = texts(await engine.past.messages(live))
     assert {f"hello {place}" for place in range(10)} <= set(heard)
 
 
@@ -112,7 +112,7 @@ async def test_an_id_may_be_used_again_after_its_session_is_gone(any_world: Worl
     await play(engine, await open_session(engine, session_id=CHOSEN), "old")
     await engine.delete(await engine.found(ANN, CHOSEN))
     live = await engine.create(BOB, Create(door="test", agent="player", session_id=CHOSEN, tools="all"))
-    assert texts(await engine.messages(live)) == []
+    assert texts(await engine.past.messages(live)) == []
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ async def test_tools_of_a_run_hold_for_that_run_alone(any_world: World) -> None:
     assert waiting(live.state) == ["draw"], "the application runs it"
     await play(engine, live, says("draw"))
     assert waiting(live.state) == []
-    assert texts(await engine.messages(live))[-1] == "Tool not found: draw"
+    assert texts(await engine.past.messages(live))[-1] == "Tool not found: draw"
 
 
 async def test_a_tool_that_the_agent_has_itself_is_left_out_and_told(any_world: World) -> None:
@@ -161,7 +161,7 @@ async def test_a_tool_that_the_agent_has_itself_is_left_out_and_told(any_world: 
         each.event for each in await any_world.events(live.state.session_id) if isinstance(each.event, RunStarted)
     ]
     assert (started.client_tools, started.dropped_tools) == ((), ("draw",))
-    assert texts(await engine.messages(live))[-1] == "drawn"
+    assert texts(await engine.past.messages(live))[-1] == "drawn"
 
 
 async def test_a_wrong_tool_of_a_run_is_refused_and_changes_nothing(any_world: World) -> None:
@@ -223,11 +223,11 @@ async def test_messages_are_known_by_our_ids_and_by_the_clients(any_world: World
     live = await open_session(engine)
     request = Submit(door="test", messages=(UserInput(content="hello", client_id="c-1"),))
     await play(engine, live, request)
-    said, answered = await engine.messages(live)
-    known = await engine.known(live, ["c-1", "c-2", said.id, answered.id])
+    said, answered = await engine.past.messages(live)
+    known = await engine.past.known(live, ["c-1", "c-2", said.id, answered.id])
     assert set(known) == {"c-1", said.id, answered.id}
     assert known["c-1"] == known[said.id] < known[answered.id]
-    (logged,) = await engine.events(live, known["c-1"] - 1, known["c-1"])
+    (logged,) = await engine.past.events(live, known["c-1"] - 1, known["c-1"])
     assert logged.seq == known["c-1"]
 
 
@@ -236,7 +236,7 @@ async def test_the_newest_events_come_first_page_by_page(any_world: World) -> No
     live = await open_session(engine)
     for _ in range(150):
         await play(engine, live, "hello")
-    pages = [page async for page in engine.newest_events(live)]
+    pages = [page async for page in engine.past.newest_events(live)]
     assert len(pages) > 1
     backwards = [each for page in reversed(pages) for each in page]
     assert backwards == await any_world.events(live.state.session_id)
@@ -252,7 +252,7 @@ async def test_a_tool_that_is_allowed_for_the_session_asks_no_more(any_world: Wo
     await play(engine, live, answers(Decision(call_id=call.call.call_id, granted=True, remember=True)))
     await play(engine, live, "paint")
     assert waiting(live.state) == []
-    assert texts(await engine.messages(live))[-1] == "painted"
+    assert texts(await engine.past.messages(live))[-1] == "painted"
     engine = await any_world.restart(engine)
     live = await reload(engine, live)
     await play(engine, live, "paint")

@@ -15,7 +15,7 @@ async def headless(engine: Engine, live: LiveSession, text: str, **props: object
     request = Submit(door="test", messages=(UserInput(content=text),), props={"headless": True, **props})
     await engine.submit(live, request, by=ANN)
     await ended(live)
-    stops = [each.event for each in await engine.events(live, 0) if isinstance(each.event, RunStopped)]
+    stops = [each.event for each in await engine.past.events(live, 0) if isinstance(each.event, RunStopped)]
     return stops[-1]
 
 
@@ -36,7 +36,7 @@ async def test_an_agent_is_told_what_does_not_fit_and_fails_after_three_answers(
     assert stop.message == "The answer does not fit the schema: $.n: integer was expected"
     told = [
         text_of(each.event.message.content)
-        for each in await engine.events(live, 0)
+        for each in await engine.past.events(live, 0)
         if isinstance(each.event, MessageAdded) and isinstance(each.event.message, SystemMessage)
     ]
     assert len(told) == 2
@@ -48,7 +48,7 @@ async def test_nobody_is_asked(any_world: World) -> None:
     live = await open_session(engine)
     any_world.scripts["go"] = [[ask("staging")], ["as you like"]]
     stop = await headless(engine, live, "go")
-    events = [each.event for each in await engine.events(live, 0)]
+    events = [each.event for each in await engine.past.events(live, 0)]
     results = [text_of(each.result.content) for each in events if isinstance(each, CallSettled)]
     assert stop.reason == "end_turn"
     assert results == [f"Tool execution failed: {NOBODY}"]

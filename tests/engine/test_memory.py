@@ -98,8 +98,8 @@ async def test_a_run_of_a_session_with_ten_thousand_messages_reads_no_more_than_
     any_world.player.context_messages = 20
     await play(engine, live, "go")
     assert len(any_world.player.contexts[0]) == 20
-    assert log.events_read <= 4 * past_module.PAGE, "a page for each time that it looks back"
-    assert read["the history as far as it goes"] <= past_module.PAGE
+    assert log.events_read <= 4 * past_module.BACK_PAGE, "a page for each time that it looks back"
+    assert read["the history as far as it goes"] <= past_module.BACK_PAGE
     engine = await any_world.restart(engine)
     log = FaultyLog(any_world.store)
     await any_world.stop(engine)
@@ -302,19 +302,19 @@ async def varied_session(world: World, engine: Engine) -> LiveSession:
 async def test_what_is_read_back_page_by_page_is_the_history(
     any_world: World, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(past_module, "PAGE", page)
+    monkeypatch.setattr(past_module, "BACK_PAGE", page)
     engine = await any_world.start()
     live = await varied_session(any_world, engine)
     events = await any_world.events(live.state.session_id)
     history = messages_of(events)
     engine = await any_world.restart(engine)
     live = await reload(engine, live)
-    placed = [each async for each in engine._past.placed_newest_first(live)]
+    placed = [each async for each in engine.past.placed_newest_first(live)]
     assert [each.message for each in reversed(placed)] == all_messages(events), "all loops', in the order of their ends"
     assert [each.seq for each in placed] == sorted((each.seq for each in placed), reverse=True)
-    assert [each async for each in engine._past.newest_first(live)] == history[::-1]
+    assert [each async for each in engine.past.newest_first(live)] == history[::-1]
     for most in (0, 1, 2, 5, len(history), 1000):
-        context = [each.message for each in await engine._past.context(live, most)]
+        context = [each.message for each in await engine.past.context(live, most)]
         assert context == history[len(history) - len(context) :]
         assert len(context) >= min(most, len(history)), "more only where the turn that is going on is longer"
 
@@ -420,7 +420,7 @@ async def test_of_long_messages_fewer_stay_in_memory(any_world: World, monkeypat
     for number in range(20):
         await play(engine, live, f"{number} " + "x" * 3000)
     assert 1 <= len(live.tail) <= 4
-    assert len(await engine.messages(live)) == 40
+    assert len(await engine.past.messages(live)) == 40
     any_world.player.contexts.clear()
     any_world.scripts["look"] = [["seen"]]
     await play(engine, live, "look")

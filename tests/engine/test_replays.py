@@ -169,7 +169,7 @@ async def test_what_the_application_gave_is_shown_too_and_pictures_stay_readable
     await ended(source)
     live = await replayed(engine, source)
     await engine.delete(source)
-    [_, _, result, _] = await engine.messages(live)
+    [_, _, result, _] = await engine.past.messages(live)
     assert result.content == (Image(PICTURE),)
     kinds = [each.kind for each in calls_of(await world.events(live.state.session_id))]
     assert kinds == ["inline"], "it is nobody's to answer"

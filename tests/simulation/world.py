@@ -46,7 +46,7 @@ SMALL: dict[Any, dict[str, Any]] = {
     sessions_module: {"SPARED": 3},
     live_module: {"RING_RECORDS": 6, "TAIL_MESSAGES": 3},
     reader_module: {"PAGE": 9},
-    past_module: {"PAGE": 4},
+    past_module: {"BACK_PAGE": 4},
     world_module: {"DEADLINE_S": NEVER_S},
     neighbours_module: {"time": Time},
 }

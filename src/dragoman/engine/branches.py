@@ -1,19 +1,20 @@
 """Going on from an earlier point of a session, or in another branch: what is hidden leaves the history, not the log."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 
 from dragoman.core import admission
-from dragoman.core.events import Branched, Compacted, CompactionMade, Logged
+from dragoman.core.events import Branched, Compacted, CompactionMade
 from dragoman.core.refusals import SessionBusy
 from dragoman.engine.live import LiveSession
+from dragoman.engine.past import Past
 from dragoman.ports import Ids
 
 
 class Branches:
     """Branches sessions off, which whoever asks has to himself."""
 
-    def __init__(self, newest_first: Callable[[LiveSession], AsyncIterator[Sequence[Logged]]], ids: Ids) -> None:
-        self._newest_first = newest_first
+    def __init__(self, past: Past, ids: Ids) -> None:
+        self._past = past
         self._ids = ids
 
     async def rewind(self, live: LiveSession, before_seq: int) -> None:
@@ -44,7 +45,7 @@ class Branches:
         newest = live.state.compacted
         if newest is None and not live.state.hidden:
             return None
-        async for page in self._newest_first(live):
+        async for page in self._past.newest_events(live):
             for logged in reversed(page):
                 event = logged.event
                 if isinstance(event, CompactionMade) and not any(a <= logged.seq <= b for a, b in hidden):

@@ -4,30 +4,25 @@ Everything that a protocol needs is a method of `Engine`. A run never lives insi
 and a stream is one of its readers, which may come and go.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Literal
 
 import msgspec
-import structlog
 
 from dragoman.core import admission
 from dragoman.core.admission import InputLimits
 from dragoman.core.agent import Agent
-from dragoman.core.content import Message
 from dragoman.core.events import (
     CompactionMade,
     Door,
-    Logged,
     Replay,
     RunQueued,
-    RunStopped,
     Sealed,
     SettingsChange,
     SettingsChanged,
 )
-from dragoman.core.history import messages_of
 from dragoman.core.ids import CallId, RunId, SessionId, UserId, parse_session_id
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.refusals import (
@@ -40,7 +35,7 @@ from dragoman.core.refusals import (
     StoreUnavailable,
 )
 from dragoman.core.session import SessionState
-from dragoman.core.stream import Cursor, Record, expand
+from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.attachments import Attachments
 from dragoman.engine.branches import Branches
@@ -57,16 +52,10 @@ from dragoman.engine.runs import Runs
 from dragoman.engine.sessions import Sessions, Watcher
 from dragoman.engine.summing import summed_up
 from dragoman.engine.writers import Writers
-from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Nodes, Once, Recent, RunRow, SessionIndex
+from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Nodes, Once, Recent, SessionIndex
 
 BusyPolicy = Literal["refuse", "queue", "supersede"]
 """What a second input does while a run is active: it is refused, it waits, or the run is stopped for it."""
-
-PAGE = 2000
-BACK_PAGE = 400
-RUN_PAGE = 200
-"""Events read at a time where those of one run are looked for."""
-log = structlog.get_logger(__name__)
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,13 +135,13 @@ class Engine:
         self._profiles = profiles
         self._names = {alias: name for name, agent in agents.items() for alias in agent.spec.aliases}
         self._committer = Committer(log, window_s=options.window_s)
-        self._past = Past(log)
         self.attachments = Attachments(blobs)
+        self.past = Past(log, index, self.attachments)
         self._onces = Onces(index, clock)
         self.replays = Replays(find=self.found, log=log, attachments=self.attachments, ids=ids)
         self._runs = Runs(
             find=self._find,
-            past=self._past,
+            past=self.past,
             attachments=self.attachments,
             ids=ids,
             open_secret=cipher.open,
@@ -166,7 +155,7 @@ class Engine:
         )
         self._readers = Readers(options.beat_s)
         self._writers = Writers(self._runs, index, limits)
-        self._branches = Branches(self.newest_events, ids)
+        self._branches = Branches(self.past, ids)
         self.neighbours: Neighbours | None = None
         """The other servers on the store; None where there can be none."""
         if nodes is not None:
@@ -561,7 +550,7 @@ class Engine:
         agent = self.agent_of(live)
         if admission.is_busy(live.state):
             raise SessionBusy("a run of this session is active")
-        made = await summed_up(agent, self._past, live)
+        made = await summed_up(agent, self.past, live)
         if made is None:
             return None
         before = live.state.seq
@@ -570,63 +559,6 @@ class Engine:
                 raise SessionBusy("the session went on meanwhile")
             await live.until_durable(live.append((made,), None))
         return made
-
-    # --- looking back ---------------------------------------------------------------------------------------------
-
-    async def run_row(self, owner: UserId, run_id: RunId) -> RunRow | None:
-        """Where a run of that owner stands in its session's log."""
-        row = await self.index.run(run_id)
-        return row if row is not None and row.owner == owner else None
-
-    async def events(self, live: LiveSession, after: int, up_to: int | None = None) -> Sequence[Logged]:
-        """The durable events behind `after`, oldest first, up to event `up_to`."""
-        found: list[Logged] = []
-        while True:
-            limit = PAGE if up_to is None else min(PAGE, up_to - after)
-            page = await self._log.events(live.state.session_id, after, limit)
-            found += page if up_to is None else [logged for logged in page if logged.seq <= up_to]
-            if len(page) < limit or (up_to is not None and page[-1].seq >= up_to):
-                return found
-            after = page[-1].seq
-
-    async def newest_events(self, live: LiveSession, before: int | None = None) -> AsyncIterator[Sequence[Logged]]:
-        """The durable events before event `before`, page by page backwards; each page oldest first."""
-        end = live.durable.seq + 1 if before is None else before
-        while end > 1:
-            page = await self._log.events_before(live.state.session_id, end, BACK_PAGE)
-            if not page:
-                return
-            yield page
-            end = page[0].seq
-
-    async def messages(self, live: LiveSession, after: int = 0) -> Sequence[Message]:
-        """The durable messages of the root loop in the active branch behind event `after`, as they were sent."""
-        events = await self.events(live, after)
-        shown = [each for each in events if live.state.shows(each.seq)] if live.state.hidden else events
-        return await self.attachments.restored(live.state.session_id, messages_of(shown))
-
-    async def known(self, live: LiveSession, ids: Collection[str]) -> dict[str, int]:
-        """Of the message ids that a client sends, those of the session's log, with the event that completed each.
-
-        Ours are known, and the client's own for messages of the user. What was never durable here is not known.
-        """
-        return await self.index.messages(live.state.session_id, ids)
-
-    async def run_records(self, live: LiveSession, run_id: RunId, first_seq: int) -> Sequence[Record]:
-        """The durable records of one run so far, from its first event on."""
-        durable, pieces = live.durable, list(live.durable_pieces())
-        found: list[Logged] = []
-        while True:
-            after = found[-1].seq if found else first_seq - 1
-            page = await self._log.events(live.state.session_id, after, RUN_PAGE)
-            for logged in page:
-                if logged.seq > durable.seq:  # it came while we read: what `pieces` holds is not in `found` yet
-                    return expand(found, pieces, Cursor(first_seq - 1))
-                found.append(logged)
-                if isinstance(logged.event, RunStopped) and logged.event.run_id == run_id:
-                    return expand(found, (), Cursor(first_seq - 1))
-            if len(page) < RUN_PAGE:
-                return expand(found, pieces, Cursor(first_seq - 1))
 
     # --- doing things once ----------------------------------------------------------------------------------------
 

@@ -1,22 +1,41 @@
-"""A session's messages, read as far back as somebody asks: from memory first, then page by page from the log."""
+"""What happened in a session, read as far back as somebody asks: its messages, its events, the records of one run.
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+A loop's newest messages are in memory, where nearly every turn is whole; what is further back, and all events, are read
+page by page from the log. Nothing here changes a session.
+"""
+
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
 from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMessage
-from dragoman.core.events import Logged, MessageClosed, MessageOpened
-from dragoman.core.history import Assembler, is_empty
-from dragoman.core.ids import ROOT, LoopId, MessageId
+from dragoman.core.events import Logged, MessageClosed, MessageOpened, RunStopped
+from dragoman.core.history import Assembler, is_empty, messages_of
+from dragoman.core.ids import ROOT, LoopId, MessageId, RunId, UserId
+from dragoman.core.stream import Cursor, Record, expand
+from dragoman.engine.attachments import Attachments
 from dragoman.engine.live import LiveSession, Placed
-from dragoman.ports import EventLog
+from dragoman.ports import EventLog, RunRow, SessionIndex
 
-PAGE = 400
+PAGE = 2000
+BACK_PAGE = 400
+RUN_PAGE = 200
+"""Events read at a time where those of one run are looked for."""
 
 
 class Past:
-    """Reads messages of sessions in memory."""
+    """Reads what happened in sessions that are in memory.
 
-    def __init__(self, log: EventLog) -> None:
+    Args:
+        log: where the events are.
+        index: where runs and messages are looked up by their ids.
+        attachments: give messages their large contents back.
+    """
+
+    def __init__(self, log: EventLog, index: SessionIndex, attachments: Attachments) -> None:
         self._log = log
+        self._index = index
+        self._attachments = attachments
+
+    # --- the messages of loops ------------------------------------------------------------------------------------
 
     async def turn(self, live: LiveSession, loop: LoopId) -> Sequence[Message]:
         """The loop's messages since its last user message, that one included; without steps that a crash cut off."""
@@ -85,13 +104,72 @@ class Past:
         async for placed in self._from_log(live, before):
             yield placed
 
+    # --- events and runs, as clients ask for them -----------------------------------------------------------------
+
+    async def run_row(self, owner: UserId, run_id: RunId) -> RunRow | None:
+        """Where a run of that owner stands in its session's log."""
+        row = await self._index.run(run_id)
+        return row if row is not None and row.owner == owner else None
+
+    async def events(self, live: LiveSession, after: int, up_to: int | None = None) -> Sequence[Logged]:
+        """The durable events behind `after`, oldest first, up to event `up_to`."""
+        found: list[Logged] = []
+        while True:
+            limit = PAGE if up_to is None else min(PAGE, up_to - after)
+            page = await self._log.events(live.state.session_id, after, limit)
+            found += page if up_to is None else [logged for logged in page if logged.seq <= up_to]
+            if len(page) < limit or (up_to is not None and page[-1].seq >= up_to):
+                return found
+            after = page[-1].seq
+
+    async def newest_events(self, live: LiveSession, before: int | None = None) -> AsyncIterator[Sequence[Logged]]:
+        """The durable events before event `before`, page by page backwards; each page oldest first."""
+        end = live.durable.seq + 1 if before is None else before
+        while end > 1:
+            page = await self._log.events_before(live.state.session_id, end, BACK_PAGE)
+            if not page:
+                return
+            yield page
+            end = page[0].seq
+
+    async def messages(self, live: LiveSession, after: int = 0) -> Sequence[Message]:
+        """The durable messages of the root loop in the active branch behind event `after`, as they were sent."""
+        events = await self.events(live, after)
+        shown = [each for each in events if live.state.shows(each.seq)] if live.state.hidden else events
+        return await self._attachments.restored(live.state.session_id, messages_of(shown))
+
+    async def known(self, live: LiveSession, ids: Collection[str]) -> dict[str, int]:
+        """Of the message ids that a client sends, those of the session's log, with the event that completed each.
+
+        Ours are known, and the client's own for messages of the user. What was never durable here is not known.
+        """
+        return await self._index.messages(live.state.session_id, ids)
+
+    async def run_records(self, live: LiveSession, run_id: RunId, first_seq: int) -> Sequence[Record]:
+        """The durable records of one run so far, from its first event on."""
+        durable, pieces = live.durable, list(live.durable_pieces())
+        found: list[Logged] = []
+        while True:
+            after = found[-1].seq if found else first_seq - 1
+            page = await self._log.events(live.state.session_id, after, RUN_PAGE)
+            for logged in page:
+                if logged.seq > durable.seq:  # it came while we read: what `pieces` holds is not in `found` yet
+                    return expand(found, pieces, Cursor(first_seq - 1))
+                found.append(logged)
+                if isinstance(logged.event, RunStopped) and logged.event.run_id == run_id:
+                    return expand(found, (), Cursor(first_seq - 1))
+            if len(page) < RUN_PAGE:
+                return expand(found, pieces, Cursor(first_seq - 1))
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
     async def _from_log(self, live: LiveSession, before: int) -> AsyncIterator[Placed]:
         """Those that are complete before event `before`, newest first."""
-        shows, limit = live.state.shows, PAGE
+        shows, limit = live.state.shows, BACK_PAGE
         while before > 1:
             page = await self._log.events_before(live.state.session_id, before, limit)
             placed_here, begins = place(page)
-            limit = PAGE if begins < before else 2 * limit  # a message can be longer than a page
+            limit = BACK_PAGE if begins < before else 2 * limit  # a message can be longer than a page
             before = begins
             for placed in reversed(placed_here):
                 if shows(placed.seq):

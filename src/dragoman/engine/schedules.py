@@ -386,7 +386,7 @@ class ScheduleBook:
             live.forget_waker(commit)
 
     async def _last_stop(self, live: LiveSession) -> RunStopped:
-        async for page in self._engine.newest_events(live):
+        async for page in self._engine.past.newest_events(live):
             for logged in reversed(page):
                 if isinstance(logged.event, RunStopped):
                     return logged.event

@@ -230,7 +230,7 @@ class _Door:
                     errors.plain(404, "history_not_supported", f"agent {spec.name!r} gives no {kind} history")
                 )
             compacted = live.state.compacted if kind == "compacted" else None
-            stored = await self._engine.messages(live, 0 if compacted is None else compacted.up_to)
+            stored = await self._engine.past.messages(live, 0 if compacted is None else compacted.up_to)
             messages = translate.history_of(stored)
             if compacted is not None:
                 messages = (wire.SystemMessage(compacted.summary), *messages)
@@ -275,7 +275,7 @@ class _Door:
 
     async def _earlier_turn(self, live: LiveSession, earlier: Once, caller: Principal) -> tuple[RunId, int]:
         """The turn that an idempotency key started before."""
-        row = None if earlier.run_id is None else await self._engine.run_row(caller.user, earlier.run_id)
+        row = None if earlier.run_id is None else await self._engine.past.run_row(caller.user, earlier.run_id)
         if row is None or row.session_id != live.state.session_id:
             raise NotFound("the turn of this idempotency key is gone")
         return row.run_id, row.first_seq
@@ -318,7 +318,7 @@ class _Door:
         position = parse_turn_cursor(seen, turn)
         run_id, first, mode = await self._turn(live, position.turn, asked)
         told = translate.TurnFrames(run_id, mode)
-        for record in await self._engine.run_records(live, run_id, first) if position.number else ():
+        for record in await self._engine.past.run_records(live, run_id, first) if position.number else ():
             told.feed(record)
             if told.is_over:
                 break
@@ -344,7 +344,7 @@ class _Door:
         await live.until_durable(first)
         if asked is not None:
             return run_id, first, asked
-        started = (await self._engine.events(live, first - 1, first))[0].event
+        started = (await self._engine.past.events(live, first - 1, first))[0].event
         return run_id, first, mode_of(started.props) if isinstance(started, RunStarted) else "delta"
 
     # --- inside ---------------------------------------------------------------------------------------------------

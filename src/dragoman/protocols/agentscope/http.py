@@ -316,7 +316,7 @@ class _Door:
             events = await self._runs.so_far(begun)
             if events.response is not None:
                 return json_answer(events.response)
-            [queued] = await self._engine.events(begun.live, begun.first_seq - 1, begun.first_seq)
+            [queued] = await self._engine.past.events(begun.live, begun.first_seq - 1, begun.first_seq)
             assert begun.run_id is not None, "it was found"
             return json_answer(_queued(begun.live, begun.run_id, queued))
 

@@ -63,7 +63,7 @@ class Runs:
     async def of_run(self, held: AsyncExitStack, owner: UserId, run_id: str) -> Begun:
         """A run of that owner's, whichever protocol began it. Raises RunNotFound."""
         known = parse_session_id(run_id)
-        row = None if known is None else await self._engine.run_row(owner, RunId(known))
+        row = None if known is None else await self._engine.past.run_row(owner, RunId(known))
         if row is None:
             raise RunNotFound("there is no such response")
         try:
@@ -78,7 +78,7 @@ class Runs:
         assert run_id is not None, "it was found"
         await live.until_durable(first)
         events = await response_events(self._engine, live, run_id, first)
-        for record in await self._engine.run_records(live, run_id, first):
+        for record in await self._engine.past.run_records(live, run_id, first):
             if not events.is_over:
                 events.feed(record)
         return events
@@ -190,7 +190,7 @@ class Runs:
     async def _start_of_new(self, live: LiveSession, request: wire.AgentRequest) -> int:
         """How many of a request's messages are history that the session holds already (section 2.1)."""
         ids = inputs.ids_of(request)
-        known = await self._engine.known(live, ids) if ids else {}
+        known = await self._engine.past.known(live, ids) if ids else {}
         for place in range(len(request.input), 0, -1) if known else ():
             message = request.input[place - 1]
             seq = known.get(message.id or "") or known.get(inputs.core_id(message.id or ""))
@@ -200,7 +200,7 @@ class Runs:
 
     async def _said(self, live: LiveSession, seq: int) -> UserMessage | None:
         """The user's message that an event added; None when the event is about one of ours."""
-        event = (await self._engine.events(live, seq - 1, seq))[0].event
+        event = (await self._engine.past.events(live, seq - 1, seq))[0].event
         if not isinstance(event, MessageAdded) or not isinstance(event.message, UserMessage):
             return None
         return (await self._engine.attachments.restored(live.state.session_id, [event.message]))[0]

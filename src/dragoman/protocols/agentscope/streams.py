@@ -127,12 +127,12 @@ async def _earlier_calls(engine: Engine, live: LiveSession, first_seq: int) -> M
     await live.until_durable(first_seq)  # its answers are durable with it
     if not isinstance(await _event(engine, live, first_seq + 1), AnswerGiven):
         return {}
-    begun = await engine.events(live, first_seq, first_seq + ANSWERS)
+    begun = await engine.past.events(live, first_seq, first_seq + ANSWERS)
     answers = takewhile(lambda event: isinstance(event, AnswerGiven | CallSettled), (each.event for each in begun))
     missing = {event.call_id for event in answers if isinstance(event, AnswerGiven)}
     settled: set[CallId] = set()
     found: dict[CallId, CallOpened] = {}
-    async for page in engine.newest_events(live, first_seq):
+    async for page in engine.past.newest_events(live, first_seq):
         for logged in reversed(page):
             event = logged.event
             if isinstance(event, CallSettled):
@@ -148,7 +148,7 @@ async def _earlier_calls(engine: Engine, live: LiveSession, first_seq: int) -> M
 
 
 async def _event(engine: Engine, live: LiveSession, seq: int) -> Event | None:
-    found = await engine.events(live, seq - 1, seq)
+    found = await engine.past.events(live, seq - 1, seq)
     return found[0].event if found else None
 
 

@@ -308,7 +308,7 @@ class _Door:
         if not seq:
             return None
         await live.until_durable(seq)
-        event = (await self._engine.events(live, seq - 1, seq))[0].event
+        event = (await self._engine.past.events(live, seq - 1, seq))[0].event
         return event if isinstance(event, RunStarted) else None
 
     async def cancel(self, request: Request) -> Response:
@@ -357,7 +357,7 @@ class _Door:
             await live.until_durable(newest)
             return Cursor(newest - 1 if newest else live.state.seq)
         seq = min(after.seq, live.durable.seq)
-        async for page in self._engine.newest_events(live, seq + 1):
+        async for page in self._engine.past.newest_events(live, seq + 1):
             if (begun := translate.begins_at(page)) is not None:
                 return Cursor(begun - 1 if begun else seq)
         return Cursor(seq)
@@ -365,7 +365,7 @@ class _Door:
     async def _left_open(self, live: LiveSession, start: Cursor) -> translate.Calls:
         """The calls that wait for an answer where reading begins."""
         found = translate.LeftOpen()
-        async for page in self._engine.newest_events(live, start.seq + 1):
+        async for page in self._engine.past.newest_events(live, start.seq + 1):
             if found.feed(page):
                 break
         return found.calls
@@ -376,10 +376,10 @@ class _Door:
         for key in (_once(thread, name), f"ag-ui:{session_id}:{name}"):
             once = await self._engine.done_once(owner, key)
             if once is not None and once.run_id is not None:
-                row = await self._engine.run_row(owner, once.run_id)
+                row = await self._engine.past.run_row(owner, once.run_id)
                 if row is not None:
                     return row
-        row = await self._engine.run_row(owner, RunId(name))
+        row = await self._engine.past.run_row(owner, RunId(name))
         if row is None or row.session_id != session_id:
             raise RunNotFound("this thread has no such run")
         return row
@@ -406,7 +406,7 @@ class _Door:
         state = live.state
         seq, found = state.seq, days.Day(state.messages, before, state.shows)
         await live.until_durable(seq)
-        async for page in self._engine.newest_events(live, seq + 1):
+        async for page in self._engine.past.newest_events(live, seq + 1):
             if found.feed(page):
                 break
         shown = found.messages(await self._started(live, found.first))

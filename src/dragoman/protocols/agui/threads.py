@@ -196,7 +196,7 @@ class Threads:
 
     async def _again(self, ask: Ask, live: LiveSession, earlier: Once) -> Response:
         """Join the run that this request started before, or replay it."""
-        row = None if earlier.run_id is None else await self._engine.run_row(ask.owner, earlier.run_id)
+        row = None if earlier.run_id is None else await self._engine.past.run_row(ask.owner, earlier.run_id)
         if row is None or row.session_id != live.state.session_id:
             return self._ended(ask, live)
         return await self._follow(ask, live, row.run_id, row.first_seq)
@@ -249,7 +249,7 @@ class Threads:
         new, answered = fresh(messages, known), opening(messages)[0]
         if not any(each in answered for each in new):
             return new
-        events = await self._engine.events(live, 0)
+        events = await self._engine.past.events(live, 0)
         stored = [_heard(logged) for logged in events if live.state.shows(logged.seq)]
         said = {core.text_of(each.content) for each in stored if each is not None}
         return [each for each in new if each not in answered or words_of(each.content) not in said]
@@ -282,14 +282,14 @@ class Threads:
 
     async def _user_after(self, live: LiveSession, seq: int) -> int | None:
         """The first message of the user's after an event, in the active branch."""
-        for logged in await self._engine.events(live, seq):
+        for logged in await self._engine.past.events(live, seq):
             if _heard(logged) is not None and live.state.shows(logged.seq):
                 return logged.seq
         return None
 
     async def _stored(self, live: LiveSession, seq: int) -> core.UserMessage | None:
         """The user's message that an event added, as it was sent."""
-        for logged in await self._engine.events(live, seq - 1, seq):
+        for logged in await self._engine.past.events(live, seq - 1, seq):
             if isinstance(logged.event, MessageAdded) and isinstance(logged.event.message, core.UserMessage):
                 session_id = live.state.session_id
                 return (await self._engine.attachments.restored(session_id, (logged.event.message,)))[0]
@@ -353,7 +353,7 @@ class Threads:
             if active is None:
                 return await self._as_it_stands(ask, live)
             await live.until_durable(active.started_seq)
-            records = await self._engine.run_records(live, active.run_id, active.started_seq)
+            records = await self._engine.past.run_records(live, active.run_id, active.started_seq)
             translator = Translator(active.run_id, thread_id=ask.run.thread_id, shown_run_id=ask.run.run_id)
             told_so_far = [event for record in records for event in translator.feed(record)]
             if translator.is_over or not records:
@@ -391,7 +391,7 @@ class Threads:
 
     async def _run_before(self, live: LiveSession, position: Position) -> Cursor:
         """Where the run that holds a position begins."""
-        async for page in self._engine.newest_events(live, position.cursor.seq + 1):
+        async for page in self._engine.past.newest_events(live, position.cursor.seq + 1):
             for logged in reversed(page):
                 if isinstance(logged.event, RunStarted):
                     return Cursor(logged.seq - 1)
@@ -422,7 +422,7 @@ class Threads:
         """The complete messages of the active branch up to an event, and the state, if there is one."""
         transcript = Transcript()
         state: core.Json = msgspec.UNSET
-        for logged in await self._engine.events(live, 0, up_to):
+        for logged in await self._engine.past.events(live, 0, up_to):
             if isinstance(logged.event, RunStarted) and logged.event.door == DOOR:
                 state = logged.event.props.get("state", msgspec.UNSET)  # which a client sends anew with every run
             elif isinstance(logged.event, StateShared):
