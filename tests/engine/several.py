@@ -15,9 +15,10 @@ from dragoman.core.admission import InputLimits
 from dragoman.core.events import SettingsChange
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.inputs import Create, Submit
-from dragoman.engine.engine import BusyPolicy, Engine, EngineOptions, Submitted
+from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.live import LiveSession
 from dragoman.engine.onces import Key
+from dragoman.engine.submissions import BusyPolicy, Submitted
 from dragoman.ports import Bus
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog

@@ -24,9 +24,10 @@ from dragoman.core.refusals import (
 )
 from dragoman.core.tools import Capabilities
 from dragoman.engine import runs as runs_module
-from dragoman.engine.engine import BusyPolicy, Engine
+from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.engine.onces import Key
+from dragoman.engine.submissions import BusyPolicy
 from tests.engine.faults import FaultyLog
 from tests.engine.world import (
     ANN,

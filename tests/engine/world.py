@@ -22,8 +22,9 @@ from dragoman.core.inputs import Answer, Create, Submit, UserInput
 from dragoman.core.session import SessionState
 from dragoman.core.stream import START, Cursor, Record
 from dragoman.core.tools import ASK, FORK, AgentSpec, Capabilities, ServerTool, ToolPolicy, ToolSpec
-from dragoman.engine.engine import BusyPolicy, Engine, EngineOptions, Submitted
+from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.live import LiveSession
+from dragoman.engine.submissions import BusyPolicy, Submitted
 from tests.engine.checker import check_session
 from tests.stores.simulated import SimulatedBlobs, Store
 

@@ -12,8 +12,9 @@ from dragoman.core.ids import CallId, RunId, SessionId
 from dragoman.core.inputs import Answer, Choice, Decision, Result
 from dragoman.core.refusals import Refused, SessionNotFound
 from dragoman.core.stream import START, Cursor, Record, cursor_of, expand
-from dragoman.engine.engine import BusyPolicy, Engine
+from dragoman.engine.engine import Engine
 from dragoman.engine.onces import Key
+from dragoman.engine.submissions import BusyPolicy
 from tests.engine.checker import check_pairs
 from tests.engine.test_crash import PAINT, SCRIPTS, answer_to
 from tests.engine.world import ANN, End, Use, World, answers, ended, fork, open_session, says, send, settled_down

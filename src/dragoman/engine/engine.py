@@ -6,7 +6,6 @@ and a stream is one of its readers, which may come and go.
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Literal
 
 import msgspec
@@ -18,12 +17,11 @@ from dragoman.core.events import (
     CompactionMade,
     Door,
     Replay,
-    RunQueued,
     Sealed,
     SettingsChange,
     SettingsChanged,
 )
-from dragoman.core.ids import CallId, RunId, SessionId, UserId, parse_session_id
+from dragoman.core.ids import RunId, SessionId, UserId, parse_session_id
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.refusals import (
     AgentNotFound,
@@ -36,7 +34,6 @@ from dragoman.core.refusals import (
 )
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor
-from dragoman.core.tools import AgentSpec
 from dragoman.engine.attachments import Attachments
 from dragoman.engine.branches import Branches
 from dragoman.engine.committer import Committer
@@ -49,13 +46,11 @@ from dragoman.engine.profiles import ProfileBook
 from dragoman.engine.reader import Reader, Readers
 from dragoman.engine.replays import Replays
 from dragoman.engine.runs import Runs
-from dragoman.engine.sessions import Sessions, Watcher
+from dragoman.engine.sessions import Held, Sessions, Watcher
+from dragoman.engine.submissions import BusyPolicy, Submissions, Submitted
 from dragoman.engine.summing import summed_up
 from dragoman.engine.writers import Writers
 from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Nodes, Once, Recent, SessionIndex
-
-BusyPolicy = Literal["refuse", "queue", "supersede"]
-"""What a second input does while a run is active: it is refused, it waits, or the run is stopped for it."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,36 +63,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     beat_s: float = 15.0
     """Silence after which a stream gets a sign of life."""
     window_s: float = 0.002
-
-
-class Submitted(msgspec.Struct, frozen=True):
-    """What became of a request. No run: more answers are needed. `seq` is the run's first event, when it has begun."""
-
-    run_id: RunId | None
-    seq: int
-    is_queued: bool = False
-
-
-class Held:
-    """A session that stays in memory while it is used, so that there is never a second writer beside it."""
-
-    def __init__(self, engine: "Engine", owner: UserId, name: str, *, shared_too: bool = False) -> None:
-        self._engine = engine
-        self._owner = owner
-        self._name = name
-        self._shared_too = shared_too
-        self._live: LiveSession | None = None
-
-    async def __aenter__(self) -> LiveSession:
-        self._live = live = await self._engine.found(self._owner, self._name, shared_too=self._shared_too)
-        live.holds += 1
-        return live
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._live is not None, "it was entered"
-        self._live.holds -= 1
 
 
 class Engine:
@@ -131,8 +96,6 @@ class Engine:
         self._log = log
         self._bus = bus
         self._cipher = cipher
-        self._options = options
-        self._profiles = profiles
         self._names = {alias: name for name, agent in agents.items() for alias in agent.spec.aliases}
         self._committer = Committer(log, window_s=options.window_s)
         self.attachments = Attachments(blobs)
@@ -156,6 +119,18 @@ class Engine:
         self._readers = Readers(options.beat_s)
         self._writers = Writers(self._runs, index, limits)
         self._branches = Branches(self.past, ids)
+        self._submissions = Submissions(
+            self._writers,
+            self._branches,
+            self._runs,
+            index=index,
+            onces=self._onces,
+            attachments=self.attachments,
+            profiles=profiles,
+            ids=ids,
+            seal=self._seal,
+            limits=limits,
+        )
         self.neighbours: Neighbours | None = None
         """The other servers on the store; None where there can be none."""
         if nodes is not None:
@@ -289,7 +264,7 @@ class Engine:
             raise
         return live
 
-    def session(self, owner: UserId, name: str, *, shared_too: bool = False) -> "Held":
+    def session(self, owner: UserId, name: str, *, shared_too: bool = False) -> Held:
         """A session of that owner, to be used in `async with`: it stays in memory until then.
 
         Args:
@@ -300,7 +275,7 @@ class Engine:
         Raises:
             SessionNotFound: there is none, or it is another owner's.
         """
-        return Held(self, owner, name, shared_too=shared_too)
+        return Held(self.found, owner, name, shared_too=shared_too)
 
     async def found(self, owner: UserId, name: str, *, shared_too: bool = False) -> LiveSession:
         """The session in memory; `session` holds it there."""
@@ -453,40 +428,8 @@ class Engine:
             Invalid, SessionBusy, ShuttingDown: nothing changed.
         """
         self._refuse_when_draining()
-        request = self._with_profile(request, by)
-        agent = self.agent_of(live)
-        spec = agent.spec
-        change = admission.check_change(spec, live.state.settings, request.change, self._seal, self.limits)
-        admission.check_messages(spec, request.messages, self.limits)
-        for answer in request.answers:
-            admission.check_answer(spec, answer, self.limits)
-        is_patient = busy != "refuse" and bool(request.messages) and not request.answers
-        async with self._writers.writing(live):
-            if admission.is_busy(live.state) and not is_patient:
-                raise SessionBusy("a run of this session is active")
-            if self.attachments.concern(*request.messages, *request.answers):
-                if not admission.is_busy(live.state):
-                    await self._admitted(live, spec, request, change, by)  # what is refused leaves nothing in the store
-                request = await self._put_away(live, request)
-            while is_patient and admission.is_busy(live.state):
-                if busy == "queue":
-                    queued = admission.queue(live.state, spec, request, change, self.ids.new, self.limits)
-                    submitted = await self._enqueue(live, queued, once)
-                    if submitted is not None:
-                        return submitted
-                else:
-                    await self.stop_run(live)  # and again, when somebody else was quicker
-                await self._writers.claim(live)
-            if before_seq is not None:
-                await self._admitted(live, spec, request, change, by)  # what is refused leaves the history as it is
-                await self._branches.rewind(live, before_seq)
-            while True:
-                admitted = await self._admitted(live, spec, request, change, by)
-                if self._writers.has(live):
-                    return self._append(live, admitted, once)
-                await self._writers.claim(live)
-                if admission.is_busy(live.state):
-                    raise SessionBusy("a run of this session is active")
+        spec = self.agent_of(live).spec
+        return await self._submissions.submit(live, spec, request, by=by, busy=busy, once=once, before_seq=before_seq)
 
     async def stop_run(self, live: LiveSession, run_id: RunId | None = None, *, unwatched: bool = False) -> bool:
         """Stop a session's active run, and whatever waits there. Durable when this returns.
@@ -571,57 +514,6 @@ class Engine:
         return await self._onces.find(owner, name)
 
     # --- inside ---------------------------------------------------------------------------------------------------
-
-    async def _enqueue(self, live: LiveSession, queued: admission.Admitted, once: Key | None) -> Submitted | None:
-        """Let a run wait for the active one's end; None: there is none any more."""
-        if not live.is_elsewhere:
-            return self._append(live, queued, once)
-        (event,) = queued.events
-        assert isinstance(event, RunQueued), "it waits"
-        kept = self._onces.record(live.state.owner, once, live.state.session_id, event.run_id)
-        seq = await self._writers.enqueue(live, event, kept)
-        return None if seq is None else Submitted(event.run_id, seq, is_queued=True)
-
-    async def _admitted(
-        self, live: LiveSession, spec: AgentSpec, request: Submit, change: SettingsChange, by: UserId
-    ) -> admission.Admitted:
-        """What the request does now. Nothing is waited for unless it answers what is not asked."""
-        answerable = live.state.answerable() if request.answers else {}
-        first = request.answers[: len(answerable) + 1]  # among more than there are calls, one of these is wrong
-        strange = [each.call_id for each in first if each.call_id not in answerable]
-        resolved: set[CallId] = set()
-        if strange:
-            resolved = await self.index.settled(live.state.session_id, strange)
-        return admission.admit(
-            live.state, spec, request, change, by=by, resolved=resolved, new_id=self.ids.new, limits=self.limits
-        )
-
-    def _append(self, live: LiveSession, admitted: admission.Admitted, once: Key | None) -> Submitted:
-        state = live.state
-        kept = self._onces.record(state.owner, once, state.session_id, admitted.run_id)
-        live.append(admitted.events, admitted.run_id, once=kept)
-        if admitted.run_id is None or admitted.is_queued or state.run is None:
-            return Submitted(admitted.run_id, state.seq, admitted.is_queued)
-        self._runs.start(live)
-        return Submitted(admitted.run_id, state.run.started_seq)
-
-    async def _put_away(self, live: LiveSession, request: Submit) -> Submit:
-        """The request with names in place of large contents. Nothing is waited for when there are none."""
-        session_id = live.state.session_id
-        return msgspec.structs.replace(
-            request,
-            messages=await self.attachments.put(session_id, request.messages),
-            answers=await self.attachments.put_answers(session_id, request.answers),
-        )
-
-    def _with_profile(self, request: Submit, by: UserId) -> Submit:
-        """The request with what its user has set for all runs, as it is now (rulings, 6)."""
-        profile = None if self._profiles is None else self._profiles.of(by)
-        if profile is None or not (profile.time_zone or profile.locale):
-            return request
-        own = {"time_zone": profile.time_zone, "locale": profile.locale}
-        props = {**{name: value for name, value in own.items() if value}, **request.props}
-        return msgspec.structs.replace(request, props=props)
 
     def _refuse_when_draining(self) -> None:
         if self.is_draining:

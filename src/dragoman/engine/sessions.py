@@ -7,12 +7,13 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from types import TracebackType
 from typing import Protocol
 
 import structlog
 
 from dragoman.core.events import Logged
-from dragoman.core.ids import SessionId
+from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.session import SessionState
 from dragoman.engine.committer import Committer
@@ -30,6 +31,13 @@ Watcher = Callable[[LiveSession, Sequence[Logged]], None]
 """Told what happened in any session, as soon as it is durable. Must not take long; what it raises is logged."""
 
 log = structlog.get_logger(__name__)
+
+
+class Find(Protocol):
+    """Finds the session of an owner, and brings it into memory; see `Engine.found`."""
+
+    async def __call__(self, owner: UserId, name: str, *, shared_too: bool = False) -> LiveSession:
+        """Raises SessionNotFound."""
 
 
 class Neighbours(Protocol):
@@ -227,6 +235,28 @@ class Sessions:
                 excess -= 1
                 if excess <= 0:
                     return
+
+
+class Held:
+    """A session that stays in memory while it is used, so that there is never a second writer beside it."""
+
+    def __init__(self, find: Find, owner: UserId, name: str, *, shared_too: bool) -> None:
+        self._find = find
+        self._owner = owner
+        self._name = name
+        self._shared_too = shared_too
+        self._live: LiveSession | None = None
+
+    async def __aenter__(self) -> LiveSession:
+        self._live = live = await self._find(self._owner, self._name, shared_too=self._shared_too)
+        live.holds += 1
+        return live
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._live is not None, "it was entered"
+        self._live.holds -= 1
 
 
 def _is_running(live: LiveSession) -> bool:

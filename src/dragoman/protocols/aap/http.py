@@ -25,10 +25,11 @@ from dragoman.core.refusals import (
 )
 from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
-from dragoman.engine.engine import Engine, Held
+from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import FAILED, REFUSED
 from dragoman.engine.onces import Key
+from dragoman.engine.sessions import Held
 from dragoman.ports import Once
 from dragoman.protocols._http import (
     Admit,

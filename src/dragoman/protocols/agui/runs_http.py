@@ -28,11 +28,12 @@ from dragoman.core.refusals import (
     SessionNotFound,
 )
 from dragoman.core.stream import Cursor
-from dragoman.engine.engine import BusyPolicy, Engine, Submitted
+from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import FAILED, REFUSED
 from dragoman.engine.onces import Key
 from dragoman.engine.profiles import ProfileBook
+from dragoman.engine.submissions import BusyPolicy, Submitted
 from dragoman.ports import RunRow
 from dragoman.protocols._http import (
     Admit,

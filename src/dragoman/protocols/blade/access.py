@@ -4,7 +4,8 @@ from starlette.requests import Request
 
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import Forbidden
-from dragoman.engine.engine import Engine, Held
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions import Held
 from dragoman.protocols._http import caller_of
 from dragoman.protocols.blade import wire
 

@@ -16,9 +16,11 @@ from dragoman.core.ids import ROOT
 from dragoman.core.inputs import Submit
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Forbidden, Invalid, Refused, SessionNotFound
-from dragoman.engine.engine import Engine, Held, Submitted
+from dragoman.engine.engine import Engine
 from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import REFUSED
+from dragoman.engine.sessions import Held
+from dragoman.engine.submissions import Submitted
 from dragoman.protocols._http import Admit
 from dragoman.protocols.blade import errors, translate, wire
 from dragoman.protocols.blade.access import owned_by
