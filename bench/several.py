@@ -8,6 +8,7 @@ speak, on the clock that all processes share, so that lateness is from the agent
 import asyncio
 import signal
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import psycopg
@@ -37,8 +38,8 @@ LEASE_S = 10
 EACH = 250
 """Streams of each server in `nodes`."""
 MORE = 1.7
-SPREAD_S = 1.0
-"""In which all streams begin."""
+SPREAD_S = 2.0
+"""In which all streams begin, as in `hold`."""
 _WHOLE = b"0\r\n\r\n"
 
 
@@ -236,16 +237,20 @@ async def _watch(client: Client, sessions: Sequence[Session]) -> list[Connection
 
 
 async def _post(client: Client, sessions: Sequence[Session], text: str, *, spread_s: float) -> None:
-    """Begin a turn on each session, and leave: the turns go on, and are read by those who watch."""
+    """Begin a turn on each session, and leave each as it begins: all go on, and are read by those who watch."""
     connections = await client.connect(len(sessions))
     begin = clock()
     for index, (connection, session) in enumerate(zip(connections, sessions, strict=True)):
         if (wait := begin + index * spread_s / len(sessions) - clock()) > 0:
             await asyncio.sleep(wait)
         connection.begin(client.turn(session, text))
+        connection.begun.add_done_callback(partial(_leave, connection))
     for connection in connections:
         await connection.begun
-    load.close(connections)
+
+
+def _leave(connection: Connection, _: object) -> None:
+    connection.close()
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
