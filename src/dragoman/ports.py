@@ -378,8 +378,9 @@ class Bus(Protocol):
     """Hints between the parts of a server, and between servers. Whoever hears one looks the truth up.
 
     They may be lost, repeated, late and out of order; who publishes hears it too. Both methods are called on the loop,
-    and so is what hears. A payload has at most `PAYLOAD_BYTES` and none of what a user said, but for words: these have
-    subjects and a bound of their own, and come as they were sent to those alone who may read them, or not at all.
+    and so is what hears; what that raises is logged, and nobody else notices. A payload has at most `PAYLOAD_BYTES` and
+    none of what a user said, but for words: these have subjects and a bound of their own, and come as they were sent to
+    those alone who may read them, or not at all.
     """
 
     @property

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from structlog.testing import capture_logs
+
 from dragoman.ports import PAYLOAD_BYTES, Bus
 
 DEADLINE_S = 20.0
@@ -61,6 +63,20 @@ class BusContract:
         bus.publish("log", "b")
         assert "b" in await later[0].until("b")
         assert len(later) == 1
+
+    async def test_what_one_listener_raises_is_logged_and_nobody_else_notices(self, bus: Bus) -> None:
+        def stumble(payload: str) -> None:
+            raise ValueError("a slip of a listener's")
+
+        end = bus.subscribe("log", stumble)
+        beside = Ear(bus, "log")
+        with capture_logs() as logs:
+            for payload in ("a", "b"):
+                bus.publish("log", payload)
+            assert await beside.until("b") == ["a", "b"]
+        end()
+        told = [each for each in logs if each["log_level"] == "error"]
+        assert told == [{"event": "a hint was not heard", "log_level": "error", "exc_info": True, "subject": "log"}] * 2
 
     async def test_a_payload_is_any_text_up_to_the_bound(self, bus: Bus) -> None:
         ear = Ear(bus, "log")

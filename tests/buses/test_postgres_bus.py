@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import psycopg
 import pytest
 
 from dragoman.buses.postgres import PostgresBus
@@ -60,3 +61,14 @@ async def test_hints_go_on_when_the_database_is_back() -> None:
                     one.publish("log", "again")
                     await asyncio.sleep(0.05)
             assert set(ear.heard) <= {"lost", "again"}
+
+
+async def test_what_others_notify_on_our_channel_does_no_harm(postgres_url: str) -> None:
+    name = "'dragoman_' || substr(md5(current_schema()), 1, 16)"
+    async with node(postgres_url) as one, node(postgres_url) as other:
+        ear = Ear(other, "log")
+        with psycopg.connect(postgres_url, autocommit=True) as stranger:
+            for said in ("", "x", "x log"):
+                stranger.execute(f"SELECT pg_notify({name}, %s)".encode(), (said,))
+        one.publish("log", "fine")
+        assert await ear.until("fine") == ["fine"]

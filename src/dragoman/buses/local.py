@@ -2,9 +2,16 @@
 
 from collections.abc import Callable
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
 
 class LocalBus:
-    """`Bus` in one process. A hint is heard at once, by those who subscribe at that moment."""
+    """`Bus` in one process. A hint is heard at once, by those who subscribe at that moment.
+
+    What a subscriber raises is logged: it reaches neither who published nor those who hear it after.
+    """
 
     words: str | None = "here"
     """See `Bus.words`."""
@@ -15,7 +22,10 @@ class LocalBus:
     def publish(self, subject: str, payload: str) -> None:
         """See `Bus.publish`."""
         for heard in tuple(self._heard.get(subject, ())):
-            heard(payload)
+            try:
+                heard(payload)
+            except Exception:  # the root of what a hint sets off; a payload may be words, so it is not logged
+                log.exception("a hint was not heard", subject=subject)
 
     def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
         """See `Bus.subscribe`."""

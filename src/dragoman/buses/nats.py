@@ -219,10 +219,12 @@ class NatsBus:
 
     async def _hear(self, message: Msg) -> None:
         subject = message.subject.removeprefix(f"{self._subject}.")
-        with suppress(InvalidTag, ValueError):  # what is not from one of us
+        try:
             payload = self._read(subject, message.data)
-            self._heard += 1
-            self._here.publish(subject, payload)
+        except (InvalidTag, ValueError):  # what is not from one of us
+            return
+        self._heard += 1
+        self._here.publish(subject, payload)
 
     def _written(self, subject: str, payload: str) -> bytes:
         if self._seal is None or not _is_words(subject):

@@ -128,8 +128,11 @@ class PostgresBus:
         return connection, str(row[0])
 
     def _heard(self, hint: str) -> None:
-        sender, subject, payload = hint.split(" ", 2)
-        if sender != self._own and self._loop is not None:
+        sender, _, said = hint.partition(" ")
+        subject, has_payload, payload = said.partition(" ")
+        if not has_payload:  # not from one of us
+            log.debug("hint not understood", length=len(hint))
+        elif sender != self._own and self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._local.publish, subject, _read(payload))
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
+import structlog
 
 from dragoman.core.events import Logged
 from dragoman.core.ids import SessionId
@@ -51,6 +52,7 @@ class Share(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return sorted([*self.pieces, *self.events], key=cursor_of)
 
 
+log = structlog.get_logger(__name__)
 _SHARES: msgspec.json.Decoder[list[Share]] = msgspec.json.Decoder(list[Share])
 _encode = msgspec.json.Encoder().encode
 
@@ -131,7 +133,11 @@ class Carrying:
 
     def hear(self, payload: str) -> None:
         """Another server follows sessions."""
-        words, address, *session_ids = payload.split(" ")
+        words, _, rest = payload.partition(" ")
+        address, *session_ids = rest.split(" ")
+        if not session_ids:
+            log.debug("hint not understood", subject=FOLLOWS, length=len(payload))
+            return
         if words != self._bus.words or address == self._address:
             return
         until = time.monotonic() + WANTED_S

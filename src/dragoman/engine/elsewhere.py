@@ -26,6 +26,8 @@ CHANGED = "changed"
 LISTED = frozenset({RunStarted, RunStopped, SettingsChanged})
 PAGE = 200
 """Events that are looked at behind a hint; what comes later has a hint of its own."""
+SEQ_DIGITS = 19
+"""An event's number has fewer: stores count with 64 bits."""
 
 log = structlog.get_logger(__name__)
 
@@ -64,10 +66,15 @@ class Elsewhere:
 
     def hear(self, payload: str, own: str) -> None:
         """Look at what another server said, if it concerns somebody here."""
-        node, session_id, mark, after = payload.split()
-        if node == own or not any(_mark(owner) == mark for owner in self.owners()):
-            return
-        task = asyncio.create_task(self._look(SessionId(session_id), int(after)), name=f"changed {session_id}")
+        match payload.split():
+            case [node, session_id, mark, after] if after.isdecimal() and len(after) < SEQ_DIGITS:
+                if node != own and any(_mark(owner) == mark for owner in self.owners()):
+                    self._begin_to_look(SessionId(session_id), int(after))
+            case _:
+                log.debug("hint not understood", subject=CHANGED, length=len(payload))
+
+    def _begin_to_look(self, session_id: SessionId, after: int) -> None:
+        task = asyncio.create_task(self._look(session_id, after), name=f"changed {session_id}")
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
 
