@@ -1,7 +1,7 @@
 """Several processes that share a port, each a server of its own on one database, and the one that looks after them.
 
 The port is opened once and inherited, so that no connection is lost with a process: another one accepts it. Who dies is
-started again; a signal to stop goes to all.
+started again; a signal to stop goes to all, and who has not ended some seconds after its grace is killed.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import structlog
 
-from dragoman.process import CannotStart, Worker, bound, serve_as, url_of
+from dragoman.process import LAST_ANSWERS_S, CannotStart, Worker, bound, serve_as, url_of
 from dragoman.settings import Settings
 from dragoman.storage import HOME
 from dragoman.stores.schema import InUse
@@ -23,8 +23,14 @@ from dragoman.stores.sealing import file_key
 from dragoman.stores.sqlite.database import lock_folder
 from dragoman.telemetry import set_up
 
+LOOK_S = 0.2
+"""How often it is looked who has ended, besides when a signal tells."""
 PAUSE_S = 1.0
 """How long it waits to start a process again that died at its start."""
+CLOSE_S = 10.0
+"""What a process gets to close its stores and to end, after its runs' grace and the last answers."""
+KILLED_S = 5.0
+"""How long one that was killed is waited for: the system may hold it back, in a call to a disk that is gone."""
 KEY_FILES = ("secrets.key", "links.key")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
@@ -55,7 +61,7 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
         os.close(told)
         serve_as(Worker(number, listening, alive, report), settings, environ)
 
-    workers = _Workers(settings.workers, work)
+    workers = _Workers(settings.workers, work, stop_s=settings.drain_s + LAST_ANSWERS_S + CLOSE_S)
     try:
         if workers.start(told):
             sys.stdout.write(f"ready {url}\n")
@@ -73,12 +79,19 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
 
 
 class _Workers:
-    """The processes by their numbers."""
+    """The processes by their numbers.
 
-    def __init__(self, count: int, work: Callable[[int], None]) -> None:
+    Args:
+        count: how many.
+        work: what each does, in a process of its own.
+        stop_s: how long it may take to stop.
+    """
+
+    def __init__(self, count: int, work: Callable[[int], None], *, stop_s: float) -> None:
         self.is_stopping = False
         self._count = count
         self._work = work
+        self._stop_s = stop_s
         self._numbers: dict[int, int] = {}
         """By process."""
         self._begun: dict[int, float] = {}
@@ -112,14 +125,26 @@ class _Workers:
                 self._fork(number)
 
     def end(self) -> None:
-        """Stop all, and wait for them. Another signal is handed on."""
+        """Stop all, and wait for them. Another signal is handed on.
+
+        Who does not stop in time is killed: nothing that it acknowledged is lost, and its runs are taken over.
+        """
         self._send(signal.SIGTERM)
-        while self._numbers:
-            signalled = signal.sigtimedwait(SIGNALS, 0.2)
+        if not self._have_ended(self._stop_s):
+            log.error("workers did not stop in time, and are killed", workers=sorted(self._numbers.values()))
+            self._send(signal.SIGKILL)
+            self._have_ended(KILLED_S)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+    def _have_ended(self, within_s: float) -> bool:
+        """Wait until all have ended, for so long."""
+        until = time.monotonic() + within_s
+        while self._numbers and (left_s := until - time.monotonic()) > 0:
+            signalled = signal.sigtimedwait(SIGNALS, min(LOOK_S, left_s))
             if signalled is not None and signalled.si_signo != signal.SIGCHLD:
                 self._send(signal.SIGTERM)
             self._gone()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        return not self._numbers
 
     def _fork(self, number: int) -> None:
         process = os.fork()

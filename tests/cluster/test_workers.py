@@ -1,6 +1,7 @@
 """`dragoman serve --workers`: one port, several processes, each started again when it dies, all drained at the end."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -44,6 +45,43 @@ async def test_workers_share_a_port_and_one_that_dies_is_started_again(tmp_path:
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
         assert await process.stdout.read() == b"", "one line, for all of them"
+
+
+STUBBORN = """
+import os, signal, sys, time
+from dragoman.telemetry import set_up
+from dragoman.workers import _Workers
+
+def work(number):
+    if number == 1:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.write(report, b"1")
+    while True:
+        signal.pause()
+
+set_up("json")
+told, report = os.pipe()
+workers = _Workers(3, work, stop_s=0.5)
+assert workers.start(told)
+print(*workers._numbers, flush=True)
+workers.end()
+print("ended", flush=True)
+"""
+"""Three workers, of which one takes no notice of a signal to stop."""
+
+
+async def test_a_worker_that_does_not_stop_in_time_is_killed() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-c", STUBBORN], stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        out, err = await process.communicate()
+    begun, ended = out.decode().splitlines()
+    told = json.loads(err)
+    assert (ended, process.returncode) == ("ended", 0)
+    assert (told["event"], told["level"]) == ("workers did not stop in time, and are killed", "error")
+    assert 1 in told["workers"]
+    assert not any(psutil.pid_exists(int(each)) for each in begun.split())
 
 
 def test_workers_want_a_database() -> None:
