@@ -1,20 +1,17 @@
 """Agents that have a model: `Agent`, the object of the public API. How they play stands in `model_loop`."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from dragoman.agents.base import Resolve, ServableAgent, ToolLike, capabilities_of
 from dragoman.agents.compaction import Compactor, last_cut
-from dragoman.agents.model_loop import ModelLoop
+from dragoman.agents.model_loop import Instructions, ModelLoop
 from dragoman.agents.parameters import Misdeclared
-from dragoman.agents.run import Run
 from dragoman.agents.window import tokens_of_all
 from dragoman.core import agent as contract
 from dragoman.core.content import JsonObject, Message
 from dragoman.core.events import StopReason
 from dragoman.core.tools import Capabilities, Option
 from dragoman.ports import Model
-
-Instructions = str | Callable[[Run], str | Awaitable[str]]
 
 
 class Agent(ServableAgent):

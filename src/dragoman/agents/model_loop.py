@@ -7,8 +7,8 @@
 Nothing is kept between two runs. What the model is told is read off the session before each call.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -41,22 +41,35 @@ from dragoman.ports import (
     ThinkingDelta,
 )
 
-if TYPE_CHECKING:
-    from dragoman.agents.model import Agent
-
 FULL = 0.8
 """Of the context window: what a conversation may fill before its older part is summed up."""
 MAX_RESERVE = 4096
 """Tokens kept free for the answer, where the agent sets no limit: at most so many, and a quarter of the window."""
 UNREADABLE_CHARS = 2000
 
+Instructions = str | Callable[[Run], str | Awaitable[str]]
+"""What ranks above the conversation, or a function that gives it before each call of the model."""
+
 log = structlog.get_logger(__name__)
+
+
+class ModelAgent(contract.Agent, Protocol):
+    """What the loop has to know of the agent that it plays; see `model.Agent`."""
+
+    model_name: str
+    instructions: Instructions
+    subagents: tuple[contract.Agent, ...]
+    max_tokens: int | None
+    max_run_tokens: int | None
+    max_messages: int
+    context_window: int | None
+    parameters: JsonObject
 
 
 class ModelLoop:
     """Plays an agent that has a model."""
 
-    def __init__(self, agent: "Agent", model: Model, run: contract.Run) -> None:
+    def __init__(self, agent: ModelAgent, model: Model, run: contract.Run) -> None:
         self._agent = agent
         self._model = model
         self._run = run
