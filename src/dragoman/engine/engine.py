@@ -1,9 +1,8 @@
 """The engine: sessions come into memory, runs are played, readers follow, and what a crash cut off is taken up.
 
-Everything that a protocol needs is a method of `Engine`, or of what it shows: `past` reads what happened, `attachments`
-and `replays` hold what their names say. Input is let in by `submissions`, sessions come and go in `sessions`, runs are
-played in `runs`. A run never lives inside a request: the engine owns its task, and a stream is one of its readers, which
-may come and go.
+Everything that a protocol needs is a method of `Engine`, or of `Engine.past`, where what happened is read. How input is
+let in stands in `submissions`, how sessions come and go in `sessions`, how runs are played in `runs`. A run never lives
+inside a request: the engine owns its task, and a stream is one of its readers, which may come and go.
 """
 
 from collections.abc import Collection, Mapping, Sequence
