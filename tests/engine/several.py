@@ -52,7 +52,7 @@ class Several:
         neighbours = self.engines[0].neighbours
         if there is not live and neighbours is not None and there.failure is None:
             await there.until_durable(there.state.seq)
-            await neighbours.reach(live, there.durable.seq)
+            await neighbours.following.reach(live, there.durable.seq)
 
     async def create(self, owner: UserId, request: Create, **fields: Any) -> LiveSession:
         made = await self._chance.choice(self.engines).create(owner, request, **fields)

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from dragoman.core.admission import InputLimits
 from dragoman.core.refusals import Refused
+from dragoman.engine import following as following_module
 from dragoman.engine import live as live_module
 from dragoman.engine import neighbours as neighbours_module
 from dragoman.engine import past as past_module
@@ -48,6 +49,7 @@ SMALL: dict[Any, dict[str, Any]] = {
     reader_module: {"PAGE": 9},
     past_module: {"BACK_PAGE": 4},
     world_module: {"DEADLINE_S": NEVER_S},
+    following_module: {"time": Time},
     neighbours_module: {"time": Time},
 }
 """Everything that has a bound reaches it."""

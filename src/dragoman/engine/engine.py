@@ -386,7 +386,7 @@ class Engine:
     async def delete(self, live: LiveSession) -> None:
         """End a session and remove everything of it. Its run is stopped first, so that its readers see an end."""
         if await self.stop_run(live) and self.neighbours is not None:
-            await self.neighbours.read_elsewhere()
+            await self.neighbours.following.read_elsewhere()
         async with self._writers.writing(live):
             await self._delete(live)
 

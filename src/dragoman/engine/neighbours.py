@@ -20,36 +20,32 @@ import structlog
 from dragoman.core.events import Replay, RunQueued
 from dragoman.core.ids import RunId, SessionId
 from dragoman.core.refusals import Refused, SessionBusy, SessionNotFound, StoreUnavailable
-from dragoman.core.session import SessionState, fold
-from dragoman.core.stream import Cursor
-from dragoman.engine.carrying import FOLLOWS, Carrying, Share, read
+from dragoman.core.session import SessionState
 from dragoman.engine.elsewhere import CHANGED, Elsewhere
+from dragoman.engine.following import Following
 from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import LEASES_LOST, SERVERS, TAKEN_OVER
+from dragoman.engine.ownership import Ownership
 from dragoman.engine.sessions import Sessions
 from dragoman.engine.watching import WATCHED, WATCHING, Watching
-from dragoman.ports import PAYLOAD_BYTES, Append, Asked, Bus, EventLog, Ids, News, Nodes, Once
+from dragoman.ports import Append, Asked, Bus, EventLog, Ids, Nodes, Once
 
-WROTE, ASKED, ANSWERED = "log", "asked", "answered"
-"""Subjects of the bus: ids of sessions that went on; a server that is asked something; a request that was answered."""
+ASKED, ANSWERED = "asked", "answered"
+"""Subjects of the bus: a server that is asked something; a request that was answered."""
 LOOK = "look"
 """What is said, in place of a server that is asked, by one that joins or stops."""
 SAFE_S = 2.0
 """So long before its lease ends a server calls no tool and begins no model step any more."""
 LOOK_S = 0.5
 """How often it is looked who lives."""
-POLL_S = 0.25
-"""How often the log is read of what is followed, where no hint comes."""
-GATHER_S = 0.004
-"""For how long hints gather, so that a busy server's commits are read together."""
-EARLY = 64
-"""How many commits of a session are kept that came before something that is looked up."""
 ASKED_S = 1.0
 """How often it is looked what is asked, where no hint comes."""
 NOTICED_S = 3.0
 """How long a newcomer waits for the others to notice it."""
 PATIENCE_S = 8.0
 """How long a session is waited for that another server is about to write, and a lease that was lost."""
+ANSWERED_S = 0.25
+"""How often it is looked for an answer, where no hint comes."""
 ANSWER_S = 20.0
 """How long an answer is waited for: a run that is stopped has some seconds to give up."""
 PAUSE_S = 0.03
@@ -131,8 +127,11 @@ class Neighbours:
         take_over: goes on with a run whose server died.
         perform: does what another server asks of a session whose run is played here.
         """
-        self.is_alone = False
-        """Whether no other server lives, as far as is known."""
+        self._ownership = ownership = Ownership()
+        self.following = Following(nodes, bus=bus, sessions=sessions, ownership=ownership, address=ids.new())
+        """What the others write, and how they are told what is written here."""
+        self.elsewhere = Elsewhere(sessions, log, bus, self.refresh)
+        """For those here who show lists of sessions."""
         self._nodes = nodes
         self._log = log
         self._bus = bus
@@ -142,18 +141,8 @@ class Neighbours:
         self._perform = perform
         self._seen = 0
         self._has_joined = asyncio.Event()
-        self._unsure: set[SessionId] = set()
-        """Sessions in memory that another server may have written before this one was alone."""
         self._claiming: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
-        self._wrote: set[SessionId] = set()
-        """Sessions that another server wrote, by its hint."""
-        self._has_news = asyncio.Event()
-        self._carrying = Carrying(bus, sessions, ids.new())
         self._watching = Watching(bus, sessions)
-        self._told: set[SessionId] = set()
-        """Sessions whose words came by themselves since the last look at all that is followed."""
-        self._early: dict[SessionId, list[Share]] = {}
-        """What came before something that is looked up now."""
         self._is_asked = asyncio.Event()
         self._is_changed = asyncio.Event()
         self._orphans: set[SessionId] = set()
@@ -162,8 +151,6 @@ class Neighbours:
         self._performing: dict[str, asyncio.Task[None]] = {}
         self._releasing: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
-        self.elsewhere = Elsewhere(sessions, log, bus, self.refresh)
-        """For those here who show lists of sessions."""
         self._unsubscribe: list[Callable[[], None]] = []
         self._on_taken_over: list[Callable[[LiveSession], None]] = []
 
@@ -172,19 +159,17 @@ class Neighbours:
     async def start(self) -> None:
         """Join the others. Runs whose servers died are taken over from here on."""
         hears = (
-            (WROTE, self._hear_wrote),
             (ASKED, self._hear_asked),
             (ANSWERED, self._hear_answered),
-            (FOLLOWS, self._carrying.hear),
             (WATCHED, self._watching.hear_question),
             (WATCHING, self._watching.hear_answer),
             (CHANGED, self._hear_changed),
-            (self._carrying.subject, self._hear_words),
+            *self.following.hears,
         )
         self._unsubscribe = [self._bus.subscribe(subject, heard) for subject, heard in hears]
         await self._join()
         await self._take_abandoned()
-        work = (("nodes", self._watch), ("news", self._follow), ("requests", self._serve))
+        work = (("nodes", self._watch), ("news", self.following.run), ("requests", self._serve))
         self._tasks = [asyncio.create_task(each(), name=name) for name, each in work]
 
     async def leave(self) -> None:
@@ -202,7 +187,7 @@ class Neighbours:
 
     async def _join(self) -> None:
         self._has_joined.clear()
-        self.is_alone = False
+        self._ownership.is_alone = False
         epoch = self._seen = await self._nodes.join()
         self._sessions.epoch = epoch
         self._bus.publish(ASKED, LOOK)
@@ -220,14 +205,13 @@ class Neighbours:
         living = [each for each in others if each.is_alive]
         SERVERS.set(1 + len(living))
         if living:
-            self.is_alone = False
-        elif not self.is_alone:
+            self._ownership.is_alone = False
+        elif not self._ownership.is_alone:
             self._sessions.epoch = await self._log.claim()
-            self._unsure |= {live.state.session_id for live in self._sessions}
-            self.is_alone = True
+            self._ownership.be_alone(live.state.session_id for live in self._sessions)
         self._seen = max(self._seen, *(each.epoch for each in others), self._seen)
         self._nodes.see(self._seen)
-        self._carrying.forget()
+        self.following.forget()
         return len(living) < len(others)
 
     async def _watch(self) -> None:
@@ -255,9 +239,9 @@ class Neighbours:
         if self._has_joined.is_set():
             LEASES_LOST.inc()
             self._has_joined.clear()
-            self.is_alone = False
+            self._ownership.is_alone = False
             for live in list(self._sessions):
-                if self._is_ours(live):
+                if self._ownership.is_ours(live):
                     live.lost(StoreUnavailable("this server did not renew its lease in time"))
         await self._join()
 
@@ -280,7 +264,7 @@ class Neighbours:
         live = self._sessions.at_hand(session_id)
         if live is None:
             await self._sessions.take_up(session_id)
-        elif not self._is_ours(live):
+        elif not self._ownership.is_ours(live):
             with suppress(SessionNotFound):
                 await self.owns(live)
         live = self._sessions.at_hand(session_id)
@@ -301,18 +285,17 @@ class Neighbours:
 
     # --- whose session is whose -----------------------------------------------------------------------------------
 
-    def _is_ours(self, live: LiveSession) -> bool:
-        """Whether this server writes the session now, so that no other one can."""
-        if live.is_elsewhere:
-            return False
-        return live.state.run is not None or bool(live.state.queue) or not live.is_clean
-
     def has(self, live: LiveSession) -> bool:
         """Whether this server may write the session now. What goes to the store at rest sets it free as it lands."""
         if live.is_elsewhere:
             return False
         is_running = live.state.run is not None or bool(live.state.queue)
-        return is_running or self._is_sure(live) or time.monotonic() < live.held_until
+        return is_running or self._ownership.is_sure(live) or time.monotonic() < live.held_until
+
+    @property
+    def is_alone(self) -> bool:
+        """See `sessions.Neighbours`."""
+        return self._ownership.is_alone
 
     def others(self) -> Nodes | None:
         """The store's side of it, while there are others."""
@@ -328,10 +311,6 @@ class Neighbours:
         except TimeoutError:
             raise StoreUnavailable("this server has lost its lease, and cannot renew it now") from None
 
-    def _is_sure(self, live: LiveSession) -> bool:
-        """Whether nobody else can have written the session."""
-        return self.is_alone and not live.is_elsewhere and live.state.session_id not in self._unsure
-
     async def owns(self, live: LiveSession) -> bool:
         """Claim a session, to write to it at once; `let_go` follows. False: its run is played by another server.
 
@@ -344,7 +323,7 @@ class Neighbours:
         while True:
             if live.failure is not None:
                 raise live.failure
-            if self._is_sure(live):
+            if self._ownership.is_sure(live):
                 live.epoch = self._sessions.epoch
             if self.has(live):
                 return True
@@ -368,7 +347,7 @@ class Neighbours:
         begun = time.monotonic()
         claimed = await self._nodes.claim(live.state.session_id)
         if claimed is None:
-            self._gone(live)
+            self.following.gone(live)
             raise SessionNotFound("there is no such session")
         if claimed.epoch is None and not claimed.is_running:
             return None
@@ -377,7 +356,7 @@ class Neighbours:
         is_same = claimed.created_at == live.state.created_at
         is_current = claimed.epoch is not None and not claimed.is_running and claimed.seq == live.durable.seq
         try:
-            while not (is_same and is_current) and live.state.session_id not in await self._read([live]):
+            while not (is_same and is_current) and live.state.session_id not in await self.following.look_up([live]):
                 if live.failure is not None:
                     raise live.failure
         except SessionNotFound:
@@ -386,16 +365,16 @@ class Neighbours:
             raise
         if claimed.epoch is None:
             return False if live.is_elsewhere else None
-        self._unsure.discard(live.state.session_id)
+        self._ownership.settle(live.state.session_id)
         live.is_elsewhere = False
         live.held_until = begun + HOLD_S
-        if self._is_ours(live):
+        if self._ownership.is_ours(live):
             self._take_over(live)
         return True
 
     def let_go(self, live: LiveSession) -> None:
         """Give a claimed session back, if nothing was written to it. What was written gives it back itself."""
-        if live.held_until and live.failure is None and not self._is_ours(live):
+        if live.held_until and live.failure is None and not self._ownership.is_ours(live):
             live.held_until = 0.0
             self._give_back(live.state.session_id, live.epoch)
 
@@ -423,163 +402,32 @@ class Neighbours:
         self._sessions.epoch = max(self._sessions.epoch, epoch)
         return epoch
 
-    # --- following ------------------------------------------------------------------------------------------------
+    # --- what others write ----------------------------------------------------------------------------------------
 
     async def refresh(self, live: LiveSession) -> None:
         """See `sessions.Neighbours`."""
-        while live.failure is None and not (self._is_ours(live) or self._is_sure(live)):
-            if live.state.session_id in await self._read([live]):
+        while live.failure is None and not (self._ownership.is_ours(live) or self._ownership.is_sure(live)):
+            if live.state.session_id in await self.following.look_up([live]):
                 if live.is_elsewhere and live.node == self._nodes.node:  # taken over, but its start failed half-way
                     await self.owns(live)
                 return
 
     async def as_now(self, states: Sequence[SessionState]) -> list[SessionState]:
-        """Sessions as they stand now, from how they were stored when they were at rest."""
-        here = {state.session_id: self._sessions.at_hand(state.session_id) for state in states}
-        known = {key: live for key, live in here.items() if live is not None and self._is_ours(live)}
-        asked = [(state.session_id, Cursor(state.seq)) for state in states if state.session_id not in known]
-        news = {} if self.is_alone or not asked else {each.session_id: each for each in await self._nodes.news(asked)}
-        return [
-            known[state.session_id].state
-            if state.session_id in known
-            else fold(state, news[state.session_id].events if state.session_id in news else ())
-            for state in states
-        ]
-
-    async def reach(self, live: LiveSession, seq: int) -> None:
-        """Wait until a session that is followed has got to an event that is durable."""
-        while live.durable.seq < seq and live.failure is None:
-            await self._read([live])
-        if live.failure is not None:
-            raise live.failure
+        """See `sessions.Neighbours`."""
+        return await self.following.as_now(states)
 
     async def is_watched(self, live: LiveSession) -> bool:
         """Whether somebody reads a session, here or at another server, as far as they say so in time."""
         return live.readers > 0 or (not self.is_alone and await self._watching.elsewhere(live.state.session_id))
 
-    async def read_elsewhere(self) -> None:
-        """Give those who follow on other servers the time to read what was written, before it is removed."""
-        if not self.is_alone:
-            await asyncio.sleep(2 * POLL_S)
-
-    async def _read(self, lives: Sequence[LiveSession]) -> set[SessionId]:
-        """Read what others wrote to sessions, and take it in; those that are up to date with that."""
-        asked = {live.state.session_id: live.durable for live in lives}
-        news = {each.session_id: each for each in await self._nodes.news(list(asked.items()))}
-        taken: set[SessionId] = set()
-        for live in lives:
-            session_id = live.state.session_id
-            if live.failure is not None or self._is_ours(live) or not live.is_clean:
-                continue  # what is still to be written here comes first; where it is refused, the session is lost
-            if session_id not in news:
-                self._gone(live)
-            elif live.durable == asked[session_id]:  # else somebody was quicker, perhaps with something newer
-                self._take(live, news[session_id])
-                if live.failure is None:
-                    taken.add(session_id)
-            for share in self._early.pop(session_id, ()):
-                self._take_share(live, share)
-        return taken
-
-    def _take(self, live: LiveSession, news: News | Share) -> None:
-        if isinstance(news, News) and news.created_at != live.state.created_at:  # deleted, and its id used again
-            self._gone(live)
-            return
-        try:
-            if isinstance(news, Share):
-                live.take_in(news.records())
-            else:
-                live.catch_up(news.events, news.pieces)
-        except (ValueError, KeyError) as error:
-            log.error("session cannot be followed", session_id=live.state.session_id, exc_info=error)
-            self._gone(live)
-            return
-        live.is_elsewhere, live.node = news.is_running, news.node
-        if not news.is_running:
-            self._unsure.discard(live.state.session_id)
-
-    def _take_share(self, live: LiveSession, share: Share) -> None:
-        """Take in what was sent, if it comes next. What lies in between is looked up, and what is known is known."""
-        if not self._is_followed(live) or not live.is_clean or share.after < live.durable:
-            return
-        session_id = live.state.session_id
-        if share.after == live.durable:
-            self._told.add(session_id)
-            self._take(live, share)
-            return
-        early = self._early.setdefault(session_id, [])
-        if len(early) < EARLY:
-            early.append(share)
-        self._wrote.add(session_id)
-        self._has_news.set()
-
-    def _gone(self, live: LiveSession) -> None:
-        live.end(SessionNotFound("the session was deleted"))
-        self._sessions.remove(live)
-
-    def _is_followed(self, live: LiveSession) -> bool:
-        return live.holds > 0 and live.failure is None and not self._is_ours(live) and not self._is_sure(live)
-
-    async def _follow(self) -> None:
-        """Take in what the others write, as far as somebody here looks."""
-        due = 0.0
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, due - time.monotonic())):
-                    await self._has_news.wait()
-            self._has_news.clear()
-            wrote, self._wrote = self._wrote, set()
-            if time.monotonic() >= due:
-                due = time.monotonic() + POLL_S
-                followed = [live for live in self._sessions if self._is_followed(live)]
-                self._carrying.follow([live.state.session_id for live in followed])
-                told, self._told = self._told, set()
-                lives = [live for live in followed if live.state.session_id not in told]
-                if self._early:
-                    read_here = {live.state.session_id for live in lives}
-                    self._early = {key: early for key, early in self._early.items() if key in read_here}
-            else:
-                found = (self._sessions.at_hand(session_id) for session_id in wrote)
-                lives = [live for live in found if live is not None and self._is_followed(live)]
-            if not lives:
-                continue
-            try:
-                await self._read(lives)
-            except StoreUnavailable:
-                await asyncio.sleep(POLL_S)
-            except Exception:  # the root of a task that must go on
-                log.exception("sessions not followed")
-                await asyncio.sleep(POLL_S)
-            await asyncio.sleep(GATHER_S)
-
     def committed(self, batch: Sequence[Append]) -> None:
         """Tell the others that sessions went on."""
-        if self.is_alone:
-            return
-        self.elsewhere.send(batch, self._nodes.node)
-        ids = self._carrying.send(batch, self._nodes.node)
-        if not ids:
-            return
-        at_once = PAYLOAD_BYTES // (max(map(len, ids)) + 1)
-        for start in range(0, len(ids), at_once):
-            self._bus.publish(WROTE, " ".join(ids[start : start + at_once]))
-
-    def _hear_wrote(self, payload: str) -> None:
-        for word in payload.split():
-            live = self._sessions.at_hand(SessionId(word))
-            if live is not None and self._is_followed(live):
-                self._wrote.add(live.state.session_id)
-        if self._wrote:
-            self._has_news.set()
+        if not self._ownership.is_alone:
+            self.elsewhere.send(batch, self._nodes.node)
+            self.following.send(batch)
 
     def _hear_changed(self, payload: str) -> None:
         self.elsewhere.hear(payload, self._nodes.node)
-
-    def _hear_words(self, payload: str) -> None:
-        for share in read(payload):
-            live = self._sessions.at_hand(share.session_id)
-            if live is not None:
-                self._take_share(live, share)
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
@@ -611,7 +459,7 @@ class Neighbours:
             case Denied(message, is_busy):
                 raise SessionBusy(message) if is_busy else StoreUnavailable(message)
             case Done():
-                await self.reach(live, outcome.seq)
+                await self.following.reach(live, outcome.seq)
                 return outcome
             case _:
                 await asyncio.sleep(PAUSE_S)
@@ -620,7 +468,7 @@ class Neighbours:
     async def _outcome(self, request_id: str, heard: asyncio.Event) -> Outcome:
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S):
+                async with asyncio.timeout(ANSWERED_S):
                     await heard.wait()
             heard.clear()
             answer, is_alive = await self._nodes.answered(request_id)
@@ -674,7 +522,7 @@ class Neighbours:
         outcome: Outcome
         try:
             live = self._sessions.at_hand(asked.session_id)
-            if live is None or not self._is_ours(live):
+            if live is None or not self._ownership.is_ours(live):
                 outcome = Moved()
             else:
                 live.holds += 1

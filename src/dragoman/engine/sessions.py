@@ -43,7 +43,9 @@ class Find(Protocol):
 class Neighbours(Protocol):
     """What the sessions in memory have to know of the other servers on the store."""
 
-    is_alone: bool
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other server lives, as far as is known."""
 
     async def as_now(self, states: Sequence[SessionState]) -> list[SessionState]:
         """Sessions as they stand now, from how they were stored when they were at rest."""
