@@ -5,7 +5,7 @@ import asyncio
 from dragoman.core import admission
 from dragoman.core.admission import InputLimits
 from dragoman.core.events import RunQueued, SettingsChange
-from dragoman.engine.neighbours import Done, Enqueue
+from dragoman.engine.orders import Done, Enqueue
 from tests.engine.world import Gate, ended, open_session, says, send
 from tests.simulation.loop import run
 from tests.simulation.world import Simulation

@@ -1,4 +1,6 @@
-"""The other servers on the store: whose session is whose, what they wrote, and what is asked of one another.
+"""This server among the others on the store: who lives, who writes which session, and what dead ones leave behind.
+
+What they write is seen in `following`, and what they have one another do is in `orders`.
 
 A session's run is played by one server, which alone writes to it while it lives; every other one follows the log. A
 session at rest is anybody's: whoever is about to write claims it first, which takes one statement. A server that is
@@ -11,44 +13,35 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from weakref import WeakValueDictionary
 
-import msgspec
 import structlog
 
-from dragoman.core.events import Replay, RunQueued
-from dragoman.core.ids import RunId, SessionId
-from dragoman.core.refusals import Refused, SessionBusy, SessionNotFound, StoreUnavailable
+from dragoman.core.ids import SessionId
+from dragoman.core.refusals import SessionNotFound, StoreUnavailable
 from dragoman.core.session import SessionState
 from dragoman.engine.elsewhere import CHANGED, Elsewhere
 from dragoman.engine.following import Following
 from dragoman.engine.live import LiveSession
 from dragoman.engine.metrics import LEASES_LOST, SERVERS, TAKEN_OVER
+from dragoman.engine.orders import ASKED, Done, Moved, Order, Orders
 from dragoman.engine.ownership import Ownership
 from dragoman.engine.sessions import Sessions
 from dragoman.engine.watching import WATCHED, WATCHING, Watching
-from dragoman.ports import Append, Asked, Bus, EventLog, Ids, Nodes, Once
+from dragoman.ports import Append, Bus, EventLog, Ids, Nodes
 
-ASKED, ANSWERED = "asked", "answered"
-"""Subjects of the bus: a server that is asked something; a request that was answered."""
 LOOK = "look"
 """What is said, in place of a server that is asked, by one that joins or stops."""
 SAFE_S = 2.0
 """So long before its lease ends a server calls no tool and begins no model step any more."""
 LOOK_S = 0.5
 """How often it is looked who lives."""
-ASKED_S = 1.0
-"""How often it is looked what is asked, where no hint comes."""
 NOTICED_S = 3.0
 """How long a newcomer waits for the others to notice it."""
 PATIENCE_S = 8.0
 """How long a session is waited for that another server is about to write, and a lease that was lost."""
-ANSWERED_S = 0.25
-"""How often it is looked for an answer, where no hint comes."""
-ANSWER_S = 20.0
-"""How long an answer is waited for: a run that is stopped has some seconds to give up."""
 PAUSE_S = 0.03
+"""Before it is tried or looked again, where nobody tells."""
 HOLD_S = 4.0
 """For how long a claim on a session at rest is relied upon: less than the store keeps it."""
 ABANDONED = 50
@@ -57,55 +50,8 @@ ABANDONED = 50
 log = structlog.get_logger(__name__)
 
 
-class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Stop a run, or whatever is active and waits. `unwatched`: only if nobody reads it there."""
-
-    run_id: RunId | None
-    unwatched: bool = False
-
-
-class Enqueue(msgspec.Struct, frozen=True, tag="enqueue"):
-    """Let a run wait for the end of the active one."""
-
-    queued: RunQueued
-    once: Once | None
-
-
-class Pace(msgspec.Struct, frozen=True, tag="pace"):
-    """Change how a recording is played."""
-
-    replay: Replay
-
-
-Order = Stop | Enqueue | Pace
-
-
-class Done(msgspec.Struct, frozen=True, tag="done"):
-    """What an order did, and the event up to which it did it."""
-
-    seq: int
-    has_effect: bool = True
-
-
-class Moved(msgspec.Struct, frozen=True, tag="moved"):
-    """The session's run is not played here any more; nothing was done."""
-
-
-class Denied(msgspec.Struct, frozen=True, tag="denied"):
-    """The order was refused. `is_busy`: for what the session does; else the server cannot serve it now."""
-
-    message: str
-    is_busy: bool
-
-
-Outcome = Done | Moved | Denied
-_ORDERS: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
-_OUTCOMES: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
-_ENCODER = msgspec.json.Encoder()
-
-
 class Neighbours:
-    """This server among the others on its store."""
+    """See the module."""
 
     def __init__(
         self,
@@ -129,26 +75,31 @@ class Neighbours:
         """
         self._ownership = ownership = Ownership()
         self.following = Following(nodes, bus=bus, sessions=sessions, ownership=ownership, address=ids.new())
-        """What the others write, and how they are told what is written here."""
+        """What servers write."""
+        self.orders = Orders(
+            nodes,
+            bus=bus,
+            ids=ids,
+            sessions=sessions,
+            ownership=ownership,
+            following=self.following,
+            perform=perform,
+        )
+        """What servers have one another do."""
         self.elsewhere = Elsewhere(sessions, log, bus, self.refresh)
         """For those here who show lists of sessions."""
         self._nodes = nodes
         self._log = log
         self._bus = bus
-        self._new_id = ids.new
         self._sessions = sessions
         self._take_over = take_over
-        self._perform = perform
         self._seen = 0
         self._has_joined = asyncio.Event()
         self._claiming: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._watching = Watching(bus, sessions)
-        self._is_asked = asyncio.Event()
         self._is_changed = asyncio.Event()
         self._orphans: set[SessionId] = set()
         """Sessions with a run that were taken from a dead server and are not in memory yet."""
-        self._answered: dict[str, asyncio.Event] = {}
-        self._performing: dict[str, asyncio.Task[None]] = {}
         self._releasing: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: list[Callable[[], None]] = []
@@ -159,17 +110,17 @@ class Neighbours:
     async def start(self) -> None:
         """Join the others. Runs whose servers died are taken over from here on."""
         hears = (
-            (ASKED, self._hear_asked),
-            (ANSWERED, self._hear_answered),
+            (ASKED, self._hear_look),
             (WATCHED, self._watching.hear_question),
             (WATCHING, self._watching.hear_answer),
             (CHANGED, self._hear_changed),
             *self.following.hears,
+            *self.orders.hears,
         )
         self._unsubscribe = [self._bus.subscribe(subject, heard) for subject, heard in hears]
         await self._join()
         await self._take_abandoned()
-        work = (("nodes", self._watch), ("news", self.following.run), ("requests", self._serve))
+        work = (("nodes", self._watch), ("news", self.following.run), ("requests", self.orders.serve))
         self._tasks = [asyncio.create_task(each(), name=name) for name, each in work]
 
     async def leave(self) -> None:
@@ -177,7 +128,8 @@ class Neighbours:
         for end in self._unsubscribe:
             end()
         self.elsewhere.close()
-        for task in (*self._tasks, *self._performing.values(), *self._releasing):
+        self.orders.close()
+        for task in (*self._tasks, *self._releasing):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -233,6 +185,10 @@ class Neighbours:
                 is_away = True
             except Exception:  # the root of a task that must go on
                 log.exception("other servers not looked after")
+
+    def _hear_look(self, payload: str) -> None:
+        if payload == LOOK:
+            self._is_changed.set()
 
     async def _rejoin(self) -> None:
         """Begin anew after the lease ended: what this server had may be others' already."""
@@ -338,6 +294,9 @@ class Neighbours:
                 raise StoreUnavailable("another server is writing to the session")
             await asyncio.sleep(PAUSE_S)
 
+    def _lock(self, live: LiveSession) -> asyncio.Lock:
+        return self._claiming.setdefault(live.state.session_id, asyncio.Lock())
+
     async def _claim(self, live: LiveSession) -> bool | None:
         """See `owns`; None: another server holds the session for a moment."""
         if live.failure is not None:
@@ -428,118 +387,3 @@ class Neighbours:
 
     def _hear_changed(self, payload: str) -> None:
         self.elsewhere.hear(payload, self._nodes.node)
-
-    # --- asking ---------------------------------------------------------------------------------------------------
-
-    async def ask(self, live: LiveSession, order: Order) -> Done | None:
-        """Have the server that plays a session's run do something. None: there is none any more, and nothing was done.
-
-        Raises:
-            SessionBusy: it was refused.
-            StoreUnavailable: nobody knows whether it was done.
-        """
-        request_id, heard = self._new_id(), asyncio.Event()
-        node = await self._nodes.ask(request_id, live.state.session_id, _ENCODER.encode(order))
-        if node is None:
-            await asyncio.sleep(PAUSE_S)
-            return None
-        self._answered[request_id] = heard
-        self._bus.publish(ASKED, node)
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                outcome = await self._outcome(request_id, heard)
-        except TimeoutError:
-            raise StoreUnavailable("the server that plays the run does not answer") from None
-        finally:
-            del self._answered[request_id]
-            removing = asyncio.create_task(self._unask(request_id), name="unask")
-            self._releasing.add(removing)
-            removing.add_done_callback(self._releasing.discard)
-        match outcome:
-            case Denied(message, is_busy):
-                raise SessionBusy(message) if is_busy else StoreUnavailable(message)
-            case Done():
-                await self.following.reach(live, outcome.seq)
-                return outcome
-            case _:
-                await asyncio.sleep(PAUSE_S)
-                return None
-
-    async def _outcome(self, request_id: str, heard: asyncio.Event) -> Outcome:
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(ANSWERED_S):
-                    await heard.wait()
-            heard.clear()
-            answer, is_alive = await self._nodes.answered(request_id)
-            if answer is not None:
-                return _OUTCOMES.decode(answer)
-            if not is_alive:
-                return Moved()
-
-    async def _unask(self, request_id: str) -> None:
-        with suppress(StoreUnavailable):
-            await self._nodes.unask(request_id)
-
-    def _hear_answered(self, payload: str) -> None:
-        heard = self._answered.get(payload)
-        if heard is not None:
-            heard.set()
-
-    # --- being asked ----------------------------------------------------------------------------------------------
-
-    def _hear_asked(self, payload: str) -> None:
-        if payload == self._nodes.node:
-            self._is_asked.set()
-        elif payload == LOOK:
-            self._is_changed.set()
-
-    async def _serve(self) -> None:
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(ASKED_S):
-                    await self._is_asked.wait()
-            self._is_asked.clear()
-            if self.is_alone:
-                continue
-            try:
-                begun = set(self._performing)  # what ends meanwhile may still stand in what is read
-                for asked in await self._nodes.asked():
-                    if asked.request_id not in begun and asked.request_id not in self._performing:
-                        task = asyncio.create_task(self._answer(asked), name=f"asked {asked.session_id}")
-                        self._performing[asked.request_id] = task
-                        task.add_done_callback(partial(self._performed, asked.request_id))
-            except StoreUnavailable:
-                await asyncio.sleep(PAUSE_S)
-            except Exception:  # the root of a task that must go on
-                log.exception("requests not served")
-                await asyncio.sleep(PAUSE_S)
-
-    def _performed(self, request_id: str, _: asyncio.Task[None]) -> None:
-        self._performing.pop(request_id, None)
-
-    async def _answer(self, asked: Asked) -> None:
-        outcome: Outcome
-        try:
-            live = self._sessions.at_hand(asked.session_id)
-            if live is None or not self._ownership.is_ours(live):
-                outcome = Moved()
-            else:
-                live.holds += 1
-                try:
-                    outcome = await self._perform(live, _ORDERS.decode(asked.body))
-                finally:
-                    live.holds -= 1
-        except Refused as refused:
-            outcome = Denied(str(refused), isinstance(refused, SessionBusy))
-        except Exception:  # the root of a task
-            log.exception("request of another server failed", session_id=asked.session_id)
-            outcome = Denied("the server that plays the run failed", is_busy=False)
-        with suppress(StoreUnavailable):
-            await self._nodes.answer(asked.request_id, _ENCODER.encode(outcome))
-            self._bus.publish(ANSWERED, asked.request_id)
-
-    # --- inside ---------------------------------------------------------------------------------------------------
-
-    def _lock(self, live: LiveSession) -> asyncio.Lock:
-        return self._claiming.setdefault(live.state.session_id, asyncio.Lock())

@@ -13,7 +13,8 @@ from dragoman.core.events import Replay, RunQueued, SettingsChange, SettingsChan
 from dragoman.core.ids import RunId
 from dragoman.core.refusals import SessionBusy
 from dragoman.engine.live import LiveSession
-from dragoman.engine.neighbours import Done, Enqueue, Moved, Neighbours, Order, Pace, Stop
+from dragoman.engine.neighbours import Neighbours
+from dragoman.engine.orders import Done, Enqueue, Moved, Order, Pace, Stop
 from dragoman.engine.runs import Runs
 from dragoman.ports import Once, SessionIndex
 
@@ -51,7 +52,7 @@ class Writers:
             async with self.writing(live):
                 if self.neighbours is None or not live.is_elsewhere:
                     return await self._runs.stop(live, run_id)
-            done = await self.neighbours.ask(live, Stop(run_id, unwatched))
+            done = await self.neighbours.orders.ask(live, Stop(run_id, unwatched))
             if done is not None:
                 return done.has_effect
         return False
@@ -59,7 +60,7 @@ class Writers:
     async def enqueue(self, live: LiveSession, queued: RunQueued, once: Once | None) -> int | None:
         """Let a run wait for the end of one that is played elsewhere; its event. None: there is no such run now."""
         assert self.neighbours is not None, "there is an elsewhere"
-        done = await self.neighbours.ask(live, Enqueue(queued, once))
+        done = await self.neighbours.orders.ask(live, Enqueue(queued, once))
         if done is not None:
             return done.seq
         row = await self._index.run(queued.run_id)  # who was asked may have died between doing it and saying so
@@ -73,7 +74,7 @@ class Writers:
                     await self._pace(live, replay)
                     return
             assert self.neighbours is not None, "there is an elsewhere"
-            if await self.neighbours.ask(live, Pace(replay)) is not None:
+            if await self.neighbours.orders.ask(live, Pace(replay)) is not None:
                 return
 
     async def perform(self, live: LiveSession, order: Order) -> Done | Moved:
