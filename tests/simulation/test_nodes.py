@@ -1,14 +1,23 @@
 """What the simulation found among several servers, each as a test of its own."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
 
 from dragoman.core import admission
 from dragoman.core.admission import InputLimits
 from dragoman.core.events import RunQueued, SettingsChange
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.engine import following as following_module
+from dragoman.engine.following import PATIENCE_S, PAUSE_S
 from dragoman.engine.orders import Done, Enqueue
-from tests.engine.world import Gate, ended, open_session, says, send
+from dragoman.ports import News
+from tests.engine.world import ANN, Gate, ended, open_session, play, says, send
 from tests.simulation.loop import run
-from tests.simulation.world import Simulation
+from tests.simulation.nodes import SharedLog
+from tests.simulation.world import Simulation, Time
 
 
 def test_a_request_of_another_server_that_comes_again_counts_once() -> None:
@@ -64,6 +73,48 @@ def test_a_server_that_joins_anew_tries_until_it_is_among_the_others() -> None:
             await ended(live)
 
         await server.machine.run(go_on())
+        for machine in simulation.machines:
+            await machine.bury()
+
+    run(world())
+
+
+def test_what_another_server_tells_of_is_looked_for_with_pauses_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may tell of an event that it has yet to write, and die over it."""
+    monkeypatch.setattr(following_module, "time", Time)
+    real, looks = SharedLog.node_news, 0
+
+    async def news(self: SharedLog, positions: Sequence[Any]) -> list[News]:
+        nonlocal looks
+        looks += 1
+        return await real(self, positions)
+
+    monkeypatch.setattr(SharedLog, "node_news", news)
+
+    async def world() -> None:
+        nonlocal looks
+        simulation = Simulation(1, operations=1, faults=0, places=2)
+        await simulation.start(0)
+        await simulation.start(1)
+        first, second = simulation.servers
+        assert first is not None
+        assert second is not None
+        assert second.engine.neighbours is not None
+        reach = second.engine.neighbours.following.reach
+        live = await first.machine.run(open_session(first.engine))
+        there = await second.machine.run(second.engine.found(ANN, live.state.session_id))
+        looks, seq = 0, there.durable.seq + 1
+        with pytest.raises(StoreUnavailable, match=f"event {seq} did not come in time"):
+            await second.machine.run(reach(there, seq))
+        assert 2 < looks <= PATIENCE_S / PAUSE_S + 2
+        reaching = second.machine.run(reach(there, seq))
+        await asyncio.sleep(PATIENCE_S / 2)
+        assert not reaching.done()
+        await first.machine.run(play(first.engine, live, "hello"))
+        await reaching
+        assert there.durable.seq >= seq
         for machine in simulation.machines:
             await machine.bury()
 

@@ -29,6 +29,10 @@ POLL_S = 0.25
 """How often the log is read of what is followed, where no hint comes."""
 GATHER_S = 0.004
 """For how long hints gather, so that a busy server's commits are read together."""
+PATIENCE_S = 8.0
+"""How long an event is waited for that another server tells of."""
+PAUSE_S = 0.03
+"""Before it is looked for again."""
 EARLY = 64
 """How many commits of a session are kept that came before something that is looked up."""
 
@@ -91,9 +95,21 @@ class Following:
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def reach(self, live: LiveSession, seq: int) -> None:
-        """Wait until a session that is followed has got to an event that is durable."""
-        while live.durable.seq < seq and live.failure is None:
+        """Wait until a session that is followed has got to an event that another server wrote, or is writing.
+
+        Raises:
+            Exception: the session's `failure`.
+            StoreUnavailable: also when the event does not come in time.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        pause_s = 0.0
+        while live.failure is None and live.durable.seq < seq:
+            if time.monotonic() > deadline:
+                at = f"session {live.state.session_id} is at event {live.durable.seq}"
+                raise StoreUnavailable(f"event {seq} did not come in time: {at}")
+            await asyncio.sleep(pause_s)
             await self.look_up([live])
+            pause_s = PAUSE_S
         if live.failure is not None:
             raise live.failure
 

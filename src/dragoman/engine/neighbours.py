@@ -161,7 +161,7 @@ class Neighbours:
         elif not self._ownership.is_alone:
             self._sessions.epoch = await self._log.claim()
             self._ownership.be_alone(live.state.session_id for live in self._sessions)
-        self._seen = max(self._seen, *(each.epoch for each in others), self._seen)
+        self._seen = max([self._seen, *(each.epoch for each in others)])
         self._nodes.see(self._seen)
         self.following.forget()
         return len(living) < len(others)
