@@ -158,7 +158,9 @@ class Writer:
             self._log_file = found
         elif self._log_file != found and self._log_file:
             self._log_file = 0
-            log.error("the database's write-ahead log was deleted: start the server again", path=str(self._log_path))
+            log.error(
+                "the database's write-ahead log was deleted", path=str(self._log_path), mend="start the server again"
+            )
         return self._log_file != 0
 
     def _save(self) -> None:
