@@ -15,8 +15,9 @@ CLIENTS := tests/protocols/agui/clients tests/protocols/blade/clients
 CONSOLE := src/dragoman/console/.built
 CODE := src tests tools $(wildcard bench examples)
 
-# A file's tests share what they set up; ARGS="-n 0" runs all of them in one process.
-PARALLEL := -n auto --dist loadfile
+# A file's tests share what they set up; ARGS="-n 0" runs all of them in one process. Files come in their order: by their
+# number of tests, the few long ones of the crash suite would come last, and alone.
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
 # make run HOST=… PORT=… DATA=… EXTRAS="models mcp" ARGS="app.py --no-auth"
 HOST ?= 127.0.0.1
