@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from dragoman.core.admission import InputLimits
 from dragoman.core.refusals import Refused
+from dragoman.engine import carrying as carrying_module
 from dragoman.engine import following as following_module
 from dragoman.engine import live as live_module
 from dragoman.engine import neighbours as neighbours_module
@@ -49,6 +50,7 @@ SMALL: dict[Any, dict[str, Any]] = {
     reader_module: {"PAGE": 9},
     past_module: {"BACK_PAGE": 4},
     world_module: {"DEADLINE_S": NEVER_S},
+    carrying_module: {"time": Time},
     following_module: {"time": Time},
     neighbours_module: {"time": Time},
 }
