@@ -239,7 +239,7 @@ def check_log(connection: sqlite3.Connection, session_id: str, owner: str, head:
 
 
 def check_rest(state: SessionState) -> Iterator[str]:
-    """Where no run is active, every call that is open waits for the application, or for one below it that does."""
+    """Where no run is active, every open call waits for the application, or for one beside or below it that does."""
     if state.run is not None:
         return
     awaited = {call.call.call_id for call in state.waiting()}
@@ -248,6 +248,7 @@ def check_rest(state: SessionState) -> Iterator[str]:
         while above is not None:
             awaited.add(above.call.call_id)
             above = state.parent(above.loop)
+        awaited |= {beside.call.call_id for beside in state.in_loop(call.loop) if beside.granted is not None}
     for call_id in state.calls.keys() - awaited:
         yield f"call {call_id} is open, and nobody can do anything about it"
 

@@ -184,7 +184,7 @@ def check_pieces(events: Sequence[Logged]) -> None:
 
 
 def check_rest(state: SessionState) -> None:
-    """At rest nothing is open but calls that the application can answer, and the sub-agents above them."""
+    """At rest nothing is open but calls that can be answered, what is decided beside them, and what is above."""
     assert state.open_messages == {}
     pending = {call.call.call_id for call in state.waiting()}
     for call in state.waiting():
@@ -193,6 +193,7 @@ def check_rest(state: SessionState) -> None:
         while parent is not None:
             pending.add(parent.call.call_id)
             parent = state.parent(parent.loop)
+        pending |= {beside.call.call_id for beside in state.in_loop(call.loop) if beside.granted is not None}
     dangling = [call.call.call_id for call in state.calls.values() if call.call.call_id not in pending]
     assert dangling == [], "calls that nobody will ever answer"
 
