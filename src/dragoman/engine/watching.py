@@ -23,11 +23,14 @@ class Watching:
     def __init__(self, bus: Bus, sessions: Sessions) -> None:
         self._bus = bus
         self._sessions = sessions
-        self._asked: dict[str, asyncio.Event] = {}
+        self._asked: dict[str, set[asyncio.Event]] = {}
+        """Those who ask now, by session: each has its own time."""
 
     async def elsewhere(self, session_id: SessionId) -> bool:
         """Whether somebody reads it, here or at another server."""
-        heard = self._asked.setdefault(session_id, asyncio.Event())
+        heard = asyncio.Event()
+        asking = self._asked.setdefault(session_id, set())
+        asking.add(heard)
         try:
             self._bus.publish(WATCHED, session_id)
             with suppress(TimeoutError):
@@ -35,7 +38,8 @@ class Watching:
                     await heard.wait()
             return heard.is_set()
         finally:
-            if self._asked.get(session_id) is heard:
+            asking.discard(heard)
+            if not asking:
                 del self._asked[session_id]
 
     def hear_question(self, payload: str) -> None:
@@ -46,6 +50,5 @@ class Watching:
 
     def hear_answer(self, payload: str) -> None:
         """Somebody watches."""
-        asked = self._asked.get(payload)
-        if asked is not None:
-            asked.set()
+        for heard in self._asked.get(payload, ()):
+            heard.set()
