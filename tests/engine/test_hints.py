@@ -8,7 +8,7 @@ from structlog.typing import EventDict
 from dragoman.buses.local import LocalBus
 from dragoman.core.ids import SessionId
 from dragoman.engine.carrying import FOLLOWS, Carrying
-from dragoman.engine.elsewhere import CHANGED, Elsewhere
+from dragoman.engine.elsewhere import CHANGED, MOST_LOOKED_AT, Elsewhere
 from dragoman.engine.live import LiveSession
 from dragoman.ports import WORDS, Append
 from tests.engine.world import DEADLINE_S, World, open_session, play
@@ -53,6 +53,36 @@ async def test_a_hint_of_a_change_that_is_malformed_is_ignored(world: World, log
     async with asyncio.timeout(DEADLINE_S):
         await has_looked.wait()
     assert looked == [live.state.session_id], "the wrong ones made nobody look"
+
+
+async def test_a_flood_of_changes_is_looked_up_in_part(world: World) -> None:
+    engine = await world.start()
+    live = await open_session(engine)
+    is_over = asyncio.Event()
+    looked = 0
+
+    async def refresh(_: LiveSession) -> None:
+        nonlocal looked
+        looked += 1
+        await is_over.wait()
+
+    here, there = [Elsewhere(engine._sessions, world.store, LocalBus(), refresh) for _ in range(2)]
+    here.owners = lambda: [world.owner]
+    hints: list[str] = []
+    there._bus.subscribe(CHANGED, hints.append)
+    engine._committer.on_commit = lambda batch: there.send(batch, "there")
+    await play(engine, live, "go")
+    for _ in range(MOST_LOOKED_AT + 10):
+        here.hear(hints[0], "here")
+    await asyncio.sleep(0)  # each has begun
+    assert looked == MOST_LOOKED_AT
+    is_over.set()
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.gather(*here._looking)
+    await asyncio.sleep(0)  # they are forgotten in the next turn of the loop
+    here.hear(hints[0], "here")
+    await asyncio.sleep(0)
+    assert looked == MOST_LOOKED_AT + 1, "later ones are looked up again"
 
 
 async def test_who_follows_in_a_way_that_nobody_understands_is_sent_nothing(

@@ -26,6 +26,8 @@ CHANGED = "changed"
 LISTED = frozenset({RunStarted, RunStopped, SettingsChanged})
 PAGE = 200
 """Events that are looked at behind a hint; what comes later has a hint of its own."""
+MOST_LOOKED_AT = 256
+"""Changes that are looked up at once; further ones are lost, as hints may be."""
 SEQ_DIGITS = 19
 """An event's number has fewer: stores count with 64 bits."""
 
@@ -74,6 +76,9 @@ class Elsewhere:
                 log.debug("hint not understood", subject=CHANGED, length=len(payload))
 
     def _begin_to_look(self, session_id: SessionId, after: int) -> None:
+        if len(self._looking) >= MOST_LOOKED_AT:
+            log.debug("hint not followed", session_id=session_id)
+            return
         task = asyncio.create_task(self._look(session_id, after), name=f"changed {session_id}")
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
