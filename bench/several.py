@@ -103,12 +103,13 @@ async def takeover(place: Place, effort: Effort) -> list[Figure]:
             sessions = await cluster.clients[dies].create("paced", ORPHANS)
             watching = await _watch(cluster.clients[lives], sessions)
             await _post(cluster.clients[dies], sessions, text, spread_s=0.5)
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # all runs have begun to speak
             before = cluster.owners(database, sessions)
             begin = clock()
             cluster.nodes[dies].stop(signal.SIGKILL)
-            while cluster.owners(database, sessions) & before:  # noqa: ASYNC110  # the database tells nobody
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(3 * LEASE_S):
+                while cluster.owners(database, sessions) & before:  # noqa: ASYNC110  # the database tells nobody
+                    await asyncio.sleep(0.01)
             claimed.append(clock() - begin)
             silent = 0.0
             for connection, session in zip(watching, sessions, strict=True):

@@ -55,7 +55,7 @@ async def test_a_client_that_leaves_stops_no_run_that_is_watched_at_another_serv
     joined = Reading(await there.open("POST", "rehearsal/connect", {**body, "runId": "watch", "messages": []}))
     await joined.until("TEXT_MESSAGE_CONTENT")
     await first.exchange.leave()
-    await asyncio.sleep(2 * ANSWER_S)
+    await asyncio.sleep(2 * ANSWER_S)  # what must not happen would have happened by now
     following = {**body, "runId": "next", "messages": [*body["messages"], user("hello")]}
     assert error_of(await here.run(following)) == (["RUN_ERROR"], "thread_busy"), "it goes on"
     await joined.exchange.leave()

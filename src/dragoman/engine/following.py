@@ -90,7 +90,7 @@ class Following:
     async def read_elsewhere(self) -> None:
         """Give those who follow on other servers the time to read what was written, before it is removed."""
         if not self._ownership.is_alone:
-            await asyncio.sleep(2 * POLL_S)
+            await asyncio.sleep(2 * POLL_S)  # whoever follows has looked once more, hint or not
 
     # --- reading --------------------------------------------------------------------------------------------------
 
