@@ -219,32 +219,52 @@ class Announcing(uvicorn.Server):
         self.listening.set()
 
 
+class Listening:
+    """An app behind a port of this process."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        self._server = Announcing(config)
+        self._serving: asyncio.Task[None]
+        self._line: SocketLine
+
+    async def start(self) -> SocketLine:
+        self._serving = asyncio.create_task(self._server._serve())  # `serve` would take over the signals of the tests
+        async with asyncio.timeout(DEADLINE_S):
+            await self._server.listening.wait()
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        self._line = SocketLine(f"http://127.0.0.1:{port}")
+        return self._line
+
+    async def stop(self) -> None:
+        await self._line.close()
+        self._server.should_exit = True
+        async with asyncio.timeout(DEADLINE_S):
+            await self._serving
+
+
 class SocketHouse:
     """A server in the test's own loop that is reached through a socket."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:
         self.house = House(folder, **changes)
         self.line: SocketLine
-        self._server: Announcing
-        self._serving: asyncio.Task[None]
+        self._serving: Listening
 
     async def start(self) -> None:
         await self.house.prepare()
-        app = build(self.house.settings, self.house.agents, None)
-        self._server = Announcing(
-            uvicorn.Config(app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=1)
+        self._serving = Listening(
+            uvicorn.Config(
+                build(self.house.settings, self.house.agents, None),
+                port=0,
+                log_config=None,
+                lifespan="on",
+                timeout_graceful_shutdown=1,
+            )
         )
-        self._serving = asyncio.create_task(self._server._serve())  # `serve` would take over the signals of the tests
-        async with asyncio.timeout(DEADLINE_S):
-            await self._server.listening.wait()
-        port = self._server.servers[0].sockets[0].getsockname()[1]
-        self.line = SocketLine(f"http://127.0.0.1:{port}")
+        self.line = await self._serving.start()
 
     async def stop(self) -> None:
-        await self.line.close()
-        self._server.should_exit = True
-        async with asyncio.timeout(DEADLINE_S):
-            await self._serving
+        await self._serving.stop()
 
     async def restart(self) -> None:
         await self.stop()

@@ -3,7 +3,6 @@
 Whatever comes to that address, a request or a socket, goes to one of them by chance: a balancer without a memory.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +13,8 @@ import uvicorn
 
 from dragoman.stores.sealing import KEY_BYTES
 from dragoman.workers import KEY_FILES
-from tests.bridge import DEADLINE_S, Message, Receive, Send
-from tests.serving import Announcing, House, SocketLine
+from tests.bridge import Message, Receive, Send
+from tests.serving import House, Listening, SocketLine
 
 
 class Houses:
@@ -27,28 +26,20 @@ class Houses:
         self.line: SocketLine
         self.asked = [0] * len(houses)
         """What each of them was given."""
-        self._server: Announcing
-        self._serving: asyncio.Task[None]
+        self._serving: Listening
 
     async def start(self) -> None:
         for house in self.houses:
             await house.start()
-        self._server = Announcing(
+        self._serving = Listening(
             uvicorn.Config(
                 self._balance, port=0, log_config=None, lifespan="off", interface="asgi3", timeout_graceful_shutdown=1
             )
         )
-        self._serving = asyncio.create_task(self._server._serve())  # `serve` would take over the signals of the tests
-        async with asyncio.timeout(DEADLINE_S):
-            await self._server.listening.wait()
-        port = self._server.servers[0].sockets[0].getsockname()[1]
-        self.line = SocketLine(f"http://127.0.0.1:{port}")
+        self.line = await self._serving.start()
 
     async def stop(self) -> None:
-        await self.line.close()
-        self._server.should_exit = True
-        async with asyncio.timeout(DEADLINE_S):
-            await self._serving
+        await self._serving.stop()
         for house in self.houses:
             await house.stop()
 
