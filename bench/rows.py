@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Mapping
 
-from bench import ag_ui, blade, sessions, several, streams
+from bench import ag_ui, blade, multi_server, sessions, streams
 from bench.agentscope import agentscope
 from bench.effort import Effort
 from bench.figures import Figure
@@ -25,7 +25,7 @@ ROWS: Mapping[str, Row] = {
     "commits": sessions.commits,
     "ag-ui": ag_ui.ag_ui,
     "blade": blade.blade,
-    "across": several.across,
-    "takeover": several.takeover,
-    "nodes": several.nodes,
+    "across": multi_server.across,
+    "takeover": multi_server.takeover,
+    "nodes": multi_server.nodes,
 }

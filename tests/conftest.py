@@ -14,13 +14,13 @@ pytest_plugins = ["tests.buses.nats_server", "tests.stores.postgres", "tests.sto
 pytest.register_assert_rewrite(
     "tests.buses.contract",
     "tests.conversations",
-    "tests.engine.checker",
+    "tests.engine.log_checker",
     "tests.protocols.aap.client",
     "tests.protocols.aap.stream",
-    "tests.protocols.agui.driver",
+    "tests.protocols.agui.endpoint_driver",
     "tests.protocols.agui.endpoint",
-    "tests.protocols.agui.official",
-    "tests.protocols.agui.reading",
+    "tests.protocols.agui.official_clients",
+    "tests.protocols.agui.endpoint_streams",
     "tests.stores.blob_contract",
     "tests.stores.contract",
 )

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from dragoman import pages
-from dragoman.cli import commands
-from dragoman.cli import serve as serve_command
-from dragoman.process import LAST_ANSWERS_S
+from dragoman.asgi import ops_endpoints
+from dragoman.cli.main import commands
+from dragoman.cli.main import serve as serve_command
+from dragoman.server.runner import LAST_ANSWERS_S
 from dragoman.settings import PREFIX, Settings, load
 from dragoman.settings import known as known_settings
 from dragoman.stores.postgres.database import OLDEST
@@ -126,7 +126,7 @@ def test_the_port_is_the_same_everywhere() -> None:
 
 
 def test_probes_ask_what_the_server_answers_without_a_key() -> None:
-    open_pages = {route.path for route in pages.ROUTES if route.is_open}
+    open_pages = {route.path for route in ops_endpoints.ROUTES if route.is_open}
     kinds = ("startupProbe", "readinessProbe", "livenessProbe")
     probes = {kind: container()[kind]["httpGet"] for kind in kinds}
     assert {probe["path"] for probe in probes.values()} <= open_pages

@@ -17,7 +17,7 @@ from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunService, Watch, a_run
 from tests.protocols.blade.client import Caller, Tab
 from tests.protocols.blade.driver import url_of
-from tests.serving import SocketHouse, opened_socket
+from tests.servers import SocketHouse, opened_socket
 
 Json = Any
 

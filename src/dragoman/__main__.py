@@ -1,5 +1,5 @@
 """`python -m dragoman` is `dragoman`."""
 
-from dragoman.cli import main
+from dragoman.cli.main import main
 
 main()

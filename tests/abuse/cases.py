@@ -91,7 +91,7 @@ CASES: dict[int, Case] = {
             "test_head_answers_as_get_without_a_body_and_ends_where_a_stream_would_begin",
             "test_options_without_a_preflight_is_405_and_tells_nothing",
             "test_no_way_of_writing_a_path_gets_past_the_key",
-            "test_doors.py::test_a_web_socket_at_a_door_is_closed_and_reaches_no_protocol",
+            "asgi/test_routing.py::test_a_web_socket_at_a_door_is_closed_and_reaches_no_protocol",
         ),
     ),
     12: Case(
@@ -112,8 +112,8 @@ CASES: dict[int, Case] = {
     14: Case(
         "clock inputs",
         (
-            f"{RUNS}/test_a_rules.py::test_what_lies_just_outside_is_refused_by_that_rule",
-            f"{RUNS}/test_a_rules.py::test_a_broken_rule_is_answered_with_its_own_sentence_and_changes_nothing",
+            f"{RUNS}/test_run_service_rules.py::test_what_lies_just_outside_is_refused_by_that_rule",
+            f"{RUNS}/test_run_service_rules.py::test_a_broken_rule_is_answered_with_its_own_sentence_and_changes_nothing",
         ),
     ),
     15: Case(
@@ -141,7 +141,7 @@ CASES: dict[int, Case] = {
         (
             f"{AAP}/test_settings.py::test_a_secret_is_in_no_byte_that_leaves_and_in_no_file",
             "test_a_secret_that_a_tool_fails_over_is_in_no_log_and_not_in_the_session",
-            "engine/test_counting.py::test_a_failure_shows_its_kind_and_not_its_words",
+            "engine/instrumentation/test_metrics_and_tracing.py::test_a_failure_shows_its_kind_and_not_its_words",
         ),
     ),
     21: Case(
@@ -156,10 +156,10 @@ CASES: dict[int, Case] = {
     23: Case(
         "signed URLs",
         (
-            f"{RUNS}/test_a_files.py::test_a_link_with_any_byte_changed_is_refused",
-            f"{RUNS}/test_a_files.py::test_a_link_holds_for_an_hour",
-            f"{RUNS}/test_a_files.py::test_a_link_of_another_user_is_no_attachment",
-            f"{RUNS}/test_a_files.py::test_what_was_uploaded_for_a_thread_goes_with_it",
+            f"{RUNS}/test_run_service_files.py::test_a_link_with_any_byte_changed_is_refused",
+            f"{RUNS}/test_run_service_files.py::test_a_link_holds_for_an_hour",
+            f"{RUNS}/test_run_service_files.py::test_a_link_of_another_user_is_no_attachment",
+            f"{RUNS}/test_run_service_files.py::test_what_was_uploaded_for_a_thread_goes_with_it",
         ),
     ),
     24: Case(
@@ -187,7 +187,9 @@ CASES: dict[int, Case] = {
     28: Case("proxies that cut", (f"{AAP}/test_streams.py::test_a_stream_without_events_gets_a_comment_line",)),
     29: Case(
         "reader that comes while a turn ends",
-        ("engine/test_streams.py::test_readers_that_come_at_any_moment_and_position_see_the_tail_of_the_same_stream",),
+        (
+            "engine/sessions/test_reader.py::test_readers_that_come_at_any_moment_and_position_see_the_tail_of_the_same_stream",
+        ),
     ),
     30: Case(
         "sockets",
@@ -196,15 +198,15 @@ CASES: dict[int, Case] = {
             f"{BLADE}/test_abuse.py::test_a_message_over_the_limit_closes_its_own_connection_alone",
             f"{BLADE}/test_abuse.py::test_frames_that_are_no_socket_io_disturb_nobody",
             f"{BLADE}/test_abuse.py::test_any_payload_of_an_event_is_acknowledged_and_breaks_nothing",
-            f"{BLADE}/test_catching_up.py::test_a_connection_that_is_cut_200_times_loses_and_doubles_nothing",
-            f"{BLADE}/test_rooms.py::test_who_never_reads_is_cut_off_when_too_much_waits",
+            f"{BLADE}/socket/test_resuming.py::test_a_connection_that_is_cut_200_times_loses_and_doubles_nothing",
+            f"{BLADE}/socket/test_rooms.py::test_who_never_reads_is_cut_off_when_too_much_waits",
         ),
     ),
     31: Case(
         "answers and stops at once",
         (
             "test_two_tabs_that_answer_and_a_third_that_stops_have_one_outcome",
-            "engine/test_stop.py::test_many_stops_at_once_have_one_outcome",
+            "engine/runs/test_stop.py::test_many_stops_at_once_have_one_outcome",
         ),
     ),
     32: Case(
@@ -251,7 +253,8 @@ CASES: dict[int, Case] = {
         ),
     ),
     38: Case(
-        "question over many restarts", ("engine/test_crash.py::test_a_question_is_answerable_after_a_hundred_restarts",)
+        "question over many restarts",
+        ("engine/runs/test_crash.py::test_a_question_is_answerable_after_a_hundred_restarts",),
     ),
     39: Case(
         "compaction keeps pairs",

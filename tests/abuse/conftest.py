@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import pytest
 import structlog
 
-from dragoman import telemetry
-from tests.abuse import agents as wild
-from tests.abuse.wire import Listening, listening
+from dragoman.server import logging as server_logging
+from tests.abuse import misbehaving_agents as wild
+from tests.abuse.raw_client import Listening, listening
 from tests.protocols.aap.agents import AGENTS, GATES, Gates
 from tests.protocols.aap.client import Face
-from tests.serving import House, HouseMaker, opened
+from tests.servers import House, HouseMaker, opened
 
 
 class ServerMaker(Protocol):
@@ -78,7 +78,7 @@ def logged() -> Iterator[StringIO]:
     """Everything that is logged while the case runs, as the server logs it."""
     root = logging.getLogger()
     handlers, level, out = root.handlers[:], root.level, StringIO()
-    telemetry.set_up("json", "debug", stream=out)
+    server_logging.set_up("json", "debug", stream=out)
     yield out
     structlog.reset_defaults()
     logging.captureWarnings(capture=False)

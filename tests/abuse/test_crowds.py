@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
-from dragoman.server import Application
+from dragoman.server.app import Application
 from tests.protocols.aap.agents import Gates
 from tests.protocols.aap.client import call, grant, on, script, user
-from tests.serving import House, HouseMaker
+from tests.servers import House, HouseMaker
 
 Json = Any
 MANY = 1000

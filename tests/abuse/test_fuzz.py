@@ -21,7 +21,7 @@ from schemathesis.core.result import Ok
 
 from tests.abuse.mutation import METHODS, mutated, path
 from tests.requirements import requirement
-from tests.serving import House, HouseMaker, opened
+from tests.servers import House, HouseMaker, opened
 
 TAMPERED, ODD_PATHS, SCHEMATHESIS = 12_000, 6_000, 2_000
 

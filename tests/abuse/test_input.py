@@ -9,10 +9,10 @@ from zlib import crc32
 import pytest
 
 from dragoman import File
-from tests.abuse import agents as wild
+from tests.abuse import misbehaving_agents as wild
 from tests.protocols.aap.client import BASE, Face, Session, client_tool, grant, on, refusal, result, unchanged
 from tests.protocols.aap.client import user as user_message
-from tests.serving import House
+from tests.servers import House
 
 Json = Any
 CREATE: Json = {"agent": {"name": "rehearsal"}}

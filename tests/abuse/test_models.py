@@ -8,13 +8,13 @@ import pytest
 
 from dragoman import Agent
 from dragoman.models.openai import OpenAIModel
-from tests.abuse import agents as wild
-from tests.abuse.agents import THOUSAND
-from tests.abuse.wholeness import is_whole, results_by_call
-from tests.models.chat_server import DONE, Answer, call_delta, chat_server, chunk
+from tests.abuse import misbehaving_agents as wild
+from tests.abuse.misbehaving_agents import THOUSAND
+from tests.abuse.session_invariants import is_whole, results_by_call
+from tests.models.fake_openai_server import DONE, Answer, call_delta, chat_server, chunk
 from tests.protocols.aap.client import Face, Session, calls, deny, on, result, said, script, user
 from tests.protocols.aap.stream import MODES, Mode
-from tests.serving import HouseMaker
+from tests.servers import HouseMaker
 
 Json = Any
 NAMES = [tool.name for tool in wild.TOOLS if tool.declaration.policy.exposed]

@@ -6,7 +6,7 @@ import pytest
 
 from dragoman import Run, SecretOption, ToolContext, ToolFailed, agent, tool
 from tests.requirements import requirement
-from tests.serving import HouseMaker
+from tests.servers import HouseMaker
 
 CANARY = "canary-7f31-secret"
 

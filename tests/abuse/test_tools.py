@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from dragoman.core.answers import RESULT_LIMIT
-from dragoman.server import Application
-from tests.abuse import agents as wild
-from tests.abuse.wholeness import is_whole, results_by_call
+from dragoman.server.app import Application
+from tests.abuse import misbehaving_agents as wild
+from tests.abuse.session_invariants import is_whole, results_by_call
 from tests.protocols.aap.agents import Gates
 from tests.protocols.aap.client import Face, Session, on
-from tests.serving import House
+from tests.servers import House
 
 Json = Any
 CANARY = "canary-of-a-tool-51c0"

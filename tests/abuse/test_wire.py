@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from dragoman import connection, process
+from dragoman.asgi import http_connection
+from dragoman.server import runner
 from tests.abuse.conftest import ServerMaker
-from tests.abuse.wire import Listening
+from tests.abuse.raw_client import Listening
 from tests.protocols.aap.client import BASE, Session, script, user
 
 Json = Any
@@ -289,7 +290,7 @@ async def test_a_client_that_closes_its_half_leaves_and_its_turn_goes_on(server:
 async def test_heads_that_trickle_lose_their_connections_and_the_others_are_served(
     open_server: ServerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "HEAD_S", 0.2)
+    monkeypatch.setattr(http_connection, "HEAD_S", 0.2)
     async with open_server() as server:
         peers = [await server.peer() for _ in range(50)]
         for peer in peers:
@@ -301,7 +302,7 @@ async def test_heads_that_trickle_lose_their_connections_and_the_others_are_serv
 async def test_who_is_silent_after_a_body_that_was_refused_before_its_end_loses_the_connection(
     open_server: ServerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "KEEP_ALIVE_S", 0.3)
+    monkeypatch.setattr(runner, "KEEP_ALIVE_S", 0.3)
     async with open_server() as server:
         whole, half = await server.peer(), await server.peer()
         for peer in (whole, half):

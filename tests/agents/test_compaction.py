@@ -9,7 +9,7 @@ from dragoman.core.content import AssistantMessage, SystemMessage, Usage, UserMe
 from dragoman.core.ids import MessageId
 from dragoman.core.tools import FORK
 from dragoman.ports import ContextTooLong, ModelRequest, ModelUnavailable
-from tests.agents.playing import Part, ScriptedModel, call, end, stage
+from tests.agents.agent_harness import Part, ScriptedModel, call, end, stage
 
 LONG = "word " * 400
 """About 500 tokens."""

@@ -9,7 +9,7 @@ from dragoman import Agent
 from dragoman.agents.function import FunctionAgent
 from dragoman.agents.loading import load
 from dragoman.core.tools import ASK
-from tests.agents.playing import ScriptedModel, call, stage
+from tests.agents.agent_harness import ScriptedModel, call, stage
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 

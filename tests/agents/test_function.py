@@ -29,7 +29,7 @@ from dragoman.agents.parameters import Misdeclared
 from dragoman.core.content import AssistantMessage, ToolMessage, Usage
 from dragoman.core.events import CardShown, PlanShown, StageChanged
 from dragoman.core.tools import ASK, FORK, Capabilities, ToolSpec
-from tests.agents.playing import DEADLINE_S, Gate, ScriptedModel, stage, told
+from tests.agents.agent_harness import DEADLINE_S, Gate, ScriptedModel, stage, told
 
 
 class Flight(msgspec.Struct):

@@ -19,7 +19,7 @@ from dragoman.agents.mcp import StartFailed
 from dragoman.agents.parameters import Misdeclared
 from dragoman.core.content import Image, Text
 from dragoman.core.tools import ServerTool, ToolPolicy, ToolSpec
-from tests.agents.playing import DEADLINE_S, ScriptedModel, call, stage
+from tests.agents.agent_harness import DEADLINE_S, ScriptedModel, call, stage
 from tests.agents.test_tool import Context
 
 PROGRAM = str(Path(__file__).with_name("mcp_program.py"))

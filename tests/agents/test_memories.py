@@ -14,7 +14,7 @@ from dragoman.core.content import ToolMessage
 from dragoman.core.events import MemoriesInjected, MemoryUse, SettingsChange
 from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts
 from dragoman.core.refusals import NotFound
-from tests.agents.playing import ANN, Gate, ScriptedModel, Session, Stage, call, stage
+from tests.agents.agent_harness import ANN, Gate, ScriptedModel, Session, Stage, call, stage
 
 NOT_ON = "Tool execution failed: "
 

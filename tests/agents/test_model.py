@@ -13,7 +13,7 @@ from dragoman.core.ids import MessageId
 from dragoman.core.inputs import Create, Submit, UserInput
 from dragoman.core.tools import ASK, FORK, ToolGrant, ToolSpec
 from dragoman.ports import ContextTooLong, Finished, ModelFailed, ModelUnavailable
-from tests.agents.playing import (
+from tests.agents.agent_harness import (
     ANN,
     DEADLINE_S,
     Gate,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.rehearsal import rehearsal, rehearsal_bare
+from dragoman.agents.rehearsal.agent import rehearsal, rehearsal_bare
 from dragoman.core.agent import Agent, AgentError
 from dragoman.core.content import (
     AssistantMessage,
@@ -27,7 +27,7 @@ from dragoman.core.content import (
 from dragoman.core.events import PlanShown, PlanStep
 from dragoman.core.ids import ROOT, CallId, MessageId
 from dragoman.core.tools import AgentSpec, Capabilities, SecretOption, SelectOption, TextOption
-from tests.agents.rehearsal_run import DRAIN_AFTER, MemoryRun, Session, Starts
+from tests.agents.in_memory_run import DRAIN_AFTER, MemoryRun, Session, Starts
 
 Json = Any
 
@@ -249,8 +249,8 @@ async def test_pauses_keep_to_the_schedule_that_the_script_sets(
         now_ms += seconds * 1000 + 2
 
     own = SimpleNamespace(**vars(asyncio) | {"sleep": sleep})  # a server of other tests may be on this loop, and sleep
-    monkeypatch.setattr("dragoman.agents.rehearsal.asyncio", own)
-    monkeypatch.setattr("dragoman.agents.rehearsal.monotonic", lambda: now_ms / 1000)
+    monkeypatch.setattr("dragoman.agents.rehearsal.agent.asyncio", own)
+    monkeypatch.setattr("dragoman.agents.rehearsal.agent.monotonic", lambda: now_ms / 1000)
     await session().tell(script(step))
     assert slept == pauses
 

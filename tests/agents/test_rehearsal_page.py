@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.agents.rehearsal_script import read
+from dragoman.agents.rehearsal.script import read
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rehearsal.md").read_text(encoding="utf-8")
 STEPS = [

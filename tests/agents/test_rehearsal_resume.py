@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.agents.rehearsal import rehearsal
+from dragoman.agents.rehearsal.agent import rehearsal
 from dragoman.core.agent import AgentError
 from dragoman.core.content import AssistantMessage
-from tests.agents.rehearsal_run import Killed, Session, Starts
+from tests.agents.in_memory_run import Killed, Session, Starts
 
 Json = Any
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agents.rehearsal_script import BURST_MOST, is_script, read, read_fork
-from dragoman.agents.rehearsal_steps import Asked, End, Fail, Recall, Script, Segment, Words
+from dragoman.agents.rehearsal.script import BURST_MOST, is_script, read, read_fork
+from dragoman.agents.rehearsal.steps import Asked, End, Fail, Recall, Script, Segment, Words
 from dragoman.core.agent import AgentError
 from dragoman.core.content import Usage
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.rehearsal import rehearsal, rehearsal_bare
-from dragoman.agents.rehearsal_tools import Starts as AnyStarts
-from dragoman.agents.rehearsal_tools import StartsFile
+from dragoman.agents.rehearsal.agent import rehearsal, rehearsal_bare
+from dragoman.agents.rehearsal.tools import Starts as AnyStarts
+from dragoman.agents.rehearsal.tools import StartsFile
 from dragoman.core.agent import Agent, RunnableTool, ToolFailed
 from dragoman.core.content import JsonObject
 from dragoman.core.ids import ROOT, CallId
-from tests.agents.rehearsal_run import Context, MemoryRun, Session, Starts
+from tests.agents.in_memory_run import Context, MemoryRun, Session, Starts
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

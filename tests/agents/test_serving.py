@@ -16,7 +16,7 @@ from dragoman.agents import serving
 from dragoman.agents.loading import LoadError, is_agent, load
 from dragoman.agents.parameters import Misdeclared
 from dragoman.core.tools import AgentSpec, ServerTool, ToolSpec
-from tests.agents.playing import ScriptedModel, stage
+from tests.agents.agent_harness import ScriptedModel, stage
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 

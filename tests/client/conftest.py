@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dragoman.client.link import Backoff
-from tests.serving import SocketHouse, opened_socket
+from dragoman.client.connection import Backoff
+from tests.servers import SocketHouse, opened_socket
 
 
 @pytest.fixture(scope="session")

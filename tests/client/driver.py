@@ -27,10 +27,10 @@ from dragoman.client import (
     ToolResult,
 )
 from dragoman.client import Result as ToolAnswer
-from dragoman.client.doors import ProtocolName
+from dragoman.client.transports import ProtocolName
 from tests import conversations as c
-from tests.bridge import DEADLINE_S
-from tests.client.cutter import Cutter
+from tests.asgi_client import DEADLINE_S
+from tests.client.cutting_proxy import Cutter
 
 ASK = "AskUserQuestion"
 TIMEOUTS = Timeouts(connect_s=DEADLINE_S, idle_s=DEADLINE_S, run_s=3 * DEADLINE_S, lost_s=2 * DEADLINE_S)

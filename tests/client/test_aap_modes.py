@@ -6,10 +6,10 @@ import pytest
 
 from dragoman.client import AsyncClient, Ended, Permission, Reply, Text, Thinking, ToolCall, ToolResult, Unsupported
 from dragoman.core.tools import Capabilities
-from tests.client.cutter import cutting
+from tests.client.cutting_proxy import cutting
 from tests.conversations import call, script
 from tests.protocols.aap.agents import Player, Tool
-from tests.serving import opened_socket
+from tests.servers import opened_socket
 
 PLAY = script({"think": "hm"}, {"say": "So: "}, call("add", a=1, b=2), {"say": "{result}. "}, call("stamp", text="x"))
 MODES: dict[str, Capabilities] = {

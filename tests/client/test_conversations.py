@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.client.doors import ProtocolName
-from tests.client.cutter import at_random, cutting
+from dragoman.client.transports import ProtocolName
+from tests.client.cutting_proxy import at_random, cutting
 from tests.client.driver import FEATURES, ClientDriver
 from tests.conversations import CONVERSATIONS, Conversation, play
-from tests.serving import SocketHouse, program
+from tests.servers import SocketHouse, program
 
 PROTOCOLS: list[ProtocolName] = list(FEATURES)
 

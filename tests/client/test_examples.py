@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge import DEADLINE_S
-from tests.serving import SocketHouse
+from tests.asgi_client import DEADLINE_S
+from tests.servers import SocketHouse
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 

@@ -35,12 +35,12 @@ from dragoman.client import (
     Unreachable,
     Unsupported,
 )
-from dragoman.client.doors import ProtocolName
 from dragoman.client.pending import Unanswerable
+from dragoman.client.transports import ProtocolName
 from dragoman.core.agent import ToolContext
-from tests.client.cutter import cutting
+from tests.client.cutting_proxy import cutting
 from tests.conversations import call, calls, script
-from tests.serving import SocketHouse, opened_socket
+from tests.servers import SocketHouse, opened_socket
 
 ALL: list[ProtocolName] = ["aap", "ag-ui", "agentscope", "blade"]
 WITH_TOOLS: list[ProtocolName] = ["aap", "ag-ui", "agentscope"]

@@ -10,7 +10,7 @@ from tests.cluster.agents import act
 from tests.cluster.clients import Client, Onlooker
 from tests.cluster.nodes import Node
 from tests.crash.client import ask
-from tests.engine.checker import check_session
+from tests.engine.log_checker import check_session
 
 ENDS = ("end_turn", "interrupted", "error")
 """How a turn may end: as its agent wants, or given up after too many deaths."""

@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from dragoman.engine.watching import ANSWER_S
+from dragoman.engine.cluster.presence import ANSWER_S
 from tests.protocols.agui.endpoint import Endpoint, an_input
-from tests.protocols.agui.reading import HELLO, LONG, Reading, error_of, started, user
-from tests.serving import opened
+from tests.protocols.agui.endpoint_streams import HELLO, LONG, Reading, error_of, started, user
+from tests.servers import opened
 from tests.stores.postgres import Server
 
 DEADLINE_S = 30

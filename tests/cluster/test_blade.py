@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.bridge import DEADLINE_S
+from tests.asgi_client import DEADLINE_S
 from tests.protocols.blade.client import Caller, kinds, tab
 from tests.protocols.blade.driver import url_of
-from tests.serving import SocketHouse, opened_socket
+from tests.servers import SocketHouse, opened_socket
 from tests.stores.postgres import Server
 
 

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from tests.buses.nats_server import server as nats_server
-from tests.cluster.houses import Houses, opened
+from tests.cluster.in_process_cluster import Houses, opened
 from tests.conversations import CONVERSATIONS, Conversation, Driver, play
 from tests.conversations import Server as Served
 from tests.protocols.aap.client import Face
 from tests.protocols.aap.driver import AapDriver
 from tests.protocols.agentscope.driver import AgentScopeDriver
-from tests.protocols.agui.driver import AguiDriver
-from tests.protocols.agui.official import Official, official_clients
-from tests.protocols.agui.run_driver import RunsDriver
+from tests.protocols.agui.endpoint_driver import AguiDriver
+from tests.protocols.agui.official_clients import Official, official_clients
+from tests.protocols.agui.run_service_driver import RunsDriver
 from tests.protocols.blade.driver import BladeDriver
 from tests.stores.postgres import Server
 

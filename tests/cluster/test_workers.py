@@ -12,7 +12,7 @@ import pytest
 
 from dragoman.settings import SettingsError, load
 from tests.crash.client import Gone, ask
-from tests.serving import COMMAND
+from tests.servers import COMMAND
 
 DEADLINE_S = 40.0
 
@@ -49,8 +49,8 @@ async def test_workers_share_a_port_and_one_that_dies_is_started_again(tmp_path:
 
 STUBBORN = """
 import os, signal, sys, time
-from dragoman.telemetry import set_up
-from dragoman.workers import _Workers
+from dragoman.server.logging import set_up
+from dragoman.server.supervisor import _Workers
 
 def work(number):
     if number == 1:

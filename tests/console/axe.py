@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.console.desk import Desk
+from tests.console.console_page import Desk
 
 SCRIPT = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 SERIOUS = "['serious', 'critical']"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.web_console import FOLDER
+from dragoman.asgi.console import FOLDER
 from tests.browser import Browser, browser
-from tests.console.desk import Desk
-from tests.serving import SocketHouse, opened_socket
+from tests.console.console_page import Desk
+from tests.servers import SocketHouse, opened_socket
 
 PICTURES = Path(__file__).parents[2] / "build" / "console"
 

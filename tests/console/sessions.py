@@ -4,7 +4,7 @@ import json
 from base64 import b64decode
 from typing import Any
 
-from tests.serving import SocketHouse
+from tests.servers import SocketHouse
 
 Json = Any
 PICTURE = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==")

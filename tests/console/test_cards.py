@@ -12,9 +12,9 @@ import pytest
 
 from tests.browser import WAIT_S, Browser
 from tests.console.conftest import Elsewhere
-from tests.console.desk import Desk
+from tests.console.console_page import Desk
 from tests.console.sessions import PICTURE, played
-from tests.serving import SocketHouse, opened_socket
+from tests.servers import SocketHouse, opened_socket
 
 Json = Any
 PIXEL = f"data:image/png;base64,{b64encode(PICTURE).decode()}"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.web_console import FOLDER
+from dragoman.asgi.console import FOLDER
 from tests.browser import Browser, Json
 from tests.console.conftest import PICTURES, Elsewhere
-from tests.console.desk import Desk
+from tests.console.console_page import Desk
 from tests.conversations import script
-from tests.protocols.agui.official import node
-from tests.serving import SocketHouse, opened_socket
+from tests.protocols.agui.official_clients import node
+from tests.servers import SocketHouse, opened_socket
 
 WEB = Path(__file__).parents[2] / "web"
 FIRST_PAINT_BYTES = 200 * 1024

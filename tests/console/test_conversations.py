@@ -6,9 +6,9 @@ import json
 from tests.browser import Browser, Json
 from tests.console.axe import faults
 from tests.console.conftest import PICTURES
-from tests.console.desk import Desk, quoted
+from tests.console.console_page import Desk, quoted
 from tests.conversations import call, script
-from tests.serving import SocketHouse
+from tests.servers import SocketHouse
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SAID = "document.querySelector('.assistant .markdown')?.innerText.trim().split(' ')"

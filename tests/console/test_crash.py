@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.browser import Browser
-from tests.client.cutter import cutting
+from tests.client.cutting_proxy import cutting
 from tests.console.conftest import PICTURES
-from tests.console.desk import Desk
+from tests.console.console_page import Desk
 from tests.conversations import script
-from tests.serving import program
+from tests.servers import program
 
 SAID = "[...document.querySelectorAll('.assistant .markdown')].map((each) => each.innerText.trim().split(' '))"
 

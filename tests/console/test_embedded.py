@@ -6,8 +6,8 @@ import pytest
 
 from tests.browser import Browser
 from tests.console.conftest import PICTURES
-from tests.console.desk import Desk
-from tests.serving import opened_socket
+from tests.console.console_page import Desk
+from tests.servers import opened_socket
 
 
 @pytest.mark.slow

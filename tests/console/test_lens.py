@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.console.axe import faults
-from tests.console.desk import Desk, quoted
+from tests.console.console_page import Desk, quoted
 from tests.console.sessions import played
-from tests.serving import SocketHouse
+from tests.servers import SocketHouse
 
 Json = Any
 PROTOCOLS = ("aap", "ag-ui", "agentscope", "blade")

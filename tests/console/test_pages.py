@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.console.axe import faults
-from tests.console.desk import Desk, quoted
+from tests.console.console_page import Desk, quoted
 from tests.console.sessions import PICTURE, answer, played
-from tests.serving import SocketHouse
+from tests.servers import SocketHouse
 
 Json = Any
 

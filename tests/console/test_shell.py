@@ -6,8 +6,8 @@ import pytest
 
 from tests.browser import Browser
 from tests.console.axe import faults
-from tests.console.desk import Desk
-from tests.serving import SocketHouse, opened_socket
+from tests.console.console_page import Desk
+from tests.servers import SocketHouse, opened_socket
 
 HERE = "document.querySelector('.conversations')"
 NAMES = {

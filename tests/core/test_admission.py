@@ -56,8 +56,19 @@ from dragoman.core.refusals import (
 )
 from dragoman.core.session import OpenCall, SessionState, begin, fold
 from dragoman.core.tools import ASK, FORK, AgentSpec, Capabilities, SelectOption, TextOption, ToolGrant, ToolSpec
-from tests.core.scribe import ANN, LIMITS, PAINT, QUESTION, SPEC, Scribe, conversations, right_answer, seal, tool
-from tests.core.values import NOON, words
+from tests.core.log_generator import (
+    ANN,
+    LIMITS,
+    PAINT,
+    QUESTION,
+    SPEC,
+    Scribe,
+    conversations,
+    right_answer,
+    seal,
+    tool,
+)
+from tests.core.strategies import NOON, words
 
 
 def state_after(events: Sequence[Event]) -> SessionState:

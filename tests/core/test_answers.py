@@ -14,7 +14,7 @@ from dragoman.core.inputs import Choice
 from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.session import OpenCall
 from dragoman.core.tools import ASK
-from tests.core.values import input_blocks, json_values
+from tests.core.strategies import input_blocks, json_values
 
 
 def question(*options: str, multi: bool = False) -> Json:

@@ -22,9 +22,9 @@ from dragoman.core.events import (
 from dragoman.core.history import Assembler, is_empty, messages_of
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
 from dragoman.core.session import apply, begin, fold, freeze, thaw
-from tests.core.scribe import ANN, Scribe, conversations
-from tests.core.values import NOON, events, times
-from tests.engine.checker import check_log, folded
+from tests.core.log_generator import ANN, Scribe, conversations
+from tests.core.strategies import NOON, events, times
+from tests.engine.log_checker import check_log, folded
 
 
 @given(events)

@@ -11,7 +11,7 @@ from dragoman.core.events import MemoryUse
 from dragoman.core.ids import UserId
 from dragoman.core.memories import Memory, MemoryTexts, checked, chosen, score, searched, terms, told, trigrams, used
 from dragoman.core.refusals import Invalid
-from tests.core.values import NOON
+from tests.core.strategies import NOON
 
 
 def a_memory(number: int, content: str = "likes tea", *, disabled: bool = False, **texts: Any) -> Memory:

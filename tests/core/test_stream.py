@@ -17,9 +17,9 @@ from dragoman.core.stream import (
     gather_cuts,
     pieces_of,
 )
-from tests.core.scribe import Scribe, conversations
-from tests.core.values import words
-from tests.engine.checker import check_pieces
+from tests.core.log_generator import Scribe, conversations
+from tests.core.strategies import words
+from tests.engine.log_checker import check_pieces
 
 
 @given(conversations)

@@ -8,13 +8,13 @@ import random
 from contextlib import nullcontext
 from typing import Any
 
-from tests.crash import plans
+from tests.crash import turn_plans
 from tests.crash.client import Answer, Exchange, Gone, ask, opened
-from tests.crash.gate import Gate
-from tests.crash.plans import CLIENT_TOOL, Plan, PlannedCall
-from tests.crash.records import Message, RunRecord, SessionRecord, TurnRecord, Violation
-from tests.crash.watcher import watched
-from tests.protocols.aap.folding import OfficialClient
+from tests.crash.client_records import Message, RunRecord, SessionRecord, TurnRecord, Violation
+from tests.crash.server_availability import Gate
+from tests.crash.stream_watcher import watched
+from tests.crash.turn_plans import CLIENT_TOOL, Plan, PlannedCall
+from tests.protocols.aap.official_client import OfficialClient
 from tests.protocols.aap.stream import STREAMS, Call, Frame, Mode
 
 Json = Any
@@ -90,7 +90,7 @@ class Actor:
     async def delete(self, session: SessionRecord) -> None:
         """Delete a session, at times in the middle of a turn."""
         if self._rng.random() < 0.5:
-            text = plans.talk(self._rng, self._mark("d"), frozenset()).text
+            text = turn_plans.talk(self._rng, self._mark("d"), frozenset()).text
             body = {"messages": [user(text)], "stream": "delta"}
             try:
                 async with self._gate.open() as port, opened(port, "POST", turns_of(session), body) as exchange:
@@ -114,7 +114,7 @@ class Actor:
         if self._rng.random() < 0.1:
             await self._be_refused(session)
         untrusted = frozenset(tool["name"] for tool in session.config["agent"]["tools"] if not tool["trust"])
-        plan = plans.any_plan(self._rng, self._mark("t"), untrusted)
+        plan = turn_plans.any_plan(self._rng, self._mark("t"), untrusted)
         await self.play(session, plan)
 
     async def play(self, session: SessionRecord, plan: Plan) -> None:
@@ -122,7 +122,7 @@ class Actor:
         waiting = [each.id for each in session.client.pending()]
         if waiting:  # their turn was given up, or is superseded now
             session.turns[-1].is_superseded = True
-            session.client.send(*(result(call_id, plans.CANCELLED) for call_id in waiting))
+            session.client.send(*(result(call_id, turn_plans.CANCELLED) for call_id in waiting))
         turn = TurnRecord(plan)
         session.turns.append(turn)
         fields: Json = {}

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
 
-from tests.crash import platter
+from tests.crash import unsynced_disk
 from tests.crash.actor import Actor
+from tests.crash.client_records import Violation
 from tests.crash.endings import LONGEST_LIFE_S, After, At, Ending, Starting, Stop
 from tests.crash.failpoints import FailPoint
-from tests.crash.gate import Gate, Life
-from tests.crash.logcheck import Died, LogCheck
+from tests.crash.final_check import Verdict
+from tests.crash.log_checker import Died, LogCheck
 from tests.crash.process import Server
-from tests.crash.records import Violation
-from tests.crash.verdict import Verdict
+from tests.crash.server_availability import Gate, Life
 
 DRAIN_S = 0.2
 STOP_DEADLINE_S = 5.0
@@ -221,7 +221,7 @@ class Campaign:
         self._server = None
         await self._checked()
         if self._options.loses_power:
-            self.report.doubtful += platter.lose_power(self._data, self._platter, self._rng)
+            self.report.doubtful += unsynced_disk.lose_power(self._data, self._platter, self._rng)
         self._log.copy()
         died = Died(server.started_at, server.ready_at, time.time())
         self._checking = asyncio.create_task(asyncio.to_thread(self._log.check, died, self._deleted()))

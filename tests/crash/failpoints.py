@@ -58,7 +58,7 @@ class Fuse:
 
 def arm(fuse: Fuse) -> None:
     """Put the fuse into every connection that writes, and behind every publication."""
-    from dragoman.engine.live import LiveSession
+    from dragoman.engine.sessions.live_session import LiveSession
 
     class Watched(sqlite3.Connection):
         """A connection that tells its steps. Those of a reading one are not durable and do not count."""

@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.crash import failpoints, platter, sabotage
+from tests.crash import failpoints, sabotage, unsynced_disk
 
 
 def main() -> None:
@@ -21,12 +21,12 @@ def main() -> None:
     ours, theirs = parser.parse_known_args()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if ours.platter is not None:
-        platter.copy_what_is_synced(ours.platter)
+        unsynced_disk.copy_what_is_synced(ours.platter)
     if ours.fail is not None:
         failpoints.arm(failpoints.Fuse(ours.fail))
     if ours.sabotage is not None:
         sabotage.WAYS[ours.sabotage]()
-    from dragoman.cli import main as dragoman
+    from dragoman.cli.main import main as dragoman
 
     sys.argv = ["dragoman", *theirs]
     dragoman()

@@ -36,7 +36,7 @@ def acknowledge_first() -> None:
 def repeat_started_tools() -> None:
     """After a crash run every tool again, whatever its policy says."""
     from dragoman.core.session import OpenCall
-    from dragoman.engine.calls import CallRunner, Playing
+    from dragoman.engine.runs.calls import CallRunner, Playing
 
     def forget(runner: CallRunner, run: Playing, call: OpenCall) -> None:
         pass
@@ -46,8 +46,8 @@ def repeat_started_tools() -> None:
 
 def leave_runs() -> None:
     """Take up no run that died with the server before."""
-    from dragoman.engine.live import LiveSession
-    from dragoman.engine.runs import Runs
+    from dragoman.engine.runs.runner import Runs
+    from dragoman.engine.sessions.live_session import LiveSession
 
     def leave(runs: Runs, live: LiveSession) -> None:
         pass

@@ -11,7 +11,7 @@ import pytest
 from tests.crash.campaign import Campaign, Options
 from tests.crash.endings import After, Ending
 from tests.crash.kinds import run
-from tests.crash.platter import NoPlatter, library
+from tests.crash.unsynced_disk import NoPlatter, library
 from tests.requirements import requirement
 
 SEED = 1

@@ -13,7 +13,7 @@ from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.buses.nats_server import Nats
-from tests.engine.several import several_over
+from tests.engine.engine_group import several_over
 from tests.engine.world import World, world_over
 from tests.stores.simulated import SimulatedLog
 
@@ -32,7 +32,13 @@ async def world() -> AsyncIterator[World]:
         yield world
 
 
-SEVERAL = {f"tests.engine.test_{name}" for name in ("branches", "choices_of_clients", "crash", "policies", "stop")}
+SEVERAL = {
+    "tests.engine.runs.test_client_options",
+    "tests.engine.runs.test_crash",
+    "tests.engine.runs.test_stop",
+    "tests.engine.runs.test_submissions",
+    "tests.engine.sessions.test_branches",
+}
 """Whose tests are played over several servers too, where it can make a difference."""
 
 

@@ -23,9 +23,9 @@ from dragoman.core.session import SessionState
 from dragoman.core.stream import START, Cursor, Record
 from dragoman.core.tools import ASK, FORK, AgentSpec, Capabilities, ServerTool, ToolPolicy, ToolSpec
 from dragoman.engine.engine import Engine, EngineOptions
-from dragoman.engine.live import LiveSession
-from dragoman.engine.submissions import BusyPolicy, Submitted
-from tests.engine.checker import check_session
+from dragoman.engine.runs.submissions import BusyPolicy, Submitted
+from dragoman.engine.sessions.live_session import LiveSession
+from tests.engine.log_checker import check_session
 from tests.stores.simulated import SimulatedBlobs, Store
 
 DEADLINE_S = 20.0

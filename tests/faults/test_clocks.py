@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.houses import opened
+from tests.cluster.in_process_cluster import opened
 from tests.conversations import CONVERSATIONS, Conversation, Server, play
 from tests.protocols.aap.client import Face
 from tests.protocols.aap.driver import AapDriver

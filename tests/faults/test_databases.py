@@ -9,7 +9,7 @@ import psutil
 import psycopg
 
 from tests.requirements import requirement
-from tests.serving import opened
+from tests.servers import opened
 from tests.stores.postgres import server
 
 DEADLINE_S = 20.0

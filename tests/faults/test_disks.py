@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from dragoman.server import Application
+from dragoman.server.app import Application
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
-from tests.crash.platter import NoPlatter, library
+from tests.crash.unsynced_disk import NoPlatter, library
 from tests.protocols.aap.client import Face
 from tests.requirements import requirement
-from tests.serving import House, opened
+from tests.servers import House, opened
 from tests.stores.contract import DEADLINE_S, begun, session_id, taken
 
 HAS_PLATTER = True

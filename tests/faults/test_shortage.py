@@ -13,11 +13,11 @@ import httpx2
 import psutil
 import pytest
 
+from dragoman.stores.postgres.cluster import PostgresNodes
 from dragoman.stores.postgres.database import Database
-from dragoman.stores.postgres.nodes import PostgresNodes
 from tests.protocols.aap.client import Face
 from tests.requirements import requirement
-from tests.serving import Program, program
+from tests.servers import Program, program
 
 DEADLINE_S = 20.0
 SPARE_BYTES = 24 * 1024 * 1024

@@ -7,8 +7,18 @@ from contextlib import aclosing
 import pytest
 
 from dragoman.ports import CallRequested, Finished, ModelEvent, ModelUnavailable, TextDelta, ThinkingDelta
-from tests.models.stages import BROKEN, CALLS, Stage, embedded_stage, openai_stage, provider_stage
-from tests.models.values import ADD, PATIENCE_S, a_request, assistant, call, events_of, events_until, result, user
+from tests.models.adapter_fixtures import BROKEN, CALLS, Stage, embedded_stage, openai_stage, provider_stage
+from tests.models.request_builders import (
+    ADD,
+    PATIENCE_S,
+    a_request,
+    assistant,
+    call,
+    events_of,
+    events_until,
+    result,
+    user,
+)
 
 STAGES = {"openai": openai_stage, "embedded": embedded_stage, "providers": provider_stage}
 every_model = pytest.mark.parametrize("kind", STAGES)

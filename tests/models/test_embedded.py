@@ -17,7 +17,15 @@ import pytest
 from dragoman.models import embedded
 from dragoman.models.embedded import EmbeddedModel, smollm2_weights
 from dragoman.ports import ContextTooLong, Finished, ModelFailed, ModelUnavailable, TextDelta
-from tests.models.values import ADD, PATIENCE_S, a_request, assistant, events_of, events_until, user
+from tests.models.request_builders import (
+    ADD,
+    PATIENCE_S,
+    a_request,
+    assistant,
+    events_of,
+    events_until,
+    user,
+)
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are watched in a way that only Linux has")
 

@@ -11,8 +11,17 @@ from dragoman.models import openai
 from dragoman.models.openai import OpenAIModel
 from dragoman.models.openai_wire import Dialect
 from dragoman.ports import CallRequested, ContextTooLong, Finished, ModelFailed, ModelUnavailable, TextDelta
-from tests.models.chat_server import DONE, Answer, ChatServer, call_delta, chat_server, chunk, refusal, usage
-from tests.models.values import PATIENCE_S, a_request, events_and_failure, events_of, events_until
+from tests.models.fake_openai_server import (
+    DONE,
+    Answer,
+    ChatServer,
+    call_delta,
+    chat_server,
+    chunk,
+    refusal,
+    usage,
+)
+from tests.models.request_builders import PATIENCE_S, a_request, events_and_failure, events_of, events_until
 
 KEY = "sk-test-4711"
 HELLO = Answer([chunk({"content": "Hel"}), chunk({"content": "lo"}), chunk({}, "stop"), usage(5, 2), DONE])

@@ -16,7 +16,7 @@ from dragoman.ports import (
     TextDelta,
     ThinkingDelta,
 )
-from tests.models.chat_server import DONE, call_delta, chunk, event, usage
+from tests.models.fake_openai_server import DONE, call_delta, chunk, event, usage
 
 
 def read(*chunks: bytes) -> list[ModelEvent]:

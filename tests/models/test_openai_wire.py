@@ -10,7 +10,7 @@ from dragoman.core.content import Data, File, Image, Message, SystemMessage, Tex
 from dragoman.core.ids import MessageId
 from dragoman.models.openai_wire import Dialect, request_body, wire_messages
 from dragoman.ports import ModelRequest
-from tests.models.values import ADD, a_request, assistant, call, result, user
+from tests.models.request_builders import ADD, a_request, assistant, call, result, user
 
 PLAIN = Dialect()
 PICTURE = "data:image/png;base64,iVBORw0KGgo="

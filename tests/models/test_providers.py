@@ -26,12 +26,21 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from dragoman.core.content import Data, File, Image, SystemMessage, Text, Thinking, Usage
 from dragoman.core.ids import MessageId
-from dragoman.models.extras import MissingExtra
+from dragoman.models.optional_dependencies import MissingExtra
 from dragoman.models.providers import KEYS, ProviderModel
 from dragoman.models.providers_wire import our_end, our_failure, their_messages, their_parameters, their_settings
 from dragoman.ports import CallRequested, ContextTooLong, Finished, ModelFailed, ModelUnavailable, TextDelta
-from tests.models.chat_server import DONE, Answer, ChatServer, call_delta, chat_server, chunk, refusal, usage
-from tests.models.values import (
+from tests.models.fake_openai_server import (
+    DONE,
+    Answer,
+    ChatServer,
+    call_delta,
+    chat_server,
+    chunk,
+    refusal,
+    usage,
+)
+from tests.models.request_builders import (
     ADD,
     PATIENCE_S,
     a_request,

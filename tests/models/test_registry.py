@@ -10,8 +10,8 @@ import pytest
 
 from dragoman.models import registry
 from dragoman.models.embedded import EmbeddedModel
-from dragoman.models.extras import MissingExtra
 from dragoman.models.openai import OpenAIModel
+from dragoman.models.optional_dependencies import MissingExtra
 from dragoman.models.providers import ProviderModel
 from dragoman.models.registry import DEFAULTS, ModelNameError, default_model, resolve
 
@@ -103,7 +103,7 @@ def test_a_missing_extra_is_named(missing: str, name: str, words: str, monkeypat
     def without(package: str) -> Any:
         return None if package == missing else find_spec(package)
 
-    monkeypatch.setattr("dragoman.models.extras.find_spec", without)
+    monkeypatch.setattr("dragoman.models.optional_dependencies.find_spec", without)
     monkeypatch.setattr("dragoman.models.embedded.find_spec", without)
     with pytest.raises(MissingExtra) as refused:
         resolve(name, {})

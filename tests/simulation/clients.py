@@ -13,10 +13,10 @@ from dragoman.core.inputs import Answer, Choice, Decision, Result
 from dragoman.core.refusals import Refused, SessionNotFound
 from dragoman.core.stream import START, Cursor, Record, cursor_of, expand
 from dragoman.engine.engine import Engine
-from dragoman.engine.onces import Key
-from dragoman.engine.submissions import BusyPolicy
-from tests.engine.checker import check_pairs
-from tests.engine.test_crash import PAINT, SCRIPTS, answer_to
+from dragoman.engine.runs.submissions import BusyPolicy
+from dragoman.engine.services.idempotency import Key
+from tests.engine.log_checker import check_pairs
+from tests.engine.runs.test_crash import PAINT, SCRIPTS, answer_to
 from tests.engine.world import ANN, End, Use, World, answers, ended, fork, open_session, says, send, settled_down
 
 BUSY: list[BusyPolicy] = ["refuse", "queue", "supersede"]

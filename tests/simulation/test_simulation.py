@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.requirements import requirement
-from tests.simulation.loop import Machine, Stuck, VirtualLoop, run
+from tests.simulation.virtual_loop import Machine, Stuck, VirtualLoop, run
 from tests.simulation.world import simulate
 
 MOST_REFUSED = 0.6

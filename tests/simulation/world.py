@@ -11,21 +11,21 @@ from structlog.testing import capture_logs
 
 from dragoman.core.admission import InputLimits
 from dragoman.core.refusals import Refused
-from dragoman.engine import carrying as carrying_module
-from dragoman.engine import following as following_module
-from dragoman.engine import live as live_module
-from dragoman.engine import neighbours as neighbours_module
-from dragoman.engine import past as past_module
-from dragoman.engine import reader as reader_module
-from dragoman.engine import sessions as sessions_module
+from dragoman.engine.cluster import cluster as neighbours_module
+from dragoman.engine.cluster import delta_relay as carrying_module
+from dragoman.engine.cluster import log_tailer as following_module
 from dragoman.engine.engine import Engine, EngineOptions
+from dragoman.engine.sessions import history as past_module
+from dragoman.engine.sessions import live_session as live_module
+from dragoman.engine.sessions import reader as reader_module
+from dragoman.engine.sessions import registry as sessions_module
 from tests.engine import world as world_module
-from tests.engine.test_crash import prepare
+from tests.engine.runs.test_crash import prepare
 from tests.engine.world import ReversingCipher, World
 from tests.simulation.clients import Clients, more_scripts
-from tests.simulation.line import Line, WriteFault
-from tests.simulation.loop import Machine, VirtualLoop, run
-from tests.simulation.nodes import SharedLog, SimulatedBus, SimulatedNodes, Switch
+from tests.simulation.cluster_store import SharedLog, SimulatedBus, SimulatedNodes, Switch
+from tests.simulation.store_connection import Line, WriteFault
+from tests.simulation.virtual_loop import Machine, VirtualLoop, run
 from tests.stores.simulated import SimulatedLog
 
 

@@ -35,8 +35,8 @@ from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId, UserId,
 from dragoman.core.session import SessionState, begin, fold, freeze, thaw
 from dragoman.core.stream import Piece, cursor_of
 from dragoman.ports import Append, Once, RunRow, Snapshot
-from tests.core.scribe import Scribe, played
-from tests.core.values import NOON
+from tests.core.log_generator import Scribe, played
+from tests.core.strategies import NOON
 from tests.stores.simulated import Store
 
 ANN, BOB = UserId("ann"), UserId("bob")

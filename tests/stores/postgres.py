@@ -161,7 +161,7 @@ def _databases(request: pytest.FixtureRequest) -> Iterator[None]:
     if not request.config.getoption("--postgres"):
         yield
         return
-    from tests import serving  # only then: most tests need no server
+    from tests import servers  # only then: most tests need no server
 
     made: Server = request.getfixturevalue("postgres")
     of_folders: dict[Path, str] = {}
@@ -171,6 +171,6 @@ def _databases(request: pytest.FixtureRequest) -> Iterator[None]:
             of_folders[folder] = made.new()
         return of_folders[folder]
 
-    serving.DATABASES.append(database_of)
+    servers.DATABASES.append(database_of)
     yield
-    serving.DATABASES.clear()
+    servers.DATABASES.clear()

@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.ports import Blobs
+from dragoman.server.stores import open_stores
 from dragoman.settings import Settings, SettingsError
-from dragoman.storage import open_stores
 from dragoman.stores.folder_blobs import FolderBlobs
 from dragoman.stores.postgres.blobs import PostgresBlobs
 from dragoman.stores.postgres.database import Database

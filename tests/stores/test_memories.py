@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, searched, trigrams
-from dragoman.engine.memories import MemoryBook
+from dragoman.engine.services.memories import MemoryBook
 from dragoman.ports import Memories
 from dragoman.stores.lookups import NEWEST_MEMORIES
 from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres.memories import PostgresMemories
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.memories import SqliteMemories
-from tests.core.values import NOON
+from tests.core.strategies import NOON
 from tests.engine.world import HeldClock
 from tests.stores.simulated_memories import SimulatedMemories
 

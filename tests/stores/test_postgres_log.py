@@ -15,7 +15,7 @@ from dragoman.core.session import fold
 from dragoman.stores.postgres.appends import rounds
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
-from tests.core.scribe import played
+from tests.core.log_generator import played
 from tests.requirements import requirement
 from tests.stores.contract import ANN, StoreContract, Writing, a_piece, commits_of, once, started, taken
 

@@ -14,7 +14,7 @@ from dragoman.stores.postgres.blobs import PostgresBlobs
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.keys import PostgresKeys
 from dragoman.stores.postgres.profiles import PostgresProfiles
-from tests.core.values import NOON
+from tests.core.strategies import NOON
 
 HOUR = timedelta(hours=1)
 

@@ -17,7 +17,7 @@ from dragoman.stores.postgres.schedules import PostgresSchedules
 from dragoman.stores.sqlite import schedules as sqlite_schedules
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.schedules import SqliteSchedules
-from tests.core.values import NOON
+from tests.core.strategies import NOON
 from tests.requirements import requirement
 from tests.stores.simulated_schedules import SimulatedSchedules
 

@@ -16,7 +16,7 @@ from dragoman.stores.postgres.shares import PostgresShares
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from dragoman.stores.sqlite.shares import SqliteShares
-from tests.core.values import NOON
+from tests.core.strategies import NOON
 from tests.stores.contract import begun, session_id
 from tests.stores.simulated import Store
 from tests.stores.simulated_shares import SimulatedShares

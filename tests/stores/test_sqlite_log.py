@@ -21,7 +21,7 @@ from dragoman.stores.sqlite import pieces
 from dragoman.stores.sqlite.appends import Appends
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
-from tests.core.scribe import played
+from tests.core.log_generator import played
 from tests.requirements import requirement
 from tests.stores.contract import ANN, StoreContract, Writing, a_piece, begun, commits_of, once, started, stopped, taken
 

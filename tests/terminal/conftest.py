@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.serving import SocketHouse, opened_socket
+from tests.servers import SocketHouse, opened_socket
 
 
 @pytest.fixture(scope="session")

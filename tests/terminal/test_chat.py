@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conversations import call, script
-from tests.serving import SocketHouse
-from tests.terminal.typist import CTRL_C, CTRL_D, at_terminal, in_pipe
+from tests.servers import SocketHouse
+from tests.terminal.pseudo_terminal import CTRL_C, CTRL_D, at_terminal, in_pipe
 
 ALL = ["aap", "ag-ui", "agentscope", "blade"]
 STAMP = script(call("stamp", text="x"), {"say": "so: {result}"})

@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from dragoman.agents.loading import load
-from dragoman.cli import PROTOCOLS, commands
+from dragoman.cli.main import PROTOCOLS, commands
 from dragoman.client import AsyncClient
-from dragoman.client.doors import ProtocolName
-from tests.serving import SocketHouse
-from tests.terminal.typist import at_terminal, in_pipe
+from dragoman.client.transports import ProtocolName
+from tests.servers import SocketHouse
+from tests.terminal.pseudo_terminal import at_terminal, in_pipe
 
 
 def test_the_first_agent_is_served_as_it_is_and_never_written_over(

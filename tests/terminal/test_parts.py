@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from dragoman.client import Allow, Choice, Client, ClientCall, Deny, Permission, Question, Result
 from dragoman.client.events import Asked, Option, Pending
 from dragoman.settings import Settings
-from dragoman.terminal.asking import Asker, chosen_by
 from dragoman.terminal.chat import Chat, Wanted
+from dragoman.terminal.formatting import call_line, clean
 from dragoman.terminal.keyboard import Keyboard
-from dragoman.terminal.place import NoPlace, key_for, url_for
-from dragoman.terminal.remembered import Remembered, last, remember, state_folder
+from dragoman.terminal.prompts import Asker, chosen_by
 from dragoman.terminal.rich_screen import RichScreen, split_at_blocks
+from dragoman.terminal.saved_sessions import Remembered, last, remember, state_folder
 from dragoman.terminal.screen import JsonLines, Plain, Screen
-from dragoman.terminal.words import call_line, clean
+from dragoman.terminal.server_target import NoPlace, key_for, url_for
 
 WHERE = Asked(question="Where?", options=(Option("here"), Option("there")))
 STAMP = Permission(call_id="c1", name="stamp", arguments={"text": "x"})

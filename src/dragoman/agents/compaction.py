@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from dragoman.agents.leaving import closing
+from dragoman.agents.stream_cleanup import closing
 from dragoman.agents.window import cuts, shortened_text, tokens_of, tokens_of_all
 from dragoman.core import agent as contract
 from dragoman.core.content import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from dragoman.agents.builtins import UNREADABLE
-from dragoman.agents.mcp_results import is_repeatable, spec_of, value_of
+from dragoman.agents.mcp_mapping import is_repeatable, spec_of, value_of
 from dragoman.agents.parameters import Misdeclared
 from dragoman.agents.tool import TIMEOUT_S
 from dragoman.core.agent import ToolContext, ToolFailed

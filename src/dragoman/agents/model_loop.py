@@ -15,14 +15,14 @@ import structlog
 
 from dragoman.agents.builtins import UNREADABLE, Refused, ask_spec, check_builtin, fork_spec
 from dragoman.agents.compaction import Compactor
-from dragoman.agents.leaving import closing
 from dragoman.agents.run import Run
+from dragoman.agents.stream_cleanup import closing
 from dragoman.agents.tool import FunctionTool
 from dragoman.agents.window import arranged, fitted, tokens_of_all, tokens_of_tools, without_pictures
 from dragoman.core import agent as contract
 from dragoman.core.agent import AgentError, RunnableTool, ToolFailed
 from dragoman.core.answers import whole
-from dragoman.core.application import situation
+from dragoman.core.application_context import situation
 from dragoman.core.content import AssistantMessage, JsonObject, Message, Usage, UserMessage, is_too_deep
 from dragoman.core.events import StopReason
 from dragoman.core.headless import instruction

@@ -13,7 +13,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
 import msgspec
 
 from dragoman.agents.parameters import Hint, Misdeclared, read_function
-from dragoman.agents.threads import in_thread
+from dragoman.agents.worker_threads import in_thread
 from dragoman.core.agent import ToolContext, ToolFailed
 from dragoman.core.content import Block, InputBlock, Json, JsonObject, Text
 from dragoman.core.tools import OnRestart, ServerTool, ToolPolicy, ToolSpec

@@ -1,7 +1,7 @@
 """Talks to any server of the four protocols: `AsyncClient`, and `Client` for programs without an event loop."""
 
-from dragoman.client.aio import AsyncClient, AsyncRun, AsyncSession
-from dragoman.client.blocking import Client, Run, Session
+from dragoman.client.async_client import AsyncClient, AsyncRun, AsyncSession
+from dragoman.client.connection import Timeouts
 from dragoman.client.errors import (
     Busy,
     ClientError,
@@ -38,7 +38,7 @@ from dragoman.client.events import (
     ToolCall,
     ToolResult,
 )
-from dragoman.client.link import Timeouts
+from dragoman.client.sync_client import Client, Run, Session
 
 __all__ = [
     "Agent",

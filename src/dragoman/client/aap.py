@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from dragoman.client.codec import Ask, Given, Request, Said, Talk, Wanted
 from dragoman.client.decoding import decoded, refusal_in
 from dragoman.client.errors import Refused, Unreadable, Unsupported, refused
 from dragoman.client.events import (
@@ -38,7 +39,6 @@ from dragoman.client.events import (
     ToolResult,
     Usage,
 )
-from dragoman.client.face import Ask, Given, Request, Said, Talk, Wanted
 from dragoman.client.pending import chosen_in, pending_of, question_of
 from dragoman.client.sse import Frame
 from dragoman.core.content import JsonObject

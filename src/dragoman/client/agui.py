@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import msgspec
 
+from dragoman.client.codec import Ask, Given, Request, Said, Talk, Wanted
 from dragoman.client.decoding import arguments_of, decoded, refusal_in
 from dragoman.client.errors import ClientError, NotFound, Refused, Unreachable, Unsupported, refused
 from dragoman.client.events import (
@@ -40,7 +41,6 @@ from dragoman.client.events import (
     ToolResult,
     Usage,
 )
-from dragoman.client.face import Ask, Given, Request, Said, Talk, Wanted
 from dragoman.client.pending import chosen_in, question_of
 from dragoman.client.sse import Frame, FrameReader
 from dragoman.core.content import Json, JsonObject

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from dragoman.client.codec import Ask, Request, Said, Talk, Wanted
 from dragoman.client.decoding import arguments_of, decoded, refusal_in
 from dragoman.client.errors import Refused, Unreachable, Unreadable, Unsupported, refused
 from dragoman.client.events import (
@@ -35,12 +36,11 @@ from dragoman.client.events import (
     ToolCall,
     ToolResult,
 )
-from dragoman.client.face import Ask, Request, Said, Talk, Wanted
 from dragoman.client.pending import question_of
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import parse_session_id
 from dragoman.core.tools import ASK
-from dragoman.protocols.blade import wire
+from dragoman.protocols.blade.wire import chat
 
 BASE = "/api"
 PAGE = 100
@@ -82,7 +82,7 @@ class BladeFace:
         body = {"solution_id": wanted.agent} if wanted.agent else {}
 
         def read(answer: bytes) -> Talk:
-            return Talk(id=wire.session_name(str(_object(answer)["session_id"])), agent=wanted.agent)
+            return Talk(id=chat.session_name(str(_object(answer)["session_id"])), agent=wanted.agent)
 
         request = Request(
             method="POST",
@@ -143,17 +143,17 @@ class BladeFace:
 def shown(session_id: str) -> str:
     """A session's id as Blade has it, for a path or an event."""
     known = parse_session_id(session_id)
-    return quote(session_id, safe="") if known is None else wire.shown_session(known)
+    return quote(session_id, safe="") if known is None else chat.shown_session(known)
 
 
 def _call_of(own: str) -> str:
     """The call that an id is about: that of a permission's question is about the call which waits for it."""
-    return wire.shown_call(wire.read_call(own)) if wire.is_permission(own) else own
+    return chat.shown_call(chat.read_call(own)) if chat.is_permission(own) else own
 
 
 def _info(told: JsonObject) -> SessionInfo:
     return SessionInfo(
-        id=wire.session_name(str(told.get("id"))),
+        id=chat.session_name(str(told.get("id"))),
         agent=str(told.get("solution_id") or ""),
         title=str(told.get("intent") or ""),
         status=STATUSES.get(str(told.get("status")), "idle"),
@@ -341,7 +341,7 @@ class BladeTurn:
 
     def _called(self, call: JsonObject, loop: str) -> Sequence[Event]:
         own, name = str(call.get("id")), str(call.get("tool_name"))
-        if wire.is_permission(own):
+        if chat.is_permission(own):
             gated = _call_of(own)
             arguments = arguments_of(self._calls.get(gated, {}).get("arguments"))
             name = self._talk.names.get(gated, "")
@@ -362,7 +362,7 @@ class BladeTurn:
         if call_id in self._settled:
             return ()
         self._settle(call_id)
-        if wire.is_permission(call_id):
+        if chat.is_permission(call_id):
             return ()
         name = self._talk.names.get(call_id, "")
         if name == ASK:
@@ -411,7 +411,7 @@ def _message(turn: JsonObject, names: dict[str, str]) -> Message:
         blocks.append(Notice(kind="compaction", content=turn.get("summary_full") or turn.get("summary_preview")))
     for block in turn.get("blocks") or ():
         call_id, content = str(block.get("tool_call_id") or ""), block.get("content")
-        if wire.is_permission(call_id) or block.get("type") == "ask_user_answer":
+        if chat.is_permission(call_id) or block.get("type") == "ask_user_answer":
             continue  # the call that was allowed, or the question's own result, tells it
         match block.get("type"):
             case "text":

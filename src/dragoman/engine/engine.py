@@ -35,22 +35,22 @@ from dragoman.core.refusals import (
 )
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor
-from dragoman.engine.attachments import Attachments
-from dragoman.engine.branches import Branches
-from dragoman.engine.committer import Committer
-from dragoman.engine.live import LiveSession
-from dragoman.engine.memories import MemoryBook
-from dragoman.engine.neighbours import Neighbours
-from dragoman.engine.onces import Holding, Key, Onces
-from dragoman.engine.past import Past
-from dragoman.engine.profiles import ProfileBook
-from dragoman.engine.reader import Reader, Readers
-from dragoman.engine.replays import Replays
-from dragoman.engine.runs import Runs
-from dragoman.engine.sessions import Held, Sessions, Watcher
-from dragoman.engine.submissions import BusyPolicy, Submissions, Submitted
-from dragoman.engine.summing import summed_up
-from dragoman.engine.writers import Writers
+from dragoman.engine.cluster.cluster import Neighbours
+from dragoman.engine.runs.replays import Replays
+from dragoman.engine.runs.runner import Runs
+from dragoman.engine.runs.submissions import BusyPolicy, Submissions, Submitted
+from dragoman.engine.runs.write_access import Writers
+from dragoman.engine.services.attachments import Attachments
+from dragoman.engine.services.idempotency import Holding, Key, Onces
+from dragoman.engine.services.memories import MemoryBook
+from dragoman.engine.services.profiles import ProfileBook
+from dragoman.engine.sessions.branches import Branches
+from dragoman.engine.sessions.compaction import summed_up
+from dragoman.engine.sessions.group_commit import Committer
+from dragoman.engine.sessions.history import Past
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.reader import Reader, Readers
+from dragoman.engine.sessions.registry import Held, Sessions, Watcher
 from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Nodes, Once, Recent, SessionIndex
 
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import httpx2
 
-from dragoman.models.extras import INSTALL, MissingExtra, demand
 from dragoman.models.openai import UNLIMITED, OpenAIModel
 from dragoman.models.openai_wire import Dialect
+from dragoman.models.optional_dependencies import INSTALL, MissingExtra, demand
 from dragoman.ports import ModelEvent, ModelRequest, ModelUnavailable
 
 CONVERSATIONS = 4

@@ -29,7 +29,7 @@ from dragoman.core.content import (
     text_of,
 )
 from dragoman.core.tools import ToolSpec
-from dragoman.models.pairs import with_paired_calls
+from dragoman.models.tool_call_pairing import with_paired_calls
 from dragoman.ports import ModelRequest
 
 _MAX_ID_CHARS = 40  # OpenAI refuses longer ids of calls

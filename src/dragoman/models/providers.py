@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from dragoman.models.extras import MissingExtra, demand
+from dragoman.models.optional_dependencies import MissingExtra, demand
 from dragoman.ports import ModelEvent, ModelFailed, ModelRequest, ModelUnavailable
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from dragoman.core.content import (
 )
 from dragoman.models.openai_answer import parse_arguments
 from dragoman.models.openai_wire import note
-from dragoman.models.pairs import with_paired_calls
+from dragoman.models.tool_call_pairing import with_paired_calls
 from dragoman.ports import (
     CallRequested,
     ContextTooLong,

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol
 
-from dragoman.models.extras import has
+from dragoman.models.optional_dependencies import has
 from dragoman.ports import ModelEvent, ModelRequest
 
 OPENAI_URL = "https://api.openai.com/v1"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.stores import whole_files
+from dragoman.stores import atomic_files
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 
@@ -50,7 +50,7 @@ def checked(name: str) -> str:
 
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    whole_files.write(path, content)
+    atomic_files.write(path, content)
 
 
 def _delete(path: Path) -> None:

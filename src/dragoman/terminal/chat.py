@@ -24,10 +24,10 @@ from dragoman.client import (
 )
 from dragoman.client.events import Pending
 from dragoman.client.images import NoImage, urls_of
-from dragoman.terminal.asking import Asker
+from dragoman.terminal.formatting import clean, pending_line, picture_line
 from dragoman.terminal.keyboard import Keyboard
+from dragoman.terminal.prompts import Asker
 from dragoman.terminal.screen import Screen
-from dragoman.terminal.words import clean, pending_line, picture_line
 
 HELP = """\
 What you type goes to the agent. Lines that begin with a slash are for the terminal:

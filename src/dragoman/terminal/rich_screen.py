@@ -18,7 +18,7 @@ from rich.text import Text as Styled
 
 from dragoman.client import Ended, Image, Message, Notice, Text, Thinking, ToolCall, ToolResult
 from dragoman.client.events import Event
-from dragoman.terminal.words import (
+from dragoman.terminal.formatting import (
     call_line,
     clean,
     end_line,

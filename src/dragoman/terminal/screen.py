@@ -9,7 +9,15 @@ import msgspec
 
 from dragoman.client import Ended, Image, Message, Notice, Text, Thinking, ToolCall, ToolResult
 from dragoman.client.events import Event
-from dragoman.terminal.words import call_line, clean, end_line, message_lines, notice_lines, picture_line, result_lines
+from dragoman.terminal.formatting import (
+    call_line,
+    clean,
+    end_line,
+    message_lines,
+    notice_lines,
+    picture_line,
+    result_lines,
+)
 
 
 class Screen(Protocol):

@@ -23,7 +23,7 @@ from dragoman.core.tools import (
     ToolPolicy,
     ToolSpec,
 )
-from tests.bridge import DEADLINE_S
+from tests.asgi_client import DEADLINE_S
 
 Json = Any
 Play = Callable[[Run, int], Awaitable[StopReason | None]]

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tests.bridge import Answer, Stream
+from tests.asgi_client import Answer, Stream
 from tests.conversations import call as call
 from tests.conversations import calls as calls
 from tests.conversations import script as script

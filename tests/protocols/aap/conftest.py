@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocols.aap.agents import AGENTS, GATES, Gates
 from tests.protocols.aap.client import Face
-from tests.serving import House, HouseMaker, SocketHouse, opened, opened_socket
+from tests.servers import House, HouseMaker, SocketHouse, opened, opened_socket
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from tests.protocols.aap.client import Face
 from tests.protocols.aap.driver import AapDriver
 from tests.protocols.aap.stream import MODES, Mode
 from tests.requirements import requirement
-from tests.serving import House, HouseMaker, SocketHouse, program
+from tests.servers import House, HouseMaker, SocketHouse, program
 
 EXPRESSIBLE = [each for each in CONVERSATIONS if each.needs <= AapDriver.features]
 ALIVE = [each for each in EXPRESSIBLE if not each.crashes()]

@@ -22,7 +22,7 @@ from tests.protocols.aap.client import (
 )
 from tests.protocols.aap.stream import plain
 from tests.requirements import requirement
-from tests.serving import HouseMaker
+from tests.servers import HouseMaker
 
 # --- creation ---------------------------------------------------------------------------------------------------------
 

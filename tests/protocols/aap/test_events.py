@@ -22,7 +22,7 @@ from tests.protocols.aap.client import (
 )
 from tests.protocols.aap.stream import MODES, STREAMS, Frame, Mode, check_numbers, check_turn, parse_frames, plain
 from tests.requirements import requirement
-from tests.serving import House, HouseMaker
+from tests.servers import House, HouseMaker
 
 RICH = script(
     {"think": ["hm", " so"]},

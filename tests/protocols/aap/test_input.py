@@ -25,7 +25,7 @@ from tests.protocols.aap.client import (
 )
 from tests.protocols.aap.stream import MODES, STREAMS, Mode, fold, parse_frames
 from tests.requirements import requirement
-from tests.serving import House
+from tests.servers import House
 
 Json = Any
 

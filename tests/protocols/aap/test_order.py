@@ -24,7 +24,7 @@ from tests.protocols.aap.client import (
     user,
 )
 from tests.requirements import requirement
-from tests.serving import House
+from tests.servers import House
 
 UNKNOWN = "01890a5d-ac96-774b-bcce-b302099a8057"
 

@@ -18,7 +18,7 @@ from tests.protocols.aap.client import (
 )
 from tests.protocols.aap.stream import STREAMS, Mode, check_numbers, check_turn, fold, merged, parse_frames
 from tests.requirements import requirement
-from tests.serving import House, HouseMaker
+from tests.servers import House, HouseMaker
 
 INTERRUPTED = "Tool call interrupted: the server restarted"
 

@@ -27,7 +27,7 @@ from tests.protocols.aap.client import (
 )
 from tests.protocols.aap.stream import MODES, Mode
 from tests.requirements import requirement
-from tests.serving import HouseMaker
+from tests.servers import HouseMaker
 
 CANARY = "c4n4ry-sk-7d1f0e"
 PIXEL = {"type": "image", "url": "data:image/png;base64,iVBORw0KGgo="}

@@ -26,10 +26,10 @@ from tests.protocols.aap.client import (
     script,
     user,
 )
-from tests.protocols.aap.folding import OfficialClient, as_folded
+from tests.protocols.aap.official_client import OfficialClient, as_folded
 from tests.protocols.aap.stream import MODES, STREAMS, Mode, check_turn, fold, merged, parse_frames, plain
 from tests.requirements import requirement
-from tests.serving import House, HouseMaker
+from tests.servers import House, HouseMaker
 
 IMAGE = "data:image/png;base64,iVBORw0KGgo="
 

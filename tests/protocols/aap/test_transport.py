@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.bridge import Bridge
+from tests.asgi_client import Bridge
 from tests.protocols.aap.client import (
     ABSENT,
     BASE,
@@ -19,7 +19,7 @@ from tests.protocols.aap.client import (
     user,
 )
 from tests.requirements import requirement
-from tests.serving import House, HouseMaker
+from tests.servers import House, HouseMaker
 
 ORIGIN = "https://app.example"
 

@@ -7,7 +7,7 @@ import asyncio
 import json
 from typing import Any
 
-from tests.bridge import DEADLINE_S, Stream
+from tests.asgi_client import DEADLINE_S, Stream
 from tests.conversations import call as call
 from tests.conversations import script as script
 from tests.protocols.aap.client import Line, Reply

@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocols.agentscope.agents import AGENTS
 from tests.protocols.agentscope.client import Runtime
-from tests.serving import House, HouseMaker, SocketHouse, opened, opened_socket
+from tests.servers import House, HouseMaker, SocketHouse, opened, opened_socket
 
 
 @pytest.fixture(scope="session")

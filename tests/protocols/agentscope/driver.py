@@ -28,7 +28,7 @@ from tests.conversations import (
 )
 from tests.protocols.aap.client import Face
 from tests.protocols.aap.stream import blocks_of
-from tests.protocols.agentscope import official
+from tests.protocols.agentscope import official_client
 from tests.protocols.agentscope.client import Reading, Runtime, approval, asks, output, tool
 from tests.protocols.agentscope.stream import Event, check
 
@@ -67,8 +67,10 @@ class AgentScopeDriver:
     async def run(self, does: Input) -> Outcome:
         if self._is_official:
             url = self._server.line.url + "/process"
-            with official.silent():
-                events = [event async for event in official.events_of(url, self._server.key("alice"), self._body(does))]
+            with official_client.silent():
+                events = [
+                    event async for event in official_client.events_of(url, self._server.key("alice"), self._body(does))
+                ]
             return self._outcome(check(events))
         return self._outcome(await (await self._runtime.stream(self._body(does))).end())
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tests.protocols.agentscope import official
-from tests.protocols.agentscope.web import view_of
+from tests.protocols.agentscope import official_client
+from tests.protocols.agentscope.web_client import view_of
 
 Json = Any
 Event = dict[str, Json]
@@ -57,7 +57,7 @@ def check(events: Sequence[Event], *, first: int = 0, is_whole: bool = False) ->
     assert [event["sequence_number"] for event in events] == list(range(first, first + len(events)))
     for event in events:
         check_form(event)
-        assert json.loads(json.dumps(official.read(event))) == event, "the published client reads what we say"
+        assert json.loads(json.dumps(official_client.read(event))) == event, "the published client reads what we say"
     end = events[-1]
     assert end["object"] == "response"
     check_end(end)

@@ -13,7 +13,7 @@ from tests.conversations import call, calls, script
 from tests.protocols.agentscope.client import Runtime, approval, asks, data, output, pending, texts, tool, user
 from tests.protocols.agentscope.stream import Event
 from tests.requirements import requirement
-from tests.serving import HouseMaker
+from tests.servers import HouseMaker
 
 Json = Any
 

@@ -14,12 +14,12 @@ import pytest
 import requests
 
 from tests.conversations import call, script
-from tests.protocols.agentscope import official
+from tests.protocols.agentscope import official_client
 from tests.protocols.agentscope.client import asks, texts
 from tests.protocols.agentscope.stream import check
-from tests.protocols.agentscope.web import WebView
+from tests.protocols.agentscope.web_client import WebView
 from tests.requirements import requirement
-from tests.serving import SocketHouse
+from tests.servers import SocketHouse
 
 EVERYTHING = script(
     {"think": "hm"},
@@ -38,9 +38,9 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "agentscope_client.py"
 @requirement("agentscope:clients:python", "agentscope:clients:python-blocking")
 async def test_both_halves_of_the_python_client_read_everything(socket_house: SocketHouse) -> None:
     url, key = f"{socket_house.line.url}/process", socket_house.key("alice")
-    with official.silent():
-        told = [event async for event in official.events_of(url, key, asks(EVERYTHING))]
-        again = await asyncio.to_thread(official.events_in_turn, url, key, asks(EVERYTHING, stream=False))
+    with official_client.silent():
+        told = [event async for event in official_client.events_of(url, key, asks(EVERYTHING))]
+        again = await asyncio.to_thread(official_client.events_in_turn, url, key, asks(EVERYTHING, stream=False))
     types = ["reasoning", "message", "plugin_call", "plugin_call_output", "mcp_call", "mcp_call_output"]
     for end in (check(told), check(again, is_whole=True)):
         assert [each["type"] for each in end["output"]] == [*types, "message", "message", "mcp_approval_request"]
@@ -53,9 +53,9 @@ async def test_no_character_ends_a_line_of_the_python_client_s(socket_house: Soc
     """Its asynchronous half reads lines as Unicode has them, and drops in silence what is no JSON then."""
     url, key = f"{socket_house.line.url}/process", socket_house.key("alice")
     body = asks(script({"say": [f"a{odd}", "b"]}, call("lookup", q=odd)), session_id=f"{odd}-{len(odd)}")
-    with official.silent():
-        told = [event async for event in official.events_of(url, key, body)]
-        again = await asyncio.to_thread(official.events_in_turn, url, key, body)
+    with official_client.silent():
+        told = [event async for event in official_client.events_of(url, key, body)]
+        again = await asyncio.to_thread(official_client.events_in_turn, url, key, body)
     for end in (check(told), check(again)):
         assert (texts(end), end["session_id"]) == (f"a{odd}b", body["session_id"])
         assert end["output"][-1]["content"][0]["data"]["output"] == f"looked up {odd}"
@@ -66,10 +66,10 @@ async def test_a_refusal_raises_in_the_python_client(socket_house: SocketHouse) 
     url, key = f"{socket_house.line.url}/process", socket_house.key("alice")
     for given, body, status in ((key, asks("hello", model="nobody"), 404), ("wrong", asks("hello"), 401)):
         with pytest.raises(httpx.HTTPStatusError) as raised:
-            _ = [event async for event in official.events_of(url, given, body)]
+            _ = [event async for event in official_client.events_of(url, given, body)]
         assert raised.value.response.status_code == status
         with pytest.raises(requests.HTTPError):
-            await asyncio.to_thread(official.events_in_turn, url, given, body)
+            await asyncio.to_thread(official_client.events_in_turn, url, given, body)
 
 
 @requirement("agentscope:clients:web")

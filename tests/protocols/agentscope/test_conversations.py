@@ -7,7 +7,7 @@ import pytest
 from tests.conversations import CONVERSATIONS, Conversation, play
 from tests.protocols.agentscope.driver import AgentScopeDriver
 from tests.requirements import requirement
-from tests.serving import House, HouseMaker, SocketHouse, program
+from tests.servers import House, HouseMaker, SocketHouse, program
 
 EXPRESSIBLE = [each for each in CONVERSATIONS if each.needs <= AgentScopeDriver().features]
 ALIVE = [each for each in EXPRESSIBLE if not each.crashes()]

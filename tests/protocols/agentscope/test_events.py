@@ -10,9 +10,9 @@ from dragoman.protocols.agentscope import translate
 from tests.conversations import call, calls, script
 from tests.protocols.agentscope.client import Runtime, approval, asks, texts
 from tests.protocols.agentscope.stream import Event, check, parse
-from tests.protocols.agentscope.web import frames_of, view_of
+from tests.protocols.agentscope.web_client import frames_of, view_of
 from tests.requirements import requirement
-from tests.serving import HouseMaker
+from tests.servers import HouseMaker
 
 Json = Any
 

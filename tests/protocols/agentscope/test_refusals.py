@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from dragoman.core import refusals
 from dragoman.core.ids import CallId
 from dragoman.protocols.agentscope.errors import ANSWERS, tell
-from tests.bridge import Bridge
+from tests.asgi_client import Bridge
 from tests.conversations import call, script
 from tests.protocols.agentscope.client import ABSENT, CODES, Runtime, asks, data, output, pending, tool, user
 from tests.requirements import requirement
-from tests.serving import House, HouseMaker
+from tests.servers import House, HouseMaker
 
 Json = Any
 

@@ -12,7 +12,7 @@ from tests.conversations import call, calls, script
 from tests.protocols.agentscope.client import Runtime, asks, texts, tool, user
 from tests.protocols.agentscope.stream import check
 from tests.requirements import requirement
-from tests.serving import House, HouseMaker
+from tests.servers import House, HouseMaker
 
 Json = Any
 

@@ -8,7 +8,7 @@ from tests.conversations import script
 from tests.protocols.aap.client import Face
 from tests.protocols.agentscope.client import Runtime, asks, texts
 from tests.requirements import requirement
-from tests.serving import House
+from tests.servers import House
 
 Json = Any
 

@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from tests.bridge import DEADLINE_S
+from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, calls, script
 from tests.protocols.agentscope.client import Runtime, asks, data, output, pending, texts, tool
 from tests.requirements import requirement
-from tests.serving import HouseMaker, program
+from tests.servers import HouseMaker, program
 
 Json = Any
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.protocols.agui.agents import AGENTS
 from tests.protocols.agui.endpoint import Endpoint
-from tests.protocols.agui.official import Official, official_clients
-from tests.serving import House, HouseMaker, SocketHouse, opened, opened_socket
+from tests.protocols.agui.official_clients import Official, official_clients
+from tests.servers import House, HouseMaker, SocketHouse, opened, opened_socket
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from typing import Any
 from ag_ui.core import Event as Model
 from pydantic import TypeAdapter
 
-from tests.bridge import Stream
+from tests.asgi_client import Stream
 from tests.protocols.aap.client import Line
 
 Json = Any

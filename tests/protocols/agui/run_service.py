@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from tests.bridge import Stream
+from tests.asgi_client import Stream
 from tests.protocols.aap.client import Line
 from tests.protocols.agui.endpoint import check_event
 

@@ -9,7 +9,7 @@ import httpx2
 import msgspec
 import socketio  # type: ignore[import-untyped]  # the library is not annotated
 
-from tests.bridge import DEADLINE_S
+from tests.asgi_client import DEADLINE_S
 
 Json = Any
 Event = tuple[str, dict[str, Json]]

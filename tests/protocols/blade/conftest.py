@@ -6,7 +6,7 @@ import pytest
 
 from tests.protocols.blade.client import Caller
 from tests.protocols.blade.driver import url_of
-from tests.serving import SocketHouse, opened_socket
+from tests.servers import SocketHouse, opened_socket
 
 
 @pytest.fixture(scope="session")

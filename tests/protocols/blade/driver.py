@@ -27,7 +27,7 @@ from tests.conversations import (
     Thought,
 )
 from tests.protocols.blade.client import Caller, Event, Tab, flat
-from tests.protocols.blade.folding import Folded, of_seed
+from tests.protocols.blade.patch_folding import Folded, of_seed
 
 Json = Any
 ASK = "AskUserQuestion"

@@ -13,12 +13,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
-from dragoman.process import MESSAGE_BYTES
-from dragoman.protocols.blade.sockets import CONNECT_CHARS, Sockets
+from dragoman.protocols.blade.socket.server import CONNECT_CHARS, Sockets
+from dragoman.server.runner import MESSAGE_BYTES
 from tests.protocols.blade.client import Caller, Tab, tab
 from tests.protocols.blade.driver import url_of
 from tests.requirements import requirement
-from tests.serving import opened_socket
+from tests.servers import opened_socket
 
 Json = Any
 EVENTS = ("session:subscribe", "session:unsubscribe", "chat:send", "chat:stop", "chat:compact")

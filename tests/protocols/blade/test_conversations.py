@@ -10,7 +10,7 @@ import pytest
 from tests.conversations import CONVERSATIONS, Conversation, play
 from tests.protocols.blade.driver import BladeDriver
 from tests.requirements import requirement
-from tests.serving import SocketHouse, opened_socket, program
+from tests.servers import SocketHouse, opened_socket, program
 
 EXPRESSIBLE = [each for each in CONVERSATIONS if each.needs <= BladeDriver.features]
 ALIVE = [each for each in EXPRESSIBLE if not each.crashes()]

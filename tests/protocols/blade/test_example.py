@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.bridge import DEADLINE_S
+from tests.asgi_client import DEADLINE_S
 from tests.protocols.blade.client import Caller
 from tests.requirements import requirement
 

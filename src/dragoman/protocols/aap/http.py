@@ -26,12 +26,16 @@ from dragoman.core.refusals import (
 from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
-from dragoman.engine.live import LiveSession
-from dragoman.engine.metrics import FAILED, REFUSED
-from dragoman.engine.onces import Key
-from dragoman.engine.sessions import Held
+from dragoman.engine.instrumentation.metrics import FAILED, REFUSED
+from dragoman.engine.services.idempotency import Key
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.registry import Held
 from dragoman.ports import Once
-from dragoman.protocols._http import (
+from dragoman.protocols.aap import errors, translate, wire
+from dragoman.protocols.aap.cursors import page_cursor, parse_page_cursor, parse_turn_cursor
+from dragoman.protocols.aap.errors import Told
+from dragoman.protocols.aap.streams import OneTurn, Watch, mode_of, open_stream, summarise
+from dragoman.protocols.kit.http import (
     Admit,
     Authenticate,
     BodyTooLarge,
@@ -47,10 +51,6 @@ from dragoman.protocols._http import (
     reported,
     require_json,
 )
-from dragoman.protocols.aap import errors, translate, wire
-from dragoman.protocols.aap.cursors import page_cursor, parse_page_cursor, parse_turn_cursor
-from dragoman.protocols.aap.errors import Told
-from dragoman.protocols.aap.streams import OneTurn, Watch, mode_of, open_stream, summarise
 
 PAGE_DEFAULT, PAGE_LIMIT = 50, 200
 KEY_LIMIT = 255

@@ -6,9 +6,9 @@ from dragoman.core.events import Logged, RunStarted
 from dragoman.core.ids import RunId
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Record
-from dragoman.engine.reader import Reader
-from dragoman.protocols._http import Chunk, EventStream, Live
+from dragoman.engine.sessions.reader import Reader
 from dragoman.protocols.aap import translate, wire
+from dragoman.protocols.kit.http import Chunk, EventStream, Live
 
 
 class OneTurn:

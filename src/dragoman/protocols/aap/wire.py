@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from dragoman.core.content import JsonObject
-from dragoman.protocols._faults import placed
+from dragoman.protocols.kit.faults import placed
 
 VERSION = 3
 StreamMode = Literal["delta", "message", "none"]

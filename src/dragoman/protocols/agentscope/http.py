@@ -23,9 +23,16 @@ from dragoman.core.refusals import (
     SessionNotFound,
 )
 from dragoman.engine.engine import Engine
-from dragoman.engine.live import LiveSession
-from dragoman.engine.metrics import FAILED, REFUSED
-from dragoman.protocols._http import (
+from dragoman.engine.instrumentation.metrics import FAILED, REFUSED
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.protocols.agentscope import errors, inputs, tasks, translate, wire
+from dragoman.protocols.agentscope.errors import Told
+from dragoman.protocols.agentscope.paths import OPEN, stop_path
+from dragoman.protocols.agentscope.runs import Asks, Begun, Runs, named
+from dragoman.protocols.agentscope.streams import open_stream, reader_of, response_events, wait
+from dragoman.protocols.agentscope.tasks import Deadlines
+from dragoman.protocols.agentscope.translate import ResponseEvents
+from dragoman.protocols.kit.http import (
     STREAM_HEADERS,
     Admit,
     Authenticate,
@@ -41,13 +48,6 @@ from dragoman.protocols._http import (
     reported,
     require_json,
 )
-from dragoman.protocols.agentscope import errors, inputs, tasks, translate, wire
-from dragoman.protocols.agentscope.errors import Told
-from dragoman.protocols.agentscope.paths import OPEN, stop_path
-from dragoman.protocols.agentscope.runs import Asks, Begun, Runs, named
-from dragoman.protocols.agentscope.streams import open_stream, reader_of, response_events, wait
-from dragoman.protocols.agentscope.tasks import Deadlines
-from dragoman.protocols.agentscope.translate import ResponseEvents
 
 SERVICE = "Dragoman"
 MODE = "standalone"

@@ -13,12 +13,12 @@ from dragoman.core.ids import RunId, UserId, parse_session_id
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import AgentFixed, Forbidden, IdTaken, Refused, RunNotFound, SessionNotFound
 from dragoman.engine.engine import Engine
-from dragoman.engine.live import LiveSession
-from dragoman.engine.onces import Key
-from dragoman.protocols._http import Admit
+from dragoman.engine.services.idempotency import Key
+from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.protocols.agentscope import inputs, wire
 from dragoman.protocols.agentscope.streams import response_events
 from dragoman.protocols.agentscope.translate import ResponseEvents
+from dragoman.protocols.kit.http import Admit
 
 
 class Begun(NamedTuple):

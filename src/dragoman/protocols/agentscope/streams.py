@@ -10,12 +10,12 @@ from dragoman.core.ids import CallId, RunId, forking_call
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Cursor, Record
 from dragoman.engine.engine import Engine
-from dragoman.engine.live import LiveSession
-from dragoman.engine.reader import Reader
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.reader import Reader
 from dragoman.ports import Clock
-from dragoman.protocols._http import Chunk, EventStream, Live
 from dragoman.protocols.agentscope import wire
 from dragoman.protocols.agentscope.translate import ResponseEvents
+from dragoman.protocols.kit.http import Chunk, EventStream, Live
 
 log = structlog.get_logger(__name__)
 

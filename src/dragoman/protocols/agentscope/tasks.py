@@ -11,7 +11,7 @@ import structlog
 from dragoman.core.ids import RunId
 from dragoman.core.refusals import Refused
 from dragoman.engine.engine import Engine
-from dragoman.engine.live import LiveSession
+from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.protocols.agentscope import wire
 from dragoman.protocols.agentscope.inputs import noted_in
 from dragoman.protocols.agentscope.translate import ResponseEvents

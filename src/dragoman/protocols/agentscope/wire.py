@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from dragoman.core.content import DEPTH_LIMIT, JsonObject, is_too_deep
-from dragoman.protocols._faults import placed
+from dragoman.protocols.kit.faults import placed
 
 ResponseStatus = Literal["created", "in_progress", "completed", "canceled", "failed"]
 """The statuses that we send. `rejected` and `incomplete` are never sent: the web client knows neither as an end."""

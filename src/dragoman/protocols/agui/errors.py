@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dragoman.core import refusals
 from dragoman.core.refusals import Refused
-from dragoman.protocols._faults import headers_of, shortened
+from dragoman.protocols.kit.faults import headers_of, shortened
 
 
 class Answer(NamedTuple):

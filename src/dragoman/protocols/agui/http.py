@@ -14,8 +14,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman.core.refusals import NotFound, Refused
 from dragoman.engine.engine import Engine
-from dragoman.engine.metrics import FAILED, REFUSED
-from dragoman.protocols._http import (
+from dragoman.engine.instrumentation.metrics import FAILED, REFUSED
+from dragoman.protocols.agui import errors, wire
+from dragoman.protocols.agui import events as told_events
+from dragoman.protocols.agui.capabilities import capabilities_of
+from dragoman.protocols.agui.downgrade import Generation
+from dragoman.protocols.agui.errors import Told
+from dragoman.protocols.agui.frames import parse_position
+from dragoman.protocols.agui.streams import REVOKED, told
+from dragoman.protocols.agui.threads import Ask, Policy, Threads
+from dragoman.protocols.kit.http import (
     Admit,
     Authenticate,
     BodyTooLarge,
@@ -31,14 +39,6 @@ from dragoman.protocols._http import (
     reported,
     require_json,
 )
-from dragoman.protocols.agui import errors, wire
-from dragoman.protocols.agui import events as told_events
-from dragoman.protocols.agui.capabilities import capabilities_of
-from dragoman.protocols.agui.downgrade import Generation
-from dragoman.protocols.agui.errors import Told
-from dragoman.protocols.agui.frames import parse_position
-from dragoman.protocols.agui.streams import REVOKED, told
-from dragoman.protocols.agui.threads import Ask, Policy, Threads
 
 CONTINUE = "continue"
 

@@ -9,10 +9,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Record
-from dragoman.engine.reader import Reader
-from dragoman.protocols._http import PUSH, STREAM_HEADERS, Chunk, EventStream, Live, Pipe
+from dragoman.engine.sessions.reader import Reader
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.frames import KEEP_ALIVE, RunFrames, ThreadFrames, frame
+from dragoman.protocols.kit.http import PUSH, STREAM_HEADERS, Chunk, EventStream, Live, Pipe
 
 BROKEN: dict[type[Exception], tuple[str, str]] = {
     SessionNotFound: ("thread_deleted", "The thread was deleted"),

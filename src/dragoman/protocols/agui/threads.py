@@ -38,15 +38,15 @@ from dragoman.core.refusals import (
 )
 from dragoman.core.stream import Cursor, cursor_of
 from dragoman.engine.engine import Engine
-from dragoman.engine.live import LiveSession
-from dragoman.engine.onces import Key
+from dragoman.engine.services.idempotency import Key
+from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports import Once
-from dragoman.protocols._http import Admit
 from dragoman.protocols.agui import content as wire
 from dragoman.protocols.agui import events as told_events
 from dragoman.protocols.agui.downgrade import Generation, suited, words_of
 from dragoman.protocols.agui.frames import Position, RunFrames, ThreadFrames, frame, reopened
-from dragoman.protocols.agui.intake import (
+from dragoman.protocols.agui.messages import Transcript, metadata_of
+from dragoman.protocols.agui.request_mapping import (
     Taking,
     answers_of,
     fresh,
@@ -57,10 +57,10 @@ from dragoman.protocols.agui.intake import (
     tools_of,
     waiting,
 )
-from dragoman.protocols.agui.messages import Transcript, metadata_of
 from dragoman.protocols.agui.streams import RunSource, open_stream, told
 from dragoman.protocols.agui.translate import DOOR, VERSION, Translator, outcome_of
 from dragoman.protocols.agui.wire import RunInput
+from dragoman.protocols.kit.http import Admit
 
 Policy = Literal["cancel", "continue"]
 """What becomes of a run whose client leaves while nobody else watches."""

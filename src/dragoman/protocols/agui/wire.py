@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from dragoman.core.content import Json, JsonObject, is_too_deep
-from dragoman.protocols._faults import placed
 from dragoman.protocols.agui.content import Message, Shape
+from dragoman.protocols.kit.faults import placed
 
 MAJOR = 1
 ID_LIMIT = 256

@@ -34,7 +34,7 @@ from dragoman.core.content import (
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, fork_loop
 from dragoman.core.refusals import Invalid, LimitExceeded
-from dragoman.protocols.blade import wire
+from dragoman.protocols.blade.wire import chat
 
 FORMAT = "dragoman-session"
 VERSION = 1
@@ -218,7 +218,7 @@ def warnings_of(turns: Sequence[ArchivedTurn]) -> list[str]:
 
 def _calls_of(turn: ArchivedTurn) -> Iterator[ArchivedCall]:
     """The calls that the model made: not the questions that stand for permissions."""
-    return (call for call in turn.tool_calls if not wire.is_permission(call.id))
+    return (call for call in turn.tool_calls if not chat.is_permission(call.id))
 
 
 class _Reading:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dragoman.core.events import Branched
-from dragoman.protocols.blade.turns import Growing
+from dragoman.protocols.blade.projection.turns import Growing
 
 Ranges = tuple[tuple[int, int], ...]
 

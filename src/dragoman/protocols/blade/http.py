@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import msgspec
 
 from dragoman.engine.engine import Engine
-from dragoman.engine.keys import Doorkeeper
-from dragoman.protocols._http import Admit, Authenticate, free
-from dragoman.protocols.blade import replays_http, server_http, sessions_http, turns_http
-from dragoman.protocols.blade.inbox import Inbox
-from dragoman.protocols.blade.rest import App, Route
-from dragoman.protocols.blade.rooms import Rooms
-from dragoman.protocols.blade.server_http import About as About
-from dragoman.protocols.blade.sockets import Sockets
+from dragoman.engine.services.keys import Doorkeeper
+from dragoman.protocols.blade.rest import replays, server, sessions, turns
+from dragoman.protocols.blade.rest.router import App, Route
+from dragoman.protocols.blade.rest.server import About as About
+from dragoman.protocols.blade.socket.inbox import Inbox
+from dragoman.protocols.blade.socket.rooms import Rooms
+from dragoman.protocols.blade.socket.server import Sockets
+from dragoman.protocols.kit.http import Admit, Authenticate, free
 
 OLDEST = "0.4.17"
 """The oldest level of the vendor's clients that the face was read against."""
@@ -55,10 +55,10 @@ class Blade:
         self._rooms = rooms
         self.rest = App(
             [
-                *server_http.routes(engine, options.about),
-                *sessions_http.routes(engine, remembers=options.remembers),
-                *turns_http.routes(engine),
-                *replays_http.routes(engine),
+                *server.routes(engine, options.about),
+                *sessions.routes(engine, remembers=options.remembers),
+                *turns.routes(engine),
+                *replays.routes(engine),
                 *areas,
             ],
             authenticate,

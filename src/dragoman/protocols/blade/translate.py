@@ -19,16 +19,17 @@ from dragoman.core.recording import RecordedTurn
 from dragoman.core.refusals import Invalid, InvalidAnswer, LimitExceeded
 from dragoman.core.session import OPENING, SessionState
 from dragoman.core.tools import AgentSpec, ToolGrant
-from dragoman.protocols.blade import turns, wire
-from dragoman.protocols.blade.chat import ANSWER_TEXT, replay_state_of
-from dragoman.protocols.blade.sessions_wire import checked_env, optional
+from dragoman.protocols.blade.projection import turns
+from dragoman.protocols.blade.projection.chat import ANSWER_TEXT, replay_state_of
+from dragoman.protocols.blade.wire import chat
+from dragoman.protocols.blade.wire.sessions import checked_env, optional
 
 DOOR = "blade"
 PARTS_BYTES = 10 * 1024 * 1024
 """Decoded bytes of all parts of a message."""
 NO_ANSWER = "the answer chooses one of the options, or says something in words"
 
-STATUSES: Mapping[StopReason, wire.SessionStatus] = {
+STATUSES: Mapping[StopReason, chat.SessionStatus] = {
     "end_turn": "completed",
     "tool_use": "interrupted",  # what it waited for was stopped, or left behind
     "max_tokens": "completed",
@@ -41,7 +42,7 @@ STATUSES: Mapping[StopReason, wire.SessionStatus] = {
 """A session's status after its last run, when nothing waits in it."""
 
 
-def status_of(state: SessionState) -> wire.SessionStatus:
+def status_of(state: SessionState) -> chat.SessionStatus:
     """A session's status."""
     match state.status():
         case "running":
@@ -52,21 +53,21 @@ def status_of(state: SessionState) -> wire.SessionStatus:
             return "created" if state.last_stop is None else STATUSES[state.last_stop]
 
 
-def session_of(state: SessionState, default_agent: str) -> wire.Session:
+def session_of(state: SessionState, default_agent: str) -> chat.Session:
     """A session as it stands in lists."""
-    return wire.Session(**_session_fields(state, default_agent))
+    return chat.Session(**_session_fields(state, default_agent))
 
 
 def detail_of(
     state: SessionState, spec: AgentSpec | None, default_agent: str, *, is_owner: bool = True
-) -> wire.SessionDetail:
+) -> chat.SessionDetail:
     """A session by itself."""
     settings = state.settings
     env: dict[str, str] | msgspec.UnsetType = settings.env if is_owner else msgspec.UNSET
-    return wire.SessionDetail(
+    return chat.SessionDetail(
         **_session_fields(state, default_agent),
         solution=None if spec is None else solution_of(spec),
-        session_setup=wire.SessionSetup(settings.mode, disabled_tools(state, spec)),
+        session_setup=chat.SessionSetup(settings.mode, disabled_tools(state, spec)),
         viewer_role="owner" if is_owner else "viewer",
         env=env,
     )
@@ -75,7 +76,7 @@ def detail_of(
 def _session_fields(state: SessionState, default_agent: str) -> JsonObject:
     settings = state.settings
     return {
-        "id": wire.shown_session(state.session_id),
+        "id": chat.shown_session(state.session_id),
         "intent": state.title(),
         "status": status_of(state),
         "created_at": state.created_at,
@@ -133,7 +134,7 @@ def tools_without(spec: AgentSpec, disabled: tuple[str, ...]) -> tuple[ToolGrant
 # --- chat:send --------------------------------------------------------------------------------------------------------
 
 
-def submit_of(send: wire.ChatSend, state: SessionState) -> Submit:
+def submit_of(send: chat.ChatSend, state: SessionState) -> Submit:
     """What a `chat:send` asks of the core.
 
     Raises:
@@ -182,7 +183,7 @@ class Mismatch(Exception):
         self.received = received
 
 
-def submit_of_replay(send: wire.ChatSend, state: SessionState, turn: RecordedTurn | None) -> Submit:
+def submit_of_replay(send: chat.ChatSend, state: SessionState, turn: RecordedTurn | None) -> Submit:
     """What a `chat:send` asks of the core in a replay: its next turn, in the recorded words or the user's.
 
     Raises:
@@ -200,11 +201,11 @@ def submit_of_replay(send: wire.ChatSend, state: SessionState, turn: RecordedTur
         )
     received = core.text_of(content_of(send)[0])
     if send.replay_decision is None and received.strip() != turn.text.strip():
-        raise Mismatch(wire.shown_session(state.session_id), turn.text, received)
+        raise Mismatch(chat.shown_session(state.session_id), turn.text, received)
     return asked
 
 
-def content_of(send: wire.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], list[wire.Attachment]]:
+def content_of(send: chat.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], list[chat.Attachment]]:
     """A message's content, and what is to be noted of its attachments.
 
     Raises:
@@ -214,10 +215,10 @@ def content_of(send: wire.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], 
     if isinstance(send.message, str):
         return (f"{quotes}\n{send.message}" if quotes else send.message), []
     blocks: list[core.InputBlock] = [core.Text(quotes)] if quotes else []
-    attachments: list[wire.Attachment] = []
+    attachments: list[chat.Attachment] = []
     left = PARTS_BYTES
     for place, part in enumerate(send.message):
-        if isinstance(part, wire.TextPart):
+        if isinstance(part, chat.TextPart):
             blocks.append(core.Text(part.text))
             continue
         block = _media(part, f"message[{place}]")
@@ -230,8 +231,8 @@ def content_of(send: wire.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], 
     return tuple(blocks), attachments
 
 
-def _media(part: wire.ImagePart | wire.FilePart, path: str) -> core.Image | core.File:
-    if isinstance(part, wire.ImagePart):
+def _media(part: chat.ImagePart | chat.FilePart, path: str) -> core.Image | core.File:
+    if isinstance(part, chat.ImagePart):
         return core.Image(part.image_url.url)
     try:
         binascii.a2b_base64(part.data, strict_mode=True)
@@ -241,18 +242,18 @@ def _media(part: wire.ImagePart | wire.FilePart, path: str) -> core.Image | core
     return core.File(f"data:{media_type};base64,{part.data}", "file", media_type, part.name)
 
 
-def quoted(quote: wire.Quote) -> str:
+def quoted(quote: chat.Quote) -> str:
     """A quote as the model reads it: each of its lines is marked."""
     return "".join(f"> {line}\n" for line in quote.text.splitlines())
 
 
-def answer_of(answer: wire.AskUserAnswer, state: SessionState) -> Answer:
+def answer_of(answer: chat.AskUserAnswer, state: SessionState) -> Answer:
     """An answer as the core takes it. A permission request is a question with three options (specification, 8.3).
 
     Raises:
         InvalidAnswer: it chooses nothing, or what is not there.
     """
-    call_id = wire.read_call(answer.tool_call_id)
+    call_id = chat.read_call(answer.tool_call_id)
     call = state.answerable().get(call_id)
     selections, said = answer.selections or {}, answer.custom or {}
     if call is None or (call.kind != "permission" and not call.parked):

@@ -19,9 +19,9 @@ from psycopg import Connection, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dragoman.core.refusals import StoreUnavailable
+from dragoman.stores.errors import InUse
+from dragoman.stores.errors import WrongVersion as WrongVersion  # who opens a database names what it raises
 from dragoman.stores.postgres import arrays
-from dragoman.stores.schema import InUse
-from dragoman.stores.schema import WrongVersion as WrongVersion  # who opens a database names what it raises
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]

@@ -12,7 +12,7 @@ from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import time_or_none, to_us, us_or_none
 
-_SQL = statements("people")
+_SQL = statements("accounts")
 _BODY = msgspec.json.Decoder(Key)
 
 

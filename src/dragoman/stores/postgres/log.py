@@ -18,7 +18,7 @@ from dragoman.stores.postgres import appends
 from dragoman.stores.postgres.appends import raw
 from dragoman.stores.postgres.arrays import Bytes
 from dragoman.stores.postgres.database import Database
-from dragoman.stores.postgres.recent import recent
+from dragoman.stores.postgres.session_search import recent
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import from_us, to_us
 

@@ -8,7 +8,7 @@ from dragoman.core.profile import Profile
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements
 
-_SQL = statements("people")
+_SQL = statements("accounts")
 _BODY = msgspec.json.Decoder(Profile)
 
 

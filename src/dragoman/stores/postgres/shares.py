@@ -8,7 +8,7 @@ from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
-_SQL = statements("people")
+_SQL = statements("accounts")
 
 
 class PostgresShares:

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import structlog
 
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.stores.schema import InUse
-from dragoman.stores.schema import WrongVersion as WrongVersion  # who opens a database names what it raises
+from dragoman.stores.errors import InUse
+from dragoman.stores.errors import WrongVersion as WrongVersion  # who opens a database names what it raises
 from dragoman.stores.sqlite.writer import Synchronous, Writer
 
 T = TypeVar("T")

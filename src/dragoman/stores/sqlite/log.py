@@ -18,7 +18,7 @@ from dragoman.core.session import SessionState, thaw
 from dragoman.ports import Append, Once, Recent, RunRow, Snapshot
 from dragoman.stores.sqlite.appends import Appends
 from dragoman.stores.sqlite.database import Database
-from dragoman.stores.sqlite.recent import recent
+from dragoman.stores.sqlite.session_search import recent
 from dragoman.stores.times import from_us, to_us
 
 

@@ -1,0 +1,149 @@
+"""The web console at `/`: files that were built from `web/`, handed out with what a browser may do with them.
+
+Knows no protocol: in the browser the console is a client like any other. Without the files the server still serves, and
+its front page says how they are made.
+"""
+
+import asyncio
+import hashlib
+import mimetypes
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from dragoman.asgi.security import App, Message, Receive, Send
+
+FOLDER = Path(__file__).parent.parent / "console"
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.[a-z0-9]+")
+"""A file of the build. No path can be made of such a name."""
+_ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
+"""What the build compressed beforehand, the smallest first."""
+FOR_EVER = "public, max-age=31536000, immutable"
+"""Of files whose name changes with their content."""
+
+_CARD_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
+    " img-src data: blob:; font-src data:; media-src data: blob:; base-uri 'none'; form-action 'none'; webrtc 'block'"
+)
+"""Of the frame that a tool's card is written into: its own scripts run there, without an origin, and fetch nothing."""
+
+_NOT_BUILT = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Dragoman</title>
+<h1>The console is not built</h1>
+<p>The server runs. Its console is made from the folder <code>web</code> of the source by <code>make console</code>,
+which <code>make run</code> does as well; packages of a release bring it along.</p>
+<p><a href="docs">The API</a> is served as ever.</p>
+"""
+
+
+class WebConsole:
+    """The console's files."""
+
+    def __init__(self, otherwise: App, *, folder: Path = FOLDER, hosts: Iterable[str] = ()) -> None:
+        """Serve what was built.
+
+        Args:
+            otherwise: what answers at `/` to those who ask for something else than a page.
+            folder: where the built files are.
+            hosts: origins of pages that may show the console in a frame.
+        """
+        self._otherwise = otherwise
+        self._folder = folder
+        ancestors = " ".join(["'self'", *(host for host in hosts if host != "*")])
+        self._page_policy = (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self';"
+            " connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; object-src 'none';"
+            f" frame-ancestors {ancestors}"
+        )
+        self._card_policy = f"{_CARD_POLICY}; frame-ancestors {ancestors}"
+
+    def routes(self) -> list[Route]:
+        """What is served, for a router."""
+        return [
+            Route("/", self),
+            Route("/icon.svg", self.icon),
+            Route("/favicon.ico", self.icon),  # what browsers ask for beside pages that name none, such as /docs
+            Route("/card.html", self.card),
+            Route("/assets/{name}", self.asset),
+        ]
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """See ASGI: the front page, for those who ask for a page."""
+        request = Request(scope, receive)
+        if request.method not in ("GET", "HEAD") or "text/html" not in request.headers.get("accept", ""):
+            await self._otherwise(scope, receive, send)
+            return
+        response = await self._named(request, "index.html", self._page_policy)
+        if response is None:
+            response = Response(
+                _NOT_BUILT,
+                503,
+                {"content-security-policy": "default-src 'none'", "cache-control": "no-store"},
+                "text/html",
+            )
+        response.headers["vary"] = "accept, accept-encoding"
+        await response(scope, receive, send)
+
+    async def icon(self, request: Request) -> Response:
+        """The console's sign."""
+        return await self._named(request, "icon.svg", "default-src 'none'") or _nothing()
+
+    async def card(self, request: Request) -> Response:
+        """The empty frame that a tool's card is written into."""
+        return await self._named(request, "card.html", self._card_policy) or _nothing()
+
+    async def asset(self, request: Request) -> Response:
+        """A script, a style sheet or a picture. Their names hold a hash of their content."""
+        name = request.path_params["name"]
+        if not _NAME.fullmatch(name):
+            return _nothing()
+        found = await self._read(f"assets/{name}", request)
+        if found is None:
+            return _nothing()
+        content, headers = found
+        return Response(content, headers={**headers, "cache-control": FOR_EVER})
+
+    async def _named(self, request: Request, name: str, policy: str) -> Response | None:
+        """A file that keeps its name: the browser asks each time whether it changed."""
+        found = await self._read(name, request)
+        if found is None:
+            return None
+        content, headers = found
+        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        headers |= {
+            "etag": tag,
+            "cache-control": "no-cache",
+            "content-security-policy": policy,
+            "referrer-policy": "no-referrer",
+        }
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(content, headers=headers)
+
+    async def _read(self, name: str, request: Request) -> tuple[bytes, dict[str, str]] | None:
+        """A file's content as the browser takes it, and what is said about it."""
+        accepted = {each.partition(";")[0].strip() for each in request.headers.get("accept-encoding", "").split(",")}
+        headers = {
+            "content-type": mimetypes.guess_type(name)[0] or "application/octet-stream",
+            "vary": "accept-encoding",
+        }
+        if headers["content-type"].startswith("text/"):
+            headers["content-type"] += "; charset=utf-8"
+        for encoding, suffix in _ENCODINGS:
+            if encoding in accepted and (content := await self._content(name + suffix)) is not None:
+                return content, {**headers, "content-encoding": encoding}
+        content = await self._content(name)
+        return None if content is None else (content, headers)
+
+    async def _content(self, name: str) -> bytes | None:
+        try:
+            return await asyncio.to_thread((self._folder / name).read_bytes)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def _nothing() -> Response:
+    return Response(b"there is no such file in this build of the console\n", 404, media_type="text/plain")

@@ -1,0 +1,463 @@
+"""The command line. Thin: it reads what was asked, calls what does it, and puts errors into one sentence each."""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from dragoman.settings import Known, Loaded, Settings, SettingsError, as_toml, known, load, show
+
+if TYPE_CHECKING:
+    from dragoman.client import Client
+    from dragoman.client.transports import ProtocolName
+
+F = TypeVar("F", bound=Callable[..., Any])
+Flag = str | bool | None
+"""A setting's flag as it was given; None when it was not."""
+DAYS = 36_500
+
+
+class Failed(click.ClickException):
+    """Something did not work, through no fault of the command's."""
+
+    exit_code = 1
+
+    def show(self, file: Any = None) -> None:  # noqa: ANN401  # click's signature
+        """Say it in one line."""
+        click.echo(f"dragoman: {self.message}", err=True)
+
+
+class Wrong(Failed):
+    """The command itself is wrong."""
+
+    exit_code = 2
+
+
+def main() -> NoReturn:
+    """The program `dragoman`."""
+    try:
+        commands.main(standalone_mode=False, prog_name="dragoman")
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(0)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="dragoman", message="dragoman %(version)s")
+def commands() -> None:
+    """Dragoman, an agent server: write an agent once, every application can talk to it."""
+
+
+def settings_flags(*only: str) -> Callable[[F], F]:
+    """A flag for each setting, or for those named, and one for the file."""
+
+    def add(command: F) -> F:
+        for setting in reversed(known()):
+            if setting.name != "agents" and (not only or setting.name in only):
+                command = _flag(setting)(command)
+        return click.option("--config", metavar="FILE", help="TOML file  [dragoman.toml, if there is one]")(command)
+
+    return add
+
+
+def _flag(setting: Known) -> Callable[[F], F]:
+    is_switch = "bool" in str(setting.type)
+    name = f"{setting.flag}/--no-{setting.flag[2:]}" if is_switch else setting.flag
+    default = "" if setting.default in (None, ()) else f"  [{as_toml(setting.default)}]"
+    text = setting.description.replace("`", "")
+    return click.option(name, setting.name, default=None, help=text + default, metavar=None if is_switch else "VALUE")
+
+
+def _load(flags: Mapping[str, object]) -> Loaded:
+    try:
+        return load(flags, os.environ)
+    except SettingsError as error:
+        raise Wrong(str(error)) from error
+
+
+# --- serve ------------------------------------------------------------------------------------------------------------
+
+
+@commands.command()
+@click.argument("agents", metavar="[FILE.py[:NAME]]...", nargs=-1)
+@settings_flags()
+def serve(agents: tuple[str, ...], **flags: Flag) -> None:
+    """Serve agents; without a file, an assistant with the default model.
+
+    Prints one line on standard output once requests are taken: ready http://HOST:PORT. Each setting may also stand in
+    the environment as DRAGOMAN_NAME, or in a TOML file.
+    """
+    loaded = _load({**flags, "agents": agents or None})
+    from dragoman.server.runner import CannotStart, run
+
+    if loaded.settings.workers > 1:
+        from dragoman.server.supervisor import run
+    try:
+        run(loaded.settings, os.environ)
+    except CannotStart as error:
+        raise Failed(str(error)) from error
+
+
+# --- talking ----------------------------------------------------------------------------------------------------------
+
+PROTOCOLS = click.Choice(["aap", "ag-ui", "agentscope", "blade"])
+
+
+@commands.command()
+@click.argument("url", required=False)
+@click.option("--protocol", type=PROTOCOLS, default="aap", show_default=True, help="how to talk to the server")
+@click.option("--agent", metavar="NAME", default="", help="whom to talk to  [the server's first]")
+@click.option("--key", metavar="KEY|@FILE", help="the API key  [the first key of the data folder, for this machine]")
+@click.option("--session", metavar="ID", default="", help="go on with this conversation")
+@click.option("--last", is_flag=True, help="go on with the last conversation with this server")
+@click.option("-m", "--message", metavar="TEXT", default="", help="say this, print the answer, and leave")
+@click.option("--image", "images", metavar="PATH", multiple=True, help="a picture that goes with --message")
+@click.option("-y", "--yes", is_flag=True, help="every tool may run without asking")
+@click.option("--plain", is_flag=True, help="no colours and no Markdown")
+@click.option("--json", "is_json", is_flag=True, help="print what happens as lines of JSON")
+@settings_flags("data")
+def chat(
+    url: str | None,
+    protocol: "ProtocolName",
+    agent: str,
+    key: str | None,
+    session: str,
+    last: bool,
+    message: str,
+    images: tuple[str, ...],
+    yes: bool,
+    plain: bool,
+    is_json: bool,
+    **flags: Flag,
+) -> None:
+    """Talk to an agent in the terminal, at URL or on this machine.
+
+    In a pipe, standard input is one message and standard output the answer. The exit code is 0 for an answer, 1 for
+    none, 3 when the agent waits for something, and 130 after Ctrl-C.
+    """
+    settings = _load(flags).settings
+    from dragoman.terminal.chat_command import Talk
+    from dragoman.terminal.chat_command import chat as hold
+    from dragoman.terminal.server_target import NoPlace, key_for, url_for
+
+    try:
+        where = url_for(url, settings)
+        again = ["dragoman", "chat", *([url] if url else [])]
+        again += ["--protocol", protocol] if protocol != "aap" else []
+        again += [word for name in ("data", "config") if flags[name] for word in (f"--{name}", str(flags[name]))]
+        talk = Talk(
+            url=where,
+            key=key_for(key, where, settings.folder),
+            protocol=protocol,
+            again=shlex.join(again),
+            state=_state(),
+            agent=agent,
+            session=session,
+            is_last=last,
+            message=message,
+            images=images,
+            allows_all=yes,
+            is_plain=plain,
+            is_json=is_json,
+        )
+        sys.exit(hold(talk))
+    except NoPlace as error:
+        raise Failed(str(error)) from error
+    except BrokenPipeError:
+        _be_silent()
+
+
+@commands.command()
+@click.argument("file", default="app.py", type=click.Path(path_type=Path))
+def init(file: Path) -> None:
+    """Write a first agent to FILE (app.py), and say how to serve it and talk to it."""
+    from dragoman.terminal.init_command import CannotWrite, write_first_agent
+
+    serve = shlex.join([*_program(), "serve", "--first-key", str(file)])
+    try:
+        write_first_agent(file, serve)
+    except CannotWrite as error:
+        raise Failed(str(error)) from error
+    click.echo(f"wrote {file}: an agent with two tools")
+    click.echo(f"serve it:    {serve}")
+    click.echo(f"talk to it:  {shlex.join([*_program(), 'chat'])}   (in another terminal, in this folder)")
+
+
+def _program() -> list[str]:
+    """How this program is called here."""
+    if shutil.which("dragoman"):
+        return ["dragoman"]
+    beside = Path(sys.executable).with_name("dragoman")
+    if not beside.exists():
+        return [sys.executable, "-m", "dragoman"]
+    return [str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)]
+
+
+@commands.group()
+def sessions() -> None:
+    """List, show and export conversations of a server: tables on a terminal, lines of JSON in a pipe."""
+
+
+def server_flags(command: F) -> F:
+    """Which server, with which key."""
+    for option in (
+        settings_flags("data"),
+        click.option("--protocol", type=PROTOCOLS, default="aap", show_default=True, help="how to talk to it"),
+        click.option("--key", metavar="KEY|@FILE", help="its API key  [the first key of the data folder]"),
+        click.option("--url", help="the server  [the one on this machine]"),
+    ):
+        command = option(command)
+    return command
+
+
+@sessions.command("list")
+@server_flags
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="the newest N  [all]")
+def sessions_list(limit: int | None, **server: Flag) -> None:
+    """List conversations, the newest first."""
+    from dragoman.terminal.sessions_command import list_sessions
+
+    with _server(server) as client:
+        list_sessions(client, limit)
+
+
+@sessions.command("show")
+@click.argument("session_id", metavar="ID")
+@server_flags
+def sessions_show(session_id: str, **server: Flag) -> None:
+    """Show what was said in one."""
+    from dragoman.terminal.screen import screen_for
+    from dragoman.terminal.sessions_command import show_session
+
+    with _server(server) as client:
+        show_session(client, session_id, screen_for(is_plain=False))
+
+
+@sessions.command("export")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="a new file  [standard output]")
+@server_flags
+def sessions_export(ids: tuple[str, ...], output: Path | None, **server: Flag) -> None:
+    """Write whole conversations, each as a line of JSON: those named, or all."""
+    from dragoman.terminal.sessions_command import export_sessions
+
+    with _server(server) as client:
+        export_sessions(client, ids, output)
+
+
+@contextmanager
+def _server(given: dict[str, Any]) -> Iterator["Client"]:
+    url, key, protocol = given.pop("url"), given.pop("key"), given.pop("protocol")
+    settings = _load(given).settings
+    from dragoman.terminal.server_target import NoPlace, key_for, url_for
+    from dragoman.terminal.sessions_command import at
+
+    try:
+        where = url_for(url, settings)
+        with at(where, key_for(key, where, settings.folder), protocol) as client:
+            yield client
+            sys.stdout.flush()
+    except NoPlace as error:
+        raise Failed(str(error)) from error
+    except BrokenPipeError:
+        _be_silent()
+
+
+def _state() -> Path:
+    from dragoman.terminal.saved_sessions import state_folder
+
+    return state_folder(str(Path.home()), os.environ.get("XDG_STATE_HOME", ""))
+
+
+def _be_silent() -> NoReturn:
+    """Who read the output has left, as `head` does: nothing more can be said to it, not even at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+@commands.group()
+def keys() -> None:
+    """Make, list and revoke API keys, whether the server runs or not."""
+
+
+@keys.command("create")
+@click.option("--name", required=True, help="what the key is for")
+@click.option("--user", default="local", show_default=True, help="whose sessions it opens")
+@click.option("--scopes", default="use", show_default=True, help="read, use (includes read) or admin (includes both)")
+@click.option("--expires", metavar="DAYS|DATE", help="a number of days, or a date such as 2027-01-31; else never")
+@settings_flags("data", "database")
+def keys_create(name: str, user: str, scopes: str, expires: str | None, **flags: Flag) -> None:
+    """Make a key. It is shown this one time, alone on the last line of standard output."""
+    from dragoman.server.admin_socket import CreateKey
+
+    listed = [scope.strip() for scope in scopes.split(",") if scope.strip()]
+    settings = _load(flags).settings
+    reply = _keep(settings, CreateKey(name=name, user=user, scopes=listed, expires_at=_expiry(expires)))
+    key = reply.keys[0]
+    # A key opens the server of that place alone, and the default may be another one than the server's.
+    place = settings.folder if settings.database is None else "the database"
+    click.echo(f"key {key.key_id} of user {key.user}, {' '.join(key.scopes)}, in {place}; shown only now:", err=True)
+    click.echo(reply.secret)
+
+
+@keys.command("list")
+@settings_flags("data", "database")
+def keys_list(**flags: Flag) -> None:
+    """List all keys, oldest first."""
+    from dragoman.server.admin_socket import ListKeys
+    from dragoman.terminal.table import table
+
+    rows = [("ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST USED")]
+    for key in _keep(_load(flags).settings, ListKeys()).keys:
+        times = [_minute(at) for at in (key.created_at, key.expires_at, key.last_used_at)]
+        rows.append((key.key_id, key.name, key.user, key.masked, " ".join(key.scopes), times[0], times[1], times[2]))
+    for line in table(rows):
+        click.echo(line)
+
+
+@keys.command("revoke")
+@click.argument("which")
+@settings_flags("data", "database")
+def keys_revoke(which: str, **flags: Flag) -> None:
+    """Revoke a key for good, named by its id, its masked form, its name or itself. Its open streams end."""
+    from dragoman.server.admin_socket import RevokeKey
+
+    key = _keep(_load(flags).settings, RevokeKey(which=which)).keys[0]
+    click.echo(f"revoked {key.key_id} ({key.name}, {key.masked})")
+
+
+# --- users ------------------------------------------------------------------------------------------------------------
+
+
+@commands.group()
+def users() -> None:
+    """Say what holds for a user on all protocols, whether the server runs or not."""
+
+
+@users.command("set")
+@click.argument("user")
+@click.option("--timezone", metavar="ZONE", help="IANA time zone of the user's events, such as Europe/Berlin")
+@click.option("--locale", metavar="TAG", help="language tag, such as de or zh-CN")
+@settings_flags("data", "database")
+def users_set(user: str, timezone: str | None, locale: str | None, **flags: Flag) -> None:
+    """Set a user's time zone, locale or both; an empty value takes a setting back."""
+    from dragoman.server.admin_socket import SetUser
+
+    if timezone is None and locale is None:
+        raise Wrong("--timezone ZONE, --locale TAG or both were expected")
+    given = {"time_zone": timezone, "locale": locale}
+    request = SetUser(user=user, **{name: value or None for name, value in given.items() if value is not None})
+    profile = _keep(_load(flags).settings, request).profile
+    click.echo(f"{profile.user}: time zone {profile.time_zone or '-'}, locale {profile.locale or '-'}")
+
+
+def _keep(settings: Settings, request: Any) -> Any:  # noqa: ANN401  # the types come with an import that serve saves
+    from dragoman.cli.keys import CannotKeep, keep, keep_in_database
+    from dragoman.server.logging import set_up
+
+    set_up("console", "error")
+    try:
+        if settings.database is None:
+            reply = keep(settings.folder, request)
+        else:
+            reply = keep_in_database(settings.database, request)
+    except CannotKeep as error:
+        raise Failed(str(error)) from error
+    if reply.error is not None:
+        raise Failed(reply.error)
+    return reply
+
+
+def _expiry(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    if text.isdigit() and int(text) <= DAYS:
+        return datetime.now(UTC) + timedelta(days=int(text))
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Wrong(
+            f"--expires takes a number of days up to {DAYS}, or a date such as 2027-01-31; got {text!r}"
+        ) from error
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def _minute(at: datetime | None) -> str:
+    return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+
+
+# --- databases --------------------------------------------------------------------------------------------------------
+
+
+@commands.command()
+@settings_flags("data", "database")
+def migrate(**flags: Flag) -> None:
+    """Bring the database up to date without serving: before an upgrade's first start, or as a step of its own."""
+    settings = _load(flags).settings
+    from dragoman.cli.database import CannotMove, migrated
+    from dragoman.server.logging import set_up
+
+    set_up("console", "error")
+    try:
+        before, now = migrated(settings)
+    except CannotMove as error:
+        raise Failed(str(error)) from error
+    click.echo(f"schema {now}" if before == now else f"schema {now}, was {before}")
+
+
+@commands.command()
+@click.option("--from", "source", metavar="PLACE", required=True, help="a data folder, or a database's address")
+@click.option("--to", "target", metavar="PLACE", required=True, help="the same; nothing may be there yet")
+@click.option("--from-blobs", metavar="ADDRESS", help="the source's attachments are in this bucket, s3://…")
+@click.option("--to-blobs", metavar="ADDRESS", help="put the attachments into this bucket; nothing may be there yet")
+def copy(source: str, target: str, from_blobs: str | None, to_blobs: str | None) -> None:
+    """Copy everything to another place, from SQLite to PostgreSQL or back, and compare every session.
+
+    No server may run on either. The keys of the secrets stay in their data folder: take secrets.key and links.key
+    along.
+    """
+    from dragoman.cli.database import CannotMove, copied
+    from dragoman.server.logging import set_up
+
+    set_up("console", "error")
+    try:
+        done = copied(
+            source,
+            target,
+            lambda what, count, total: click.echo(f"{what}: {count} of {total}", err=True),
+            source_blobs=from_blobs,
+            target_blobs=to_blobs,
+        )
+    except CannotMove as error:
+        raise Failed(str(error)) from error
+    click.echo(f"copied and compared: {done}")
+
+
+# --- config -----------------------------------------------------------------------------------------------------------
+
+
+@commands.group()
+def config() -> None:
+    """Look at the settings."""
+
+
+@config.command("show")
+@settings_flags()
+def config_show(**flags: Flag) -> None:
+    """Show the settings in force, as TOML, each with the place that it came from."""
+    click.echo(show(_load(flags)))

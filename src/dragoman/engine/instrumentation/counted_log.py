@@ -1,0 +1,41 @@
+"""A log whose commits are counted and timed, and which knows whether it takes any."""
+
+import time
+from collections.abc import Sequence
+
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.engine.instrumentation.metrics import COMMIT_SECONDS, COMMITS, EVENTS, PIECES
+from dragoman.ports import Append, EventLog
+
+_WRITTEN = COMMITS.labels(outcome="written")
+_FAILED = COMMITS.labels(outcome="failed")
+
+
+class CountedLog:
+    """`EventLog` around another one."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.claim = log.claim
+        self.load = log.load
+        self.events = log.events
+        self.events_before = log.events_before
+        self.delete = log.delete
+        self.is_failing = False
+        """Whether the last commit was not taken by the store."""
+
+    async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
+        """See `EventLog.commit`."""
+        begun = time.perf_counter()
+        try:
+            taken = await self._log.commit(batch)
+        except StoreUnavailable:
+            self.is_failing = True
+            _FAILED.inc()
+            raise
+        COMMIT_SECONDS.observe(time.perf_counter() - begun)
+        self.is_failing = False
+        _WRITTEN.inc()
+        EVENTS.inc(sum(len(append.events) for append in batch))
+        PIECES.inc(sum(len(append.pieces) for append in batch))
+        return taken

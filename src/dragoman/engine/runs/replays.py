@@ -1,0 +1,207 @@
+"""Recordings shown again: what a session's log holds is played into another session, at speed, and no agent is asked.
+
+A replay is a session like others: its log holds what was played, so that it is followed, read and found as they are.
+The turns come out of the recorded session's own log, which nobody can change; they are gone when that session is.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Literal
+
+import msgspec
+
+from dragoman.core import admission
+from dragoman.core.agent import Agent, AgentError, Run, RunnableTool
+from dragoman.core.answers import STOPPED
+from dragoman.core.content import Call, Growing, Text, Thinking, ToolMessage
+from dragoman.core.events import (
+    BlockClosed,
+    CallSettled,
+    Event,
+    Replay,
+    SettingsChange,
+    SettingsChanged,
+    StopReason,
+)
+from dragoman.core.ids import LoopId, MessageId, SessionId, UserId
+from dragoman.core.recording import LONGEST_S, RecordedTurn, Recorder, Retelling, paced
+from dragoman.core.refusals import SessionNotFound
+from dragoman.core.session import SessionState
+from dragoman.core.stream import Piece
+from dragoman.core.tools import AgentSpec
+from dragoman.engine.runs.run_context import LoopRun
+from dragoman.engine.services.attachments import Attachments
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.ports import EventLog, Ids
+
+PAGE = 400
+SHORTEST_S = 0.005
+"""Shorter pauses are made up for in one: what follows one another so fast is seen at once."""
+
+Find = Callable[[UserId, str], Awaitable[LiveSession]]
+"""The session of that owner. Raises SessionNotFound."""
+Sleep = Callable[[float], Awaitable[object]]
+
+
+def is_replay(state: SessionState) -> bool:
+    """Whether the session's runs play a recording."""
+    return state.settings.replay is not None and state.settings.replay.is_on
+
+
+class Replays:
+    """Plays recordings.
+
+    Args:
+        find: finds recorded sessions.
+        log: where they are.
+        attachments: what they keep beside it.
+        ids: makes ids.
+        sleep: waits for so many seconds.
+    """
+
+    def __init__(
+        self, *, find: Find, log: EventLog, attachments: Attachments, ids: Ids, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self.sleep = sleep
+        self._find = find
+        self._log = log
+        self._attachments = attachments
+        self._ids = ids
+
+    async def recorded(self, source: LiveSession, speed: Literal[1, 2, 5] = 1) -> Replay:
+        """A session's active branch as a recording, from its beginning; `total` is 0 when there is nothing to show."""
+        replay = Replay(
+            source=source.state.session_id,
+            up_to=source.durable.seq,
+            hidden=source.state.hidden,
+            total=0,
+            speed=speed,
+        )
+        return msgspec.structs.replace(replay, total=len([turn.ends_seq async for turn in self._turns(replay)]))
+
+    async def next_turn(self, live: LiveSession) -> RecordedTurn | None:
+        """What a replay plays next, with what was said as it was sent; None when all was played.
+
+        Raises:
+            SessionNotFound: the recorded session is gone.
+        """
+        replay = live.state.settings.replay
+        if replay is None or replay.position >= replay.total:
+            return None
+        await self._find(live.state.owner, replay.source)  # its id may be another owner's by now
+        async with aclosing(self._turns(replay)) as turns:
+            turn = await anext(turns, None)
+        if turn is None:
+            return None
+        return turn._replace(said=await self._attachments.restored(replay.source, turn.said))
+
+    def agent(self, agent: Agent) -> Agent:
+        """What answers in place of an agent."""
+        return _Player(self, agent)
+
+    async def _turns(self, replay: Replay) -> AsyncGenerator[RecordedTurn, None]:
+        """The recorded turns behind event `after`, in order."""
+        recorder, after = Recorder(replay.hidden), replay.after
+        while after < replay.up_to:
+            page = await self._log.events(replay.source, after, min(PAGE, replay.up_to - after))
+            if not page:
+                break
+            for logged in page:
+                if (turn := recorder.feed(logged)) is not None:
+                    yield turn
+            after = page[-1].seq
+        if (last := recorder.close(replay.up_to)) is not None:
+            yield last
+
+    async def play(self, run: LoopRun) -> StopReason:
+        """Play the next turn into the run's session.
+
+        Raises:
+            AgentError: the recorded run failed; or there is nothing to play.
+        """
+        replay = run.live.state.settings.replay
+        assert replay is not None, "only replays are played"
+        try:
+            turn = await self.next_turn(run.live)
+        except SessionNotFound as error:
+            raise AgentError("recording_gone", "The recorded session was deleted") from error
+        if turn is None:
+            raise AgentError("recording_over", "The recording is over")
+        begun = msgspec.structs.replace(replay, after=turn.ends_seq, position=replay.position + 1)
+        run.append((SettingsChanged(change=SettingsChange(replay=begun)),))
+        await self._retell(run, turn, replay.source)
+        run.append(admission.cancelled(run.live.state, STOPPED, self._ids.new))
+        if turn.stop is None or turn.stop.reason == "tool_use":  # what it waited for is settled
+            return "end_turn"
+        if turn.stop.reason == "error":
+            raise AgentError(turn.stop.code or "agent_error", turn.stop.message or "The agent failed")
+        return turn.stop.reason
+
+    async def _retell(self, run: LoopRun, turn: RecordedTurn, source: SessionId) -> None:
+        retelling = Retelling(self._ids.new)
+        owed_s = 0.0
+        for pause_s, record in paced(turn):
+            owed_s += min(pause_s / _speed(run.live), LONGEST_S)
+            if owed_s >= SHORTEST_S:
+                await self.sleep(owed_s)
+                owed_s = 0.0
+            told = retelling.record(record)
+            if isinstance(told, Piece):
+                _grow(run.live, told.message_id, told.index, told.kind, told.loop, told.text)
+                await run.drain()
+            elif told is not None:
+                await self._tell(run, told, source)
+
+    async def _tell(self, run: LoopRun, event: Event, source: SessionId) -> None:
+        match event:
+            case BlockClosed(block=Text() | Thinking() as block, loop=loop):
+                if loop not in run.live.blocks:  # it never went out in pieces
+                    kind: Growing = "text" if isinstance(block, Text) else "thinking"
+                    _grow(run.live, event.message_id, event.index, kind, loop, block.text)
+                run.live.close_block(loop, run.run_id)
+            case CallSettled(result=result):
+                run.append((msgspec.structs.replace(event, result=await self._moved(result, source, run)),))
+            case _:
+                run.append((event,))
+
+    async def _moved(self, message: ToolMessage, source: SessionId, run: LoopRun) -> ToolMessage:
+        """A message with what it keeps beside the log of one session kept beside that of another."""
+        [whole] = await self._attachments.restored(source, [message])
+        [kept] = await self._attachments.put(run.session_id, [whole])
+        return kept
+
+
+def _grow(live: LiveSession, message_id: MessageId, index: int, kind: Growing, loop: LoopId, text: str) -> None:
+    """Add words to a loop's open block, or begin it with them."""
+    block = live.blocks.get(loop) or live.open_block(message_id, index, kind, loop)
+    block.fresh.append(text)
+    live.wake()
+
+
+def _speed(live: LiveSession) -> int:
+    """How fast a replay is played; it may change meanwhile."""
+    replay = live.state.settings.replay
+    return 1 if replay is None else replay.speed
+
+
+class _Player:
+    """See `core.agent.Agent`: the agent of a session whose runs are replayed."""
+
+    def __init__(self, replays: Replays, agent: Agent) -> None:
+        self._replays = replays
+        self._agent = agent
+
+    @property
+    def spec(self) -> AgentSpec:
+        return self._agent.spec
+
+    def tool(self, name: str) -> RunnableTool | None:
+        return self._agent.tool(name)
+
+    def child(self, call: Call) -> Agent | None:
+        return self._agent.child(call)
+
+    async def play(self, run: Run) -> StopReason | None:
+        assert isinstance(run, LoopRun), "every loop is played here"
+        return await self._replays.play(run)

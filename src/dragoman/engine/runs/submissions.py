@@ -1,0 +1,167 @@
+"""Letting input into sessions: what a client sends becomes events of its session, and the run that it asks for starts.
+
+    at rest                                  ──► it runs
+    busy, and who asks is not patient        ──► refused
+    busy, to be queued                       ──► it waits, here or at the server that plays the run
+    busy, to be superseded                   ──► what is active is stopped, and it runs
+
+What can be refused is checked before anything is stored, and again when the session is had to itself.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from dragoman.core import admission
+from dragoman.core.admission import InputLimits
+from dragoman.core.events import RunQueued, SettingsChange
+from dragoman.core.ids import CallId, RunId, UserId
+from dragoman.core.inputs import Submit
+from dragoman.core.refusals import SessionBusy
+from dragoman.core.tools import AgentSpec
+from dragoman.engine.runs.runner import Runs
+from dragoman.engine.runs.write_access import Writers
+from dragoman.engine.services.attachments import Attachments
+from dragoman.engine.services.idempotency import Key, Onces
+from dragoman.engine.services.profiles import ProfileBook
+from dragoman.engine.sessions.branches import Branches
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.ports import Ids, SessionIndex
+
+BusyPolicy = Literal["refuse", "queue", "supersede"]
+"""What a second input does while a run is active: it is refused, it waits, or the run is stopped for it."""
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """What became of a request. No run: more answers are needed. `seq` is the run's first event, when it has begun."""
+
+    run_id: RunId | None
+    seq: int
+    is_queued: bool = False
+
+
+class Submissions:
+    """Lets input into sessions, wherever their runs are played."""
+
+    def __init__(
+        self,
+        writers: Writers,
+        branches: Branches,
+        runs: Runs,
+        *,
+        index: SessionIndex,
+        onces: Onces,
+        attachments: Attachments,
+        profiles: ProfileBook | None,
+        ids: Ids,
+        seal: admission.Seal,
+        limits: InputLimits,
+    ) -> None:
+        self._writers = writers
+        self._branches = branches
+        self._runs = runs
+        self._index = index
+        self._onces = onces
+        self._attachments = attachments
+        self._profiles = profiles
+        self._ids = ids
+        self._seal = seal
+        self._limits = limits
+
+    async def submit(
+        self,
+        live: LiveSession,
+        spec: AgentSpec,
+        request: Submit,
+        *,
+        by: UserId,
+        busy: BusyPolicy,
+        once: Key | None,
+        before_seq: int | None,
+    ) -> Submitted:
+        """See `Engine.submit`; `spec` is the session's agent."""
+        request = self._with_profile(request, by)
+        change = admission.check_change(spec, live.state.settings, request.change, self._seal, self._limits)
+        admission.check_messages(spec, request.messages, self._limits)
+        for answer in request.answers:
+            admission.check_answer(spec, answer, self._limits)
+        is_patient = busy != "refuse" and bool(request.messages) and not request.answers
+        async with self._writers.writing(live):
+            if admission.is_busy(live.state) and not is_patient:
+                raise SessionBusy("a run of this session is active")
+            if self._attachments.concern(*request.messages, *request.answers):
+                if not admission.is_busy(live.state):
+                    await self._admitted(live, spec, request, change, by)  # what is refused leaves nothing in the store
+                request = await self._put_away(live, request)
+            while is_patient and admission.is_busy(live.state):
+                if busy == "queue":
+                    queued = admission.queue(live.state, spec, request, change, self._ids.new, self._limits)
+                    submitted = await self._enqueue(live, queued, once)
+                    if submitted is not None:
+                        return submitted
+                else:
+                    await self._writers.stop(live, None)  # and again, when somebody else was quicker
+                await self._writers.claim(live)
+            if before_seq is not None:
+                await self._admitted(live, spec, request, change, by)  # what is refused leaves the history as it is
+                await self._branches.rewind(live, before_seq)
+            while True:
+                admitted = await self._admitted(live, spec, request, change, by)
+                if self._writers.has(live):
+                    return self._append(live, admitted, once)
+                await self._writers.claim(live)
+                if admission.is_busy(live.state):
+                    raise SessionBusy("a run of this session is active")
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _enqueue(self, live: LiveSession, queued: admission.Admitted, once: Key | None) -> Submitted | None:
+        """Let a run wait for the active one's end; None: there is none any more."""
+        if not live.is_elsewhere:
+            return self._append(live, queued, once)
+        (event,) = queued.events
+        assert isinstance(event, RunQueued), "it waits"
+        kept = self._onces.record(live.state.owner, once, live.state.session_id, event.run_id)
+        seq = await self._writers.enqueue(live, event, kept)
+        return None if seq is None else Submitted(event.run_id, seq, is_queued=True)
+
+    async def _admitted(
+        self, live: LiveSession, spec: AgentSpec, request: Submit, change: SettingsChange, by: UserId
+    ) -> admission.Admitted:
+        """What the request does now. Nothing is waited for unless it answers what is not asked."""
+        answerable = live.state.answerable() if request.answers else {}
+        first = request.answers[: len(answerable) + 1]  # among more than there are calls, one of these is wrong
+        strange = [each.call_id for each in first if each.call_id not in answerable]
+        resolved: set[CallId] = set()
+        if strange:
+            resolved = await self._index.settled(live.state.session_id, strange)
+        return admission.admit(
+            live.state, spec, request, change, by=by, resolved=resolved, new_id=self._ids.new, limits=self._limits
+        )
+
+    def _append(self, live: LiveSession, admitted: admission.Admitted, once: Key | None) -> Submitted:
+        state = live.state
+        kept = self._onces.record(state.owner, once, state.session_id, admitted.run_id)
+        live.append(admitted.events, admitted.run_id, once=kept)
+        if admitted.run_id is None or admitted.is_queued or state.run is None:
+            return Submitted(admitted.run_id, state.seq, admitted.is_queued)
+        self._runs.start(live)
+        return Submitted(admitted.run_id, state.run.started_seq)
+
+    async def _put_away(self, live: LiveSession, request: Submit) -> Submit:
+        """The request with names in place of large contents. Nothing is waited for when there are none."""
+        session_id = live.state.session_id
+        return msgspec.structs.replace(
+            request,
+            messages=await self._attachments.put(session_id, request.messages),
+            answers=await self._attachments.put_answers(session_id, request.answers),
+        )
+
+    def _with_profile(self, request: Submit, by: UserId) -> Submit:
+        """The request with what its user has set for all runs, as it is now (rulings, 6)."""
+        profile = None if self._profiles is None else self._profiles.of(by)
+        if profile is None or not (profile.time_zone or profile.locale):
+            return request
+        own = {"time_zone": profile.time_zone, "locale": profile.locale}
+        props = {**{name: value for name, value in own.items() if value}, **request.props}
+        return msgspec.structs.replace(request, props=props)

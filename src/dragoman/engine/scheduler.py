@@ -1,0 +1,418 @@
+"""Schedules at work: each time that comes due is claimed in the store, and then played in a session of its own.
+
+    due ──claimed──► running ──session at rest──► completed, failed
+             │
+             └──► failed at once: missed, or the one before still runs
+
+The claim names the session before there is one, so that a server that died in between makes it, and only once.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from functools import partial
+
+import msgspec
+import structlog
+
+from dragoman.core.events import RunStopped, SettingsChange
+from dragoman.core.history import INTERNAL
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
+from dragoman.core.refusals import Conflict, NotFound, Refused, SessionBusy, SessionNotFound, Unavailable
+from dragoman.core.schedules import (
+    GONE,
+    MISSED,
+    NO_ANSWER,
+    NOT_STARTED,
+    PATIENCE,
+    Due,
+    Expired,
+    Fire,
+    FireId,
+    FireStatus,
+    Schedule,
+    ScheduleId,
+    checked,
+    occurrences,
+    outcome,
+    what_is_due,
+)
+from dragoman.core.session import OpenCall
+from dragoman.engine.engine import Engine
+from dragoman.engine.instrumentation.metrics import FIRES
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.ports import Clock, Ids, Nodes, Schedules
+
+DOOR = "blade"
+LOOK_S = 30.0
+"""How often the clock is looked at, however far the next time is: it may be set."""
+LOOK_TOGETHER_S = 5.0
+"""The same where other servers may change the schedules, or die while they keep one."""
+RETRY_S = 1.0
+MOST = 1000
+"""Schedules of one user."""
+MOST_OCCURRENCES = 1000
+NO_USER = "no answer, use your judgement"
+
+log = structlog.get_logger(__name__)
+
+
+class Times(msgspec.Struct, frozen=True):
+    """When a schedule is due within a span; of very many times, the first."""
+
+    schedule: Schedule
+    times: list[datetime]
+    is_cut: bool
+
+
+class ScheduleBook:
+    """All schedules, in memory; the store is the truth, and where several servers share it, is looked at again."""
+
+    def __init__(
+        self,
+        store: Schedules,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        *,
+        at_once: int = 50,
+        memory_enabled: bool | None = True,
+        nodes: Nodes | None = None,
+    ) -> None:
+        """Args:
+        store: where they are.
+        engine: plays them.
+        clock: tells what is due.
+        ids: for schedules, fires and sessions.
+        at_once: how many fires may run; the others wait.
+        memory_enabled: whether memory is on in their sessions, where the agent does not say.
+        nodes: the other servers on the store; None where there can be none.
+        """
+        self._nodes = nodes
+        self._known = -1
+        """The number of the changes that are known here; before the first reading, none."""
+        self._store = store
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._memory_enabled = memory_enabled
+        self._slots = asyncio.Semaphore(at_once)
+        self._all: dict[ScheduleId, Schedule] = {}
+        self._changing = asyncio.Lock()
+        """Held while a schedule is changed or moves on, so that neither undoes the other."""
+        self._playing: dict[asyncio.Task[None], ScheduleId] = {}
+        self._fires: set[FireId] = set()
+        """Those that are played here."""
+        self._worker: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self, *, by_itself: bool = True) -> None:
+        """Read what there is, and go on with the fires that a server before left behind.
+
+        Args:
+            by_itself: keep the times; else `tick` is called from outside.
+        """
+        await self.refresh()
+        await self._take_fires()
+        if by_itself:
+            self._worker = asyncio.create_task(self._work(), name="schedules")
+
+    async def refresh(self) -> None:
+        """Read what there is, at first and when other servers changed it."""
+        known = 0 if self._nodes is None else await self._nodes.schedules()
+        if known != self._known:
+            self._all = {schedule.schedule_id: schedule for schedule in await self._store.all()}
+            self._known = known
+
+    async def _take_fires(self) -> None:
+        """Go on with the fires of a server before, or of those that died."""
+        ours = None if self._nodes is None else await self._nodes.take_fires()
+        if ours is not None and not ours:
+            return
+        for fire in await self._store.running():
+            schedule = self._all.get(fire.schedule_id)
+            if schedule is not None and (ours is None or fire.fire_id in ours) and fire.fire_id not in self._fires:
+                self._begin(fire, schedule)
+
+    async def close(self) -> None:
+        """Keep no more times. Fires that are under way go on with the next server."""
+        tasks = [*([] if self._worker is None else [self._worker]), *self._playing]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # --- keeping --------------------------------------------------------------------------------------------------
+
+    async def create(self, schedule: Schedule) -> Schedule:
+        """Make a schedule; durable when this returns. Its id, its times of change and the next time are set here.
+
+        Raises:
+            Invalid: a field cannot be so.
+            Conflict: the user has as many as there may be.
+        """
+        now = self._clock.now()
+        made = checked(
+            msgspec.structs.replace(
+                schedule, schedule_id=ScheduleId(self._ids.new()), created_at=now, updated_at=now, last_at=None
+            ),
+            now,
+        )
+        async with self._changing:
+            await self.refresh()
+            if len(self.of(schedule.user)) >= MOST:
+                raise Conflict(f"there are {MOST} scheduled tasks already")
+            await self._keep(made)
+        return made
+
+    def of(self, user: UserId) -> list[Schedule]:
+        """The user's schedules, oldest first."""
+        return [schedule for schedule in self._all.values() if schedule.user == user]
+
+    def get(self, user: UserId, schedule_id: ScheduleId) -> Schedule:
+        """A schedule of the user's. Raises NotFound."""
+        schedule = self._all.get(schedule_id)
+        if schedule is None or schedule.user != user:
+            raise NotFound("there is no such scheduled task")
+        return schedule
+
+    async def change(self, user: UserId, schedule_id: ScheduleId, **changes: object) -> Schedule:
+        """Change some fields. Where cron, zone or `enabled` change, the next time is found anew.
+
+        Raises:
+            NotFound, Invalid: nothing changed.
+            Conflict: it was to be enabled, and has expired.
+        """
+        async with self._changing:
+            await self.refresh()
+            now = self._clock.now()
+            before = self.get(user, schedule_id)
+            after = msgspec.structs.replace(before, **changes)
+            if changes.get("enabled") and after.is_expired(now):
+                raise Conflict("this scheduled task has expired")
+            is_moved = (after.cron, after.time_zone, after.enabled) != (before.cron, before.time_zone, before.enabled)
+            found = checked(after, now)
+            if not is_moved:
+                found = msgspec.structs.replace(found, next_at=before.next_at)
+            if after != before:
+                await self._keep(msgspec.structs.replace(found, updated_at=now))
+            return self._all[schedule_id]
+
+    async def remove(self, user: UserId, schedule_id: ScheduleId) -> None:
+        """Remove a schedule; what it has started goes on. Raises NotFound."""
+        async with self._changing:
+            await self.refresh()
+            self.get(user, schedule_id)
+            await self._store.remove(schedule_id)
+            del self._all[schedule_id]
+
+    async def fires(self, user: UserId, schedule_id: ScheduleId, offset: int, limit: int) -> Sequence[Fire]:
+        """What became of its times, newest first. Raises NotFound."""
+        await self.refresh()
+        self.get(user, schedule_id)
+        return await self._store.fires(schedule_id, offset, limit)
+
+    async def calendar(self, user: UserId, first: datetime, end: datetime) -> list[Times]:
+        """When the user's enabled schedules are due from `first` up to, not including, `end`."""
+        await self.refresh()
+        enabled = [schedule for schedule in self.of(user) if schedule.enabled]
+        return await asyncio.to_thread(lambda: [_times(schedule, first, end) for schedule in enabled])
+
+    async def _keep(self, schedule: Schedule) -> None:
+        await self._store.put(schedule)
+        self._all[schedule.schedule_id] = schedule
+        self._changed.set()
+
+    # --- the times ------------------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """Do what is due now."""
+        if self._engine.is_draining:
+            return
+        async with self._changing:
+            if self._nodes is not None:
+                await self.refresh()
+                await self._take_fires()
+            now = self._clock.now()
+            due = [each for each in self._all.values() if each.enabled and each.next_at and each.next_at <= now]
+            running = await self._running() if due else frozenset()
+            for schedule in sorted(due, key=lambda each: (each.next_at, each.schedule_id)):
+                await self._move_on(schedule, now, is_running=schedule.schedule_id in running)
+
+    async def _running(self) -> frozenset[ScheduleId]:
+        """The schedules of which a time is being kept, here or by another server."""
+        if self._nodes is None:
+            return frozenset(self._playing.values())
+        return frozenset(fire.schedule_id for fire in await self._store.running())
+
+    async def _move_on(self, schedule: Schedule, now: datetime, *, is_running: bool) -> None:
+        match what_is_due(schedule, now, is_running=is_running):
+            case Expired():
+                await self._keep(msgspec.structs.replace(schedule, enabled=False, updated_at=now))
+            case Due(due_at=due_at, next_at=next_at, error=error):
+                moved = msgspec.structs.replace(
+                    schedule, next_at=next_at, last_at=schedule.last_at if error else due_at
+                )
+                fire = Fire(
+                    fire_id=FireId(self._ids.new()),
+                    schedule_id=schedule.schedule_id,
+                    due_at=due_at,
+                    session_id=None if error else SessionId(self._ids.new()),
+                    status="failed" if error else "running",
+                    error=error,
+                    started_at=now,
+                    finished_at=now if error else None,
+                )
+                is_ours = await self._store.claim(moved, fire)
+                self._all[schedule.schedule_id] = moved
+                if error:
+                    FIRES.labels(outcome="missed" if error == MISSED else "skipped").inc()
+                    log.warning("schedule not kept", schedule_id=schedule.schedule_id, due_at=due_at, why=error)
+                elif is_ours:
+                    self._begin(fire, moved)
+
+    async def _work(self) -> None:
+        while True:
+            self._changed.clear()
+            try:
+                await self.tick()
+            except Unavailable as error:
+                log.warning("schedules not looked at", cause=repr(error.__cause__))
+                await asyncio.sleep(RETRY_S)
+            except Exception:  # the root of a task that must go on
+                log.exception("schedules not looked at")
+                await asyncio.sleep(RETRY_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._until_due()):
+                    await self._changed.wait()
+
+    def _until_due(self) -> float:
+        """Seconds to wait."""
+        longest = LOOK_S if self._nodes is None else LOOK_TOGETHER_S
+        due = min((each.next_at for each in self._all.values() if each.enabled and each.next_at), default=None)
+        if due is None or self._engine.is_draining:
+            return longest
+        return min(max(0.0, (due - self._clock.now()).total_seconds()), longest)
+
+    # --- a fire ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, fire: Fire, schedule: Schedule) -> None:
+        task = asyncio.create_task(self._play(fire, schedule), name=f"schedule {schedule.schedule_id}")
+        self._playing[task] = schedule.schedule_id
+        self._fires.add(fire.fire_id)
+        task.add_done_callback(partial(self._played, fire.fire_id))
+
+    def _played(self, fire_id: FireId, task: asyncio.Task[None]) -> None:
+        self._playing.pop(task, None)
+        self._fires.discard(fire_id)
+
+    async def _play(self, fire: Fire, schedule: Schedule) -> None:
+        """See a fire to its end. What the store or a stop keeps from its end is gone on with later."""
+        while True:
+            try:
+                status, error = await self._watched(fire, schedule)
+                ended = msgspec.structs.replace(fire, status=status, error=error, finished_at=self._clock.now())
+                await self._store.settle(ended)
+                FIRES.labels(outcome=status).inc()
+            except Unavailable:
+                if self._engine.is_draining:
+                    return
+                await asyncio.sleep(RETRY_S)
+            except Exception:  # the root of a fire's task
+                log.exception("fire failed", fire_id=fire.fire_id)
+                return
+            else:
+                return
+
+    async def _watched(self, fire: Fire, schedule: Schedule) -> tuple[FireStatus, str | None]:
+        assert fire.session_id is not None, "a fire that runs has a session"
+        try:
+            async with self._slots, self._begun(fire.session_id, schedule) as live:
+                while live.state.status() == "running" and live.failure is None:
+                    await live.next_commit()
+            async with self._engine.session(schedule.user, fire.session_id) as live:
+                return await self._rest(live, fire, schedule)
+        except SessionNotFound:
+            return "failed", GONE
+        except Unavailable:
+            raise
+        except Refused as error:
+            return "failed", f"{NOT_STARTED}: {error}"
+
+    @asynccontextmanager
+    async def _begun(self, session_id: SessionId, schedule: Schedule) -> AsyncIterator[LiveSession]:
+        """The session: made, and sent the prompt, as far as neither was done before."""
+        engine = self._engine
+        try:
+            await engine.found(schedule.user, session_id)
+        except SessionNotFound:
+            memory = engine.agent(engine.default_agent).spec.memory
+            create = Create(
+                door=DOOR,
+                agent=engine.default_agent,
+                session_id=session_id,
+                tools="all",
+                memory_enabled=self._memory_enabled if memory is None else memory,
+                change=SettingsChange(title=schedule.title, model=schedule.model),
+            )
+            await engine.create(schedule.user, create)
+        async with engine.session(schedule.user, session_id) as live:
+            state = live.state
+            if state.last_run is None and state.run is None and not state.queue:
+                prompt = Submit(door=DOOR, messages=(UserInput(content=schedule.prompt),), props={INTERNAL: True})
+                submitted = await engine.submit(live, prompt, by=schedule.user)
+                await live.until_durable(submitted.seq)
+            yield live
+
+    async def _rest(self, live: LiveSession, fire: Fire, schedule: Schedule) -> tuple[FireStatus, str | None]:
+        """Wait until the session is at rest; answer what it asks, if it shall not wait for its user."""
+        while True:
+            if live.failure is not None:
+                raise live.failure
+            commit = live.next_commit()
+            match live.state.status():
+                case "idle":
+                    await live.until_durable(live.state.seq)
+                    return outcome(await self._last_stop(live))
+                case "waiting" if schedule.skip_confirmations:
+                    await self._answer(live, schedule.user)
+                case "waiting" if self._clock.now() >= fire.started_at + PATIENCE:
+                    return "failed", NO_ANSWER
+            await asyncio.wait([commit], timeout=LOOK_S)
+            live.forget_waker(commit)
+
+    async def _last_stop(self, live: LiveSession) -> RunStopped:
+        async for page in self._engine.past.newest_events(live):
+            for logged in reversed(page):
+                if isinstance(logged.event, RunStopped):
+                    return logged.event
+        raise SessionNotFound("the session has no run any more")
+
+    async def _answer(self, live: LiveSession, user: UserId) -> None:
+        answers = tuple(_answer_to(call) for call in live.state.waiting())
+        with suppress(SessionBusy):  # somebody else was quicker
+            await self._engine.submit(live, Submit(door=DOOR, answers=answers), by=user)
+
+
+def _answer_to(call: OpenCall) -> Answer:
+    """What is answered where nobody is there to ask."""
+    call_id = call.call.call_id
+    if call.parked or call.kind == "permission":
+        return Decision(call_id=call_id, granted=True)
+    questions = call.call.input.get("questions")
+    if call.kind == "question" and isinstance(questions, list) and questions:
+        return Choice(call_id=call_id, custom={str(place): NO_USER for place in range(len(questions))})
+    return Result(call_id=call_id, content=NO_USER, is_error=call.kind == "client")
+
+
+def _times(schedule: Schedule, first: datetime, end: datetime) -> Times:
+    found: list[datetime] = []
+    for each in occurrences(schedule, first, end):
+        if len(found) == MOST_OCCURRENCES:
+            return Times(schedule, found, is_cut=True)
+        found.append(each)
+    return Times(schedule, found, is_cut=False)

@@ -1,0 +1,117 @@
+"""Large contents of messages, kept beside the log: it holds a name in their place, and they come back when read.
+
+A picture as a `data:` URI can have megabytes; in the log it would be read again with every page of the history. What
+a message holds is stored before the message is, and goes with its session.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from dragoman.core.blob_ref import kept_as, kept_in
+from dragoman.core.content import File, Image, Message, UserMessage
+from dragoman.core.events import Event, MessageAdded
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.inputs import Answer, Choice, Decision, Result, UserInput
+from dragoman.core.uploads import SCHEME as UPLOAD
+from dragoman.core.uploads import mime_type_of, thread_folder
+from dragoman.ports import Blobs
+
+KEPT_BESIDE = 32 * 1024
+"""Characters from which on a `data:` URI is kept beside the log."""
+
+Holder = TypeVar("Holder", bound=Message | UserInput | Result)
+
+
+class Attachments:
+    """The contents that sessions keep beside their logs. Equal contents of a session are kept once."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def concern(self, *holders: UserInput | Answer) -> bool:
+        """Whether something of these is kept beside the log."""
+        return any(not isinstance(each, Choice | Decision) and _is_large(each) for each in holders)
+
+    async def put(self, session_id: SessionId, holders: Sequence[Holder]) -> tuple[Holder, ...]:
+        """The messages or inputs, with names in place of what was put away."""
+        return tuple([await self._put(session_id, each) for each in holders])
+
+    async def put_seeds(self, session_id: SessionId, created: Sequence[Event]) -> Sequence[Event]:
+        """A new session's events, with names in place of what its seeds had put away."""
+        return [
+            MessageAdded(message=await self._put(session_id, event.message))
+            if isinstance(event, MessageAdded)
+            else event
+            for event in created
+        ]
+
+    async def put_answers(self, session_id: SessionId, answers: Sequence[Answer]) -> tuple[Answer, ...]:
+        """The answers, with names in place of what was put away."""
+        return tuple([await self._put(session_id, each) if isinstance(each, Result) else each for each in answers])
+
+    async def restored(
+        self, session_id: SessionId, messages: Sequence[Holder], *, with_uploads: bool = True
+    ) -> Sequence[Holder]:
+        """The messages as they were sent; uploaded pictures as `data:` URIs, unless they are to stay as they are."""
+        if not any(_has_name(message) for message in messages):
+            return messages
+        return [await self._restore(session_id, message, with_uploads) for message in messages]
+
+    async def forget(self, session_id: SessionId, owner: UserId) -> None:
+        """Remove everything that a session kept, and what its owner uploaded for it."""
+        await self._blobs.delete(f"sessions/{session_id}")
+        await self._blobs.delete(thread_folder(owner, session_id))
+
+    async def _put(self, session_id: SessionId, holder: Holder) -> Holder:
+        if not _is_large(holder):
+            return holder
+        blocks: list[object] = []
+        for block in holder.content:
+            if isinstance(block, Image | File) and _is_large_block(block):
+                kept = kept_as(block.url)
+                await self._blobs.put(f"sessions/{session_id}/{kept.digest}", block.url.encode())
+                blocks.append(msgspec.structs.replace(block, url=str(kept)))
+            else:
+                blocks.append(block)
+        return msgspec.structs.replace(holder, content=tuple(blocks))
+
+    async def _restore(self, session_id: SessionId, holder: Holder, with_uploads: bool) -> Holder:
+        if not _has_name(holder):
+            return holder
+        blocks: list[object] = []
+        takes_uploads = with_uploads and isinstance(holder, UserMessage)  # in a tool's result such a name means nothing
+        for block in holder.content:
+            if isinstance(block, Image | File) and (kept := kept_in(block.url)):
+                content = await self._blobs.get(f"sessions/{session_id}/{kept.digest}")
+                blocks.append(msgspec.structs.replace(block, url="" if content is None else content.decode()))
+            elif isinstance(block, Image) and takes_uploads and block.url.startswith(UPLOAD):
+                blocks.append(Image(await self._data_uri(block.url.removeprefix(UPLOAD))))
+            else:
+                blocks.append(block)
+        return msgspec.structs.replace(holder, content=tuple(blocks))
+
+    async def _data_uri(self, path: str) -> str:
+        """An uploaded picture for a model; nothing when it was removed with its thread."""
+        content = await self._blobs.get(path)
+        return "" if content is None else f"data:{mime_type_of(path)};base64,{b64encode(content).decode()}"
+
+
+def _is_large(holder: Message | UserInput | Result) -> bool:
+    content: str | Iterable[object] = holder.content
+    return not isinstance(content, str) and any(
+        isinstance(block, Image | File) and _is_large_block(block) for block in content
+    )
+
+
+def _is_large_block(block: Image | File) -> bool:
+    return len(block.url) > KEPT_BESIDE and block.url.startswith("data:")
+
+
+def _has_name(holder: Message | UserInput | Result) -> bool:
+    content: str | Iterable[object] = holder.content
+    return not isinstance(content, str) and any(
+        isinstance(block, Image | File) and (kept_in(block.url) or block.url.startswith(UPLOAD)) for block in content
+    )

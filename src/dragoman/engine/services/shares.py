@@ -1,0 +1,62 @@
+"""Links that show a session to whoever has them: read only, for a time if wanted, until they are revoked.
+
+A link's token is 256 random bits; what is kept of it is a digest that opens nothing (see `engine.keys`).
+"""
+
+import secrets
+from datetime import datetime, timedelta
+
+import structlog
+
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.refusals import NotFound
+from dragoman.engine.services.keys import digest_of
+from dragoman.ports import Clock, Share, Shares
+
+PREFIX = "share_"
+LONGEST_TOKEN = 200
+
+log = structlog.get_logger(__name__)
+
+
+class ShareBook:
+    """All links of a server."""
+
+    def __init__(self, store: Shares, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def create(
+        self, owner: UserId, session_id: SessionId, lasts: timedelta | None
+    ) -> tuple[str, datetime | None]:
+        """Make a link to a session of that owner's; durable when this returns.
+
+        Args:
+            owner: whose session it is.
+            session_id: the session.
+            lasts: how long; None: until it is revoked.
+
+        Returns:
+            The token, for the only time, and when it expires.
+        """
+        now = self._clock.now()
+        token = PREFIX + secrets.token_urlsafe(32)
+        expires_at = None if lasts is None else now + lasts
+        await self._store.add(
+            Share(digest=digest_of(token), owner=owner, session_id=session_id, created_at=now, expires_at=expires_at)
+        )
+        log.info("link made", session_id=session_id, expires_at=expires_at)
+        return token, expires_at
+
+    async def revoke(self, session_id: SessionId, token: str) -> None:
+        """Make a link open nothing any more. Raises NotFound: the session has no such link."""
+        if len(token) > LONGEST_TOKEN or not await self._store.remove(session_id, digest_of(token)):
+            raise NotFound("there is no such link")
+        log.info("link revoked", session_id=session_id)
+
+    async def opened(self, token: str) -> Share:
+        """What a token shows. Raises NotFound: nothing, or no longer."""
+        share = await self._store.get(digest_of(token)) if len(token) <= LONGEST_TOKEN else None
+        if share is None or (share.expires_at is not None and share.expires_at <= self._clock.now()):
+            raise NotFound("there is no such link")
+        return share

@@ -1,0 +1,36 @@
+"""Summing up a conversation when somebody asks for it, outside of any run."""
+
+from dragoman.core.agent import Agent, Summing
+from dragoman.core.events import CompactionMade
+from dragoman.core.refusals import SessionBusy
+from dragoman.engine.sessions.history import Past
+from dragoman.engine.sessions.live_session import LiveSession
+
+ALL_MESSAGES = 100_000
+"""Messages that are summed up at once."""
+
+
+async def summed_up(agent: Agent, past: Past, live: LiveSession) -> CompactionMade | None:
+    """What stands for all but a session's newest messages from now on; None when there is nothing, or the agent cannot.
+
+    Raises:
+        SessionBusy: something happened while the agent was at it.
+    """
+    before, compacted = live.state.seq, live.state.compacted
+    messages = [placed.message for placed in await past.context(live, ALL_MESSAGES)]
+    if len(messages) < 2 or not isinstance(agent, Summing):
+        return None
+    summary = await agent.sum_up(messages, None if compacted is None else compacted.summary)
+    up_to, archived = (0, 0) if summary is None else await past.before(live, summary.keep_from)
+    if live.state.seq != before:
+        raise SessionBusy("the session went on meanwhile")
+    if summary is None or not up_to:
+        return None
+    return CompactionMade(
+        summary=summary.text,
+        up_to=up_to,
+        archived=archived,
+        tokens_before=summary.tokens_before,
+        tokens_after=summary.tokens_after,
+        trigger="manual",
+    )

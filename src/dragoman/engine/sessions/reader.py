@@ -1,0 +1,236 @@
+"""Readers of a session's stream: each at its own pace, none in the way of the run or of another.
+
+A reader that keeps up gets records from memory, and if it can take them in a plain call, in the very moment in which
+they became durable (`Reader.push`). One that fell behind, or comes with an old position, reads the log. There is no
+queue between the two, so a slow reader costs nothing but its place.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from dragoman.core.events import Logged, RunStopped
+from dragoman.core.stream import Cursor, Record, cursor_of, expand
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.ports import EventLog
+
+PAGE = 500
+"""Events read from the log at a time. A page ends at the end of a run, where no block is open."""
+LOOKS = 8
+"""How often in the time of a heartbeat it is looked who has been silent: one timer for all readers."""
+LAST_WRITES_S = 5.0
+"""How long a server that stops waits for a slow store before it ends the streams."""
+
+Push = Callable[[Sequence[Record]], bool]
+"""Takes records without waiting. False: not now, `Reader.next` is to give them. What it raises, `next` raises."""
+
+
+class Readers:
+    """All readers of a server. One that has nothing to give is woken for a heartbeat before `beat_s` seconds pass."""
+
+    def __init__(self, beat_s: float) -> None:
+        self._look_s = beat_s / (LOOKS + 1)  # the first look may come in the very moment in which the silence begins
+        self._all: set[Reader] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> "Iterator[Reader]":
+        return iter(tuple(self._all))
+
+    def add(self, reader: "Reader") -> None:
+        """Look after a reader."""
+        self._all.add(reader)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._look_s, self._look)
+
+    def discard(self, reader: "Reader") -> None:
+        """Look after it no more."""
+        self._all.discard(reader)
+        if not self._all and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def end(self, why: Exception) -> None:
+        """End all, once each could give what has happened: a run's end is written after the run has ended."""
+        written = [live.until_durable(live.state.seq) for live in {reader.live for reader in self._all}]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WRITES_S):
+                await asyncio.gather(*written, return_exceptions=True)  # a session that failed tells its readers itself
+        for reader in self:
+            reader.end(why)
+
+    def _look(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._look_s, self._look)
+        for reader in self._all:
+            reader.looked_at()
+
+
+class Reader:
+    """Follows a session from a position. Use it as a context manager: it counts as somebody who watches."""
+
+    __slots__ = (
+        "_end",
+        "_index",
+        "_is_due",
+        "_log",
+        "_looks",
+        "_readers",
+        "_waiting",
+        "cursor",
+        "ends_on_drain",
+        "live",
+        "push",
+    )
+
+    def __init__(
+        self, live: LiveSession, log: EventLog, after: Cursor, *, readers: Readers, ends_on_drain: bool
+    ) -> None:
+        self.live = live
+        self.ends_on_drain = ends_on_drain
+        self.cursor = after
+        """The position behind the last record given."""
+        self.push: Push | None = None
+        """What takes the records that become durable while `next` waits, so that no task need be woken for them."""
+        self._log = log
+        self._readers = readers
+        self._end: Exception | None = None
+        self._index: int | None = live.index_after(after)
+        self._waiting: asyncio.Future[None] | None = None
+        self._looks = 0
+        """How often somebody looked since there was something to give."""
+        self._is_due = False
+        """Whether it has been silent for so long that `next` returns with nothing."""
+
+    def __enter__(self) -> "Reader":
+        self.live.holds += 1
+        self.live.readers += 1
+        self._readers.add(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.live.holds -= 1
+        self.live.readers -= 1
+        self._readers.discard(self)
+        if self.live.is_idle:
+            self.live.forget_records()
+
+    async def next(self) -> Sequence[Record]:
+        """The next records, in order; empty after a time of silence, as a sign to send a heartbeat.
+
+        Raises:
+            Exception: the session's `failure`, when it was deleted or lost, or what `end` was called with, or what
+                `push` raised; all records before were given.
+        """
+        self._looks = 0
+        while True:
+            if self._index is None:
+                records = await self._read_log()
+            else:
+                found = self.live.records_from(self._index)
+                if found is None:
+                    self._index = None
+                    continue
+                self._index += len(found)
+                records = found
+                if found and cursor_of(found[0]) <= self.cursor:  # the position was not durable yet when it was given
+                    records = [record for record in found if cursor_of(record) > self.cursor]
+            if records:
+                self.cursor = cursor_of(records[-1])
+                return records
+            if self._index is None:
+                continue
+            why = self.live.failure or self._end
+            if why is not None:
+                raise why
+            await self._news()
+            if self._is_due:
+                self._is_due = False
+                return ()
+
+    def take(self, records: Sequence[Record]) -> None:
+        """See `live.Follower`."""
+        waiter = self._waiting
+        if waiter is None or waiter.done():
+            return  # it was woken in this very moment, and reads them itself
+        assert self.push is not None, "it follows"
+        assert self._index is not None, "it has read what was before"
+        try:
+            is_taken = self.push(records)
+        except Exception as error:  # noqa: BLE001  # a door's fault is its stream's own, not its neighbours'
+            self.live.unfollow(self)
+            waiter.set_exception(error)
+            return
+        if not is_taken:
+            self.wake()
+            return
+        self._index += len(records)
+        self.cursor = self.live.durable
+        self._looks = 0
+
+    def end(self, why: Exception) -> None:
+        """Have `next` raise, once it has given what is there."""
+        self._end = why
+        self.wake()
+
+    def wake(self) -> None:
+        """Have `next` look again, if it waits."""
+        if self._waiting is not None and not self._waiting.done():
+            self.live.unfollow(self)
+            self._waiting.set_result(None)
+
+    def looked_at(self) -> None:
+        """Note that time went by: `LOOKS` times without a record are a silence."""
+        self._looks += 1
+        if self._looks > LOOKS and self._waiting is not None:
+            self._looks = 0
+            self._is_due = True
+            self.wake()
+
+    async def _news(self) -> None:
+        """Wait until there is something to give, or a reason not to wait; what `push` takes is neither."""
+        live = self.live
+        if self.push is None or self.cursor > live.durable:
+            self._waiting = waiter = live.next_commit()
+        else:
+            self._waiting = waiter = asyncio.get_running_loop().create_future()
+            live.follow(self)
+        try:
+            await waiter
+        finally:
+            self._waiting = None
+            live.forget_waker(waiter)  # a session that is silent for a month has many heartbeats
+            live.unfollow(self)
+
+    async def _read_log(self) -> Sequence[Record]:
+        """The next records from the log. At its end the reader goes on in memory, without a gap."""
+        live, after = self.live, self.cursor
+        durable, end, open_pieces = live.durable, live.ring_end, list(live.durable_pieces())
+        events: list[Logged] = []
+        limit = PAGE
+        while True:
+            page = await self._log.events(live.state.session_id, after.seq, limit)
+            events = [logged for logged in page if logged.seq <= durable.seq]
+            if len(page) < limit or len(events) < len(page):
+                self._index = end
+                return expand(events, [piece for piece in open_pieces if cursor_of(piece) <= durable], after)
+            whole = _last_stop(events)
+            if whole:
+                return expand(events[:whole], (), after)
+            limit *= 2
+
+
+def _last_stop(events: Sequence[Logged]) -> int:
+    """How many of the events there are up to the last end of the active run, that one included.
+
+    A run that is stopped while it still waits belongs to no run: it ends in the middle of another one's blocks.
+    """
+    for count in range(len(events), 0, -1):
+        logged = events[count - 1]
+        if isinstance(logged.event, RunStopped) and logged.run_id == logged.event.run_id:
+            return count
+    return 0

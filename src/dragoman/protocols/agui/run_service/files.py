@@ -1,0 +1,220 @@
+"""The run service's files: pictures that are uploaded and shown by signed links, and recordings that become text."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dragoman.core.ids import SessionId, UserId, parse_session_id
+from dragoman.core.uploads import BUCKET, EXTENSIONS, is_path_of, mime_type_of, sniffed
+from dragoman.engine.services.uploads import Uploads
+from dragoman.ports import Clock, Transcriber, TranscriptionFailed
+from dragoman.protocols.agui.run_service import wire
+from dragoman.protocols.agui.run_service.errors import FORBIDDEN, NOT_YOURS, Problem
+from dragoman.protocols.agui.run_service.links import LIFETIME_S, Links
+from dragoman.protocols.agui.run_service.rules import RUN_ID_LIMIT
+from dragoman.protocols.kit.http import BodyTooLarge, json_answer, read_body
+from dragoman.protocols.kit.multipart import NotAForm, Part, read_form
+
+FILE_LIMIT = 10 * 1024 * 1024
+LISTED = 500
+"""So many of a user's pictures are listed."""
+FORM_ROOM = 64 * 1024
+"""What a form may have around its file."""
+SAFE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Cache-Control": f"private, max-age={LIFETIME_S}",
+}
+"""Besides `nosniff`, which every answer has."""
+
+log = structlog.get_logger(__name__)
+
+
+class Files:
+    """What is uploaded, and what is told of it."""
+
+    def __init__(
+        self,
+        *,
+        uploads: Uploads,
+        links: Links,
+        clock: Clock,
+        transcriber: Transcriber | None,
+        public_url: str | None,
+    ) -> None:
+        self._uploads = uploads
+        self._links = links
+        self._clock = clock
+        self._transcriber = transcriber
+        self._public_url = None if public_url is None else public_url.rstrip("/")
+
+    # --- links ----------------------------------------------------------------------------------------------------
+
+    def base(self, request: Request) -> str:
+        """Where the client reaches this service."""
+        url = self._public_url or f"{request.scope['scheme']}://{request.headers.get('host', '')}"
+        return f"{url}{request.scope.get('root_path', '')}"
+
+    def link(self, request: Request, path: str) -> str:
+        """A link to an object that holds for an hour from now."""
+        until = self._clock.now() + timedelta(seconds=LIFETIME_S)
+        return self._links.make(self.base(request), path, int(until.timestamp()))
+
+    def path_of(self, owner: UserId, url: str) -> str | None:
+        """The object behind a link of ours that holds now and is the owner's; None when it is no such link."""
+        link = self._links.read(url)
+        if link is None or link.expires < self._clock.now().timestamp() or not is_path_of(owner, link.path):
+            return None
+        return link.path
+
+    # --- pictures -------------------------------------------------------------------------------------------------
+
+    async def upload(self, request: Request, owner: UserId, parts: list[Part]) -> Response:
+        """`POST /attachments`, once its form is read and its thread is known to be the caller's."""
+        file = _only_file(parts, "AGENT_ATTACHMENT_INVALID", 422)
+        fields = _fields(parts)
+        declared = (file.content_type or "").partition(";")[0].strip().lower()
+        if not file.content:
+            raise Problem(422, "AGENT_ATTACHMENT_EMPTY", "the file is empty")
+        if len(file.content) > FILE_LIMIT:
+            raise _too_large()
+        if declared not in EXTENSIONS or sniffed(file.content) != declared:
+            kinds = ", ".join(EXTENSIONS)
+            raise Problem(415, "AGENT_ATTACHMENT_TYPE", f"a file that is what it is declared to be: {kinds}")
+        run = fields.get("runId")
+        path = await self._uploads.put(owner, thread_of(parts), run, file.content, declared)
+        return json_answer(self._stored(request, path), 201)
+
+    async def of(self, request: Request, owner: UserId) -> Response:
+        """`GET /attachments`: what a user has uploaded, with fresh links. Ours."""
+        paths = [path for path in await self._uploads.of(owner) if is_path_of(owner, path)]
+        return json_answer(wire.StoredPage([self._stored(request, path) for path in paths[:LISTED]]))
+
+    async def remove(self, request: Request, owner: UserId) -> Response:
+        """`DELETE /attachments?path=`; 204 also when it is gone. Ours."""
+        path = request.query_params.get("path", "")
+        if not is_path_of(owner, path):
+            raise Problem(403, FORBIDDEN, NOT_YOURS)
+        await self._uploads.remove(path)
+        return Response(status_code=204)
+
+    def _stored(self, request: Request, path: str) -> wire.Stored:
+        return wire.Stored(bucket=BUCKET, path=path, mime_type=mime_type_of(path), url=self.link(request, path))
+
+    async def forget(self, owner: UserId, thread: SessionId) -> None:
+        """Remove what was uploaded for a thread that is not there."""
+        await self._uploads.forget(owner, thread)
+
+    def signed_url(self, request: Request, owner: UserId) -> Response:
+        """`GET /attachments/signed-url`."""
+        bucket, path = request.query_params.get("bucket"), request.query_params.get("path", "")
+        if bucket != BUCKET or not is_path_of(owner, path):
+            raise Problem(403, FORBIDDEN, NOT_YOURS)
+        return json_answer(wire.SignedUrl(bucket=BUCKET, path=path, url=self.link(request, path)))
+
+    async def content(self, request: Request) -> Response:
+        """What a signed link leads to. It needs no key."""
+        scope = request.scope
+        raw = bytes(scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
+        below = raw.removeprefix(scope.get("root_path", ""))
+        link = self._links.read(f"{self.base(request)}{below}?{scope['query_string'].decode('latin-1')}")
+        if link is None or link.expires < self._clock.now().timestamp():
+            raise Problem(403, FORBIDDEN, "this link is not valid, or no longer")
+        content = await self._uploads.get(link.path)
+        if content is None:
+            raise Problem(404, "AGENT_ATTACHMENT_NOT_FOUND", "the file is gone")
+        return Response(content, 200, SAFE_HEADERS, mime_type_of(link.path))
+
+    # --- recordings -----------------------------------------------------------------------------------------------
+
+    async def transcribe(self, request: Request) -> Response:
+        """`POST /transcribe`."""
+        try:
+            parts = await form_of(request)
+        except BodyTooLarge:
+            raise Problem(400, "AGENT_AUDIO_TOO_LARGE", _audio_limit(), {"Connection": "close"}) from None
+        except NotAForm as error:
+            raise Problem(400, "AGENT_AUDIO_UNSUPPORTED_FORMAT", str(error)) from error
+        audio = _only_file(parts, "AGENT_AUDIO_UNSUPPORTED_FORMAT", 400).content
+        if len(audio) > FILE_LIMIT:
+            raise Problem(400, "AGENT_AUDIO_TOO_LARGE", _audio_limit())
+        if not audio:
+            raise Problem(400, "AGENT_AUDIO_EMPTY", "the recording is empty")
+        sound = wav_bytes(audio)
+        if sound is None:
+            raise Problem(400, "AGENT_AUDIO_UNSUPPORTED_FORMAT", "a WAV file was expected")
+        if not sound:
+            raise Problem(400, "AGENT_AUDIO_EMPTY", "the recording is empty")
+        if self._transcriber is None:
+            raise Problem(502, "AGENT_ASR_UNAVAILABLE", "this server has no transcription backend")
+        try:
+            text = await self._transcriber.transcribe(audio)
+        except TranscriptionFailed as error:
+            log.warning("transcription failed", because=str(error))
+            raise Problem(502, "AGENT_ASR_UNAVAILABLE", "the transcription backend gave no answer") from error
+        return json_answer(wire.Transcript(text=text))
+
+
+async def read_upload(request: Request) -> list[Part]:
+    """The form of an upload."""
+    try:
+        return await form_of(request)
+    except BodyTooLarge:
+        raise _too_large({"Connection": "close"}) from None
+    except NotAForm as error:
+        raise Problem(422, "AGENT_ATTACHMENT_INVALID", str(error)) from error
+
+
+async def form_of(request: Request) -> list[Part]:
+    """The form in a request's body. Raises BodyTooLarge and NotAForm."""
+    body = await read_body(request, FILE_LIMIT + FORM_ROOM)
+    return read_form(request.headers.get("content-type", ""), body)
+
+
+def thread_of(parts: list[Part]) -> SessionId | None:
+    """The thread that an upload names, if it names one."""
+    fields = _fields(parts)
+    if len(fields.get("runId", "")) > RUN_ID_LIMIT:
+        raise Problem(422, "AGENT_INVALID_RUN_ID", "runId exceeds length limit")
+    if "threadId" not in fields:
+        return None
+    thread = parse_session_id(fields["threadId"])
+    if thread is None:
+        raise Problem(422, "AGENT_SESSION_ID_INVALID", "threadId must be a valid UUID")
+    return thread
+
+
+def _fields(parts: list[Part]) -> Mapping[str, str]:
+    """The fields that are no files and not empty."""
+    found = {part.name: part.content.decode("utf-8", "replace") for part in parts if part.filename is None}
+    return {name: value for name, value in found.items() if value}
+
+
+def _only_file(parts: list[Part], code: str, status: int) -> Part:
+    files = [part for part in parts if part.name == "file" and part.filename is not None]
+    if len(files) != 1:
+        raise Problem(status, code, "one file in the field `file` was expected")
+    return files[0]
+
+
+def _too_large(headers: Mapping[str, str] | None = None) -> Problem:
+    return Problem(413, "AGENT_ATTACHMENT_TOO_LARGE", f"a file has at most {FILE_LIMIT} bytes", headers)
+
+
+def _audio_limit() -> str:
+    return f"a recording has at most {FILE_LIMIT} bytes"
+
+
+def wav_bytes(content: bytes) -> int | None:
+    """How many bytes of sound a WAV file holds; None when it is none."""
+    if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
+        return None
+    at = 12
+    while at + 8 <= len(content):
+        name, size = content[at : at + 4], int.from_bytes(content[at + 4 : at + 8], "little")
+        if name == b"data":
+            return min(size, len(content) - at - 8)
+        at += 8 + size + size % 2
+    return 0

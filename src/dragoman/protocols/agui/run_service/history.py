@@ -1,0 +1,165 @@
+"""One day of a thread as the run service's history shows it, found by reading the log backwards. Pure.
+
+A day is the UTC date of the moment at which a message was complete. Shown are what the user said and what the agent
+said to it; calls, results, thinking, instructions and prompts that nobody wrote are not.
+Source: seed 002, "History API"; the run service's specification, A.6.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import NamedTuple
+
+from dragoman.core import content as core
+from dragoman.core.events import BlockClosed, CallSettled, Logged, MessageAdded, MessageClosed, RunStarted, RunStopped
+from dragoman.core.history import Assembler, is_internal
+from dragoman.core.ids import ROOT, MessageId
+from dragoman.core.uploads import SCHEME, mime_type_of
+from dragoman.protocols.agui.run_service import wire
+from dragoman.protocols.agui.run_service.translate import Cards, locale_of
+
+
+class Shown(NamedTuple):
+    """A message that the history shows, and its place."""
+
+    logged: Logged
+    ordinal: int
+    message: core.UserMessage | core.AssistantMessage
+    schema: core.JsonObject | None
+
+
+class Day:
+    """Finds one day of a thread, reading its log backwards: the newest that has visible messages, before a given one.
+
+    Ordinals count the messages of the root loop from 1, those too that are hidden.
+    """
+
+    def __init__(self, messages: int, before: date | None, shows: Callable[[int], bool]) -> None:
+        """Begin at the end.
+
+        Args:
+            messages: how many messages the root loop has at the end of the log.
+            before: only days before this one.
+            shows: whether the message that an event completed is in the active branch.
+        """
+        self._ordinal = messages
+        self._before = before
+        self._shows = shows
+        self._closing: dict[MessageId, date] = {}
+        self._heard: list[date] = []
+        """The days of the user's messages in the run that is being read."""
+        self._kept: list[Logged] = []
+        """The events so far, newest first."""
+        self.day: date | None = None
+        self.has_more = False
+
+    def feed(self, page: Sequence[Logged]) -> bool:
+        """Take the events just before those so far; whether all of the day is there."""
+        for logged in reversed(page):
+            for seen in self._visible(logged):
+                if self._before is not None and seen >= self._before:
+                    continue
+                if self.day is None:
+                    self.day = seen
+                elif seen < self.day:
+                    self.has_more = True
+                    return True
+            if self.day is None and isinstance(logged.event, RunStopped) and logged.event.run_id == logged.run_id:
+                self._kept.clear()  # nothing that is shown reaches from one run into another
+            self._kept.append(logged)
+            self._ordinal -= completes(logged)
+        return False
+
+    @property
+    def first(self) -> Logged | None:
+        """The oldest event that belongs to the day's messages or lies between them."""
+        return self._kept[-1] if self._kept else None
+
+    def _visible(self, logged: Logged) -> Sequence[date]:
+        """The days of the messages that are now known to be visible.
+
+        Those of a user are, once the beginning of their run says that somebody wrote them.
+        """
+        match logged.event:
+            case MessageAdded(message=core.UserMessage(loop="root")) if self._shows(logged.seq):
+                if logged.run_id is None:
+                    return (logged.at.date(),)
+                self._heard.append(logged.at.date())
+            case RunStarted(props=props):
+                heard, self._heard = self._heard, []
+                return () if is_internal(props) else heard
+            case MessageClosed(loop="root", message_id=message_id) if self._shows(logged.seq):
+                self._closing[message_id] = logged.at.date()
+            case BlockClosed(message_id=message_id, block=core.Text(text=text)) if text and message_id in self._closing:
+                return (self._closing[message_id],)
+        return ()
+
+    def messages(self, started: RunStarted | None) -> list[Shown]:
+        """The day's messages, oldest first.
+
+        Args:
+            started: the beginning of the run to which the first event belongs.
+        """
+        ordinal, assembler, cards = self._ordinal, Assembler(), Cards()
+        props = {} if started is None else started.props
+        found: list[Shown] = []
+        for logged in reversed(self._kept):
+            ordinal += completes(logged)
+            cards.feed(logged)
+            if isinstance(logged.event, RunStarted):
+                props = logged.event.props
+            message = assembler.feed(logged)
+            schema, is_written = None, logged.run_id is None or not is_internal(props)
+            if isinstance(message, core.AssistantMessage) and message.loop == ROOT and core.text_of(message.content):
+                schema = cards.take(locale_of(props))
+            elif not isinstance(message, core.UserMessage) or message.loop != ROOT or not is_written:
+                continue
+            if logged.at.date() == self.day and self._shows(logged.seq):
+                found.append(Shown(logged, ordinal, message, schema))
+        return found
+
+
+def completes(logged: Logged) -> bool:
+    """Whether an event completes a message of the root loop."""
+    match logged.event:
+        case MessageAdded(message=message):
+            return message.loop == ROOT
+        case MessageClosed(loop=loop):
+            return loop == ROOT
+        case CallSettled(result=result):
+            return result.loop == ROOT
+        case _:
+            return False
+
+
+def shown(message: Shown, link: Callable[[str], str]) -> wire.HistoryMessage:
+    """A message as the history shows it.
+
+    Args:
+        message: the message; its pictures are as `link` expects them.
+        link: a fresh link to an uploaded object.
+    """
+    at, content = message.logged.at, message.message.content
+    if isinstance(message.message, core.AssistantMessage):
+        return wire.HistoryAssistant(
+            id=message.message.id,
+            seq=message.ordinal,
+            content=core.text_of(content),
+            ui_schema=message.schema,
+            timestamp=at,
+        )
+    blocks = (core.Text(content),) if isinstance(content, str) else content
+    return wire.HistoryUser(
+        id=message.message.client_id or message.message.id,
+        seq=message.ordinal,
+        content="\n".join(block.text for block in blocks if isinstance(block, core.Text)),
+        attachments=tuple(_attachment(block.url, link) for block in blocks if isinstance(block, core.Image)),
+        timestamp=at,
+    )
+
+
+def _attachment(url: str, link: Callable[[str], str]) -> wire.Attachment:
+    if url.startswith(SCHEME):
+        path = url.removeprefix(SCHEME)
+        return wire.Attachment(mime_type=mime_type_of(path), url=link(path))
+    declared = url.removeprefix("data:").partition(";")[0] if url.startswith("data:image/") else "image/*"
+    return wire.Attachment(mime_type=declared, url=url)

@@ -1,0 +1,131 @@
+"""Blade's memories on the wire. Pure: no server, no clock, no storage. Source: specification, sections 3.5 and 11."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+from dragoman.core.memories import Memory, MemoryFilter, MemoryKind, MemoryStatus, MemoryTexts, RecordType
+from dragoman.core.refusals import Invalid, NotFound
+from dragoman.protocols.blade.rest import bodies
+from dragoman.protocols.blade.rest.bodies import In
+from dragoman.protocols.blade.wire.chat import shown_session
+
+FILTERS = ("keyword", "skill_name", "type", "record_type", "scope", "owner", "topic", "status")
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "type": get_args(MemoryKind),
+    "record_type": get_args(RecordType),
+    "status": get_args(MemoryStatus),
+}
+_LARGEST_ID = 2**63 - 1
+
+
+class MemoryInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A memory as it is shown."""
+
+    id: int
+    type: MemoryKind
+    content: str
+    skill_name: str | None
+    record_type: RecordType | None
+    scope: str | None
+    owner: str | None
+    topic: str | None
+    mem0_id: str | None
+    superseded_by: int | None
+    write_reason: str | None
+    created_at: datetime
+    updated_at: datetime | None
+    hit_count: int
+    last_hit_at: datetime | None
+    disabled: bool
+    source_session: str
+
+
+class MemoryPage(msgspec.Struct, frozen=True):
+    """Some of the memories that fit, and how many fit."""
+
+    items: list[MemoryInfo]
+    total: int
+
+
+class ChangedMemory(In, frozen=True):
+    """The texts of a memory. In a change, null or nothing leaves one as it is, and an empty text takes it away."""
+
+    content: str | None = None
+    type: MemoryKind | None = None
+    skill_name: str | None = None
+    record_type: RecordType | Literal[""] | None = None
+    scope: str | None = None
+    owner: str | None = None
+    topic: str | None = None
+    mem0_id: str | None = None
+    write_reason: str | None = None
+
+
+class SwitchedMemory(In, frozen=True):
+    """The body of a PATCH."""
+
+    disabled: bool
+
+
+class MemoryBatch(In, frozen=True):
+    """One thing to be done to several memories."""
+
+    action: Literal["delete", "disable", "enable"]
+    ids: Annotated[list[Annotated[int, Meta(ge=0, le=_LARGEST_ID)]], Meta(min_length=1, max_length=100)]
+
+
+def shown(memory: Memory) -> MemoryInfo:
+    """A memory as clients see it."""
+    source = memory.source_session
+    return MemoryInfo(
+        id=memory.id,
+        **msgspec.structs.asdict(memory.texts),
+        superseded_by=memory.superseded_by,
+        created_at=memory.created_at,
+        updated_at=memory.updated_at,
+        hit_count=memory.hit_count,
+        last_hit_at=memory.last_hit_at,
+        disabled=memory.disabled,
+        source_session="" if source is None else shown_session(source),
+    )
+
+
+def texts_of(body: ChangedMemory) -> MemoryTexts:
+    """A new memory's texts. Raises Invalid when it says nothing, or gives a reason that says nothing."""
+    if body.content is None:
+        raise Invalid("is required", path="content")
+    if body.write_reason == "":
+        raise Invalid("must have 1 to 500 characters", path="write_reason")
+    return MemoryTexts(**changes_of(body))  # type: ignore[arg-type]  # the fields have the same names and types
+
+
+def changes_of(body: ChangedMemory) -> dict[str, str | None]:
+    """What a change changes."""
+    changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not None}
+    return {**changes, "record_type": None} if changes.get("record_type") == "" else changes
+
+
+def filter_of(query: Mapping[str, str]) -> MemoryFilter:
+    """Which memories a listing asks for. Raises Invalid."""
+    asked = {name: query[name] for name in FILTERS if query.get(name)}
+    for name, choices in _CHOICES.items():
+        if name in asked and asked[name] not in choices:
+            raise Invalid(f"must be {' or '.join(choices)}", path=name)
+    return msgspec.convert(asked, MemoryFilter)
+
+
+def memory_id(text: str) -> int:
+    """A memory's id in a path. Raises NotFound: no memory has such an id."""
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise NotFound("Memory not found")
+    return int(text)
+
+
+def page_of(query: Mapping[str, str]) -> tuple[int, int]:
+    """Offset and limit. Raises Invalid."""
+    offset = bodies.number(query, "offset", 0, least=0, most=999_999_999)
+    return offset, bodies.number(query, "limit", 20, least=1, most=100)

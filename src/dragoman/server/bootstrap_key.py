@@ -1,0 +1,51 @@
+"""The first key: made on the first start, kept in the data folder, shown at every start, with a line to try it."""
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from dragoman.engine.services.keys import KeyRing
+
+FILE = "first-key"
+
+
+async def first_key(folder: Path, keys: KeyRing) -> str:
+    """The key in the folder's file; a new one when there is none, or when it was revoked."""
+    file = folder / FILE
+    kept = await asyncio.to_thread(_read, file)
+    if kept is not None and keys.holds(kept):
+        return kept
+    secret, _ = await keys.create("first key")
+    await asyncio.to_thread(_write, file, secret)
+    return secret
+
+
+def curl_line(base: str, key: str | None, agent: str) -> str:
+    """One line for a shell that opens a session over AAP and streams an answer.
+
+    Args:
+        base: the URL of the protocol.
+        key: the key; None on a server without keys.
+        agent: which agent to talk to.
+    """
+    auth = f" -H 'Authorization: Bearer {key}'" if key else ""
+    post = f"curl -sN{auth} -H 'Content-Type: application/json'"
+    session = f"""$({post} {base}/sessions -d '{{"agent":{{"name":"{agent}"}}}}' | cut -d'"' -f4)"""
+    turn = '{"stream":"delta","messages":[{"role":"user","content":"What is the capital of France?"}]}'
+    return f"{post} {base}/sessions/{session}/turns -d '{turn}'"
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
+
+
+def _write(file: Path, secret: str) -> None:
+    with suppress(FileNotFoundError):
+        file.unlink()
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        opened.write(secret + "\n")

@@ -1,0 +1,296 @@
+"""The server as a process: its socket, its loop, its signals, and the one line that says that it is ready.
+
+Standard output carries that line alone, so that programs can wait for it; everything for people goes to standard error.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import sqlite3
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from importlib.util import find_spec
+from types import FrameType
+from typing import Any, NamedTuple
+
+import structlog
+import uvicorn
+
+from dragoman.asgi.http_connection import Connection
+from dragoman.asgi.security import App
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.engine.instrumentation import tracing
+from dragoman.engine.runs.loop_watchdog import Watchdog
+from dragoman.ports import ModelFailed
+from dragoman.server.app import VERSION, Application, build
+from dragoman.server.bootstrap_key import curl_line, first_key
+from dragoman.server.logging import send_spans, set_up
+from dragoman.settings import Settings, SettingsError
+from dragoman.stores.errors import InUse, WrongVersion
+from dragoman.stores.sqlite.database import warn_of_old_sqlite
+
+KEEP_ALIVE_S = 75
+"""Longer than the minute after which most proxies close idle connections themselves: so none is closed under them."""
+MESSAGE_BYTES = 16 * 1024 * 1024
+"""Largest message over a WebSocket."""
+LAST_ANSWERS_S = 5
+"""What answers still under way get after the drain."""
+
+GC_THRESHOLDS = (20_000, 20, 50)
+"""The collector looks seldom: streams make many small objects and no cycles. It took 6 % of a busy server's time."""
+
+SWITCH_S = 0.0005
+"""How long the loop may keep the interpreter from the thread that writes, which gives it away for each row. With the
+usual 5 ms a busy loop holds up commits, and with them itself."""
+
+log = structlog.get_logger(__name__)
+
+
+class Worker(NamedTuple):
+    """One of several processes that share a port.
+
+    Args:
+        number: from 0; one that is started again has the number of the one before.
+        listening: the socket, which all of them have.
+        alive: what ends when the process that looks after them does.
+        report: where it is told that this one takes requests.
+    """
+
+    number: int
+    listening: socket.socket
+    alive: int
+    report: int
+
+
+class CannotStart(Exception):
+    """The server cannot start; the message says why, and what to do."""
+
+
+def run(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Serve until a signal ends it.
+
+    Raises:
+        CannotStart: it did not come to that.
+    """
+    set_up(settings.log_format, settings.log_level)
+    _run(settings, environ, None)
+
+
+def serve_as(worker: Worker, settings: Settings, environ: Mapping[str, str]) -> None:
+    """Serve as one of several, until a signal or the end of the one that looks after them ends it.
+
+    Raises:
+        CannotStart: it did not come to that.
+    """
+    _run(settings, environ, worker)
+
+
+def _run(settings: Settings, environ: Mapping[str, str], worker: Worker | None) -> None:
+    end_spans = _begin_spans(settings)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(settings, environ, worker))
+    finally:
+        end_spans()
+
+
+async def _serve(settings: Settings, environ: Mapping[str, str], worker: Worker | None) -> None:
+    listening = bound(settings.host, settings.port, settings.stalled_reader_s) if worker is None else worker.listening
+    number = None if worker is None else worker.number
+    app = build(settings, environ=environ, progress=lambda text: log.info(text), worker=number)
+    async with AsyncExitStack() as stack:
+        stack.callback(listening.close)
+        if worker is not None:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(worker.alive, _orphaned, loop, worker)
+        try:
+            await stack.enter_async_context(app.running())
+        except Exception as error:  # the edge of the start: what is written for people is told without its trace
+            raise _explained(error, settings) from error
+        gc.collect()
+        gc.freeze()  # what is there now stays: the collector need not look at it again
+        gc.set_threshold(*GC_THRESHOLDS)
+        sys.setswitchinterval(SWITCH_S)
+        server = Server(_config(app.gate, settings), app.drain, lambda: _announce(app, listening, worker))
+        with Watchdog():
+            await server.serve(sockets=[listening])
+    log.info("stopped")
+
+
+def _explained(error: Exception, settings: Settings) -> Exception:
+    """The error as a sentence for the person at the terminal; one that nobody expected stays as it is."""
+    from dragoman.agents.loading import LoadError
+    from dragoman.agents.parameters import Misdeclared
+    from dragoman.agents.serving import StartFailed
+    from dragoman.models.registry import ModelNameError
+
+    if isinstance(
+        error,
+        InUse | WrongVersion | SettingsError | LoadError | Misdeclared | StartFailed | ModelNameError | ModelFailed,
+    ):
+        return CannotStart(str(error))
+    if isinstance(error, StoreUnavailable) and settings.database:
+        return CannotStart(str(error))
+    if isinstance(error, OSError | sqlite3.Error | StoreUnavailable):
+        return CannotStart(f"cannot use the data folder {settings.folder}: {error}")
+    return error
+
+
+def bound(host: str, port: int, stalled_s: float = 60.0) -> socket.socket:
+    """The server's socket, which does not listen yet: who comes too early is refused, and does not wait.
+
+    Args:
+        host: the address.
+        port: the port; 0 for a free one.
+        stalled_s: how long a client may take nothing of what is sent to it before it is cut off. Only Linux does it.
+
+    Raises:
+        CannotStart: the address is not ours, or taken.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise CannotStart(f"cannot listen on {host}: {error.strerror}: choose another address with --host") from error
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # its connections have it from here
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(stalled_s * 1000))
+        listening.bind(address)
+    except OSError as error:
+        listening.close()
+        raise CannotStart(
+            f"cannot listen on {host} port {port}: {error.strerror}: choose another one with --host or --port"
+        ) from error
+    return listening
+
+
+def url_of(host: str, port: int) -> str:
+    """The server's address for clients."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _orphaned(loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
+    """Who looked after this process is gone: stop, as if it had said so."""
+    loop.remove_reader(worker.alive)
+    signal.raise_signal(signal.SIGTERM)
+
+
+async def _announce(app: Application, listening: socket.socket, worker: Worker | None) -> None:
+    settings = app.settings
+    url = url_of(settings.host, listening.getsockname()[1])
+    if worker is None:
+        sys.stdout.write(f"ready {url}\n")
+        sys.stdout.flush()
+    else:
+        os.write(worker.report, b"r")
+    log.info("serving", url=url, version=VERSION, agents=list(app.engine.agents), data=settings.data)
+    if not settings.database:
+        warn_of_old_sqlite()
+    if worker is not None and worker.number:
+        return
+    if settings.first_key:
+        key = await first_key(settings.folder, app.keys) if settings.auth else None
+        for_people = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        line = curl_line(for_people + settings.aap_path, key, app.engine.default_agent)
+        page = f"{for_people}/#key={key}" if key else f"{for_people}/"
+        words = [f"\nkey   {key}\n" if key else "\n", f"open  {page}\n", f"try   {line}\n\n" if settings.aap else ""]
+        sys.stderr.write("".join(words))
+        sys.stderr.flush()
+    elif settings.auth and not app.keys.all():
+        log.warning("there is no key yet", make_one=f"dragoman keys create --name NAME --data {settings.data}")
+
+
+# --- uvicorn ----------------------------------------------------------------------------------------------------------
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, which would wait for open streams for ever: the first signal makes them end, the second forces it."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        drain: Callable[[float | None], Awaitable[None]],
+        announce: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__(config)
+        self._drain = drain
+        self._announce = announce
+        self._draining: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._signals = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See `uvicorn.Server`: listen, and say so."""
+        await super().startup(sockets)
+        await self._announce()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """See `uvicorn.Server`: a signal came."""
+        self._signals += 1
+        if self._signals > 2:
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
+        self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        if self._draining is None:
+            log.info("stopping", grace="the running runs get their grace; a second signal ends them at once")
+            self._draining = self._loop.create_task(self._drain_and_exit())
+        else:
+            self._draining.cancel()
+
+    async def _drain_and_exit(self) -> None:
+        """While it drains the server goes on listening, so that its clients are told, and not refused."""
+        try:
+            await self._drain(None)
+        except asyncio.CancelledError:
+            self.force_exit = True
+        finally:
+            self.should_exit = True
+
+
+def _config(app: App, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=Connection,
+        ws="websockets-sansio" if settings.blade and find_spec("websockets") else "none",
+        ws_max_size=MESSAGE_BYTES,
+        ws_ping_interval=None,  # Socket.IO has a heartbeat of its own
+        ws_per_message_deflate=False,
+        interface="asgi3",
+        lifespan="off",  # `_serve` runs it, so that its errors reach the terminal as sentences
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=LAST_ANSWERS_S,
+    )
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not made for this platform
+        return None
+    return uvloop.new_event_loop
+
+
+def _begin_spans(settings: Settings) -> Callable[[], Any]:
+    if not settings.otel:
+        return lambda: None
+    try:
+        end = send_spans(endpoint=settings.otel_endpoint, headers=settings.otel_headers, version=VERSION)
+    except ImportError as error:
+        raise CannotStart(
+            "OpenTelemetry is switched on, but not installed: make run EXTRAS=otel, or pip install '.[otel]'"
+        ) from error
+    tracing.switch_on()
+    return end

@@ -1,0 +1,71 @@
+"""Secrets at rest: AES-256-GCM with a key of the data folder's own."""
+
+import os
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from pathlib import Path
+
+from dragoman.stores import atomic_files
+
+_NONCE_BYTES = 12
+KEY_BYTES = 32
+_CONTEXT = b"dragoman secret option"
+
+
+class FileCipher:
+    """`Cipher` with the key in a file that only the server's user may read. The first use makes the key."""
+
+    def __init__(self, path: Path) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 40 ms that most starts save
+
+        self._aead = AESGCM(file_key(path))
+
+    def seal(self, plain: str) -> str:
+        """See `Cipher.seal`."""
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = self._aead.encrypt(nonce, plain.encode("utf-8", "surrogatepass"), _CONTEXT)
+        return urlsafe_b64encode(nonce + sealed).decode()
+
+    def open(self, sealed: str) -> str:
+        """See `Cipher.open`."""
+        from cryptography.exceptions import InvalidTag
+
+        raw = urlsafe_b64decode(sealed)
+        try:
+            plain = self._aead.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _CONTEXT)
+        except InvalidTag:
+            raise ValueError("this secret was sealed with another key") from None
+        return plain.decode("utf-8", "surrogatepass")
+
+
+class LazyCipher:
+    """A `FileCipher` that is made when the first secret is sealed or opened."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._cipher: FileCipher | None = None
+
+    def seal(self, plain: str) -> str:
+        """See `Cipher.seal`."""
+        return self._made().seal(plain)
+
+    def open(self, sealed: str) -> str:
+        """See `Cipher.open`."""
+        return self._made().open(sealed)
+
+    def _made(self) -> FileCipher:
+        if self._cipher is None:
+            self._cipher = FileCipher(self._path)
+        return self._cipher
+
+
+def file_key(path: Path) -> bytes:
+    """The random key in a file, which the first use makes.
+
+    Only who has the folder's lock makes it.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        key = os.urandom(KEY_BYTES)
+    atomic_files.write(path, key)
+    return key

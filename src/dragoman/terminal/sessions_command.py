@@ -1,0 +1,135 @@
+"""`dragoman sessions`: lists, shows and exports conversations. A table for people, lines of JSON for programs."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from dragoman.client import Client, ClientError, Message, SessionInfo, Unsupported
+from dragoman.client.transports import ProtocolName
+from dragoman.terminal.chat import explained
+from dragoman.terminal.formatting import clean, pending_line
+from dragoman.terminal.screen import Screen
+from dragoman.terminal.server_target import NoPlace, knock
+from dragoman.terminal.table import table
+
+TITLE_CHARACTERS = 60
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole conversation, as a line of an export."""
+
+    session: SessionInfo
+    messages: tuple[Message, ...]
+
+
+@contextmanager
+def at(url: str, key: str | None, protocol: ProtocolName) -> Iterator[Client]:
+    """The server. Raises NoPlace for whatever goes wrong with it, in a sentence."""
+    knock(url)
+    try:
+        with Client(url, key=key, protocol=protocol) as client:
+            yield client
+    except Unsupported as error:
+        raise NoPlace(f"{error} (--protocol aap or blade)") from error
+    except ClientError as error:
+        raise NoPlace(explained(error)) from error
+
+
+def list_sessions(client: Client, limit: int | None) -> None:
+    """The newest first."""
+    found = islice(client.sessions(), limit)
+    if not sys.stdout.isatty():
+        for each in found:
+            _line(each)
+        return
+    rows: list[tuple[str, ...]] = [("ID", "AGENT", "STATUS", "UPDATED", "TITLE")]
+    with progress("sessions") as count:
+        for each in found:
+            count(len(rows))
+            title = clean(each.title).replace("\n", " ")
+            cut = title if len(title) <= TITLE_CHARACTERS else title[: TITLE_CHARACTERS - 1] + "…"
+            facts = [clean(fact) for fact in (each.id, each.agent, each.status)]
+            rows.append((*facts, minute(each.updated_at or each.created_at), cut))
+    for line in table(rows):
+        _write(line)
+
+
+def show_session(client: Client, session_id: str, screen: Screen) -> None:
+    """What was said in one, and what it waits for."""
+    session = client.open(session_id)
+    info, messages = session.info(), session.history()
+    if not sys.stdout.isatty():
+        _line(Exported(session=info, messages=messages))
+        return
+    facts = [info.id, info.agent, info.status, info.title, minute(info.updated_at or info.created_at)]
+    screen.note("  ".join(clean(each).replace("\n", " ") for each in facts if each))
+    for message in messages:
+        screen.message(message)
+    for each in info.pending:
+        screen.note(f"it waits for {pending_line(each)}")
+
+
+def export_sessions(client: Client, ids: Sequence[str], output: Path | None) -> None:
+    """Whole conversations, each as a line of JSON; all of them, if none is named."""
+    wanted: Iterable[str] = ids or (each.id for each in client.sessions())
+    if output is None:
+        _export(client, wanted, _line)
+        return
+    try:
+        with output.open("xb") as file:
+            try:
+                _export(client, wanted, lambda exported: file.write(msgspec.json.encode(exported) + b"\n"))
+            except BaseException:
+                output.unlink()  # a part of it would look like all of it
+                raise
+    except FileExistsError as error:
+        raise NoPlace(f"{output} is there already: name another file") from error
+    except OSError as error:
+        raise NoPlace(f"{output} cannot be written: {error.strerror}") from error
+
+
+def _export(client: Client, ids: Iterable[str], write: Callable[[Exported], object]) -> None:
+    with progress("exported") as count:
+        for number, each in enumerate(ids, start=1):
+            session = client.open(each)
+            write(Exported(session=session.info(), messages=session.history()))
+            count(number)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int], None]]:
+    """How far it is, on a terminal's line of its own, which is gone afterwards."""
+    is_seen = sys.stderr.isatty()
+
+    def count(number: int) -> None:
+        if is_seen:
+            sys.stderr.write(f"\r{what}: {number}\x1b[K")
+            sys.stderr.flush()
+
+    try:
+        yield count
+    finally:
+        if is_seen:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def minute(at: str) -> str:
+    """A time of the server's, in this machine's zone."""
+    try:
+        return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return ""
+
+
+def _line(value: SessionInfo | Exported) -> None:
+    _write(msgspec.json.encode(value).decode())
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(line + "\n")

@@ -1,0 +1,199 @@
+"""The real application behind the server's own connections, and a client that speaks bytes: nothing that a well-behaved
+library would mend, refuse or leave out stands between a test and the socket.
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dragoman.core.agent import Agent
+from dragoman.server import app as server_app
+from dragoman.server import runner
+from dragoman.server.app import Application
+from dragoman.server.runner import Server, bound
+from tests.asgi_client import DEADLINE_S
+from tests.protocols.aap.client import BASE, Face
+from tests.servers import SocketLine, make_keys, settings_for
+
+Json = Any
+
+
+@dataclass
+class Answered:
+    """An answer as it came over the wire."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Json:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        return str(self.json["code"])
+
+
+class Peer:
+    """One connection, byte by byte."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, *parts: bytes) -> None:
+        for part in parts:
+            self.writer.write(part)
+            async with asyncio.timeout(DEADLINE_S):
+                await self.writer.drain()
+
+    async def answer(self, *, is_to_head: bool = False) -> Answered:
+        """The next whole answer. Raises IncompleteReadError when the connection ends before."""
+        async with asyncio.timeout(DEADLINE_S):
+            status, headers = await self.head()
+            if is_to_head or status in (204, 304):
+                return Answered(status, headers, b"")
+            if headers.get("transfer-encoding") == "chunked":
+                return Answered(status, headers, b"".join([chunk async for chunk in self.chunks()]))
+            if "content-length" in headers:
+                return Answered(status, headers, await self.reader.readexactly(int(headers["content-length"])))
+            return Answered(status, headers, await self.reader.read())
+
+    async def head(self) -> tuple[int, dict[str, str]]:
+        """Status and headers of the next answer."""
+        async with asyncio.timeout(DEADLINE_S):
+            lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        pairs = (line.partition(":") for line in lines[1:] if line)
+        return int(lines[0].split(" ", 2)[1]), {name.lower(): value.strip() for name, _, value in pairs}
+
+    async def chunk(self) -> bytes:
+        """The next chunk of a chunked body; empty at its end."""
+        async with asyncio.timeout(DEADLINE_S):
+            size = int(await self.reader.readuntil(b"\r\n"), 16)
+            return (await self.reader.readexactly(size + 2))[:-2]
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while chunk := await self.chunk():
+            yield chunk
+
+    async def rest(self) -> bytes:
+        """Everything until the server closes."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.reader.read()
+
+    async def is_closed(self) -> bool:
+        """Wait until the server has closed the connection; whatever it says before is an error of the test's."""
+        try:
+            return await self.rest() == b""
+        except ConnectionError:
+            return True
+
+    async def close(self) -> None:
+        self.writer.close()
+
+
+class Listening:
+    """A server that listens, with the keys of `USERS`."""
+
+    def __init__(self, app: Application, server: Server, port: int, keys: dict[str, str]) -> None:
+        self.app = app
+        self.server = server
+        self.port = port
+        self.line = SocketLine(f"http://127.0.0.1:{port}")
+        self.keys = keys
+        self._peers: list[Peer] = []
+
+    def face(self, name: str = "alice") -> Face:
+        """The AAP face as the holder of that key sees it, through a client that behaves."""
+        return Face(self.line, self.keys[name])
+
+    @property
+    def connections(self) -> int:
+        """Connections that the server holds."""
+        return len(self.server.server_state.connections)
+
+    async def peer(self, *, receive_buffer: int | None = None) -> Peer:
+        """A new connection.
+
+        Args:
+            receive_buffer: bytes that its kernel takes before the window closes.
+        """
+        sock = socket.socket()
+        if receive_buffer is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        sock.setblocking(False)
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
+            limit = 2**16 if receive_buffer is None else receive_buffer
+            peer = Peer(*await asyncio.open_connection(sock=sock, limit=limit))
+        self._peers.append(peer)
+        return peer
+
+    async def ask(self, *parts: bytes) -> Answered:
+        """Send bytes over a connection of their own; the first answer to them."""
+        peer = await self.peer()
+        with suppress(ConnectionError):  # it may answer before it has read all, and close
+            await peer.send(*parts)
+        answer = await peer.answer()
+        await peer.close()
+        return answer
+
+    def lines(self, name: str | None = "alice", *more: str) -> bytes:
+        """The headers of a good request, as bytes."""
+        lines = ["Host: 127.0.0.1", *more]
+        if name is not None:
+            lines.append(f"Authorization: Bearer {self.keys[name]}")
+        return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
+
+    def get(self, path: str, name: str | None = "alice", *more: str, method: str = "GET") -> bytes:
+        """A good request without a body."""
+        return f"{method} {path} HTTP/1.1\r\n".encode("latin-1") + self.lines(name, *more) + b"\r\n"
+
+    def post(self, path: str, body: Json, name: str | None = "alice", *more: str) -> bytes:
+        """A good request with a JSON body."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        lines = self.lines(name, "Content-Type: application/json", f"Content-Length: {len(content)}", *more)
+        return f"POST {path} HTTP/1.1\r\n".encode("latin-1") + lines + b"\r\n" + content
+
+    async def is_well(self) -> bool:
+        """Whether the server still answers, and lets in whom it let in before."""
+        return (await self.ask(self.get(f"{BASE}/meta"))).status == 200
+
+    async def close(self) -> None:
+        await self.line.close()
+        for peer in self._peers:
+            peer.writer.transport.abort()
+
+
+@asynccontextmanager
+async def listening(folder: Path, agents: Sequence[Agent] = (), **changes: Any) -> AsyncIterator[Listening]:
+    """A server from its start to its end, as `dragoman serve` makes it, in the test's own loop."""
+    settings = settings_for(folder, **changes)
+    keys = await make_keys(settings) if settings.auth else {}
+    app = server_app.build(settings, agents=agents)
+    is_up = asyncio.Event()
+
+    async def announce() -> None:
+        is_up.set()
+
+    with bound("127.0.0.1", 0) as listening_socket:
+        async with app.running():
+            running = Server(runner._config(app, settings), app.drain, announce)
+            task = asyncio.create_task(running._serve([listening_socket]))  # `serve` would take the tests' signals over
+            async with asyncio.timeout(DEADLINE_S):
+                await is_up.wait()
+            found = Listening(app, running, listening_socket.getsockname()[1], keys)
+            try:
+                yield found
+            finally:
+                await found.close()
+                await app.drain(0)
+                running.should_exit = True
+                async with asyncio.timeout(DEADLINE_S):
+                    await task

@@ -1,0 +1,317 @@
+"""A stage for agents: the real engine over a real database, a model that says what it was told to say.
+
+Nothing stands between a test and the agents but the engine's own interface, so what is seen here is what protocols see.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dragoman.agents import serving
+from dragoman.agents.compaction import INSTRUCTIONS
+from dragoman.buses.local import LocalBus
+from dragoman.core.admission import InputLimits
+from dragoman.core.agent import Agent
+from dragoman.core.content import AssistantMessage, InputBlock, JsonObject, Message, Usage, text_of
+from dragoman.core.events import CompactionMade, Event, RunStopped, StopReason
+from dragoman.core.history import messages_of
+from dragoman.core.ids import ROOT, CallId, LoopId, UserId
+from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
+from dragoman.engine.engine import Engine, EngineOptions
+from dragoman.engine.services.memories import MemoryBook
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.ports import (
+    CallRequested,
+    Finished,
+    ModelEvent,
+    ModelFailed,
+    ModelRequest,
+    ModelStop,
+    TextDelta,
+    ThinkingDelta,
+)
+from dragoman.server.clock_and_ids import RandomIds, SystemClock
+from dragoman.stores.folder_blobs import FolderBlobs
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.log import SqliteLog
+from dragoman.stores.sqlite.memories import SqliteMemories
+
+DEADLINE_S = 20.0
+ANN = UserId("ann")
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """Where the model waits in the middle of an answer."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.opened = asyncio.Event()
+        self.was_left = False
+
+    async def pass_through(self) -> None:
+        self.reached.set()
+        try:
+            await self.opened.wait()
+        except (asyncio.CancelledError, GeneratorExit):
+            self.was_left = True
+            raise
+
+
+Part = str | ModelEvent | Gate | ModelFailed
+Answering = Sequence[Part] | str | Callable[[ModelRequest], Sequence[Part] | str]
+
+
+class ScriptedModel:
+    """`Model`: gives one answer after the other, and keeps the requests.
+
+    Requests for a summary get one of `summaries` each, the last one again and again.
+    """
+
+    def __init__(
+        self,
+        *answers: Answering,
+        summaries: Sequence[Answering] = (),
+        context_window: int | None = None,
+        name: str = "scripted",
+    ) -> None:
+        self.name = name
+        self.summaries = list(summaries)
+        self.context_window = context_window
+        self.answers = list(answers)
+        self.requests: list[ModelRequest] = []
+        self.closed = 0
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        self.requests.append(request)
+        if request.instructions == INSTRUCTIONS:
+            answer = self.summaries.pop(0) if len(self.summaries) > 1 else self.summaries[0]
+        else:
+            assert self.answers, f"the model has nothing more to say to {request.messages[-1:]}"
+            answer = self.answers.pop(0)
+        parts = answer(request) if callable(answer) else answer
+        if isinstance(parts, str):
+            parts = [parts]
+        has_calls = False
+        try:
+            for part in parts:
+                match part:
+                    case str():
+                        yield TextDelta(part)
+                    case Gate():
+                        await part.pass_through()
+                    case ModelFailed():
+                        raise part
+                    case _:
+                        has_calls = has_calls or isinstance(part, CallRequested)
+                        yield part
+            if not isinstance(parts[-1] if parts else None, Finished):
+                yield Finished(stop="tool_use" if has_calls else "end_turn", usage=Usage(10, 5))
+        finally:
+            self.closed += 1
+
+    def read(self, place: int = -1) -> list[str]:
+        """The messages of a request in short."""
+        return told(self.requests[place].messages)
+
+
+def call(name: str, /, raw: str | None = None, **arguments: Any) -> CallRequested:
+    """The model asks for a tool; `raw` are arguments that are no JSON object."""
+    text = msgspec.json.encode(arguments).decode() if raw is None else raw
+    return CallRequested(id="from-the-provider", name=name, input=arguments if raw is None else None, raw=text)
+
+
+def thought(text: str) -> ThinkingDelta:
+    return ThinkingDelta(text)
+
+
+def end(stop: ModelStop, usage: Usage | None = None) -> Finished:
+    return Finished(stop=stop, usage=usage)
+
+
+def told(messages: Sequence[Message]) -> list[str]:
+    """Messages in short: who, text, calls with their arguments."""
+    found = []
+    for message in messages:
+        kind = type(message).__name__.removesuffix("Message").lower()
+        calls = message.calls() if isinstance(message, AssistantMessage) else ()
+        words = [f"{each.name}({msgspec.json.encode(each.input).decode()})" for each in calls]
+        found.append(" ".join(filter(None, [f"{kind}:", text_of(message.content), *words])))
+    return found
+
+
+# --- the stage --------------------------------------------------------------------------------------------------------
+
+
+class Stage:
+    """An engine and the agents that it serves; may be killed and started again."""
+
+    def __init__(self, database: Database, folder: Path, agents: Sequence[Agent]) -> None:
+        self.agents = {agent.spec.name: agent for agent in agents}
+        self.engine: Engine
+        self.memories = MemoryBook(SqliteMemories(database), SystemClock())
+        self._database = database
+        self._folder = folder
+
+    async def start(self) -> None:
+        store = SqliteLog(self._database)
+        self.engine = Engine(
+            log=store,
+            index=store,
+            blobs=FolderBlobs(self._folder / "blobs"),
+            bus=LocalBus(),
+            cipher=Backwards(),
+            clock=SystemClock(),
+            ids=RandomIds(),
+            agents=self.agents,
+            default_agent=next(iter(self.agents)),
+            limits=InputLimits(),
+            options=EngineOptions(window_s=0.0),
+            memories=self.memories,
+        )
+        await self.engine.start()
+
+    async def stop(self) -> None:
+        await self.engine.drain(0)
+        await self.engine.close()
+
+    async def restart(self) -> None:
+        """Stop in good order, and start again."""
+        await self.stop()
+        await self.start()
+
+    async def kill(self) -> None:
+        """Die as by SIGKILL, as far as the log goes, and start again. What was done until now is on the disk."""
+        engine = self.engine
+        for live in engine.running():
+            await live.until_durable(live.state.seq)
+        engine._runs._is_parking = True  # the dead write no ends
+        engine._runs._cancelled |= engine._runs._tasks.keys()
+        tasks = [task for task in (engine._committer._task, *engine._runs._tasks) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=DEADLINE_S)
+        await self.start()
+
+    async def session(self, agent: str | None = None, **fields: Any) -> "Session":
+        """A new session, all tools on."""
+        name = agent or next(iter(self.agents))
+        live = await self.engine.create(ANN, Create(**{"door": "test", "agent": name, "tools": "all", **fields}))
+        return Session(self, live)
+
+
+class Session:
+    """A session on the stage."""
+
+    def __init__(self, stage: Stage, live: LiveSession) -> None:
+        self.stage = stage
+        self.id = live.state.session_id
+
+    async def live(self) -> LiveSession:
+        return await self.stage.engine.found(ANN, self.id)
+
+    async def send(self, content: str | tuple[InputBlock, ...] = "", *answers: Answer, **fields: Any) -> None:
+        """Send a message, answers, or both."""
+        messages = (UserInput(content=content),) if content else ()
+        request = Submit(door="test", messages=messages, answers=answers, **fields)
+        live = await self.live()
+        await self.stage.engine.submit(live, request, by=ANN)
+        await live.until_durable(live.state.seq)
+
+    async def ended(self) -> StopReason:
+        """Wait for the run's end, and tell why it ended."""
+        async with asyncio.timeout(DEADLINE_S):
+            live = await self.live()
+            while live.state.run is not None:
+                await live.next_commit()
+            await live.until_durable(live.state.seq)
+        assert live.state.last_stop is not None
+        return live.state.last_stop
+
+    async def say(self, content: str | tuple[InputBlock, ...]) -> StopReason:
+        """Send a message, and wait for the end of the run."""
+        await self.send(content)
+        return await self.ended()
+
+    async def answer(self, *answers: Answer) -> StopReason:
+        """Send answers, and wait for the end of the run."""
+        await self.send("", *answers)
+        return await self.ended()
+
+    async def pending(self) -> list[str]:
+        """The names of the calls that wait."""
+        return [each.call.name for each in (await self.live()).state.waiting()]
+
+    async def waiting(self, name: str | None = None) -> CallId:
+        """The first call that waits, or the first of that name."""
+        calls = [each.call for each in (await self.live()).state.waiting()]
+        return next(each.call_id for each in calls if name in (None, each.name))
+
+    async def allow(self, name: str | None = None) -> StopReason:
+        return await self.answer(Decision(call_id=await self.waiting(name), granted=True))
+
+    async def deny(self, reason: str | None = None) -> StopReason:
+        return await self.answer(Decision(call_id=await self.waiting(), granted=False, reason=reason))
+
+    async def choose(self, *indices: int, words: str | None = None) -> StopReason:
+        custom = {} if words is None else {"0": words}
+        return await self.answer(
+            Choice(call_id=await self.waiting(), selections={"0": list(indices)} if indices else {}, custom=custom)
+        )
+
+    async def give(self, content: str) -> StopReason:
+        """Give the result of a client tool's call."""
+        return await self.answer(Result(call_id=await self.waiting(), content=content))
+
+    async def events(self) -> list[Event]:
+        return [logged.event for logged in await self.stage.engine.past.events(await self.live(), 0)]
+
+    async def messages(self, loop: LoopId | None = ROOT) -> list[Message]:
+        return messages_of(await self.stage.engine.past.events(await self.live(), 0), loop)
+
+    async def told(self, loop: LoopId | None = ROOT) -> list[str]:
+        """The session's messages in short."""
+        return told(await self.messages(loop))
+
+    async def stop(self) -> RunStopped:
+        """The end of the newest run."""
+        return [event for event in await self.events() if isinstance(event, RunStopped)][-1]
+
+    async def compactions(self) -> list[CompactionMade]:
+        return [event for event in await self.events() if isinstance(event, CompactionMade)]
+
+
+class Backwards:
+    """`Cipher` for people who read backwards."""
+
+    def seal(self, plain: str) -> str:
+        return plain[::-1]
+
+    def open(self, sealed: str) -> str:
+        return sealed[::-1]
+
+
+@asynccontextmanager
+async def stage(folder: Path, *agents: Agent) -> AsyncIterator[Stage]:
+    """Check the agents as a server does, and serve them."""
+    serving.check(agents)
+    database = Database(folder / "data", synchronous="normal")
+    database.start()
+    try:
+        found = Stage(database, folder, agents)
+        await found.start()
+        yield found
+        async with asyncio.timeout(DEADLINE_S):
+            await found.stop()
+    finally:
+        database.close()
+
+
+def arguments_of(messages: Sequence[Message]) -> list[JsonObject]:
+    """The arguments of all calls, in order."""
+    return [each.input for message in messages if isinstance(message, AssistantMessage) for each in message.calls()]

@@ -1,0 +1,398 @@
+"""The command line: what it prints where, how it says what is wrong, and the program from its start to its end."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from click.testing import CliRunner, Result
+
+from dragoman.cli.main import commands, main
+from dragoman.server.bootstrap_key import curl_line
+from dragoman.settings import known
+from tests.requirements import requirement
+
+DEADLINE_S = 20
+COMMAND = (sys.executable, "-m", "dragoman")
+ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("DRAGOMAN_")}
+
+
+def invoke(*arguments: str, **environ: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(commands, arguments, env=environ, prog_name="dragoman")
+
+
+def run(*arguments: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run the program to its end."""
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=cwd, env=ENVIRON | environ, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+
+
+class Program:
+    """A server that runs as a program."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        self.errors = folder.parent / f"{folder.name}.stderr"
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [*COMMAND, "serve", "--rehearsal", "--port", "0", "--data", str(folder), *arguments],
+                env=ENVIRON,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        self.ready = self.process.stdout.readline()
+        self.url = self.ready.partition(" ")[2].strip()
+
+    def ask(self, method: str, path: str, key: str | None = None, body: Any = None) -> httpx2.Response:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return httpx2.request(method, self.url + path, headers=headers, json=body, timeout=DEADLINE_S)
+
+    def session(self, key: str | None = None) -> str:
+        """Open a session; its turns' path."""
+        made = self.ask("POST", "/aap/v3/sessions", key, {"agent": {"name": "rehearsal"}})
+        return f"/aap/v3/sessions/{made.json()['sessionId']}"
+
+    def stop(self, *signals: signal.Signals) -> int:
+        for each in signals or (signal.SIGTERM,):
+            self.process.send_signal(each)
+        return self.process.wait(DEADLINE_S)
+
+    def rest(self) -> str:
+        """What else came on standard output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.read()
+
+
+@contextmanager
+def program(folder: Path, *arguments: str) -> Iterator[Program]:
+    running = Program(folder, *arguments)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+        running.process.wait(DEADLINE_S)
+        assert running.process.stdout is not None
+        running.process.stdout.close()
+
+
+def script(*steps: dict[str, Any]) -> list[dict[str, str]]:
+    return [{"role": "user", "content": json.dumps({"script": steps})}]
+
+
+# --- serving ----------------------------------------------------------------------------------------------------------
+
+
+def test_serve_prints_one_line_when_it_is_ready_and_ends_when_told(tmp_path: Path) -> None:
+    with program(tmp_path / "data") as running:
+        assert re.fullmatch(r"ready http://127\.0\.0\.1:[1-9]\d*\n", running.ready)
+        assert running.ask("GET", "/readyz").json() == {"status": "ready"}
+        assert running.stop() == 0
+        assert running.rest() == ""
+        logged = [json.loads(line) for line in running.errors.read_text().splitlines()]
+        assert {"serving", "stopping", "stopped"} <= {line["event"] for line in logged}
+        assert not (tmp_path / "data" / "admin.sock").exists()
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGINT,), (signal.SIGTERM, signal.SIGTERM)])
+def test_a_running_run_is_parked_and_its_stream_ends_whole(tmp_path: Path, signals: tuple[signal.Signals, ...]) -> None:
+    grace = "0.2" if len(signals) == 1 else "60"
+    with program(tmp_path / "data", "--no-auth", "--drain-s", grace) as running:
+        path = running.session()
+        body = {"messages": script({"say": "before"}, {"wait_ms": 60_000}), "stream": "delta"}
+        with httpx2.stream("POST", f"{running.url}{path}/turns", json=body, timeout=DEADLINE_S) as answer:
+            lines = answer.iter_lines()
+            assert any(line == 'data: {"delta":"before"}' for line in lines)
+            running.process.send_signal(signals[0])
+            for each in signals[1:]:
+                while running.ask("GET", "/readyz").json() != {"status": "draining"}:
+                    pass
+                running.process.send_signal(each)
+            assert "event: turn_stop" not in list(lines), "it is not over: the next start goes on with it"
+        assert running.process.wait(DEADLINE_S) == 0
+    with program(tmp_path / "data", "--no-auth") as again:
+        assert again.ask("GET", path).json()["_meta"]["status"] == "running"
+        assert again.stop(signal.SIGTERM, signal.SIGKILL) == -signal.SIGKILL
+
+
+@requirement("faults:48:refused")
+def test_a_second_server_on_the_folder_says_what_to_do(tmp_path: Path) -> None:
+    with program(tmp_path / "data"):
+        second = run("serve", "--rehearsal", "--port", "0", "--data", str(tmp_path / "data"))
+        assert (second.returncode, second.stdout) == (1, "")
+        told = second.stderr.splitlines()[-1]
+        assert told.startswith("dragoman: another server uses the data folder")
+        assert "--data" in told
+        assert "Traceback" not in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--port", "{taken}"), "Address already in use: choose another one with --host or --port"),
+        (("no_such_file.py",), "no_such_file.py"),
+        (("--default-agent", "nobody"), "no agent 'nobody' is served"),
+        (("--data", "{file}"), "cannot use the data folder"),
+        (("--data", "{damaged}"), "is no database of this program"),
+    ],
+)
+def test_what_keeps_the_server_from_starting_is_told_in_a_sentence(
+    tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "dragoman.db").write_bytes(b"no database" * 1000)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        names = {
+            "{taken}": str(listening.getsockname()[1]),
+            "{file}": str(tmp_path / "file"),
+            "{damaged}": str(tmp_path / "damaged"),
+        }
+        given = ["--port", "0", "--data", str(tmp_path / "data"), *(names.get(each, each) for each in arguments)]
+        ended = run("serve", "--rehearsal", *given, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("dragoman: ")
+    assert told in last
+    assert "Traceback" not in ended.stderr
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes what is posted to it."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        assert isinstance(self.server, Collecting)
+        self.server.taken.append((self.path, self.headers["x-canary"], body))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002  # the base class's name
+        """Says nothing."""
+
+
+class Collecting(ThreadingHTTPServer):
+    """A collector of spans."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Collector)
+        self.taken: list[tuple[str, str, bytes]] = []
+
+
+def test_spans_of_runs_and_tools_reach_a_collector_without_what_was_said(tmp_path: Path) -> None:
+    with Collecting() as collecting:
+        threading.Thread(target=collecting.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{collecting.server_port}/v1/traces"
+        traced = ("--otel", "--otel-endpoint", endpoint, "--otel-headers", "x-canary=canary-4e1b")
+        with program(tmp_path / "data", "--no-auth", *traced) as running:
+            messages = [{"role": "user", "content": "add 40 and 2"}]
+            agent = {"tools": [{"name": "add", "trust": True}]}
+            turn = running.ask("POST", f"{running.session()}/turns", body={"messages": messages, "agent": agent})
+            assert turn.json()["stopReason"] == "end_turn"
+            assert running.stop() == 0, "the last spans are sent before the end"
+            assert "canary-4e1b" not in running.errors.read_text()
+        collecting.shutdown()
+    assert {(path, canary) for path, canary, _ in collecting.taken} == {("/v1/traces", "canary-4e1b")}
+    sent = b"".join(body for _, _, body in collecting.taken)
+    assert b"invoke_agent rehearsal" in sent
+    assert b"execute_tool add" in sent
+    assert b"The sum is" not in sent
+
+
+# --- the first key ----------------------------------------------------------------------------------------------------
+
+
+def printed(running: Program, word: str) -> str:
+    found = re.search(rf"^{word} +(.*)$", running.errors.read_text(), re.MULTILINE)
+    assert found is not None, running.errors.read_text()
+    return found[1]
+
+
+def test_the_first_key_is_made_once_kept_and_printed_at_every_start(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with program(folder, "--first-key") as running:
+        assert running.ask("GET", "/healthz").status_code == 200
+        key = printed(running, "key")
+        assert running.ask("GET", "/aap/v3/meta", key).status_code == 200
+        assert stat.S_IMODE((folder / "first-key").stat().st_mode) == 0o600
+        assert running.stop() == 0
+        assert running.rest() == "", "the key is for people, so it is not on standard output"
+    with program(folder, "--first-key") as running:
+        assert running.ask("GET", "/healthz").status_code == 200
+        assert printed(running, "key") == key
+        run("keys", "revoke", "first key", "--data", str(folder))
+        assert running.ask("GET", "/aap/v3/meta", key).status_code == 401
+        assert running.stop() == 0
+    with program(folder, "--first-key") as running:
+        assert running.ask("GET", "/healthz").status_code == 200
+        assert printed(running, "key") != key, "a revoked key stays revoked"
+        assert running.ask("GET", "/aap/v3/meta", printed(running, "key")).status_code == 200
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the line is for curl, which is not installed")
+@pytest.mark.parametrize("arguments", [("--first-key",), ("--first-key", "--no-auth")])
+def test_the_printed_line_streams_an_answer_as_pasted(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    with program(tmp_path / "data", *arguments) as running:
+        assert running.ask("GET", "/healthz").status_code == 200
+        line = printed(running, "try")
+        pasted = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    assert pasted.stdout.startswith("id: 1\nevent: turn_start\n")
+    assert 'data: {"delta":"You said: What is the capital of France?"}' in pasted.stdout
+    assert "event: turn_stop" in pasted.stdout
+
+
+def test_the_line_is_one_line_and_names_key_agent_and_address() -> None:
+    line = curl_line("http://127.0.0.1:8000/aap/v3", "sk-dragoman-x", "assistant")
+    assert "\n" not in line
+    assert line.count("Bearer sk-dragoman-x") == 2
+    assert '{"agent":{"name":"assistant"}}' in line
+    assert "Bearer" not in curl_line("http://127.0.0.1:8000/aap/v3", None, "assistant")
+
+
+def test_a_server_without_any_key_says_how_to_make_one(tmp_path: Path) -> None:
+    with program(tmp_path / "data") as running:
+        assert running.ask("GET", "/healthz").status_code == 200
+        assert "dragoman keys create --name NAME --data" in running.errors.read_text()
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def test_keys_are_made_listed_and_revoked_on_a_folder_at_rest(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    made = run("keys", "create", "--name", "laptop", "--user", "ann", "--scopes", "read,use", "--expires", "30", *data)
+    assert made.returncode == 0
+    secret = made.stdout.splitlines()[-1]
+    assert made.stdout == f"{secret}\n", "alone, so that a script can take it"
+    assert secret.startswith("sk-dragoman-")
+    assert f"of user ann, read use, in {tmp_path / 'data'};" in made.stderr, "only that folder's server knows it"
+    listed = run("keys", "list", *data)
+    head, row = listed.stdout.splitlines()
+    assert head.split() == ["ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST", "USED"]
+    assert f"sk-dragoman-...{secret[-4:]}" in row
+    assert re.search(r"laptop +ann +sk-\S+ +read use +\d{4}-\d\d-\d\d \d\d:\d\d +\d{4}-\S+ \S+ +-$", row)
+    assert secret not in listed.stdout + listed.stderr
+    revoked = run("keys", "revoke", "laptop", *data)
+    assert (revoked.returncode, revoked.stdout.split()[0]) == (0, "revoked")
+    assert len(run("keys", "list", *data).stdout.splitlines()) == 1
+
+
+def test_keys_are_kept_while_the_server_runs_and_a_revoked_ones_stream_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    data = ("--data", str(folder))
+    with program(folder) as running:
+        key = run("keys", "create", "--name", "laptop", *data).stdout.strip()
+        path = running.session(key)
+        headers = {"authorization": f"Bearer {key}"}
+        with httpx2.stream("GET", f"{running.url}{path}/events", headers=headers, timeout=DEADLINE_S) as answer:
+            assert answer.status_code == 200
+            assert run("keys", "revoke", key, *data).returncode == 0
+            assert [line for line in answer.iter_lines() if line.startswith("event:")] == []
+        assert running.ask("GET", path, key).status_code == 401
+        assert running.stop() == 0
+        assert key not in running.errors.read_text()
+
+
+def test_a_users_profile_is_set_on_a_folder_at_rest(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    assert run("keys", "create", "--name", "laptop", *data).returncode == 0
+    both = run("users", "set", "ann", "--timezone", "Europe/Berlin", "--locale", "de", *data)
+    assert (both.returncode, both.stdout) == (0, "ann: time zone Europe/Berlin, locale de\n")
+    back = run("users", "set", "ann", "--timezone", "", *data)
+    assert (back.returncode, back.stdout) == (0, "ann: time zone -, locale de\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("users", "set", "ann"), 2, "--timezone ZONE, --locale TAG or both were expected"),
+        (("users", "set", "ann", "--locale", "de"), 1, "there is no data in"),
+        (("keys", "create"), 2, "Missing option '--name'"),
+        (("keys", "create", "--name", ""), 1, "a key's name has 1 to 200 printable characters"),
+        (("keys", "create", "--name", "x", "--scopes", "root"), 1, "scopes are read, use, admin; got root"),
+        (("keys", "create", "--name", "x", "--expires", "soon"), 2, "--expires takes a number of days"),
+        (("keys", "create", "--name", "x", "--expires", "2020-01-01"), 1, "a key must expire in the future"),
+        (("keys", "revoke", "none"), 1, "there is no data in"),
+        (("keys", "list"), 1, "there is no data in"),
+        (
+            ("serve", "--port", "http"),
+            2,
+            "setting port (flag --port): expected a whole number from 0 to 65535, got 'http'",
+        ),
+        (("serve", "--prot", "1"), 2, "No such option '--prot'"),
+        (
+            ("serve", "--no-auth", "--host", "0.0.0.0"),
+            2,
+            "keys are off (flag --auth) and the server would listen on 0.0.0.0",
+        ),
+        (("config", "show", "--config", "none.toml"), 2, "cannot read the configuration file none.toml"),
+        (("nonsense",), 2, "No such command 'nonsense'"),
+    ],
+)
+def test_what_is_wrong_is_one_readable_sentence_and_a_code(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    code: int,
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["dragoman", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capfd.readouterr()
+    assert (ended.value.code, out) == (code, "")
+    assert told in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+# --- help and settings ------------------------------------------------------------------------------------------------
+
+
+def test_help_names_every_setting_and_its_default() -> None:
+    text = " ".join(invoke("serve", "--help").output.split())
+    for setting in known():
+        if setting.name != "agents":
+            assert setting.flag in text
+    assert "--auth / --no-auth" in text
+    assert "[8000]" in text
+
+
+@pytest.mark.parametrize("command", [(), ("serve",), ("keys",), ("keys", "create"), ("config", "show")])
+def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
+    answered = invoke(*command, "--help")
+    assert answered.exit_code == 0
+    assert answered.output.startswith("Usage: dragoman")
+
+
+def test_the_version_is_told() -> None:
+    assert re.fullmatch(r"dragoman \d+\.\d+\.\d+\n", invoke("--version").output)
+
+
+def test_config_show_tells_what_is_in_force_and_from_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dragoman.toml").write_text("seeds = 7\n")
+    shown = invoke("config", "show", "--no-auth", DRAGOMAN_PORT="9", DRAGOMAN_OTEL_HEADERS="a=secret").output
+    assert re.search(r"^seeds = 7 +# file dragoman\.toml$", shown, re.MULTILINE)
+    assert re.search(r"^port = 9 +# environment DRAGOMAN_PORT$", shown, re.MULTILINE)
+    assert re.search(r"^auth = false +# flag --auth$", shown, re.MULTILINE)
+    assert re.search(r'^host = "127\.0\.0\.1" +# default$', shown, re.MULTILINE)
+    assert "secret" not in shown

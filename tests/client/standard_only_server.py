@@ -1,0 +1,74 @@
+"""A server that knows the protocols and nothing of our additions: the real one, with all of them taken off the wire."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from tests.asgi_client import DEADLINE_S, App, Message, Receive, Send
+from tests.servers import Announcing, House, build
+
+OURS = re.compile(r"/(events|stop|connect|capabilities)(/|$)|^/$")
+ID = re.compile(rb"^id: .*\n", re.MULTILINE)
+DATA = re.compile(rb"^data: (.*)$", re.MULTILINE)
+
+
+def bare(value: Any) -> Any:
+    """JSON without what is ours."""
+    if isinstance(value, Mapping):
+        return {name: bare(each) for name, each in value.items() if name != "_meta"}
+    return [bare(each) for each in value] if isinstance(value, list) else value
+
+
+def rewritten(body: bytes) -> bytes:
+    """JSON, or whole frames of a stream, without what is ours."""
+    if body[:1] in (b"{", b"["):
+        return msgspec.json.encode(bare(msgspec.json.decode(body)))
+    plain = ID.sub(b"", body)
+    return DATA.sub(lambda found: b"data: " + msgspec.json.encode(bare(msgspec.json.decode(found[1]))), plain)
+
+
+class Plain:
+    """The app behind the filter."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        if OURS.search(scope["path"]):
+            scope = {**scope, "path": "/nowhere/at/all", "raw_path": b"/nowhere/at/all"}
+        scope = {**scope, "headers": [each for each in scope["headers"] if each[0] != b"idempotency-key"]}
+
+        async def filtered(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [each for each in message["headers"] if each[0].lower() != b"content-length"]
+                message = {**message, "headers": headers}
+            elif message.get("body"):
+                message = {**message, "body": rewritten(message["body"])}
+            await send(message)
+
+        return await self._app(scope, receive, filtered)
+
+
+@asynccontextmanager
+async def plain_server(folder: Path) -> AsyncIterator[tuple[str, str]]:
+    """The server, from its start to its end: its address, and a key."""
+    house = House(folder)
+    await house.prepare()
+    app: Any = Plain(build(house.settings, (), None))
+    server = Announcing(uvicorn.Config(app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=1))
+    serving = asyncio.create_task(server._serve())
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await server.listening.wait()
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", house.key("alice")
+    finally:
+        server.should_exit = True
+        await serving

@@ -1,0 +1,276 @@
+"""The client's readers held against the server's writers: what one writes the other reads back, wherever it was cut."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.client import Allow, Choice, ClientCall, Deny, Ended, Image, Permission, Question, Result, Text, Thinking
+from dragoman.client.aap import AapFace
+from dragoman.client.agentscope import AgentScopeFace
+from dragoman.client.agui import AguiFace
+from dragoman.client.blade import answer_of, message_of
+from dragoman.client.codec import Said, Talk, Turn
+from dragoman.client.events import Asked, Event, Option, ToolCall, ToolResult
+from dragoman.client.sse import Frame, FrameReader
+from dragoman.core.content import Image as CoreImage
+from dragoman.core.content import Text as CoreText
+from dragoman.core.events import BlockClosed, CallOpened, CallSettled, Logged, RunStopped
+from dragoman.core.ids import CallId
+from dragoman.core.inputs import Decision, UserInput
+from dragoman.core.inputs import Result as CoreResult
+from dragoman.core.stream import Piece, Record
+from dragoman.core.tools import ToolSpec
+from dragoman.protocols.aap import translate as aap
+from dragoman.protocols.aap import wire as aap_wire
+from dragoman.protocols.agentscope import wire as agentscope_wire
+from dragoman.protocols.agentscope.translate import ResponseEvents
+from dragoman.protocols.agui.frames import RunFrames
+from dragoman.protocols.agui.translate import Translator
+from dragoman.protocols.agui.wire import decode_run
+from dragoman.protocols.blade.wire import chat as blade_wire
+from tests.protocols.agentscope.test_translate import REASONS, RUN, SESSION, STEPS, records_of
+
+Json = Any
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def aap_bytes(mode: Any) -> Callable[[Sequence[Record], Turn], bytes]:
+    def told(records: Sequence[Record], turn: Turn) -> bytes:
+        seen = int(turn.request.headers.get("Last-Event-ID", "0"))
+        return b"".join(map(aap.TurnFrames(RUN, mode, skip=seen).feed, records))
+
+    return told
+
+
+def agui_bytes(records: Sequence[Record], turn: Turn) -> bytes:
+    """A request that comes again is answered from the start."""
+    return RunFrames(Translator(RUN, thread_id=SESSION), "1.0").take(records)
+
+
+def agentscope_bytes(records: Sequence[Record], turn: Turn) -> bytes:
+    _, _, after = turn.request.path.partition("?after=")
+    return b"".join(map(ResponseEvents(RUN, SESSION, skip=int(after) + 1 if after else 0).feed, records))
+
+
+TALK = Talk(id=SESSION, agent="a")
+SERVERS: dict[str, tuple[Any, Callable[[Sequence[Record], Turn], bytes]]] = {
+    "aap delta": (AapFace(), aap_bytes("delta")),
+    "aap message": (AapFace(), aap_bytes("message")),
+    "ag-ui": (AguiFace(), agui_bytes),
+    "agentscope": (AgentScopeFace(), agentscope_bytes),
+}
+
+
+def joined(events: Iterable[Event]) -> list[Event]:
+    """Events with neighbouring words joined: how they were cut says nothing."""
+    found: list[Event] = []
+    for event in events:
+        last = found[-1] if found else None
+        if isinstance(event, Text | Thinking) and type(event) is type(last):
+            assert isinstance(last, Text | Thinking)
+            found[-1] = type(event)(text=last.text + event.text)
+        else:
+            found.append(event)
+    return found
+
+
+def said_by(records: Sequence[Record], *, images: bool) -> list[Event]:
+    """What a run's records say, in the client's words, without its end."""
+    events: list[Event] = []
+    for record in records:
+        match record:
+            case Piece(kind="text", text=text):
+                events.append(Text(text=text))
+            case Piece(text=text):
+                events.append(Thinking(text=text))
+            case Logged(event=BlockClosed(block=CoreImage(url=url))) if images:
+                events.append(Image(url=url))
+            case Logged(event=CallOpened(call=call)):
+                events.append(ToolCall(id=call.call_id, name=call.name, arguments=call.input))
+            case Logged(event=CallSettled(result=result)):
+                assert isinstance(result.content, str)
+                events.append(ToolResult(call_id=result.call_id, name="add", text=result.content))
+    return joined(events)
+
+
+def placed(records: Iterable[Record]) -> list[Record]:
+    """The records with every piece at a place of its own, as the log has them."""
+    found: list[Record] = []
+    after = pieces = 0
+    for record in records:
+        if isinstance(record, Piece):
+            pieces += 1
+            found.append(msgspec.structs.replace(record, after=after, place=pieces))
+        else:
+            after, pieces = record.seq, 0
+            found.append(record)
+    return found
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@given(steps=STEPS, reason=REASONS, data=st.data())
+def test_a_run_is_read_as_it_was_written_wherever_its_stream_was_cut(
+    server: str, steps: Any, reason: str, data: st.DataObject
+) -> None:
+    face, written = SERVERS[server]
+    records = placed(records_of(steps, reason))
+    turn: Turn = face.turn(msgspec.structs.replace(TALK, messages=[], names={}), Said(text="go"), "once")
+    events: list[Event] = []
+    for _ in range(data.draw(st.integers(0, 3))):
+        if not turn.is_over:
+            events += read(turn, written(records, turn), data)
+    if not turn.is_over:
+        assert turn.can_resume
+        events += read(turn, written(records, turn), None)
+    assert turn.is_over
+    *before, end = events
+    assert joined(before) == said_by(records, images=not server.startswith("aap"))
+    stop = next(each.event for each in records if isinstance(each, Logged) and isinstance(each.event, RunStopped))
+    assert isinstance(end, Ended)
+    # Nothing waits here; AAP says it with the code, which is another here; the Agent API says it of messages alone.
+    nowhere_said = [("agentscope", "max_tokens"), ("aap", "cancelled"), (server.split()[0], "tool_use")]
+    assert end.reason == stop.reason or (server.split()[0], reason) in nowhere_said
+
+
+def read(turn: Turn, body: bytes, data: st.DataObject | None) -> list[Event]:
+    """Read a stream, cut somewhere when there is data, in chunks of any size."""
+    end = len(body) if data is None else data.draw(st.integers(0, len(body)))
+    middle = end if data is None else data.draw(st.integers(0, end))
+    reader, events = FrameReader(), list[Event]()
+    for chunk in (body[:middle], body[middle:end]):
+        for frame in reader.feed(chunk) if chunk else ():
+            events += turn.feed(frame)
+    return events
+
+
+@given(st.lists(st.tuples(st.sampled_from(["", "a", "7"]), st.text(max_size=5), st.sampled_from(["\n", "\r\n", "\r"]))))
+def test_frames_are_cut_the_same_whatever_ends_a_line_and_a_chunk(frames: Any) -> None:
+    body, expected = "", []
+    for name, text, end in frames:
+        lines = text.replace("\r", "").split("\n")
+        body += (f"id: {name}{end}" if name else "") + "".join(f"data: {each}{end}" for each in lines) + end
+        expected.append(Frame("", "\n".join(lines).encode(), name))
+    reader = FrameReader()
+    found = [frame for byte in body.encode() for frame in reader.feed(bytes([byte]))]
+    assert found == expected
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+PENDING = (
+    ClientCall(call_id="c1", name="paint", arguments={}),
+    Permission(call_id="c2", name="stamp", arguments={}),
+    Permission(call_id="c3", name="stamp", arguments={}),
+    Question(call_id="c4", questions=(Asked(question="?", options=(Option("a"), Option("b"))),)),
+)
+ANSWERS = (
+    Result(call_id="c1", text="red"),
+    Allow(call_id="c2"),
+    Deny(call_id="c3", reason="no"),
+    Choice(call_id="c4", selections={0: ("b",)}, custom={1: "own"}),
+)
+CHOSEN = {"selections": {"0": ["b"]}, "custom": {"1": "own"}}
+IMAGE = "data:image/png;base64,aGk="
+
+
+def waiting() -> Talk:
+    return Talk(
+        id="0199f2a0-0000-7000-8000-000000000001",
+        agent="a",
+        pending=PENDING,
+        tools=(ToolSpec(name="paint", description="Paint it", parameters={"type": "object"}),),
+    )
+
+
+def test_the_server_of_aap_reads_what_the_client_says_and_answers() -> None:
+    face = AapFace()
+    said = aap_wire.decode_turn(face.turn(waiting(), Said(text="look", images=(IMAGE,)), "once").request.body or b"")
+    [message] = aap.submit_from(said, "a").messages
+    assert message == UserInput(content=(CoreText("look"), CoreImage(IMAGE)))
+    turn = face.turn(waiting(), ANSWERS, "once")
+    assert turn.request.headers["Idempotency-Key"] == "once"
+    answers = aap.submit_from(aap_wire.decode_turn(turn.request.body or b""), "a").answers
+    *others, choice = answers
+    assert others == [
+        CoreResult(call_id=CallId("c1"), content="red"),
+        Decision(call_id=CallId("c2"), granted=True),
+        Decision(call_id=CallId("c3"), granted=False, reason="no"),
+    ]
+    assert isinstance(choice, CoreResult)
+    assert isinstance(choice.content, str)
+    assert msgspec.json.decode(choice.content) == CHOSEN
+
+
+def test_the_server_of_ag_ui_reads_what_the_client_says_and_answers() -> None:
+    face = AguiFace()
+    said, dropped = decode_run(face.turn(waiting(), Said(text="look", images=(IMAGE,)), "once").request.body or b"")
+    assert (said.run_id, said.protocol_version, dropped) == ("once", "1.0", ())
+    assert [(each.name, each.description) for each in said.tools] == [("paint", "Paint it")]
+    assert list(msgspec.to_builtins(said.messages[0].content)) == [
+        {"type": "text", "text": "look"},
+        {"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}},
+    ]
+    assert [(each.interrupt_id, each.status) for each in said.resume] == [
+        ("c2", "cancelled"),
+        ("c3", "cancelled"),
+        ("c4", "cancelled"),
+    ]
+    answered = decode_run(face.turn(waiting(), ANSWERS, "once").request.body or b"").run
+    [result] = msgspec.to_builtins(answered.messages)
+    assert (result["role"], result["toolCallId"], result["content"]) == ("tool", "c1", "red")
+    assert [(each.interrupt_id, each.status, each.payload) for each in answered.resume] == [
+        ("c2", "resolved", {"approved": True}),
+        ("c3", "resolved", {"approved": False, "reason": "no"}),
+        ("c4", "resolved", CHOSEN),
+    ]
+
+
+def test_names_stand_in_the_paths_of_ag_ui_as_one_part_each() -> None:
+    face, talk = AguiFace(), Talk(id="a/b?c", agent="my agent#1")
+    asked = [face.stop(talk).request, face.rejoin(talk).request, face.turn(talk, Said(text="go"), "once").request]
+    assert [each.path for each in asked] == [
+        "/ag-ui/my%20agent%231/stop/a%2Fb%3Fc",
+        "/ag-ui/my%20agent%231/connect",
+        "/ag-ui/my%20agent%231",
+    ]
+
+
+def test_the_server_of_the_agent_api_reads_what_the_client_says_and_answers() -> None:
+    face = AgentScopeFace()
+    talk = waiting()
+    asked = agentscope_wire.decode_request(
+        face.turn(talk, Said(text="look", images=(IMAGE,)), "once").request.body or b""
+    )
+    request = asked.request
+    assert (request.own_id, request.session_id, request.model) == ("resp_once", talk.id, "a")
+    assert [(each.name, each.description) for each in asked.tools] == [("paint", "Paint it")]
+    assert request.input[0].content == (agentscope_wire.TextIn(text="look"), agentscope_wire.ImageIn(image_url=IMAGE))
+    answered = agentscope_wire.decode_request(face.turn(talk, ANSWERS, "once").request.body or b"").request.input
+    told = [(each.type, msgspec.to_builtins(each.content)[0]["data"]) for each in answered]
+    *others, (kind, choice) = told
+    assert others == [
+        ("function_call_output", {"call_id": "c1", "output": "red"}),
+        ("mcp_approval_response", {"approval_request_id": "c2", "approve": True}),
+        ("mcp_approval_response", {"approval_request_id": "c3", "approve": False, "reason": "no"}),
+    ]
+    assert (kind, msgspec.json.decode(choice["output"])) == ("function_call_output", CHOSEN)
+
+
+def test_the_server_of_blade_reads_what_the_client_says_and_answers() -> None:
+    talk = waiting()
+    said = blade_wire.read_event(blade_wire.ChatSend, message_of(talk, Said(text="look", images=(IMAGE,))))
+    assert said == blade_wire.ChatSend(
+        session_id=f"sess_{talk.id}",
+        message=(blade_wire.TextPart("look"), blade_wire.ImagePart(blade_wire.ImageUrl(IMAGE))),
+    )
+    answered = [blade_wire.read_event(blade_wire.ChatSend, answer_of(talk, each)) for each in ANSWERS[1:]]
+    assert [each.askuser_answer for each in answered] == [
+        blade_wire.AskUserAnswer("c2", {"0": [0]}),
+        blade_wire.AskUserAnswer("c3", {"0": [2]}, {"0": "no"}),
+        blade_wire.AskUserAnswer("c4", {"0": [1]}, {"1": "own"}),
+    ]

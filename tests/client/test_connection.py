@@ -1,0 +1,69 @@
+"""How long the client waits before it tries again, and when it gives up."""
+
+import pytest
+
+from dragoman.client import Unreachable
+from dragoman.client.connection import Backoff
+
+GONE = Unreachable("gone")
+
+
+class Time:
+    """A time that is moved."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    monkeypatch.setattr(Backoff, "FIRST_S", 0.1)
+    monkeypatch.setattr(Backoff, "MOST_S", 5.0)
+    return Time()
+
+
+def wait(backoff: Backoff, time: Time, asked_s: float = 0.0) -> float:
+    pause = backoff.next(GONE, asked_s)
+    time.now += pause
+    return pause
+
+
+def test_pauses_grow_up_to_the_longest_and_end_when_the_connection_is_given_up(time: Time) -> None:
+    backoff = Backoff(60.0, time)
+    pauses = [wait(backoff, time) for _ in range(9)]
+    longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+    assert all(most / 2 <= pause <= most for pause, most in zip(pauses, longest, strict=True))
+    while time.now < 54.0:
+        wait(backoff, time)
+    time.now = 59.9
+    with pytest.raises(Unreachable, match="gone"):
+        wait(backoff, time)
+
+
+def test_what_comes_begins_the_count_anew(time: Time) -> None:
+    backoff = Backoff(60.0, time)
+    for _ in range(12):
+        wait(backoff, time)
+    backoff.progressed()
+    time.now += 1000.0
+    assert wait(backoff, time) <= 0.1
+
+
+def test_a_connection_that_held_begins_it_anew_and_one_that_broke_at_once_does_not(time: Time) -> None:
+    backoff = Backoff(60.0, time)
+    for _ in range(12):
+        wait(backoff, time)
+        backoff.connected()
+    assert wait(backoff, time) > 2.0
+    backoff.connected()
+    time.now += 90.0  # a long silence, with nothing but the server's pings
+    assert wait(backoff, time) <= 0.1
+
+
+def test_what_the_server_asks_for_is_kept_unless_it_is_too_long(time: Time) -> None:
+    backoff = Backoff(60.0, time)
+    assert wait(backoff, time, asked_s=7.0) == 7.0
+    with pytest.raises(Unreachable):
+        wait(backoff, time, asked_s=54.0)

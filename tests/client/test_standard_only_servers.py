@@ -1,0 +1,171 @@
+"""Servers that are not ours: what they lack is not missed, and where it would be needed the client says so."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from dragoman.client import AsyncClient, Ended, Permission, Text, ToolCall, Unreachable, Unreadable, Unsupported
+from dragoman.client.agui import AguiFace
+from dragoman.client.codec import Said, Turn, Wanted
+from dragoman.client.events import Event
+from dragoman.client.sse import Frame
+from dragoman.client.transports import ProtocolName
+from tests.asgi_client import DEADLINE_S
+from tests.client.cutting_proxy import cutting
+from tests.client.standard_only_server import plain_server
+from tests.conversations import call, script
+
+PROTOCOLS: list[ProtocolName] = ["aap", "ag-ui", "agentscope"]
+STAMP = script({"say": "Wait. "}, call("paint", colour="red"), call("stamp", text="x"), {"say": "so: {results}"})
+
+
+def paint(colour: str) -> str:
+    """Paint."""
+    return f"{colour} paint"
+
+
+@pytest.fixture(scope="module")
+async def plain(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, str]]:
+    async with plain_server(tmp_path_factory.mktemp("plain")) as server:
+        yield server
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_conversation_needs_no_addition_of_ours(plain: tuple[str, str], protocol: ProtocolName) -> None:
+    async with AsyncClient(plain[0], key=plain[1], protocol=protocol) as client:
+        session = await client.create("rehearsal", tools=[paint], on_permission=lambda permission: True)
+        reply = await session.ask(STAMP)
+        assert reply.text == "Wait. so: stamped x"
+        kinds = [type(event) for event in reply.events if isinstance(event, ToolCall | Permission | Ended)]
+        assert kinds == [ToolCall, ToolCall, Permission, Ended]
+        assert (await session.ask("hello")).text == "Hello! I am the rehearsal agent."
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_stream_that_is_cut_cannot_be_read_on(plain: tuple[str, str], protocol: ProtocolName) -> None:
+    async with AsyncClient(plain[0], key=plain[1], protocol=protocol) as client:
+        session = await client.create("rehearsal")
+        async with cutting(plain[0], lambda: 3000) as cutter:
+            move(client, cutter.url)
+            with pytest.raises(
+                Unreachable, match="this server's streams cannot be resumed: the rest is in the history"
+            ):
+                await session.ask("word " * 2000)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_message_that_may_have_arrived_is_not_sent_again(
+    plain: tuple[str, str], protocol: ProtocolName
+) -> None:
+    bounds = [0, None]
+    async with AsyncClient(plain[0], key=plain[1], protocol=protocol) as client:
+        session = await client.create("rehearsal")
+        async with cutting(plain[0], lambda: bounds.pop(0)) as cutter:
+            move(client, cutter.url)
+            with pytest.raises(Unreachable, match="whether the message arrived is unknown: the history tells"):
+                await session.ask("hello")
+        assert bounds == []
+
+
+def move(client: AsyncClient, url: str) -> None:
+    """Let the client reach its server there."""
+    door: Any = client._door
+    door._link.url = url
+
+
+async def test_a_run_cannot_be_stopped_over_aap(plain: tuple[str, str]) -> None:
+    async with AsyncClient(plain[0], key=plain[1]) as client:
+        session = await client.create("rehearsal")
+        with pytest.raises(Unsupported, match="this server has no way to stop a run over this protocol"):
+            await session.stop()
+
+
+# --- AG-UI: who keeps the history -------------------------------------------------------------------------------------
+
+
+def frames(*events: dict[str, Any]) -> list[Frame]:
+    return [Frame("", msgspec.json.encode(event), "") for event in events]
+
+
+def fed(turn: Turn, told: Sequence[Frame]) -> list[Event]:
+    return [event for frame in told for event in turn.feed(frame)]
+
+
+def test_a_server_that_keeps_nothing_is_sent_all_that_was_said() -> None:
+    face = AguiFace("/agent")
+    talk = face.create(Wanted(agent=""), "once")
+    first = face.turn(talk, Said(text="hi"), "r1")
+    events = fed(
+        first,
+        frames(
+            {"type": "RUN_STARTED", "threadId": "t", "runId": "r1"},
+            {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m1", "role": "assistant", "delta": "let me "},
+            {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m1", "delta": "see"},
+            {"type": "TOOL_CALL_CHUNK", "toolCallId": "c1", "toolCallName": "look", "parentMessageId": "m1"},
+            {"type": "TOOL_CALL_CHUNK", "delta": '{"at":'},
+            {"type": "TOOL_CALL_CHUNK", "delta": "1}"},
+            {"type": "TOOL_CALL_RESULT", "messageId": "m2", "toolCallId": "c1", "content": "a tree"},
+            {"type": "TEXT_MESSAGE_START", "messageId": "m3", "role": "assistant"},
+            {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m3", "delta": "A tree."},
+            {"type": "TEXT_MESSAGE_END", "messageId": "m3"},
+            {"type": "SOMETHING_NEW", "whatever": 1},
+            {"type": "RUN_FINISHED", "threadId": "t", "runId": "r1"},
+        ),
+    )
+    assert [each.text for each in events if isinstance(each, Text)] == ["let me ", "see", "A tree."]
+    assert [(each.name, each.arguments) for each in events if isinstance(each, ToolCall)] == [("look", {"at": 1})]
+    assert isinstance(events[-1], Ended)
+    assert events[-1].reason == "end_turn"
+    sent = msgspec.json.decode(face.turn(talk, Said(text="and now?"), "r2").request.body or b"")["messages"]
+    assert [{name: value for name, value in each.items() if name != "id"} for each in sent] == [
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "content": "let me see",
+            "toolCalls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":1}'}}],
+        },
+        {"role": "tool", "toolCallId": "c1", "content": "a tree"},
+        {"role": "assistant", "content": "A tree."},
+        {"role": "user", "content": "and now?"},
+    ]
+
+
+def test_a_server_that_says_that_it_goes_is_waited_for() -> None:
+    face = AguiFace()
+    turn = face.turn(face.create(Wanted(agent="a"), "once"), Said(text="hi"), "r1")
+    started = Frame("", b'{"type":"RUN_STARTED","threadId":"t","runId":"r1"}', "1-0-1")
+    assert list(turn.feed(started)) == []
+    with pytest.raises(Unreachable, match="back soon"):
+        turn.feed(*frames({"type": "RUN_ERROR", "code": "shutting_down", "message": "back soon"}))
+    assert (turn.is_over, turn.can_resume) == (False, True)
+
+
+# --- what is no server of the protocol --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["ag-ui", "agentscope"])
+@pytest.mark.parametrize("kind", ["text/html", "application/json"])
+async def test_an_answer_that_tells_no_run_is_unreadable_and_is_asked_for_once(
+    protocol: ProtocolName, kind: str
+) -> None:
+    """A proxy's page, say: what it stands for may have run, so that nothing is sent again."""
+    asked: list[bytes] = []
+    body = b"<h1>Please log in</h1>" if kind == "text/html" else b"{}"
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (kind.encode(), len(body)) + body
+
+    async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(page, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    async with listening, AsyncClient(url, key="k", protocol=protocol) as client, asyncio.timeout(DEADLINE_S):
+        session = await client.create("rehearsal")
+        with pytest.raises(Unreadable, match=f"the events of a run were expected, got {len(body)} bytes of {kind}"):
+            await session.ask("hello")
+    assert len(asked) == 1

@@ -1,0 +1,177 @@
+"""The verdict: what the clients know against what the server says in the end.
+
+Every function gives the promises that were broken, as sentences; none is the empty list.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tests.crash.client_records import Message, RunRecord, SessionRecord, TurnRecord
+from tests.crash.turn_plans import CANCELLED, INTERRUPTED, RESULT, RESULTS, PlannedCall
+from tests.protocols.aap.official_client import as_folded
+from tests.protocols.aap.stream import Frame, blocks_of, parse_frames
+
+Json = Any
+GIVEN_UP = "interrupted"
+"""The code of a run that was taken up so often that the server gave it up."""
+
+
+def check_session(session: SessionRecord, info: Json, history: Sequence[Message]) -> Iterator[str]:
+    """A session as the server has it, against its record."""
+    where = f"(session {session.session_id})"
+    agent = session.config["agent"]
+    options = {name: "***" if name == "token" else value for name, value in session.options.items()}
+    tools = [tool if tool["trust"] else {"name": tool["name"]} for tool in agent["tools"]]  # false is the default
+    if info["agent"] != {"name": agent["name"], "tools": tools, "options": options}:
+        yield f"settings {tools} {options} were acknowledged, got {info['agent']} {where}"
+    if info.get("tools") != session.config["tools"]:
+        yield f"client tools {session.config['tools']} were acknowledged, got {info.get('tools')} {where}"
+    for word in session.refused:
+        if word in str(history) or word in str(info):
+            yield f"a refused request left {word} behind {where}"
+    rest = list(history)
+    for seed in session.config.get("messages", []):
+        if not rest or rest.pop(0) != seed:
+            yield f"the seed {seed} is lost {where}"
+    for turn, segment in zip(session.turns, segments(rest, session.turns), strict=True):
+        if segment is None:
+            yield f"the user's message {turn.plan.text[:120]} is there {count(rest, turn)} times {where}"
+        else:
+            for fault in check_turn(turn, segment):
+                yield f"{fault} (turn {turn.plan.name} {[run.run_id for run in turn.runs]}, {where[1:]}"
+
+
+def check_view(session: SessionRecord, view: Sequence[Message], history: Sequence[Message]) -> Iterator[str]:
+    """The history that a client put together from what it was sent is the server's."""
+    mine, theirs = as_folded(view), as_folded(history)
+    for place, (own, their) in enumerate(zip(mine, theirs, strict=False)):
+        if own != their:
+            yield f"message {place} is {their}, a client saw {own} (session {session.session_id})"
+            return
+    if len(mine) != len(theirs):
+        yield f"the history has {len(theirs)} messages, a client saw {len(mine)} (session {session.session_id})"
+
+
+def check_replay(run: RunRecord, body: bytes) -> Iterator[str]:
+    """A turn that is told again is told in the same events, to the byte."""
+    if b"".join(frame.raw for frame in run.frames) != body:
+        replayed = parse_frames(body)
+        place = first_difference(run.frames, replayed)
+        seen, again = run.frames[place : place + 2], replayed[place : place + 2]
+        yield f"event {place + 1} of turn {run.run_id} was {seen}, and is told again as {again}"
+
+
+def check_starts(starts: Mapping[str, int], histories: Iterable[Sequence[Message]]) -> Iterator[str]:
+    """A tool that must not be repeated was started at most once, and exactly once where it says that it is done."""
+    results = [str(message["content"]) for history in histories for message in history if message["role"] == "tool"]
+    done = {text.removeprefix("done ") for text in results if text.startswith("done ")}
+    for tag, count_of in starts.items():
+        if count_of > 1:
+            yield f"the tool of {tag} was started {count_of} times"
+        if tag in done and count_of != 1:
+            yield f"the tool of {tag} is done, and was started {count_of} times"
+
+
+def check_turn(turn: TurnRecord, segment: Sequence[Message]) -> Iterator[str]:
+    """The messages behind a user's message, against the plan: each step once, and before it what a crash cut off."""
+    last = turn.runs[-1]
+    given_up = last.code == GIVEN_UP
+    rest = list(segment)
+    results: list[str] = []
+    for number, step in enumerate(turn.plan.steps):
+        texts = tuple((kind, filled(text, results)) for kind, text in step.blocks)
+        while rest and is_cut(rest[0]):
+            yield from check_cut(rest.pop(0), texts)
+        if not rest and (given_up or turn.is_superseded):
+            return
+        if not rest or rest[0]["role"] != "assistant":
+            yield f"step {number} is missing, there is {rest[:1]}"
+            return
+        message = rest.pop(0)
+        if joined(message) != list(texts):
+            yield f"step {number} says {joined(message)}, and should say {list(texts)}"
+        calls = [block for block in blocks_of(message["content"]) if block["type"] == "tool_use"]
+        if [call["name"] for call in calls] != [call.name for call in step.calls]:
+            yield f"step {number} calls {calls}, and should call {step.calls}"
+            return
+        found = {each["toolCallId"]: each["content"] for each in rest[: len(calls)] if each["role"] == "tool"}
+        rest = rest[len(found) :]
+        if set(found) != {call["toolCallId"] for call in calls}:
+            yield f"the calls {calls} of step {number} have the results {found}"
+            return
+        results = [found[call["toolCallId"]] for call in calls]
+        for call, planned in zip(calls, step.calls, strict=True):
+            yield from check_result(turn, call["toolCallId"], planned, found[call["toolCallId"]], given_up)
+    if rest:
+        yield f"there is more than was planned: {rest}"
+    if not given_up and not turn.is_superseded and (last.stop, last.code) != (turn.plan.stop, turn.plan.code):
+        yield f"it ended with {last.stop} {last.code}, and should end with {turn.plan.stop} {turn.plan.code}"
+
+
+def check_result(turn: TurnRecord, call_id: str, planned: PlannedCall, text: str, given_up: bool) -> Iterator[str]:
+    """A call's result is one that it can have had."""
+    allowed = {turn.decided[call_id]} if call_id in turn.decided else set(planned.results)
+    if given_up:
+        allowed.add(INTERRUPTED)
+    if turn.is_superseded and planned.who != "server":
+        allowed.add(CANCELLED)
+    if text not in allowed:
+        yield f"{planned.name} {planned.arguments} has the result {text!r}, and should have {sorted(allowed)}"
+
+
+def check_cut(message: Message, texts: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """A step that a crash cut off holds the beginning of what it was going to say."""
+    said = joined(message)
+    if len(said) > len(texts) or said[:-1] != list(texts[: len(said) - 1]):
+        yield f"a step that was cut says {said}, and should begin {list(texts)}"
+    elif said and (said[-1][0] != texts[len(said) - 1][0] or not texts[len(said) - 1][1].startswith(said[-1][1])):
+        yield f"a step that was cut ends with {said[-1]}, which {texts[len(said) - 1]} does not begin with"
+
+
+def filled(text: str, results: Sequence[str]) -> str:
+    """The text with what its placeholders stand for."""
+    return text.replace(RESULTS, ", ".join(results)).replace(RESULT, results[-1] if results else "")
+
+
+def segments(history: Sequence[Message], turns: Sequence[TurnRecord]) -> Iterator[Sequence[Message] | None]:
+    """What follows each turn's user message, up to the next turn's. None: the message is not there exactly once."""
+    places = [place for place, message in enumerate(history) if message["role"] == "user"]
+    for turn in turns:
+        if count(history, turn) != 1:
+            yield None
+            continue
+        begin = next(place for place in places if history[place]["content"] == turn.plan.text)
+        end = next((place for place in places if place > begin), len(history))
+        yield history[begin + 1 : end]
+
+
+def count(history: Sequence[Message], turn: TurnRecord) -> int:
+    """How often a turn's user message is in a history."""
+    return sum(message["role"] == "user" and message["content"] == turn.plan.text for message in history)
+
+
+def is_cut(message: Message) -> bool:
+    """Whether a crash cut this message off."""
+    return message["role"] == "assistant" and bool(message.get("_meta", {}).get("interrupted"))
+
+
+def joined(message: Message) -> list[tuple[str, str]]:
+    """Text and thinking of a message, neighbours of a kind joined."""
+    blocks: list[tuple[str, str]] = []
+    for block in blocks_of(message["content"]):
+        kind = block["type"]
+        if kind == "tool_use":
+            continue
+        if blocks and blocks[-1][0] == kind:
+            blocks[-1] = (kind, blocks[-1][1] + block[kind])
+        else:
+            blocks.append((kind, block[kind]))
+    return blocks
+
+
+def first_difference(one: Sequence[Frame], other: Sequence[Frame]) -> int:
+    """The place of the first event that differs."""
+    for place, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left.raw != right.raw:
+            return place
+    return min(len(one), len(other))

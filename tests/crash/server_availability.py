@@ -1,0 +1,84 @@
+"""Where the server is at this moment, if it is anywhere: clients wait here for its next life."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.crash.client import Gone
+from tests.crash.client_records import Violation
+
+NEXT_LIFE_S = 60.0
+TOO_EARLY_S = 1.0
+"""A connection may break so long before anybody sees that the process is dead; both are seen by one busy loop."""
+
+
+class Life:
+    """One life of a server, as its clients see it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.is_draining = False
+        """It was asked to stop: it may refuse work and end streams early."""
+        self.ended_at: float | None = None
+        """When it was killed, or found dead."""
+        self.over = asyncio.Event()
+
+
+class Gate:
+    """Lets clients through to a living server."""
+
+    def __init__(self) -> None:
+        self._is_closing = False
+        self._life: Life | None = None
+        self._came = asyncio.Event()
+
+    def is_closing(self) -> bool:
+        """Whether clients should come to an end."""
+        return self._is_closing
+
+    def close(self) -> None:
+        """Ask the clients to come to an end."""
+        self._is_closing = True
+
+    def begin(self, life: Life) -> None:
+        """A server is there."""
+        self._life = life
+        self._came.set()
+
+    def end(self, at: float) -> None:
+        """It is no more, since that time."""
+        assert self._life is not None, "it was there"
+        self._life.ended_at = at
+        self._life.over.set()
+        self._life = None
+        self._came.clear()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[int]:
+        """Wait for a server and give its port. When it goes meanwhile, wait until it is really gone.
+
+        Raises:
+            Gone: from inside; by now there is another server, or will be.
+            Violation: the server broke a connection and lived on.
+        """
+        async with asyncio.timeout(NEXT_LIFE_S):
+            await self._came.wait()
+        life = self._life
+        assert life is not None, "it came"
+        try:
+            yield life.port
+        except Gone as gone:
+            try:
+                async with asyncio.timeout(NEXT_LIFE_S):
+                    await life.over.wait()
+            except TimeoutError:
+                raise Violation(f"a living server broke a connection: {gone}") from gone
+            assert life.ended_at is not None, "it is over"
+            if not life.is_draining and gone.at < life.ended_at - TOO_EARLY_S:
+                raise Violation(f"a connection broke {life.ended_at - gone.at:.1f} s before its server died") from gone
+            raise
+
+    def check_draining(self, what: str) -> None:
+        """Raise Violation, unless the server was asked to stop."""
+        if self._life is not None and not self._life.is_draining:
+            raise Violation(what)

@@ -1,0 +1,111 @@
+"""A second client of a session, which only looks on: its stream goes over all turns and all lives of the server."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.crash.client import Gone, opened
+from tests.crash.client_records import RunRecord, SessionRecord, Violation
+from tests.crash.server_availability import Gate
+from tests.protocols.aap.stream import Frame
+
+
+@asynccontextmanager
+async def watched(session: SessionRecord, rng: random.Random, gate: Gate) -> AsyncIterator[None]:
+    """Have a session watched meanwhile. Raises Violation when what was watched is not what happened."""
+    watcher = Watcher(session, random.Random(rng.random()), gate)
+    watching = asyncio.create_task(watcher.run())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+    if not watching.cancelled():
+        watching.result()
+    watcher.check()
+
+
+class Watcher:
+    """Follows a session from some moment on, for as long as the session is there."""
+
+    def __init__(self, session: SessionRecord, rng: random.Random, gate: Gate) -> None:
+        self.session = session
+        self.seen: dict[str, list[Frame]] = {}
+        """What it saw of each turn, in the order in which the turns came. Always as deltas."""
+        self._rng = rng
+        self._gate = gate
+        self._last: str | None = None
+
+    async def run(self) -> None:
+        """Watch until cancelled, or until the session is deleted."""
+        while True:
+            try:
+                async with self._gate.open() as port:
+                    if await self._watch(port):
+                        return
+            except Gone:
+                continue
+
+    async def _watch(self, port: int) -> bool:
+        """Watch for a while. True: there is nothing more to see."""
+        headers = {} if self._last is None else {"last-event-id": self._last}
+        path = f"/sessions/{self.session.session_id}/events?stream=delta"
+        leave_after = self._rng.randint(0, 60) if self._rng.random() < 0.3 else None
+        read = 0
+        async with opened(port, "GET", path, headers=headers) as exchange:
+            if exchange.status != 200:
+                answer = await exchange.whole()
+                if answer.status == 503:
+                    raise Gone(answer)
+                if answer.status in (400, 404) and self.session.is_deleting:
+                    return True  # 400: its events went while its stream was being opened
+                raise Violation(f"watching behind {self._last} got {answer} (session {self.session.session_id})")
+            async for frame in exchange.frames(is_busy=False):
+                self._note(frame)
+                read += 1
+                if read == leave_after:
+                    return False
+        if self.session.is_deleting:
+            return True
+        self._gate.check_draining(f"a watcher's stream ended after {self._last}")
+        raise Gone("the server stops")
+
+    def _note(self, frame: Frame) -> None:
+        run_id, _, number = (frame.id or "").partition("/")
+        newest = next(reversed(self.seen), None)
+        if run_id not in self.seen:
+            if newest is not None and self.seen[newest][-1].event != "turn_stop":
+                raise Violation(f"turn {run_id} begins inside of turn {newest}")
+            self.seen[run_id] = []
+        elif run_id != newest:
+            raise Violation(f"turn {run_id} goes on after turn {newest} began")
+        if number != str(len(self.seen[run_id]) + 1):
+            raise Violation(f"event {len(self.seen[run_id]) + 1} of turn {run_id} was expected, got {frame.id}")
+        self.seen[run_id].append(frame)
+        self._last = frame.id
+
+    def check(self) -> None:
+        """What was seen is a piece of the session's turns without a hole, each as its own client saw it.
+
+        Raises:
+            Violation: it is not.
+        """
+        runs = {run.run_id: run for run in self.session.runs if run.run_id is not None}
+        seen = [run_id for run_id in self.seen if run_id in runs]  # a turn cut by a deletion has no record
+        order = list(runs)
+        if seen:
+            first = order.index(seen[0])
+            if order[first : first + len(seen)] != seen:
+                raise Violation(f"the turns {order} were watched as {seen}")
+        for run_id in seen:
+            _compare(self.seen[run_id], runs[run_id])
+
+
+def _compare(watched: list[Frame], run: RunRecord) -> None:
+    if run.shown != "delta":
+        return
+    own = [(frame.event, frame.data) for frame in run.frames]
+    theirs = [(frame.event, frame.data) for frame in watched]
+    if theirs != own[: len(theirs)]:
+        raise Violation(f"turn {run.run_id} was seen in two ways: {own} and {theirs}")

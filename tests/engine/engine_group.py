@@ -1,0 +1,182 @@
+"""Several engines on one PostgreSQL as if they were one: each request goes to one of them at random.
+
+What a test reads is the first engine's: of most runs it is a follower.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
+from random import Random
+from typing import Any
+
+from dragoman.buses.local import LocalBus
+from dragoman.buses.nats import NatsBus
+from dragoman.core.admission import InputLimits
+from dragoman.core.events import SettingsChange
+from dragoman.core.ids import RunId, UserId
+from dragoman.core.inputs import Create, Submit
+from dragoman.engine.engine import Engine, EngineOptions
+from dragoman.engine.runs.submissions import BusyPolicy, Submitted
+from dragoman.engine.services.idempotency import Key
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.ports import Bus
+from dragoman.stores.postgres.cluster import PostgresNodes
+from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.log import PostgresLog
+from tests.engine.world import DEADLINE_S, ReversingCipher, World, world_over
+from tests.stores.simulated import Store
+
+LEASE_S = 4.0
+
+
+class Several:
+    """`Engine` over several; what is not told here is the first one's."""
+
+    def __init__(self, engines: list[Engine], chance: Random) -> None:
+        self.engines = engines
+        self._chance = chance
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engines[0], name)
+
+    async def _there(self, live: LiveSession) -> tuple[Engine, LiveSession]:
+        engine = self._chance.choice(self.engines)
+        if engine is self.engines[0]:
+            return engine, live
+        there = await engine.found(live.state.owner, live.state.session_id)
+        there.holds += 1  # it is used until the test ends
+        return engine, there
+
+    async def _seen(self, live: LiveSession, there: LiveSession) -> None:
+        """Have the first engine see what another one did."""
+        neighbours = self.engines[0].neighbours
+        if there is not live and neighbours is not None and there.failure is None:
+            await there.until_durable(there.state.seq)
+            await neighbours.following.reach(live, there.durable.seq)
+
+    async def create(self, owner: UserId, request: Create, **fields: Any) -> LiveSession:
+        made = await self._chance.choice(self.engines).create(owner, request, **fields)
+        return await self.found(owner, made.state.session_id)
+
+    async def found(self, owner: UserId, name: str, **fields: Any) -> LiveSession:
+        live = await self.engines[0].found(owner, name, **fields)
+        live.holds += 1  # it is followed until the test ends
+        return live
+
+    async def submit(
+        self, live: LiveSession, request: Submit, *, by: UserId, busy: BusyPolicy = "refuse", once: Key | None = None
+    ) -> Submitted:
+        engine, there = await self._there(live)
+        submitted = await engine.submit(there, request, by=by, busy=busy, once=once)
+        await self._seen(live, there)
+        return submitted
+
+    async def stop_run(self, live: LiveSession, run_id: RunId | None = None) -> bool:
+        engine, there = await self._there(live)
+        stopped = await engine.stop_run(there, run_id)
+        await self._seen(live, there)
+        return stopped
+
+    async def change(self, live: LiveSession, change: SettingsChange) -> None:
+        engine, there = await self._there(live)
+        await engine.change(there, change)
+        await self._seen(live, there)
+
+    async def delete(self, live: LiveSession) -> None:
+        engine, there = await self._there(live)
+        await engine.delete(there)
+        neighbours = self.engines[0].neighbours
+        assert neighbours is not None, "there are several"
+        await neighbours.refresh(live)
+
+    async def rewind(self, live: LiveSession, before_seq: int) -> None:
+        engine, there = await self._there(live)
+        await engine.rewind(there, before_seq)
+        await self._seen(live, there)
+
+    async def drain(self, grace_s: float) -> None:
+        await asyncio.gather(*(engine.drain(grace_s) for engine in self.engines))
+
+    async def close(self) -> None:
+        await asyncio.gather(*(engine.close() for engine in self.engines))
+
+
+class SeveralWorld(World):
+    """A world whose engines are several at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        url: str,
+        databases: ExitStack,
+        count: int,
+        buses: AsyncExitStack | None = None,
+        nats: str | None = None,
+    ) -> None:
+        super().__init__(store)
+        self._buses = buses or AsyncExitStack()
+        self._nats = nats
+        self._url = url
+        self._databases = databases
+        self._count = count
+        self._chance = Random(1)
+        self._homes = 0
+
+    async def start(self, store: Store | None = None, **options: Any) -> Any:
+        if store is not None:
+            return await super().start(store, **options)
+        shared = LocalBus()
+        engines = [await self.one(await self._over_nats() or shared, options) for _ in range(self._count)]
+        several = Several(engines, self._chance)
+        self.engines.append(several)  # type: ignore[arg-type]  # it can what the tests need of one
+        return several
+
+    async def _over_nats(self) -> Bus | None:
+        if self._nats is None:
+            return None
+        bus = NatsBus(self._nats, key=bytes(32))
+        bus.start()
+        self._buses.push_async_callback(bus.close)
+        async with asyncio.timeout(DEADLINE_S):
+            while not bus.is_connected:  # noqa: ASYNC110  # nobody is told but the log
+                await asyncio.sleep(0.005)
+        return bus
+
+    async def one(self, bus: Bus, options: dict[str, Any]) -> Engine:
+        database = self._databases.enter_context(closing(Database(self._url, use="shared")))
+        self._homes += 1
+        log = PostgresLog(database)
+        engine = Engine(
+            log=log,
+            index=log,
+            blobs=self.blobs,
+            bus=bus,
+            cipher=ReversingCipher(),
+            clock=self.clock,
+            ids=self.ids,
+            agents=self.agents,
+            default_agent="player",
+            limits=InputLimits(),
+            options=EngineOptions(**{"window_s": 0.0, **options}),
+            nodes=PostgresNodes(database, home=str(self._homes), lease_s=LEASE_S),
+        )
+        async with asyncio.timeout(DEADLINE_S):
+            await engine.start()
+        return engine
+
+
+@asynccontextmanager
+async def several_over(url: str, count: int = 3, nats: str | None = None) -> AsyncIterator[World]:
+    """A world of several engines over one database; at its end every log in it has to keep the rules.
+
+    Args:
+        url: the database.
+        count: how many.
+        nats: the NATS over which they hear of each other; else within the process.
+    """
+    with ExitStack() as databases:
+        reading = databases.enter_context(closing(Database(url, use="beside")))
+        async with AsyncExitStack() as buses:
+            several = SeveralWorld(PostgresLog(reading), url, databases, count, buses, nats)
+            async with world_over(several) as world:
+                yield world

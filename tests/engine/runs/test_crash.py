@@ -1,0 +1,514 @@
+"""A server that dies at any commit: what was seen stays, what was acknowledged is there, every run reaches an end."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from dragoman.core.agent import Run
+from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMessage, text_of
+from dragoman.core.events import CallParked, Logged, MessageClosed, RunResumed
+from dragoman.core.history import messages_of
+from dragoman.core.inputs import Answer, Choice, Decision, Result
+from dragoman.core.session import OpenCall
+from dragoman.core.stream import START, Record, cursor_of, expand
+from dragoman.core.tools import ToolSpec
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.log import SqliteLog
+from tests.engine.faulty_log import FaultyLog, Moment
+from tests.engine.log_checker import check_log, check_pairs
+from tests.engine.world import (
+    DEADLINE_S,
+    Gate,
+    Think,
+    Use,
+    World,
+    answers,
+    ask,
+    ended,
+    fork,
+    open_session,
+    play,
+    reasons,
+    reload,
+    send,
+    settled_down,
+    texts,
+    waiting,
+    world_over,
+)
+from tests.requirements import requirement
+from tests.stores.simulated import SimulatedLog
+
+INTERRUPTED = "Tool call interrupted: the server restarted"
+PAINT = ToolSpec(name="paint", description="", parameters={"type": "object"})
+
+
+async def sum_up(run: Run) -> None:
+    """Sum up everything before the newest message."""
+    if await run.summary() is None:
+        messages = await run.context(100)
+        await run.compact("in short", messages[-1].id, tokens_before=2, tokens_after=1)
+
+
+def prepare(world: World) -> None:
+    """Give a world the scripts and tools that are crashed."""
+    world.echo("once", on_restart="fail")
+    world.echo("again", on_restart="repeat")
+    world.echo("asking", on_restart="ask")
+    world.echo("allowed", needs_approval=True)
+    world.scripts |= {
+        "talk": [
+            ["one ", settled_down, "two ", settled_down, Think("hm "), settled_down, "three"],
+            ["four ", settled_down, "five"],
+            [settled_down, "six"],
+        ],
+        "tools": [
+            ["so ", settled_down, Use("once", {"value": 1}), Use("again", {"value": 2}), Use("asking", {"value": 3})],
+            [settled_down, "then ", Use("nothing"), Use("once", {"value": 4})],
+            ["done"],
+        ],
+        "below": [["deep ", settled_down, Use("again", {"value": 1})], ["deeper ", fork("deepest")], ["up"]],
+        "deepest": [["deepest ", ask("a", "b"), Use("allowed", {"value": 2})], ["said"]],
+        "forks": [["top ", fork("below"), fork("deepest")], ["end"]],
+        "clients": [
+            ["please ", Use("paint"), ask("a", "b"), Use("allowed", {"value": 1}), Use("again", {"value": 2})],
+            ["thanks ", settled_down, "again"],
+        ],
+        "summing": [
+            ["long ", settled_down, Use("again", {"value": 1})],
+            [sum_up, settled_down, "short ", settled_down],
+            ["end"],
+        ],
+    }
+
+
+SCRIPTS = ("talk", "tools", "forks", "clients", "summing")
+
+
+def answer_to(call: OpenCall) -> Answer:
+    """What the application answers, whatever it is asked."""
+    call_id = call.call.call_id
+    if call.parked or call.kind == "permission":
+        return Decision(call_id=call_id, granted=True)
+    if call.kind == "question":
+        return Choice(call_id=call_id, selections={"0": [1]})
+    return Result(call_id=call_id, content="painted")
+
+
+class Client:
+    """An application: sends one message, answers what it is asked one by one, and reads along."""
+
+    def __init__(self, script: str) -> None:
+        self.script = script
+        self.live: LiveSession | None = None
+        self.seen: list[Record] = []
+        self.acknowledged = 0
+
+    async def talk(self, engine: Engine) -> None:
+        """Go on where the conversation stands, to its end."""
+        if self.live is None:
+            self.live = await open_session(engine, client_tools=(PAINT,))
+        else:
+            self.live = await reload(engine, self.live)
+        live = self.live
+        reading = asyncio.create_task(self.read(engine, live))
+        try:
+            if live.state.last_run is None:
+                await send(engine, live, self.script)
+                self.acknowledged = max(self.acknowledged, 1)
+            await ended(live)
+            while live.state.status() == "waiting":
+                await send(engine, live, answers(answer_to(next(live.state.waiting()))))
+                await ended(live)
+            async with asyncio.timeout(DEADLINE_S):
+                while not self.seen or cursor_of(self.seen[-1]) < live.durable:  # noqa: ASYNC110  # another task reads
+                    await asyncio.sleep(0)
+        finally:
+            reading.cancel()
+            await asyncio.wait([reading])
+
+    async def read(self, engine: Engine, live: LiveSession) -> None:
+        """Read from where reading broke off."""
+        with engine.follow(live, cursor_of(self.seen[-1]) if self.seen else START) as reader:
+            while True:
+                self.seen += await reader.next()
+
+
+class Step(NamedTuple):
+    """A model step as it ended: what was said, and each call's tool and result."""
+
+    text: str
+    results: list[tuple[str, str]]
+
+
+class Undisturbed(NamedTuple):
+    """How a script is played when nothing goes wrong."""
+
+    commits: int
+    steps: list[Step]
+
+
+async def undisturbed(script: str) -> Undisturbed:
+    async with world_over(SimulatedLog()) as world:
+        prepare(world)
+        log = FaultyLog(world.store)
+        engine = await world.start(log)
+        client = Client(script)
+        await client.talk(engine)
+        assert client.live is not None
+        return Undisturbed(log.commits, steps_of(await world.history(client.live.state.session_id)))
+
+
+def steps_of(messages: Sequence[Message]) -> list[Step]:
+    """What was played to its end: without the steps that a crash cut off."""
+    results = {each.call_id: text_of(each.content) for each in messages if isinstance(each, ToolMessage)}
+    return [
+        Step(text_of(each.content), [(call.name, results[call.call_id]) for call in each.calls()])
+        for each in messages
+        if isinstance(each, AssistantMessage) and each.status != "cut"
+    ]
+
+
+async def serve(world: World, client: Client, log: FaultyLog, **options: Any) -> bool:
+    """Let an engine serve the client to the end of its conversation, or until the store dies. Whether it died."""
+    talking = asyncio.create_task(start_and_talk(world, client, log, **options))
+    dying = asyncio.create_task(log.died.wait())
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.wait([talking, dying], return_when=asyncio.FIRST_COMPLETED)
+    died = not talking.done()
+    dying.cancel()
+    if died:
+        talking.cancel()
+        await asyncio.wait([talking])
+    else:
+        await talking
+    for engine in tuple(world.engines):
+        await (world.kill if died else world.stop)(engine)
+    return died
+
+
+async def start_and_talk(world: World, client: Client, log: FaultyLog, **options: Any) -> None:
+    await client.talk(await world.start(log, **options))
+
+
+async def check_conversation(world: World, client: Client, plain: Undisturbed) -> None:
+    """Hold what the client saw against the log, and both against the undisturbed conversation."""
+    assert client.live is not None
+    events = await world.events(client.live.state.session_id)
+    assert client.seen == expand(events), "what was seen was taken back, doubled or left out"
+    check_log(events, world.tools)
+    check_pairs(events)
+    steps = steps_of(messages_of(events))
+    assert [step.text for step in steps] == [step.text for step in plain.steps]
+    for step, expected in zip(steps, plain.steps, strict=True):
+        for (tool, result), undisturbed in zip(step.results, expected.results, strict=True):
+            lost = result == INTERRUPTED and tool in ("once", "allowed")
+            assert (tool, result) == undisturbed or lost, f"{tool} gave {result}"
+    parked = sum(isinstance(each.event, CallParked) for each in events)
+    assert world.tools["once"].most_begun <= 1
+    assert world.tools["allowed"].most_begun <= 1
+    assert world.tools["asking"].most_begun <= 1 + parked
+    for context in world.player.contexts:
+        assert not any(isinstance(each, AssistantMessage) and each.status == "cut" for each in context)
+
+
+# --- at every commit --------------------------------------------------------------------------------------------------
+
+
+@requirement("faults:41:every-commit")
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("script", SCRIPTS)
+async def test_a_server_that_dies_at_any_commit_takes_nothing_back(script: str, moment: Moment) -> None:
+    plain = await undisturbed(script)
+    cuts = 0
+    for commit in range(1, plain.commits + 1):
+        async with world_over(SimulatedLog()) as world:
+            prepare(world)
+            client = Client(script)
+            log = FaultyLog(world.store)
+            log.die_at(commit, moment)
+            assert await serve(world, client, log)
+            await check_seen(world, client)
+            assert not await serve(world, client, FaultyLog(world.store))
+            await check_conversation(world, client, plain)
+            cuts += sum(is_cut(record) for record in client.seen)
+    assert cuts > 0, "no crash fell into a step"
+
+
+def is_cut(record: Record) -> bool:
+    return isinstance(record, Logged) and isinstance(record.event, MessageClosed) and record.event.status == "cut"
+
+
+async def check_seen(world: World, client: Client) -> None:
+    """Right after the crash: what was acknowledged is in the log, and what was seen is there as it was seen."""
+    if client.live is None:
+        return
+    session_id = client.live.state.session_id
+    events = await world.events(session_id)
+    snapshot = await world.store.load(session_id)
+    assert snapshot is not None, "an acknowledged session"
+    assert len([each for each in messages_of(events) if isinstance(each, UserMessage)]) >= client.acknowledged
+    assert expand(events, snapshot.pieces)[: len(client.seen)] == client.seen
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_a_server_that_dies_again_and_again_gets_there_in_the_end(seed: int) -> None:
+    chance = random.Random(seed)
+    script = SCRIPTS[seed % len(SCRIPTS)]
+    plain = await undisturbed(script)
+    deaths = 0
+    async with world_over(SimulatedLog()) as world:
+        prepare(world)
+        client = Client(script)
+        while True:
+            log = FaultyLog(world.store)
+            log.delay(chance.randrange(3))
+            log.die_at(chance.randint(2, 7), chance.choice(["before", "after"]))
+            if not await serve(world, client, log, attempts=1000):
+                break
+            deaths += 1
+        await check_conversation(world, client, plain)
+    assert deaths > 0
+
+
+@requirement("faults:41:every-commit")
+@pytest.mark.parametrize("script", SCRIPTS)
+async def test_a_real_database_is_taken_up_after_a_death_at_any_commit(script: str, tmp_path: Path) -> None:
+    plain = await undisturbed(script)
+    for commit in range(1, plain.commits + 1, 3):
+        database = Database(tmp_path / str(commit), synchronous="normal")
+        database.start()
+        try:
+            async with world_over(SqliteLog(database)) as world:
+                prepare(world)
+                client = Client(script)
+                log = FaultyLog(world.store)
+                log.die_at(commit, "before" if commit % 2 else "after")
+                await serve(world, client, log)
+                await check_seen(world, client)
+                world.store = SqliteLog(database)
+                assert not await serve(world, client, FaultyLog(world.store))
+                await check_conversation(world, client, plain)
+        finally:
+            database.close()
+
+
+# --- what is declared -------------------------------------------------------------------------------------------------
+
+
+async def crash_in_a_tool(world: World, policy: str) -> tuple[Engine, LiveSession, Gate]:
+    """Let a server die while a tool of that policy is at work; the next one is up."""
+    gate = world.gate("gate", on_restart=policy)
+    world.scripts["go"] = [["so ", Use("gate")], ["done"]]
+    log = FaultyLog(world.store)
+    engine = await world.start(log)
+    live = await open_session(engine)
+    await send(engine, live, "go")
+    async with asyncio.timeout(DEADLINE_S):
+        await gate.entered.wait()
+    gate.entered.clear()
+    log.is_dead = True
+    await world.kill(engine)
+    engine = await world.start()
+    return engine, await reload(engine, live), gate
+
+
+async def test_a_tool_that_fails_on_restart_is_not_begun_again(any_world: World) -> None:
+    _, live, _ = await crash_in_a_tool(any_world, "fail")
+    await ended(live)
+    assert any_world.tools["gate"].most_begun == 1
+    assert texts(await any_world.history(live.state.session_id)) == ["go", "so  gate()", INTERRUPTED, "done"]
+
+
+async def test_a_tool_that_repeats_on_restart_is_begun_again(any_world: World) -> None:
+    _, live, gate = await crash_in_a_tool(any_world, "repeat")
+    gate.opened.set()
+    await ended(live)
+    assert any_world.tools["gate"].begun == [any_world.tools["gate"].begun[0]] * 2, "the same call"
+    assert texts(await any_world.history(live.state.session_id)) == ["go", "so  gate()", "through", "done"]
+
+
+@pytest.mark.parametrize("granted", [True, False])
+async def test_a_tool_that_asks_on_restart_waits_for_the_users_word(any_world: World, granted: bool) -> None:
+    engine, live, gate = await crash_in_a_tool(any_world, "ask")
+    gate.opened.set()
+    await ended(live)
+    assert (waiting(live.state), live.state.status()) == (["gate"], "waiting")
+    assert any_world.tools["gate"].most_begun == 1
+    engine = await any_world.restart(engine)
+    live = await reload(engine, live)
+    (call,) = live.state.waiting()
+    await play(engine, live, answers(Decision(call_id=call.call.call_id, granted=granted)))
+    assert any_world.tools["gate"].most_begun == 1 + granted
+    result = "through" if granted else "Tool call denied"
+    assert texts(await any_world.history(live.state.session_id)) == ["go", "so  gate()", result, "done"]
+
+
+async def test_a_tool_of_an_agent_that_lost_it_fails_as_interrupted(any_world: World) -> None:
+    gate = any_world.gate("gate", on_restart="repeat")
+    any_world.scripts["go"] = [["so ", Use("gate")], ["done"]]
+    engine = await any_world.start()
+    live = await open_session(engine)
+    await send(engine, live, "go")
+    await gate.entered.wait()
+    await any_world.stop(engine)
+    del any_world.tools["gate"]
+    engine = await any_world.start()
+    live = await reload(engine, live)
+    await ended(live)
+    assert texts(await any_world.history(live.state.session_id)) == ["go", "so  gate()", INTERRUPTED, "done"]
+
+
+# --- runs that are given up -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["cannot resume", "is gone", "died too often"])
+async def test_a_run_that_cannot_go_on_ends_as_interrupted_and_leaves_no_call_open(any_world: World, how: str) -> None:
+    gate = any_world.gate("gate", on_restart="repeat")
+    any_world.scripts |= {
+        "below": [["deep ", settled_down, Use("gate")]],
+        "go": [["top ", fork("below"), Use("gate")], ["never"]],
+    }
+    log = FaultyLog(any_world.store)
+    engine = await any_world.start(log)
+    live = await open_session(engine)
+    await send(engine, live, "go")
+    async with asyncio.timeout(DEADLINE_S):
+        await gate.entered.wait()
+        while sum(call.started for call in live.state.calls.values()) < 2:
+            await live.next_commit()
+    log.is_dead = True
+    await any_world.kill(engine)
+    if how == "cannot resume":
+        any_world.player._face["can_resume"] = False
+    if how == "is gone":
+        del any_world.agents["player"]
+    engine = await any_world.start(attempts=1 if how == "died too often" else 5)
+    live = await reload(engine, live)
+    await ended(live)
+    events = await any_world.events(live.state.session_id)
+    assert reasons(events) == ["interrupted"]
+    assert live.state.calls == {}, "calls that nobody will ever answer"
+    check_pairs(events)
+    assert texts(messages_of(events))[2:] == [INTERRUPTED, INTERRUPTED]
+
+
+async def test_a_run_that_was_given_up_keeps_what_the_user_can_answer(any_world: World) -> None:
+    gate = any_world.gate("gate", on_restart="repeat")
+    any_world.scripts |= {"below": [[ask("a", "b")], ["up"]], "go": [[fork("below"), Use("gate")], ["end"]]}
+    log = FaultyLog(any_world.store)
+    engine = await any_world.start(log)
+    live = await open_session(engine)
+    await send(engine, live, "go")
+    async with asyncio.timeout(DEADLINE_S):
+        await gate.entered.wait()
+        while waiting(live.state) != ["AskUserQuestion"]:
+            await live.next_commit()
+        await live.until_durable(live.state.seq)
+    log.is_dead = True
+    await any_world.kill(engine)
+    engine = await any_world.start(attempts=1)
+    live = await reload(engine, live)
+    await ended(live)
+    assert (reasons(await any_world.events(live.state.session_id)), live.state.status()) == (["interrupted"], "waiting")
+    (call,) = live.state.waiting()
+    await play(engine, live, answers(Choice(call_id=call.call.call_id, selections={"0": [0]})))
+    assert (live.state.last_stop, live.state.calls) == ("end_turn", {})
+    assert texts(await any_world.history(live.state.session_id))[-1] == "end"
+
+
+async def test_a_run_is_taken_up_so_often_and_no_more(any_world: World) -> None:
+    gate = any_world.gate("gate", on_restart="repeat")
+    any_world.scripts["go"] = [[Use("gate")]]
+    live: LiveSession | None = None
+    for attempt in range(1, 4):
+        log = FaultyLog(any_world.store)
+        engine = await any_world.start(log, attempts=3)
+        if live is None:
+            live = await open_session(engine)
+            await send(engine, live, "go")
+        async with asyncio.timeout(DEADLINE_S):
+            await gate.entered.wait()
+        gate.entered.clear()
+        live = await reload(engine, live)
+        assert live.state.run is not None
+        assert live.state.run.attempt == attempt
+        log.is_dead = True
+        await any_world.kill(engine)
+    assert live is not None
+    engine = await any_world.start(attempts=3)
+    live = await reload(engine, live)
+    await ended(live)
+    events = await any_world.events(live.state.session_id)
+    assert reasons(events) == ["interrupted"]
+    assert [each.event.attempt for each in events if isinstance(each.event, RunResumed)] == [2, 3]
+
+
+async def test_a_restart_in_good_order_uses_up_no_attempt(any_world: World) -> None:
+    gate = any_world.gate("gate", on_restart="repeat")
+    any_world.scripts["go"] = [[Use("gate")], ["done"]]
+    engine = await any_world.start(attempts=2)
+    live = await open_session(engine)
+    await send(engine, live, "go")
+    for _ in range(5):
+        async with asyncio.timeout(DEADLINE_S):
+            await gate.entered.wait()
+        gate.entered.clear()
+        engine = await any_world.restart(engine, attempts=2)
+        live = await reload(engine, live)
+    gate.opened.set()
+    await ended(live)
+    events = await any_world.events(live.state.session_id)
+    assert reasons(events) == ["end_turn"]
+    assert {each.event.attempt for each in events if isinstance(each.event, RunResumed)} == {1}
+
+
+async def test_a_question_is_answerable_after_a_hundred_restarts(world: World) -> None:
+    world.scripts["go"] = [[ask("a", "b")], ["thanks"]]
+    engine = await world.start()
+    live = await open_session(engine)
+    await play(engine, live, "go")
+    before = await world.events(live.state.session_id)
+    for restart in range(100):
+        world.clock.move(86400)
+        if restart % 2:
+            engine = await world.restart(engine)
+        else:
+            await world.kill(engine)
+            engine = await world.start()
+    live = await reload(engine, live)
+    assert await world.events(live.state.session_id) == before, "waiting costs nothing"
+    (call,) = live.state.waiting()
+    await play(engine, live, answers(Choice(call_id=call.call.call_id, selections={"0": [0]})))
+    assert texts(await world.history(live.state.session_id))[-1] == "thanks"
+
+
+async def test_a_queued_run_starts_after_a_crash(any_world: World) -> None:
+    gate = any_world.gate("gate")
+    any_world.scripts["go"] = [["one ", settled_down, gate, "two"]]
+    log = FaultyLog(any_world.store)
+    engine = await any_world.start(log)
+    live = await open_session(engine)
+    await send(engine, live, "go")
+    await send(engine, live, "later", "queue")
+    async with asyncio.timeout(DEADLINE_S):
+        await gate.entered.wait()
+    log.is_dead = True
+    await any_world.kill(engine)
+    gate.opened.set()
+    engine = await any_world.start()
+    live = await reload(engine, live)
+    await ended(live)
+    assert texts(await any_world.history(live.state.session_id)) == [
+        "go",
+        "one ",
+        "one two",
+        "later",
+        "You said: later",
+    ]

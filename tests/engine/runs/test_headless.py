@@ -1,0 +1,54 @@
+"""Runs that nobody attends: nobody is asked, and an answer fits its schema or the run fails."""
+
+from dragoman.core.content import SystemMessage, text_of
+from dragoman.core.events import CallSettled, MessageAdded, RunStopped
+from dragoman.core.headless import NOBODY
+from dragoman.core.inputs import Submit, UserInput
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.live_session import LiveSession
+from tests.engine.world import ANN, World, ask, ended, open_session
+
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+async def headless(engine: Engine, live: LiveSession, text: str, **props: object) -> RunStopped:
+    request = Submit(door="test", messages=(UserInput(content=text),), props={"headless": True, **props})
+    await engine.submit(live, request, by=ANN)
+    await ended(live)
+    stops = [each.event for each in await engine.past.events(live, 0) if isinstance(each.event, RunStopped)]
+    return stops[-1]
+
+
+async def test_an_answer_that_fits_its_schema_ends_the_run(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    any_world.scripts["count"] = [['{"n": 3}']]
+    stop = await headless(engine, live, "count", output_schema=NUMBER)
+    assert (stop.reason, stop.code) == ("end_turn", None)
+
+
+async def test_an_agent_is_told_what_does_not_fit_and_fails_after_three_answers(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    any_world.scripts["count"] = [['{"n": "three"}']]
+    stop = await headless(engine, live, "count", output_schema=NUMBER)
+    assert (stop.reason, stop.code) == ("error", "output_invalid")
+    assert stop.message == "The answer does not fit the schema: $.n: integer was expected"
+    told = [
+        text_of(each.event.message.content)
+        for each in await engine.past.events(live, 0)
+        if isinstance(each.event, MessageAdded) and isinstance(each.event.message, SystemMessage)
+    ]
+    assert len(told) == 2
+    assert "$.n: integer was expected" in told[0]
+
+
+async def test_nobody_is_asked(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    any_world.scripts["go"] = [[ask("staging")], ["as you like"]]
+    stop = await headless(engine, live, "go")
+    events = [each.event for each in await engine.past.events(live, 0)]
+    results = [text_of(each.result.content) for each in events if isinstance(each, CallSettled)]
+    assert stop.reason == "end_turn"
+    assert results == [f"Tool execution failed: {NOBODY}"]

@@ -1,0 +1,52 @@
+"""Code that keeps the event loop to itself is told of while it does so."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from structlog.typing import EventDict
+
+from dragoman.engine.runs.loop_watchdog import Watchdog
+from tests.requirements import requirement
+
+DEADLINE_S = 10.0
+
+
+class Told:
+    """What was logged. `first` and `second` are set with the first line and the second."""
+
+    def __init__(self) -> None:
+        self.lines: list[EventDict] = []
+        self.first, self.second = threading.Event(), threading.Event()
+
+    def __call__(self, _logger: Any, _method: str, line: EventDict) -> EventDict:
+        self.lines.append(line)
+        (self.second if self.first.is_set() else self.first).set()
+        raise structlog.DropEvent
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    told, before = Told(), structlog.get_config()["processors"]
+    structlog.configure(processors=[told])
+    yield told
+    structlog.configure(processors=before)
+
+
+async def selfish(until: threading.Event) -> None:
+    assert until.wait(DEADLINE_S)
+
+
+@requirement("faults:50:processor")
+async def test_who_blocks_the_loop_is_named_with_the_line_and_how_long_it_took(told: Told) -> None:
+    with Watchdog(0.05):
+        await selfish(told.first)
+        await asyncio.to_thread(told.second.wait, DEADLINE_S)
+    blocked, goes_on = told.lines[:2]
+    assert blocked["event"] == "the event loop is blocked"
+    assert [line.rpartition(" ")[2] for line in blocked["at"]][:2] == ["wait", "wait"]
+    assert any(line.startswith(__file__) and line.endswith(" selfish") for line in blocked["at"])
+    assert (goes_on["event"], goes_on["blocked_s"] > 0) == ("the event loop goes on", True)

@@ -1,0 +1,482 @@
+"""API keys: what is kept of them, who gets in, who does not, and how fast a revocation is felt."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.buses.local import LocalBus
+from dragoman.core.ids import KeyId, UserId, uuid7
+from dragoman.core.principal import Principal
+from dragoman.core.refusals import Conflict, Exhausted, Forbidden, Invalid, NotFound, Unauthenticated
+from dragoman.engine.services import keys as module
+from dragoman.engine.services.keys import LOCAL, KeyRing, NoKeys, network_of
+from dragoman.engine.services.limits import Rate
+from dragoman.ports import Key
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.keys import SqliteKeys
+
+HERE = "192.0.2.1"
+
+
+class HeldClock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.at = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.at
+
+
+class Numbered:
+    """Ids in order."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def new(self) -> str:
+        self.count += 1
+        return uuid7(self.count, 0)
+
+
+class Stage:
+    """A key ring over a real database, with a clock that is held."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.store = SqliteKeys(database)
+        self.bus = LocalBus()
+        self.clock = HeldClock()
+        self.ids = Numbered()
+        self.ring = self.another_ring()
+
+    def another_ring(self, *, wrong: Rate | None = None) -> KeyRing:
+        return KeyRing(self.store, self.bus, self.clock, self.ids, wrong=wrong)
+
+
+class Counting:
+    """A mapping, and what is asked of it by name; nothing else can be."""
+
+    def __init__(self, inner: Mapping[bytes, object]) -> None:
+        self.asked: list[str] = []
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.append(name)
+        return getattr(self._inner, name)
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    database = Database(tmp_path)
+    database.start()
+    stage = Stage(database)
+    await stage.ring.start()
+    yield stage
+    await stage.ring.close()
+    database.close()
+
+
+def bearer(secret: str) -> str:
+    return f"Bearer {secret}"
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_key_is_shown_once_and_nothing_that_is_kept_can_call(stage: Stage, tmp_path: Path) -> None:
+    secret, key = await stage.ring.create("laptop", user=UserId("ann"), scopes=("read", "use"))
+    assert secret.startswith("sk-dragoman-")
+    assert len(secret) == len("sk-dragoman-") + 43, "32 random bytes"
+    assert key.masked == f"sk-dragoman-...{secret[-4:]}"
+    assert stage.ring.all() == [key]
+    stage.database.writer._connection.execute("PRAGMA wal_checkpoint")
+    kept = everything_in(tmp_path)
+    assert key.digest in kept
+    assert secret.encode() not in kept
+    assert secret[12:-4].encode() not in kept
+
+
+async def test_no_two_keys_are_alike_and_their_prefix_is_part_of_them(stage: Stage) -> None:
+    made = [await stage.ring.create(f"key {number}", prefix="sk-blade-v2-") for number in range(20)]
+    assert len({secret for secret, _ in made}) == 20
+    secret, key = made[0]
+    assert key.masked == f"sk-blade-v2-...{secret[-4:]}"
+    assert stage.ring.authenticate(bearer(secret), HERE).key_id == key.key_id
+    with pytest.raises(Unauthenticated):
+        stage.ring.authenticate(bearer(secret.replace("sk-blade-v2-", "sk-dragoman-")), HERE)
+
+
+async def test_keys_outlive_the_server(stage: Stage) -> None:
+    secret, key = await stage.ring.create("laptop", user=UserId("ann"), scopes=("admin",))
+    later = stage.another_ring()
+    await later.reload()
+    assert later.all() == [key]
+    assert later.authenticate(bearer(secret), HERE) == Principal(
+        user=UserId("ann"), scopes=frozenset({"admin"}), key_id=key.key_id
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": " "}, "name"),
+        ({"name": "n" * 201}, "name"),
+        ({"name": "a\nb"}, "name"),
+        ({"name": "\x1b[31m"}, "name"),
+        ({"name": "n", "user": UserId("")}, "user"),
+        ({"name": "n", "scopes": ()}, "scopes"),
+        ({"name": "n", "scopes": ("use", "root")}, "scopes"),
+        ({"name": "n", "expires_at": datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)}, "expires_at"),
+    ],
+)
+async def test_a_key_that_cannot_be_is_refused_and_none_is_made(
+    stage: Stage, wrong: dict[str, object], path: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        await stage.ring.create(**wrong)  # type: ignore[arg-type]  # wrong on purpose
+    assert refused.value.path == path
+    assert stage.ring.all() == []
+    assert await stage.store.all() == []
+
+
+# --- who gets in ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("written", ["Bearer KEY", "bearer KEY", "BEARER  KEY", "Bearer KEY "])
+async def test_a_key_is_recognised_however_the_scheme_is_written(stage: Stage, written: str) -> None:
+    secret, key = await stage.ring.create("laptop")
+    principal = stage.ring.authenticate(written.replace("KEY", secret), HERE)
+    assert principal == Principal(user=LOCAL, scopes=frozenset({"use"}), key_id=key.key_id)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        None,
+        "",
+        " ",
+        "Bearer",
+        "Bearer ",
+        "KEY",
+        "Basic KEY",
+        "Bearer KEY KEY",
+        "Bearer KEYx",
+        "Bearer sk-dragoman-",
+        "Bearer KEY\x00",
+        "Bearer \ud800",
+        "Bearer " + "x" * 100_000,
+    ],
+)
+async def test_everything_else_is_refused(stage: Stage, written: str | None) -> None:
+    secret, _ = await stage.ring.create("laptop")
+    with pytest.raises(Unauthenticated) as refused:
+        stage.ring.authenticate(None if written is None else written.replace("KEY", secret), HERE)
+    assert secret not in str(refused.value)
+
+
+async def test_a_key_may_what_its_scope_says(stage: Stage) -> None:
+    secret, _ = await stage.ring.create("dashboard", scopes=("read",))
+    principal = stage.ring.authenticate(bearer(secret), HERE)
+    principal.require("read")
+    with pytest.raises(Forbidden):
+        principal.require("use")
+
+
+async def test_a_key_ends_at_its_expiry(stage: Stage) -> None:
+    expiry = stage.clock.at + timedelta(hours=1)
+    secret, _ = await stage.ring.create("guest", expires_at=expiry)
+    stage.clock.at = expiry - timedelta(microseconds=1)
+    stage.ring.authenticate(bearer(secret), HERE)
+    stage.clock.at = expiry
+    with pytest.raises(Unauthenticated, match="expired"):
+        stage.ring.authenticate(bearer(secret), HERE)
+    assert not stage.ring.holds(secret)
+
+
+def test_without_keys_everybody_is_the_local_user_whatever_the_header_says() -> None:
+    for header in (None, "", "Bearer ", "Bearer sk-dragoman-x", "nonsense"):
+        assert NoKeys().authenticate(header, HERE) == Principal(user=LOCAL, scopes=frozenset({"admin"}))
+
+
+async def test_recognising_a_key_is_one_digest_and_one_look_up_however_many_there_are(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(300):
+        await stage.ring.create(f"key {number}")
+    secret, _ = await stage.ring.create("laptop")
+    digested: list[str] = []
+    digest_of = module.digest_of
+
+    def digested_of(secret: str) -> bytes:
+        digested.append(secret)
+        return digest_of(secret)
+
+    keys = Counting(stage.ring._by_digest)
+    monkeypatch.setattr(module, "digest_of", digested_of)
+    monkeypatch.setattr(stage.ring, "_by_digest", keys)
+    for _ in range(3):
+        stage.ring.authenticate(bearer(secret), HERE)
+    assert (digested, keys.asked) == ([secret] * 3, ["get"] * 3)
+
+
+# --- wrong keys -------------------------------------------------------------------------------------------------------
+
+
+async def test_wrong_keys_of_an_address_are_limited_and_a_right_one_never_is(stage: Stage) -> None:
+    secret, _ = await stage.ring.create("laptop")
+    ring = stage.another_ring(wrong=Rate(5, "wrong keys"))
+    await ring.reload()
+    seen: list[str] = []
+    for number in range(10_000):
+        with pytest.raises((Unauthenticated, Exhausted)) as refused:
+            ring.authenticate(bearer(f"sk-dragoman-{number}"), HERE)
+        seen.append(refused.typename)
+    assert seen[:5] == ["Unauthenticated"] * 5
+    assert set(seen[5:]) == {"Exhausted"}
+    ring.authenticate(bearer(secret), HERE)
+    with pytest.raises(Unauthenticated):
+        ring.authenticate(bearer("sk-dragoman-x"), "192.0.2.2")
+
+
+async def test_a_request_without_a_key_counts_as_no_wrong_one(stage: Stage) -> None:
+    ring = stage.another_ring(wrong=Rate(1, "wrong keys"))
+    for header in (None, "", "Basic x", "Bearer ") * 10:
+        with pytest.raises(Unauthenticated):
+            ring.authenticate(header, HERE)
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("fe80::1%eth0", "fe80::"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("", ""),
+        ("a:b", "a:b"),
+    ],
+)
+def test_wrong_keys_are_counted_by_what_one_subscriber_has(address: str, network: str) -> None:
+    assert network_of(address) == network
+
+
+# --- revoking ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_revoked_key_is_refused_at_once_and_its_streams_are_told_once(stage: Stage) -> None:
+    secret, key = await stage.ring.create("laptop")
+    kept, _ = await stage.ring.create("phone")
+    told: list[str] = []
+    principal = stage.ring.authenticate(bearer(secret), HERE)
+    stage.ring.on_revoked(principal, lambda: told.append("laptop's first"))
+    stage.ring.on_revoked(principal, lambda: told.append("laptop's second"))
+    stage.ring.on_revoked(principal, lambda: told.append("one that left"))()
+    stage.ring.on_revoked(stage.ring.authenticate(bearer(kept), HERE), lambda: told.append("phone's"))
+    assert (await stage.ring.revoke(key.key_id)).key_id == key.key_id
+    with pytest.raises(Unauthenticated):
+        stage.ring.authenticate(bearer(secret), HERE)
+    assert told == ["laptop's first", "laptop's second"]
+    await stage.ring.tend()
+    await stage.ring.reload()
+    assert told == ["laptop's first", "laptop's second"]
+    assert [each.name for each in await stage.store.all()] == ["phone"]
+
+
+async def test_a_stream_that_opens_just_after_its_key_went_is_told_at_once(stage: Stage) -> None:
+    secret, key = await stage.ring.create("laptop")
+    principal = stage.ring.authenticate(bearer(secret), HERE)
+    await stage.ring.revoke(key.key_id)
+    told: list[str] = []
+    stage.ring.on_revoked(principal, lambda: told.append("gone"))
+    assert told == ["gone"]
+
+
+async def test_a_revocation_elsewhere_is_heard_within_seconds(stage: Stage) -> None:
+    """Another ring on the same store and bus stands for another worker."""
+    secret, key = await stage.ring.create("laptop")
+    other = stage.another_ring()
+    await other.start()
+    gone = asyncio.Event()
+    other.on_revoked(other.authenticate(bearer(secret), HERE), gone.set)
+    await stage.ring.revoke(key.key_id)
+    async with asyncio.timeout(5):
+        await gone.wait()
+    with pytest.raises(Unauthenticated):
+        other.authenticate(bearer(secret), HERE)
+    await other.close()
+
+
+async def test_a_key_made_elsewhere_is_taken_up(stage: Stage) -> None:
+    other = stage.another_ring()
+    await other.start()
+    secret, _ = await stage.ring.create("laptop")
+    await other.tend()
+    other.authenticate(bearer(secret), HERE)
+    await other.close()
+
+
+async def test_what_happens_to_keys_elsewhere_is_heard_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TEND_S", 3600.0)
+    other = stage.another_ring()
+    await other.start()
+    caller = Principal(user=LOCAL, scopes=frozenset({"use"}))
+
+    async def until(names: list[str]) -> None:
+        async with asyncio.timeout(5):
+            while [each.name for each in other.all()] != names:  # noqa: ASYNC110  # nobody is told
+                await asyncio.sleep(0)
+
+    _, made = await stage.ring.create("laptop")
+    await until(["laptop"])
+    await stage.ring.rename(caller, made.key_id, "phone")
+    await until(["phone"])
+    await stage.ring.revoke_owned(caller, made.key_id)
+    await until([])
+    await other.close()
+
+
+async def test_the_streams_of_a_key_that_expires_are_told(stage: Stage) -> None:
+    expiry = stage.clock.at + timedelta(hours=1)
+    secret, _ = await stage.ring.create("guest", expires_at=expiry)
+    told: list[str] = []
+    stage.ring.on_revoked(stage.ring.authenticate(bearer(secret), HERE), lambda: told.append("gone"))
+    await stage.ring.tend()
+    assert told == []
+    stage.clock.at = expiry
+    await stage.ring.tend()
+    await stage.ring.tend()
+    assert told == ["gone"]
+
+
+async def test_a_key_is_revoked_by_id_mask_name_or_itself(stage: Stage) -> None:
+    for which in ("id", "masked", "name", "secret"):
+        secret, key = await stage.ring.create("laptop")
+        names = {"id": key.key_id, "masked": key.masked, "name": "laptop", "secret": secret}
+        assert await stage.ring.revoke(names[which]) == key
+    assert stage.ring.all() == []
+
+
+async def test_an_unclear_or_unknown_name_revokes_nothing(stage: Stage) -> None:
+    keys = [(await stage.ring.create("laptop"))[1] for _ in range(2)]
+    with pytest.raises(Conflict) as refused:
+        await stage.ring.revoke("laptop")
+    assert all(key.key_id in str(refused.value) for key in keys)
+    with pytest.raises(NotFound):
+        await stage.ring.revoke("tablet")
+    assert stage.ring.all() == keys
+
+
+class Slow:
+    """A store whose answer to `all` takes as long as the test wants: it was read before, it arrives afterwards."""
+
+    def __init__(self, store: SqliteKeys) -> None:
+        self._store = store
+        self.has_read = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def add(self, key: Key) -> None:
+        await self._store.add(key)
+
+    async def all(self) -> Sequence[Key]:
+        found = await self._store.all()
+        self.has_read.set()
+        await self.may_answer.wait()
+        return found
+
+    async def remove(self, key_id: KeyId) -> bool:
+        return await self._store.remove(key_id)
+
+    async def rename(self, key_id: KeyId, name: str) -> None:
+        await self._store.rename(key_id, name)
+
+    async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
+        await self._store.touch(used)
+
+
+async def test_a_reload_that_began_before_does_not_bring_a_revoked_key_back(stage: Stage) -> None:
+    secret, key = await stage.ring.create("laptop")
+    slow = Slow(stage.store)
+    ring = KeyRing(slow, LocalBus(), stage.clock, stage.ids)
+    slow.may_answer.set()
+    await ring.reload()
+    slow.may_answer.clear()
+    slow.has_read.clear()
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        group.create_task(ring.reload())
+        await slow.has_read.wait()
+        group.create_task(ring.revoke(key.key_id))
+        made = group.create_task(ring.create("phone"))
+        slow.may_answer.set()
+    with pytest.raises(Unauthenticated):
+        ring.authenticate(bearer(secret), HERE)
+    ring.authenticate(bearer(made.result()[0]), HERE)
+
+
+# --- last use ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_last_use_is_noted_in_one_write_for_all_keys(stage: Stage) -> None:
+    secrets = [(await stage.ring.create(f"key {number}"))[0] for number in range(3)]
+    for secret in secrets[:2] * 5:
+        stage.ring.authenticate(bearer(secret), HERE)
+    used = stage.clock.at
+    stage.clock.at += timedelta(minutes=1)
+    commits = stage.database.writer.commits
+    await stage.ring.note_uses()
+    await stage.ring.note_uses()
+    assert stage.database.writer.commits == commits + 1
+    assert [key.last_used_at for key in await stage.store.all()] == [used, used, None]
+    assert [key.last_used_at for key in stage.ring.all()] == [used, used, None]
+
+
+async def test_the_last_use_is_written_when_the_server_stops(stage: Stage) -> None:
+    secret, _ = await stage.ring.create("laptop")
+    stage.ring.authenticate(bearer(secret), HERE)
+    await stage.ring.close()
+    assert [key.last_used_at for key in await stage.store.all()] == [stage.clock.at]
+
+
+async def test_a_fault_does_not_end_the_rings_rounds(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without them keys that were revoked elsewhere would be taken for ever."""
+    monkeypatch.setattr(module, "TEND_S", 0.001)
+    monkeypatch.setattr(module, "NOTE_S", 0.0)
+    secret, key = await stage.ring.create("laptop")
+    faults = [RuntimeError("a slip of ours")]
+    noted: asyncio.Queue[Sequence[tuple[KeyId, datetime]]] = asyncio.Queue()
+
+    async def touch(used: Sequence[tuple[KeyId, datetime]]) -> None:
+        if faults:
+            raise faults.pop()
+        await noted.put(used)
+
+    monkeypatch.setattr(stage.store, "touch", touch)
+    ring = stage.another_ring()
+    await ring.start()
+    ring.authenticate(bearer(secret), HERE)
+    async with asyncio.timeout(10):
+        assert await noted.get() == [(key.key_id, stage.clock.at)]
+    await ring.close()
+
+
+async def test_the_ring_notes_uses_by_itself(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TEND_S", 0.001)
+    monkeypatch.setattr(module, "NOTE_S", 0.0)
+    secret, key = await stage.ring.create("laptop")
+    noted: asyncio.Queue[Sequence[tuple[KeyId, datetime]]] = asyncio.Queue()
+    monkeypatch.setattr(stage.store, "touch", noted.put)
+    ring = stage.another_ring()
+    await ring.start()
+    ring.authenticate(bearer(secret), HERE)
+    async with asyncio.timeout(10):
+        assert await noted.get() == [(key.key_id, stage.clock.at)]
+    await ring.close()

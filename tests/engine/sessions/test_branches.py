@@ -1,0 +1,185 @@
+"""Going on from an earlier point: what is left behind stays in the log, and in no history (rulings, 15)."""
+
+from itertools import pairwise
+
+import pytest
+
+from dragoman.core.content import UserMessage
+from dragoman.core.events import Branched, CompactionMade, MessageAdded, SettingsChange
+from dragoman.core.ids import UserId
+from dragoman.core.inputs import Decision
+from dragoman.core.refusals import CallResolved, SessionBusy, SessionNotFound
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.live_session import LiveSession
+from tests.engine.world import (
+    Gate,
+    Use,
+    World,
+    answers,
+    ended,
+    open_session,
+    play,
+    read_all,
+    reload,
+    says,
+    send,
+    texts,
+    waiting,
+)
+
+
+async def seq_of(world: World, live: LiveSession, text: str) -> int:
+    """The event that added a user's message."""
+    for logged in await world.events(live.state.session_id):
+        event = logged.event
+        if isinstance(event, MessageAdded) and isinstance(event.message, UserMessage) and event.message.content == text:
+            return logged.seq
+    raise AssertionError(f"no message {text!r}")
+
+
+async def shown(engine: Engine, live: LiveSession) -> list[str]:
+    return texts(await engine.past.messages(live))
+
+
+async def test_a_rewound_session_goes_on_from_the_earlier_point(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    for text in ("one", "two", "three"):
+        await play(engine, live, text)
+    await engine.rewind(live, await seq_of(any_world, live, "two"))
+    assert await shown(engine, live) == ["one", "You said: one"]
+    any_world.scripts["other"] = [["else"]]
+    await play(engine, live, "other")
+    assert texts(any_world.player.contexts[-1]) == ["one", "You said: one", "other"], "nor does the model see it"
+    engine = await any_world.restart(engine)
+    live = await reload(engine, live)
+    assert await shown(engine, live) == ["one", "You said: one", "other", "else"]
+    assert live.state.messages == 8, "ordinals count what was left behind too"
+    assert [type(each.event) for each in await any_world.events(live.state.session_id)].count(Branched) == 1
+
+
+async def test_rewinding_twice_hides_what_either_left_behind(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    for text in ("one", "two", "three"):
+        await play(engine, live, text)
+    await engine.rewind(live, await seq_of(any_world, live, "three"))
+    await play(engine, live, "four")
+    await engine.rewind(live, await seq_of(any_world, live, "two"))
+    await play(engine, live, "five")
+    assert await shown(engine, live) == ["one", "You said: one", "five", "You said: five"]
+    ranges = live.state.hidden
+    assert all(first <= last for first, last in ranges)
+    assert all(before[1] < after[0] for before, after in pairwise(ranges))
+
+
+async def test_readers_of_the_stream_see_everything_that_happened(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    await play(engine, live, "one")
+    before = await read_all(engine, live)
+    await engine.rewind(live, await seq_of(any_world, live, "one"))
+    assert (await read_all(engine, live))[: len(before)] == before
+
+
+async def test_a_session_that_is_busy_is_not_rewound(any_world: World) -> None:
+    gate = Gate()
+    any_world.scripts["wait"] = [[gate, "done"]]
+    engine = await any_world.start()
+    live = await open_session(engine)
+    await send(engine, live, "wait")
+    with pytest.raises(SessionBusy):
+        await engine.rewind(live, 2)
+    gate.opened.set()
+    await ended(live)
+
+
+async def test_calls_that_wait_are_closed_by_a_rewind(any_world: World) -> None:
+    any_world.scripts["ask"] = [[Use("paint", {"value": 1})]]
+    any_world.echo("paint", needs_approval=True)
+    engine = await any_world.start()
+    live = await open_session(engine)
+    await play(engine, live, "ask")
+    assert waiting(live.state) == ["paint"]
+    await engine.rewind(live, await seq_of(any_world, live, "ask"))
+    assert waiting(live.state) == []
+    assert await shown(engine, live) == []
+
+
+@pytest.mark.one_server
+async def test_the_compaction_that_held_at_the_earlier_point_holds_again(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    for text in ("one", "two"):
+        await play(engine, live, text)
+    first = compaction("the first", await seq_of(any_world, live, "two") - 1)
+    live.append([first], None)
+    await play(engine, live, "three")
+    live.append([compaction("the second", live.state.seq)], None)
+    await play(engine, live, "four")
+    await engine.rewind(live, await seq_of(any_world, live, "three"))
+    assert live.state.compacted is not None
+    assert (live.state.compacted.summary, live.state.compacted.up_to) == (first.summary, first.up_to)
+    await engine.rewind(live, await seq_of(any_world, live, "two"))
+    assert live.state.compacted is None
+
+
+def compaction(summary: str, up_to: int) -> CompactionMade:
+    return CompactionMade(summary=summary, up_to=up_to, archived=2, tokens_before=10, tokens_after=1)
+
+
+async def test_an_answer_to_a_call_that_was_left_behind_is_refused(any_world: World) -> None:
+    any_world.scripts["ask"] = [[Use("paint", {"value": 1})]]
+    any_world.echo("paint", needs_approval=True)
+    engine = await any_world.start()
+    live = await open_session(engine)
+    await play(engine, live, "ask")
+    (call,) = live.state.waiting()
+    await engine.rewind(live, await seq_of(any_world, live, "ask"))
+    with pytest.raises(CallResolved):
+        await send(engine, live, answers(Decision(call_id=call.call.call_id, granted=True)))
+    await play(engine, live, says("after"))
+    assert await shown(engine, live) == ["after", "You said: after"]
+
+
+async def test_the_branch_that_was_left_can_be_gone_on_with(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    for text in ("one", "two"):
+        await play(engine, live, text)
+    left_at = live.state.seq
+    await engine.rewind(live, await seq_of(any_world, live, "two"))
+    await play(engine, live, "other")
+    await engine.switch(live, ((left_at + 1, live.state.seq),))
+    assert await shown(engine, live) == ["one", "You said: one", "two", "You said: two"]
+    await play(engine, live, "three")
+    assert texts(any_world.player.contexts[-1]) == ["one", "You said: one", "two", "You said: two", "three"]
+
+
+async def test_nobody_switches_branches_or_settings_under_a_run(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    gate = Gate()
+    any_world.scripts["wait"] = [[gate]]
+    await send(engine, live, "wait")
+    for refused in (engine.switch(live, ()), engine.change(live, SettingsChange(title="t"))):
+        with pytest.raises(SessionBusy):
+            await refused
+    gate.opened.set()
+    await ended(live)
+    before = live.state.seq
+    await engine.change(live, SettingsChange(title="t"))
+    await engine.change(live, SettingsChange(title="t"))
+    assert (live.state.settings.title, live.state.seq) == ("t", before + 1), "what changes nothing is not noted"
+
+
+async def test_a_shared_session_can_be_found_by_others_who_ask_for_such(any_world: World) -> None:
+    engine = await any_world.start()
+    live = await open_session(engine)
+    other, name = UserId("somebody else"), live.state.session_id
+    with pytest.raises(SessionNotFound):
+        await engine.found(other, name, shared_too=True)
+    await engine.change(live, SettingsChange(shared=True))
+    assert await engine.found(other, name, shared_too=True) is live
+    with pytest.raises(SessionNotFound):
+        await engine.found(other, name)

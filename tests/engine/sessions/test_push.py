@@ -1,0 +1,140 @@
+"""Readers that take records in the moment in which they are durable see what all others see."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from dragoman.core.events import Logged
+from dragoman.core.refusals import SessionNotFound
+from dragoman.core.stream import START, Record, cursor_of, expand
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.ports import Append
+from tests.engine.world import DEADLINE_S, World, is_stop, open_session, play, read, reasons, send, settled_down
+
+
+class Enough(Exception):
+    """The reader has seen the end of the run."""
+
+
+async def pushed(engine: Engine, live: LiveSession, chance: random.Random, refusals: float) -> list[Record]:
+    """What a reader sees until the run ends, if it refuses some of what it could take at once."""
+    seen: list[Record] = []
+    taken = 0
+
+    def take(records: Sequence[Record]) -> bool:
+        nonlocal taken
+        if chance.random() < refusals:
+            return False
+        taken += 1
+        seen.extend(records)
+        if is_stop(records[-1]):
+            raise Enough
+        return True
+
+    with engine.follow(live, START) as reader:
+        reader.push = take
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                while not seen or not is_stop(seen[-1]):
+                    seen += await reader.next()
+                    assert reader.cursor == cursor_of(seen[-1])
+            except Enough:
+                pass
+    if refusals in (0, 1):
+        assert (taken > 0) == (refusals == 0), "it did what it was meant to try"
+    return seen
+
+
+@pytest.mark.parametrize("refusals", [0, 0.3, 1])
+@pytest.mark.one_server
+async def test_pushed_records_and_given_ones_are_one_stream(any_world: World, refusals: float) -> None:
+    any_world.scripts["go"] = [[word for place in range(20) for word in (f"{place} ", settled_down)]]
+    engine = await any_world.start()
+    live = await open_session(engine)
+    readings = [asyncio.create_task(pushed(engine, live, random.Random(seed), refusals)) for seed in range(3)]
+    pulling = asyncio.create_task(read(engine, live))
+    await play(engine, live, "go")
+    whole = await pulling
+    assert [await each for each in readings] == [whole] * 3
+    assert expand(await any_world.events(live.state.session_id)) == whole
+    assert (live.holds, live._followers) == (0, ())
+
+
+async def test_a_push_that_fails_ends_its_own_reader_and_no_other(world: World) -> None:
+    gate = world.gate("gate")
+    world.scripts["go"] = [["one ", settled_down, gate, "two"]]
+    engine = await world.start()
+    live = await open_session(engine)
+    await send(engine, live, "go")
+    async with asyncio.timeout(DEADLINE_S):
+        await gate.entered.wait()
+        with engine.follow(live, live.durable) as failing:
+            failing.push = lambda records: bool(1 // 0)
+            reading = asyncio.create_task(read(engine, live))
+            waiting = asyncio.create_task(failing.next())
+            await asyncio.sleep(0)
+            gate.opened.set()
+            with pytest.raises(ZeroDivisionError):
+                await waiting
+        assert reasons(await reading) == ["end_turn"]
+
+
+async def test_a_session_that_is_deleted_ends_who_follows(world: World) -> None:
+    engine = await world.start()
+    live = await open_session(engine)
+    with engine.follow(live, live.durable) as reader:
+        reader.push = lambda records: True
+        waiting = asyncio.create_task(reader.next())
+        await asyncio.sleep(0)
+        await engine.delete(live)
+        async with asyncio.timeout(DEADLINE_S):
+            with pytest.raises(SessionNotFound):
+                await waiting
+
+
+async def test_silence_gives_heartbeats_to_who_follows(world: World) -> None:
+    engine = await world.start(beat_s=0.001)
+    live = await open_session(engine)
+    with engine.follow(live, live.durable) as reader:
+        reader.push = lambda records: True
+        async with asyncio.timeout(DEADLINE_S):
+            for _ in range(50):
+                assert await reader.next() == ()
+        assert live._followers == (), "it follows only while it waits"
+
+
+async def test_a_watcher_that_fails_holds_up_nobody(world: World) -> None:
+    """It is called by what commits for all sessions: were that to end, nothing would be durable any more."""
+    told: list[int] = []
+
+    def fails(live: LiveSession, events: Sequence[Logged]) -> None:
+        told.append(len(events))
+        raise RuntimeError("a slip of a door's")
+
+    engine = await world.start()
+    engine.watch(fails)
+    live = await open_session(engine)
+    async with asyncio.timeout(DEADLINE_S):
+        await play(engine, live, "go")
+    assert reasons(await world.events(live.state.session_id)) == ["end_turn"]
+    assert sum(told) == live.state.seq
+
+
+async def test_a_commit_that_cannot_be_told_holds_up_nobody(world: World) -> None:
+    """Other servers are told of it by hints, and hints may be lost."""
+    told: list[int] = []
+
+    def fails(batch: Sequence[Append]) -> None:
+        told.append(len(batch))
+        raise ValueError("a slip of a bus's")
+
+    engine = await world.start()
+    engine._committer.on_commit = fails
+    live = await open_session(engine)
+    async with asyncio.timeout(DEADLINE_S):
+        await play(engine, live, "go")
+    assert reasons(await world.events(live.state.session_id)) == ["end_turn"]
+    assert len(told) > 1

@@ -1,0 +1,121 @@
+"""The three adapters on one stage: each is told what the model is to do, in its own way.
+
+The embedded model cannot be told: it is a real one. It plays along where the scene is one that any model can give.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal, Protocol
+
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import (
+    AgentInfo,
+    DeltaThinkingCalls,
+    DeltaThinkingPart,
+    DeltaToolCall,
+    DeltaToolCalls,
+    FunctionModel,
+)
+
+from dragoman.models.embedded import EmbeddedModel
+from dragoman.models.openai import OpenAIModel
+from dragoman.models.providers import ProviderModel
+from dragoman.models.registry import RunningModel
+from tests.models.fake_openai_server import DONE, Answer, ChatServer, call_delta, chat_server, chunk, usage
+
+Scene = Literal["words", "endless", "calls", "thinking", "broken arguments"]
+"""What the model does: says some words; says words until it is stopped; calls `add` twice; thinks before it speaks;
+calls `add` with arguments that are no JSON."""
+
+CALLS = {"c1": {"a": 1, "b": 2}, "c2": {"a": 3, "b": 4}}
+BROKEN = '{"a": 1,'
+
+
+class Stage(Protocol):
+    @property
+    def model(self) -> RunningModel: ...
+
+    def expect(self, scene: Scene) -> None:
+        """The next call plays this scene."""
+
+
+class OpenAIStage:
+    def __init__(self, model: OpenAIModel, server: ChatServer) -> None:
+        self.model = model
+        self._server = server
+
+    def expect(self, scene: Scene) -> None:
+        self._server.answers.append(Answer([*self._parts(scene), usage(9, 5), DONE]))
+
+    def _parts(self, scene: Scene) -> list[bytes | asyncio.Event]:
+        match scene:
+            case "words":
+                return [chunk({"content": "Hello, "}), chunk({"content": "you."}), chunk({}, "stop")]
+            case "endless":
+                return [chunk({"content": "on and "}), chunk({"content": "on "}), asyncio.Event()]
+            case "calls":
+                calls = [
+                    chunk(call_delta(index, json.dumps(arguments), id=call_id, name="add"))
+                    for index, (call_id, arguments) in enumerate(CALLS.items())
+                ]
+                return [chunk({"content": "I add."}), *calls, chunk({}, "tool_calls")]
+            case "thinking":
+                return [chunk({"reasoning_content": "Hm."}), chunk({"content": "Yes."}), chunk({}, "stop")]
+            case "broken arguments":
+                return [chunk(call_delta(0, BROKEN, id="c1", name="add")), chunk({}, "tool_calls")]
+
+
+class ProviderStage:
+    def __init__(self) -> None:
+        self._scenes: list[Scene] = []
+        self.model = ProviderModel("test:scripted", {}, make=lambda: FunctionModel(stream_function=self._play))
+
+    def expect(self, scene: Scene) -> None:
+        self._scenes.append(scene)
+
+    async def _play(
+        self, messages: list[ModelMessage], info: AgentInfo
+    ) -> AsyncIterator[str | DeltaToolCalls | DeltaThinkingCalls]:
+        match self._scenes.pop(0):
+            case "words":
+                yield "Hello, "
+                yield "you."
+            case "endless":
+                yield "on and "
+                yield "on "
+                await asyncio.Event().wait()
+            case "calls":
+                yield "I add."
+                for index, (call_id, arguments) in enumerate(CALLS.items(), start=1):
+                    yield {index: DeltaToolCall("add", json.dumps(arguments), tool_call_id=call_id)}
+            case "thinking":
+                yield {0: DeltaThinkingPart(content="Hm.")}
+                yield "Yes."
+            case "broken arguments":
+                yield {0: DeltaToolCall("add", BROKEN, tool_call_id="c1")}
+
+
+class EmbeddedStage:
+    def __init__(self, model: EmbeddedModel) -> None:
+        self.model = model
+
+    def expect(self, scene: Scene) -> None:
+        assert scene in {"words", "endless"}
+
+
+@asynccontextmanager
+async def openai_stage() -> AsyncIterator[Stage]:
+    async with chat_server() as server:
+        yield OpenAIStage(OpenAIModel("gpt-x", base_url=server.base_url, context_window=1000), server)
+
+
+@asynccontextmanager
+async def provider_stage() -> AsyncIterator[Stage]:
+    yield ProviderStage()
+
+
+@asynccontextmanager
+async def embedded_stage() -> AsyncIterator[Stage]:
+    yield EmbeddedStage(EmbeddedModel(conversations=2, context_window=512))

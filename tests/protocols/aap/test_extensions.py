@@ -1,0 +1,310 @@
+"""AAP, sections 16 and 17: errors of the server, `_meta`, idempotency keys."""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dragoman.core.refusals import all_refusals
+from dragoman.protocols.aap.errors import ANSWERS
+from tests.protocols.aap.agents import Faulty
+from tests.protocols.aap.client import (
+    Face,
+    call,
+    calls,
+    client_tool,
+    on,
+    refusal,
+    result,
+    said,
+    script,
+    unchanged,
+    user,
+)
+from tests.protocols.aap.stream import MODES, STREAMS, Mode
+from tests.requirements import requirement
+from tests.servers import House, HouseMaker
+
+# --- what is ours -----------------------------------------------------------------------------------------------------
+
+
+@requirement("aap:meta-field:turn-start", "aap:meta-field:turn-stop", "aap:meta-field:only-there")
+@pytest.mark.parametrize("mode", STREAMS)
+async def test_the_first_event_names_the_turn_and_the_last_counts_its_tokens(face: Face, mode: Mode) -> None:
+    session = await face.create(server_tools=on("add"))
+    used = {"usage": {"input_tokens": 11, "output_tokens": 7}}
+    play = script(used, call("add", a=1, b=2), used, {"say": "done"})
+    turns = [await session.run(play, mode) for _ in range(2)]
+    named = [turn.frames[0].data["_meta"]["turnId"] for turn in turns]
+    assert len(set(named)) == 2
+    for turn in turns:
+        assert set(turn.frames[0].data) == {"_meta"}
+        assert set(turn.meta) == {"usage"}
+        assert sorted(turn.meta["usage"].values()) == [14, 22]
+        assert not any("_meta" in frame.data for frame in turn.frames[1:-1])
+
+
+@requirement("aap:meta-field:turn-stop", "aap:meta-field:turn-start")
+async def test_mode_none_tells_the_same_in_the_meta_of_its_body(face: Face) -> None:
+    session = await face.create()
+    turn = await session.run(script({"usage": {"input_tokens": 11, "output_tokens": 7}}, {"say": "x"}))
+    assert sorted(turn.meta["usage"].values()) == [7, 11]
+    failed = await session.run(script({"fail": {"code": "teapot", "message": "Short and stout"}}))
+    assert failed.meta["error"] == {"code": "teapot", "message": "Short and stout"}
+
+
+@requirement("aap:meta-field:session")
+async def test_a_sessions_meta_has_times_and_a_status_that_follow_its_life(face: Face, gates: Any) -> None:
+    session = await face.create("gated", server_tools=on("hold"), tools=[client_tool("paint")])
+    born = (await session.info())["_meta"]
+    assert (born["status"], born.get("title")) == ("idle", None)
+    created, updated = (datetime.fromisoformat(born[name]) for name in ("createdAt", "updatedAt"))
+    assert created.utcoffset() == timedelta(0)
+    assert created <= updated
+    words = script(call("hold", gate="meta"), call("paint"))
+    reading = await session.open(words)
+    await gates.entered("meta")
+    assert (await session.info())["_meta"]["status"] == "running"
+    gates.open("meta")
+    await reading.rest()
+    later = (await session.info())["_meta"]
+    assert (later["status"], later["createdAt"], later["title"]) == ("waiting", born["createdAt"], words[:40].strip())
+    assert datetime.fromisoformat(later["updatedAt"]) >= updated
+
+
+@requirement("aap:meta-field:pending")
+async def test_a_sessions_meta_lists_exactly_the_open_calls_with_their_kinds(face: Face) -> None:
+    session = await face.create(server_tools=[*on("add"), *on("stamp", trust=False)], tools=[client_tool("paint")])
+    assert (await session.info())["_meta"].get("pending", []) == []
+    step = calls(("stamp", {"text": "x"}), ("add", {"a": 1, "b": 1}), ("paint", {"c": 1}))
+    asked = await session.run(script(step, {"say": "ok"}))
+    stamp, _, paint = asked.calls
+    pending = (await session.info())["_meta"]["pending"]
+    assert [(each["toolCallId"], each["kind"], each["name"], each["input"]) for each in pending] == [
+        (stamp.id, "permission", "stamp", {"text": "x"}),
+        (paint.id, "client", "paint", {"c": 1}),
+    ]
+    await session.run([result(stamp, "x"), result(paint, "y")])
+    assert (await session.info())["_meta"].get("pending", []) == []
+
+
+@requirement("aap:ids:from-one")
+@pytest.mark.parametrize("mode", STREAMS)
+async def test_every_turn_counts_its_events_from_one(face: Face, mode: Mode) -> None:
+    session = await face.create(server_tools=on("add"))
+    for _ in range(3):
+        turn = await session.run(script({"say": "a"}, call("add", a=1, b=2), {"say": "b"}), mode)
+        assert [frame.id for frame in turn.frames] == [str(number) for number in range(1, len(turn.frames) + 1)]
+
+
+# --- idempotency ------------------------------------------------------------------------------------------------------
+
+
+@requirement("aap:idempotency:create")
+async def test_a_repeated_creation_gives_the_first_answer_and_no_second_session(open_house: HouseMaker) -> None:
+    async with open_house() as house:
+        face, once = house.face("alice"), {"idempotency-key": "make-1"}
+        body = {"agent": {"name": "rehearsal"}, "messages": [user("x")]}
+        replies = [await face.post("/sessions", body, headers=once) for _ in range(3)]
+        assert {(reply.status, reply.body, reply.headers["location"]) for reply in replies} == {
+            (201, replies[0].body, replies[0].headers["location"])
+        }
+        assert len((await face.get("/sessions")).json["sessions"]) == 1
+        refusal(
+            await face.post("/sessions", {"agent": {"name": "rehearsal"}}, headers=once), 409, "idempotency_conflict"
+        )
+        assert len((await face.get("/sessions")).json["sessions"]) == 1
+
+
+@requirement("aap:idempotency:create", "aap:idempotency:parallel")
+async def test_fifty_creations_at_once_make_one_session(open_house: HouseMaker) -> None:
+    async with open_house() as house:
+        face, once = house.face("alice"), {"idempotency-key": "make-50"}
+        body = {"agent": {"name": "rehearsal"}}
+        replies = await asyncio.gather(*(face.post("/sessions", body, headers=once) for _ in range(50)))
+        assert {(reply.status, reply.body) for reply in replies} == {(201, replies[0].body)}
+        assert len((await face.get("/sessions")).json["sessions"]) == 1
+
+
+@requirement("aap:idempotency:turn", "aap:idempotency:stream")
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_repeated_turn_gives_the_first_answer_to_the_byte_and_runs_once(face: Face, mode: Mode) -> None:
+    session = await face.create(server_tools=on("add", "slow"))
+    play = script({"say": "so"}, call("slow", seconds=0, tag=f"once-{mode}"), {"starts": f"once-{mode}"})
+    once = {"idempotency-key": f"turn-{session.id}"}
+    first = await session.run(play, mode, headers=once)
+    await session.run("hello")  # what happened since changes nothing
+    again = await session.run(play, mode, headers=once)
+    assert again.raw == first.raw
+    assert first.text == "so1"
+    assert [message["role"] for message in await session.history()] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+
+
+@requirement("aap:idempotency:turn")
+async def test_a_repeated_answer_gives_the_first_answer_and_not_a_refusal(face: Face) -> None:
+    session = await face.create(tools=[client_tool("paint")])
+    asked = await session.run(script(call("paint"), {"say": "{result}"}))
+    once = {"idempotency-key": f"answer-{session.id}"}
+    answers = [result(asked.calls[0], "blue")]
+    assert (await session.run(answers, headers=once)).raw == (await session.run(answers, headers=once)).raw
+    refusal(await session.post(answers), 400, "tool_call_resolved")
+
+
+@requirement("aap:idempotency:parallel", "aap:idempotency:stream")
+@pytest.mark.parametrize("mode", MODES)
+async def test_fifty_duplicates_at_once_run_one_turn_and_all_get_its_answer(
+    house: House, mode: Mode, gates: Any
+) -> None:
+    session = await house.face("alice").create("gated", server_tools=on("hold"))
+    gate = f"fifty-{mode}"
+    play = script({"say": "a"}, call("hold", gate=gate), {"say": "b"})
+    once = {"idempotency-key": gate}
+    begun = house.line.begun
+    asking = [asyncio.create_task(session.run(play, mode, headers=once)) for _ in range(50)]
+    await gates.entered(gate)
+    await house.line.given(begun + 50)
+    gates.open(gate)
+    turns = [await each for each in asking]
+    assert {turn.raw for turn in turns} == {turns[0].raw}
+    assert turns[0].text == "ab"
+    assert [message["role"] for message in await session.history()] == ["user", "assistant", "tool", "assistant"]
+
+
+@requirement("aap:idempotency:other-body", "aap:order:refusal-changes-nothing")
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_same_key_with_another_body_is_409(face: Face, mode: Mode) -> None:
+    session = await face.create()
+    once = {"idempotency-key": f"other-{session.id}"}
+    await session.run("hello", mode, headers=once)
+    async with unchanged(session):
+        refusal(await session.post([user("hello!")], headers=once, stream=mode), 409, "idempotency_conflict")
+        refusal(
+            await session.post([user("hello")], headers=once, stream=mode, agent={"options": {"style": "loud"}}),
+            409,
+            "idempotency_conflict",
+        )
+
+
+@requirement("aap:idempotency:other-request")
+async def test_a_key_that_another_request_used_never_gives_that_ones_answer(face: Face) -> None:
+    first, second = await face.create(), await face.create()
+    once = {"idempotency-key": f"elsewhere-{first.id}"}
+    await first.run("hello", headers=once)
+    async with unchanged(first, second):
+        refusal(await second.post([user("hello")], headers=once), 409, "idempotency_conflict")
+        refusal(
+            await face.post("/sessions", {"agent": {"name": "rehearsal"}}, headers=once), 409, "idempotency_conflict"
+        )
+    await first.delete()
+    refusal(await first.post([user("hello")], headers=once), 404, "session_not_found")
+
+
+@requirement("aap:idempotency:by-owner")
+async def test_two_owners_may_use_the_same_key(house: House) -> None:
+    once = {"idempotency-key": "shared"}
+    body = {"agent": {"name": "rehearsal"}}
+    mine, hers = [await house.face(name).post("/sessions", body, headers=once) for name in ("alice", "bob")]
+    assert (mine.status, hers.status) == (201, 201)
+    assert mine.json != hers.json
+
+
+@requirement("aap:idempotency:refused")
+async def test_a_refused_request_leaves_its_key_free(face: Face, gates: Any) -> None:
+    session = await face.create("gated", server_tools=on("hold"))
+    once = {"idempotency-key": f"refused-{session.id}"}
+    refusal(await session.post([result("nowhere", "x")], headers=once), 400, "unknown_tool_call")
+    reading = await session.open(script(call("hold", gate="refused")))
+    await gates.entered("refused")
+    refusal(await session.post([user("busy")], headers=once), 409, "turn_in_progress")
+    gates.open("refused")
+    await reading.rest()
+    assert (await session.run("hello", headers=once)).messages == [said("Hello!")]
+
+
+@requirement("aap:idempotency:a-day")
+async def test_a_key_is_remembered_for_24_hours(open_house: HouseMaker) -> None:
+    async with open_house(held_clock=True) as house:
+        once, body = {"idempotency-key": "daily"}, {"agent": {"name": "rehearsal"}}
+        first = await house.face("alice").post("/sessions", body, headers=once)
+        house.clock.advance(hours=23, minutes=59)
+        assert (await house.face("alice").post("/sessions", body, headers=once)).json == first.json
+
+
+# --- faults of the server ---------------------------------------------------------------------------------------------
+
+
+@requirement("aap:errors:table")
+def test_every_refusal_of_the_core_has_its_answer_and_every_code_one_status() -> None:
+    assert set(ANSWERS) == set(all_refusals())
+    assert len({(answer.code, answer.status) for answer in ANSWERS.values()}) == len(
+        {answer.code for answer in ANSWERS.values()}
+    )
+
+
+@requirement("aap:errors:shutting-down")
+async def test_a_server_that_stops_refuses_new_turns_with_503(open_house: HouseMaker, gates: Any) -> None:
+    async with open_house(drain_s=10) as house:
+        face = house.face("alice")
+        session, other = await face.create("gated", server_tools=on("hold")), await face.create()
+        reading = await session.open(script(call("hold", gate="draining"), {"say": "through"}))
+        await gates.entered("draining")
+        stopping = asyncio.create_task(house.stop())
+        reply = await other.post([user("hello")])
+        while reply.status == 200:  # until the order to stop has arrived
+            reply = await other.post([user("hello")])
+        refusal(reply, 503, "shutting_down")
+        assert int(reply.headers["retry-after"]) > 0
+        gates.open("draining")
+        assert (await reading.rest())[-1].data["stopReason"] == "end_turn"
+        await stopping
+
+
+@requirement("aap:errors:internal")
+async def test_a_fault_of_ours_is_500_with_a_reference_and_no_details(open_house: HouseMaker) -> None:
+    faulty = Faulty("faulty")
+    async with open_house(agents=[faulty]) as house:
+        face = house.face("alice")
+        assert (await face.get("/meta")).status == 200
+        faulty.is_broken = True
+        reply = await face.get("/meta")
+        body = reply.json
+        assert (reply.status, body["code"]) == (500, "internal")
+        assert set(body) == {"error", "code", "reference"}
+        assert "fire" not in str(body)
+
+
+@requirement("aap:errors:rate-limited")
+async def test_too_many_requests_are_429_and_say_when_to_come_back(open_house: HouseMaker) -> None:
+    async with open_house(max_runs_per_user=2) as house:
+        face, other = house.face("alice"), house.face("bob")
+        readings = [await (await face.create()).open(script({"wait_ms": 600_000})) for _ in range(2)]
+        for reading in readings:
+            await reading.until("turn_start")
+        session = await face.create()
+        async with unchanged(session):
+            reply = await session.post([user("hello")])
+            refusal(reply, 429, "rate_limited")
+            assert int(reply.headers["retry-after"]) > 0
+        assert (await (await other.create()).run("hello")).stop == "end_turn"
+
+
+@requirement("aap:errors:rate-limited")
+async def test_a_stream_whose_reader_left_is_given_back(open_house: HouseMaker) -> None:
+    async with open_house(heartbeat_s=0.1, max_streams_per_user=1) as house:
+        session = await house.face("alice").create()
+        target, lines = f"/aap/v3{session.path}/events", [("authorization", f"Bearer {house.key('alice')}")]
+        first = await house.line.open("GET", target, headers=lines)
+        assert first.status == 200
+        refusal(await session.events(), 429, "rate_limited")
+        await first.leave()
+        await first.over()
+        second = await session.watch()
+        await second.leave()

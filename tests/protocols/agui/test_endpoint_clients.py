@@ -1,0 +1,387 @@
+"""What an application does with the official clients, both generations: specification, B.14, 1."""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.conversations import call, calls, script
+from tests.protocols.aap.client import Face
+from tests.protocols.agui.endpoint import Endpoint
+from tests.protocols.agui.official_clients import VERSIONS, Agent, Official, Version, check, user
+from tests.requirements import requirement
+from tests.servers import SocketHouse
+
+Json = Any
+PAINT = {"name": "paint", "description": "Paint in a colour.", "parameters": {"type": "object"}}
+HANG = {"wait_ms": 600_000}
+PAINT_BLUE = script(call("paint", colour="blue"), {"say": "Painted: {result}"})
+STAMP = script(call("stamp", text="x"), {"say": "Then: {result}"})
+
+both = pytest.mark.parametrize("version", VERSIONS)
+
+
+class Desk:
+    """Opens clients of one generation on the shared server."""
+
+    def __init__(self, official: Official, house: SocketHouse, version: Version) -> None:
+        self.official = official
+        self.house = house
+        self.version = version
+        self.endpoint = Endpoint(house.line, house.key("alice"))
+
+    async def open(
+        self, thread: str | None = None, *, route: str = "", agent: str = "rehearsal", **more: Json
+    ) -> Agent:
+        url = f"{self.house.line.url}/ag-ui/{agent}{route}"
+        key = self.house.key("alice")
+        return await self.official.open(self.version, url, thread=thread or str(uuid4()), key=key, **more)
+
+
+@pytest.fixture
+def desk(official: Official, socket_house: SocketHouse, version: Version) -> Desk:
+    return Desk(official, socket_house, version)
+
+
+@both
+@requirement("ag-ui-b:text:one-message", "ag-ui-b:clients:no-warnings")
+async def test_a_text_is_one_message_of_the_client(desk: Desk) -> None:
+    agent = await desk.open()
+    ran = check(await agent.tell("hello"))
+    assert ran.types == [
+        "RUN_STARTED",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "RUN_FINISHED",
+    ]
+    (message,) = ran.new_messages
+    assert message == {"id": message["id"], "role": "assistant", "content": "Hello! I am the rehearsal agent."}
+
+
+@both
+@requirement("ag-ui-b:text:streamed")
+async def test_words_arrive_while_the_run_goes_on(desk: Desk) -> None:
+    agent = await desk.open()
+    await agent.say(user(script({"say": "one "}, {"say": "two"}, HANG)))
+    running = agent.begin()
+    await agent.until_said("one two")
+    assert not running.done()
+    await agent.abort()
+    await running
+
+
+@both
+@requirement("ag-ui-b:tools:front-end")
+async def test_a_front_end_tool_is_run_by_the_client_and_its_result_goes_on(desk: Desk) -> None:
+    agent = await desk.open()
+    asked = check(await agent.tell(PAINT_BLUE, tools=[PAINT]))
+    assert asked.types == ["RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "RUN_FINISHED"]
+    (message,) = asked.new_messages
+    (paint,) = message["toolCalls"]
+    assert paint == {
+        "id": paint["id"],
+        "type": "function",
+        "function": {"name": "paint", "arguments": '{"colour":"blue"}'},
+    }
+    assert asked.finished is not None
+    told = {"type": "success", "pendingToolCallIds": [paint["id"]]} if desk.version == "1" else {"type": "success"}
+    assert asked.finished["outcome"] == told
+    await agent.say({"id": "result-1", "role": "tool", "toolCallId": paint["id"], "content": "it is blue"})
+    answered = check(await agent.run(tools=[PAINT]))
+    assert answered.text == "Painted: it is blue"
+    assert "TOOL_CALL_RESULT" not in answered.types
+
+
+@both
+@requirement("ag-ui-b:tools:declined")
+async def test_a_declined_front_end_tool_is_an_answer(desk: Desk) -> None:
+    agent = await desk.open()
+    asked = check(await agent.tell(PAINT_BLUE, tools=[PAINT]))
+    call_id = asked.new_messages[0]["toolCalls"][0]["id"]
+    declined = {"id": "no", "role": "tool", "toolCallId": call_id, "content": "", "error": "the user declined"}
+    await agent.say(declined)
+    assert check(await agent.run(tools=[PAINT])).text == "Painted: the user declined"
+
+
+@both
+@requirement("ag-ui-b:history:once")
+async def test_what_two_runs_said_is_remembered_exactly_once(desk: Desk) -> None:
+    agent = await desk.open()
+    check(await agent.tell("first"))
+    check(await agent.tell("second"))
+    assert check(await agent.tell("recall")).text == "first | second"
+    stored = await desk.endpoint.messages(agent.thread)
+    said = [each["content"] for each in stored]
+    assert said == ["first", "You said: first", "second", "You said: second", "recall", "first | second"]
+
+
+@both
+@requirement("ag-ui-b:threads:parallel")
+async def test_three_threads_run_at_the_same_time_and_keep_apart(desk: Desk) -> None:
+    agents = [await desk.open() for _ in range(3)]
+    running = []
+    for number, agent in enumerate(agents):
+        await agent.say(user(script({"say": f"thread {number}"}, HANG)))
+        running.append(agent.begin())
+    for number, agent in enumerate(agents):
+        await agent.until_said(f"thread {number}")
+    assert not any(each.done() for each in running)  # all three are in the middle
+    for agent in agents:
+        await agent.abort()
+    for number, ran in enumerate(await asyncio.gather(*running)):
+        assert ran.text == f"thread {number}"
+
+
+@both
+@requirement("ag-ui-b:disconnect:cancels", "ag-ui-b:disconnect:next-at-once")
+async def test_an_aborted_run_is_cancelled_and_the_next_message_is_answered_at_once(desk: Desk) -> None:
+    agent = await desk.open()
+    await agent.say(user(script({"say": "never "}, HANG, {"say": "ending"})))
+    running = agent.begin()
+    await agent.until_said("never ")
+    await agent.abort()
+    await agent.say(user("hello", "after"))
+    ran, _ = await asyncio.gather(agent.run(), running)
+    assert check(ran).text == "Hello! I am the rehearsal agent."
+    stored = await desk.endpoint.messages(agent.thread)
+    assert [each["content"] for each in stored][1:] == ["never ", "hello", "Hello! I am the rehearsal agent."]
+    assert stored[1]["metadata"] == {"dragoman": {"interrupted": True}}
+
+
+@both
+@requirement("ag-ui-b:errors:run-error")
+async def test_after_a_failure_the_next_message_is_answered(desk: Desk) -> None:
+    agent = await desk.open()
+    failed = check(await agent.tell(script({"say": "half"}, {"fail": "internal words"})))
+    assert failed.run_error is not None
+    assert (failed.run_error["message"], failed.run_error["code"]) == ("The agent failed", "agent_error")
+    assert check(await agent.tell("hello")).text == "Hello! I am the rehearsal agent."
+
+
+@both
+@requirement("ag-ui-b:interrupts:approve", "ag-ui-b:interrupts:shape")
+async def test_an_approved_tool_runs_and_its_result_is_told_for_the_first_call(desk: Desk) -> None:
+    agent = await desk.open()
+    asked = check(await agent.tell(STAMP))
+    (interrupt,) = asked.interrupts
+    call_id = asked.new_messages[0]["toolCalls"][0]["id"]
+    assert interrupt == {
+        "id": call_id,
+        "reason": "tool_call",
+        "message": "Allow the call of stamp?",
+        "toolCallId": call_id,
+        "responseSchema": {
+            "type": "object",
+            "properties": {
+                "approved": {"type": "boolean"},
+                "reason": {"type": "string"},
+                "remember": {"type": "boolean"},
+            },
+            "required": ["approved"],
+        },
+    }
+    entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
+    answered = check(await agent.run(resume=[entry]))
+    assert answered.types[:2] == ["RUN_STARTED", "TOOL_CALL_RESULT"]
+    assert (answered.events[1]["toolCallId"], answered.events[1]["content"]) == (call_id, "stamped x")
+    assert answered.text == "Then: stamped x"
+    assert answered.interrupts == []
+
+
+@both
+@requirement("ag-ui-b:interrupts:cancel")
+async def test_a_cancelled_interrupt_tells_the_model_that_it_was_declined(desk: Desk) -> None:
+    agent = await desk.open()
+    (interrupt,) = check(await agent.tell(STAMP)).interrupts
+    ran = check(await agent.run(resume=[{"interruptId": interrupt["id"], "status": "cancelled"}]))
+    assert ran.text == "Then: Tool call denied"
+
+
+@both
+@requirement("ag-ui-b:interrupts:client-refuses")
+async def test_a_client_refuses_by_itself_to_go_on_over_an_open_interrupt(desk: Desk) -> None:
+    """Which is why the server's own refusal is tested on the raw wire."""
+    agent = await desk.open()
+    check(await agent.tell(STAMP))
+    ran = await agent.tell("never mind")
+    assert ran.refused is not None
+    assert "not addressed by resume" in ran.refused["message"]
+
+
+@both
+@requirement("ag-ui-b:hydrate:snapshot")
+async def test_a_client_that_comes_back_gets_the_whole_thread(desk: Desk) -> None:
+    first = await desk.open()
+    plan = {"plan": {"status": "in_progress", "steps": [{"title": "dig", "status": "pending"}]}}
+    text = script({"think": "hm"}, plan, {"say": "so "}, calls(("add", {"a": 1, "b": 2})), {"say": "{result}"})
+    ran = check(await first.tell(text))
+    second = await desk.open(first.thread)
+    hydrated = check(await second.run())
+    assert hydrated.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    roles = [each["role"] for each in hydrated.messages]
+    assert sorted(roles) == ["activity", "assistant", "assistant", "reasoning", "tool", "user"]
+    assert {each["id"]: each for each in hydrated.messages} == {each["id"]: each for each in ran.messages}
+
+
+@both
+@requirement("ag-ui-b:hydrate:interrupts")
+async def test_a_client_that_comes_back_can_answer_what_is_open(desk: Desk) -> None:
+    first = await desk.open()
+    ran = check(await first.tell(STAMP))
+    second = await desk.open(first.thread)
+    hydrated = check(await second.run())
+    assert hydrated.interrupts == ran.interrupts
+    entry = {"interruptId": ran.interrupts[0]["id"], "status": "resolved", "payload": {"approved": True}}
+    assert check(await second.run(resume=[entry])).text == "Then: stamped x"
+
+
+@both
+@requirement("ag-ui-b:connect:joins", "ag-ui-b:connect:reopened")
+async def test_a_second_client_joins_a_live_run_in_the_middle_of_its_words(desk: Desk) -> None:
+    first = await desk.open()
+    await first.say(user("hello", "greeting"))
+    check(await first.run())
+    await first.say(user(script({"think": "hm"}, {"say": "so far "}, HANG), "long"))
+    running = first.begin()
+    await first.until_said("so far ")
+    second = await desk.open(first.thread, route="/connect")
+    joining = second.begin()
+    await second.until_said("so far ")
+    assert (await desk.endpoint.ask("POST", f"rehearsal/stop/{first.thread}")).json == {"stopped": True}
+    ran, joined = await running, check(await joining)
+    assert joined.types == [
+        "RUN_STARTED",
+        "MESSAGES_SNAPSHOT",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "RUN_FINISHED" if desk.version == "1" else "RUN_ERROR",
+    ]
+    said = {each["id"]: each.get("content") for each in joined.messages}
+    assert said == {each["id"]: each.get("content") for each in ran.messages}
+
+
+@both
+@requirement("ag-ui-b:state:hydrated")
+async def test_the_state_that_a_client_sent_last_comes_back_with_the_thread(desk: Desk) -> None:
+    first = await desk.open(state={"zoom": 3, "open": [None, "map"]})
+    check(await first.tell("hello"))
+    second = await desk.open(first.thread)
+    hydrated = check(await second.run())
+    assert hydrated.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RUN_FINISHED"]
+    assert hydrated.state == {"zoom": 3, "open": [None, "map"]}
+
+
+@both
+@requirement("ag-ui-b:transport:http-errors")
+async def test_a_client_is_told_status_and_body_of_a_refusal(desk: Desk) -> None:
+    agent = await desk.open(headers={"authorization": "Bearer sk-dragoman-wrong"})
+    ran = await agent.tell("hello")
+    assert ran.refused is not None
+    assert (ran.refused["status"], ran.refused["payload"]["code"]) == (401, "unauthorized")
+    desk.official.console.clear()  # a client says there that its run failed
+
+
+@both
+@requirement("ag-ui-b:subagents:attributed")
+async def test_a_sub_agents_words_are_its_own(desk: Desk) -> None:
+    agent = await desk.open()
+    ran = check(
+        await agent.tell(
+            script({"fork": {"description": "dig", "script": [{"say": "gold"}]}}, {"say": "found {result}"})
+        )
+    )
+    (started,) = [each for each in ran.events if each["type"] == "SUBAGENT_STARTED"]
+    own = started["subagentRunId"]
+    assert [each["type"] for each in ran.events if each.get("subagentRunId") == own] == [
+        "SUBAGENT_STARTED",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "SUBAGENT_FINISHED",
+    ]
+    assert started["parentToolCallId"] == own
+    assert [each["content"] for each in ran.messages if each.get("subagentRunId") == own] == ["gold"]
+    assert ran.messages[-1]["content"] == "found gold"
+
+
+@both
+@requirement("ag-ui-b:subagents:suspended")
+async def test_a_sub_agent_that_waits_is_suspended_and_goes_on_with_the_answer(desk: Desk) -> None:
+    agent = await desk.open()
+    below = [{"say": "may I? "}, call("stamp", text="x"), {"say": "did: {result}"}]
+    asked = check(
+        await agent.tell(script({"fork": {"description": "dig", "script": below}}, {"say": "found {result}"}))
+    )
+    (interrupt,) = asked.interrupts
+    (suspended,) = [each for each in asked.events if each["type"] == "SUBAGENT_FINISHED"]
+    assert interrupt["subagentRunId"] == suspended["subagentRunId"]
+    assert suspended["outcome"] == {"type": "suspended", "interruptIds": [interrupt["id"]]}
+    entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
+    answered = check(await agent.run(resume=[entry]))
+    assert [each["type"] for each in answered.events if "subagentRunId" in each] == [
+        "SUBAGENT_STARTED",
+        "TOOL_CALL_RESULT",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "SUBAGENT_FINISHED",
+    ]
+    assert answered.messages[-1]["content"] == "found did: stamped x"
+    hydrated = check(await (await desk.open(agent.thread)).run())
+    assert {each["id"] for each in hydrated.messages} == {each["id"] for each in answered.messages}
+
+
+@both
+@requirement("ag-ui-b:connect:reopened")
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"say": "before "}, {"think": "hm"}, HANG],
+        [{"fork": {"description": "dig", "script": [{"say": "deep "}, {"think": "down"}, HANG]}}],
+        [call("add", a=1, b=2), {"say": "and "}, call("slow", seconds=600)],
+        [HANG],
+    ],
+)
+async def test_whatever_is_open_a_joining_client_takes_it(desk: Desk, steps: list[Json]) -> None:
+    first = await desk.open()
+    await first.say(user(script(*steps)))
+    running = first.begin()
+    await first.until("RUN_STARTED")
+    second = await desk.open(first.thread, route="/connect")
+    joining = second.begin()
+    await second.until("MESSAGES_SNAPSHOT")
+    await desk.endpoint.ask("POST", f"rehearsal/stop/{first.thread}")
+    check(await running)
+    joined = check(await joining)
+    stored = await desk.endpoint.messages(first.thread)
+    said = {each["id"]: each.get("content") for each in joined.messages}
+    assert said == {each["id"]: each.get("content") for each in stored}
+
+
+@both
+@requirement("ag-ui-b:errors:deleted")
+async def test_a_thread_that_is_deleted_ends_its_streams(desk: Desk) -> None:
+    agent = await desk.open()
+    await agent.say(user(script({"say": "before "}, HANG)))
+    running = agent.begin()
+    await agent.until_said("before ")
+    face = Face(desk.house.line, desk.house.key("alice"))
+    assert (await face.ask("DELETE", f"/sessions/{agent.thread}")).status == 204
+    assert check(await running).events[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR")
+    assert (await desk.endpoint.hydrate(agent.thread)).status == 404
+
+
+@both
+@requirement("ag-ui-b:state:shared")
+async def test_a_state_that_the_agent_changes_is_the_clients_and_comes_back_to_the_agent(desk: Desk) -> None:
+    agent = await desk.open(agent="counting")
+    first = check(await agent.tell("count"))
+    assert [each["snapshot"]["count"] for each in first.events if each["type"] == "STATE_SNAPSHOT"] == [1, 2]
+    assert first.state == {"count": 2, "nothing": None}
+    second = check(await agent.tell("count"))
+    assert (second.text, second.state["count"]) == ("3 4", 4)
+    back = await desk.open(agent.thread, agent="counting")
+    assert check(await back.run()).state == {"count": 4, "nothing": None}

@@ -1,0 +1,132 @@
+"""What is new in a history that a client sends again, and what opens a branch. Specification, B.9; rulings, 13, 15."""
+
+from typing import Any
+from uuid import uuid4
+
+from tests.conversations import call, script
+from tests.protocols.aap.client import Face
+from tests.protocols.agui.endpoint import Endpoint, Reply, an_input
+from tests.protocols.agui.endpoint_streams import PAINT, user
+from tests.requirements import requirement
+from tests.servers import House
+
+Json = Any
+
+
+@requirement("ag-ui-b:history:only-new")
+async def test_a_client_may_send_only_what_is_new(endpoint: Endpoint) -> None:
+    body = an_input("first")
+    await endpoint.run(body)
+    await endpoint.run({**body, "runId": "2", "messages": [user("second")]})
+    reply = await endpoint.run({**body, "runId": "3", "messages": [user("recall")]})
+    assert reply.text == "first | second"
+
+
+@requirement("ag-ui-b:history:seeds")
+async def test_a_new_thread_takes_what_its_client_says_was_before(endpoint: Endpoint) -> None:
+    before = [
+        {"id": "s", "role": "system", "content": "Be kind."},
+        user("first"),
+        {"id": "a", "role": "assistant", "content": "and?"},
+    ]
+    body = an_input(messages=[*before, user("recall")])
+    assert (await endpoint.run(body)).text == "first"
+    again = await endpoint.run({**body, "runId": "next", "messages": [*body["messages"], user("recall")]})
+    assert again.text == "first | recall"
+
+
+@requirement("ag-ui-b:branch:edit")
+async def test_a_new_text_for_the_newest_message_opens_a_branch(house: House, endpoint: Endpoint) -> None:
+    thread = str(uuid4())
+    body = an_input(thread=thread, messages=[user("first", "u1")])
+    await endpoint.run(body)
+    second = [*body["messages"], user("second", "u2")]
+    await endpoint.run({**body, "runId": "2", "messages": second})
+    edited = [*body["messages"], user("edited", "u2")]
+    assert (await endpoint.run({**body, "runId": "3", "messages": edited})).text == "You said: edited"
+    said = [each["content"] for each in await endpoint.messages(thread)]
+    assert said == ["first", "You said: first", "edited", "You said: edited"]
+    reply = await Face(house.line, house.key("alice")).get(f"/sessions/{thread}/history?type=full")
+    assert len(reply.json["history"]["full"]) == 4
+    older = [user("changed", "u1"), *edited[1:]]
+    await endpoint.run({**body, "runId": "4", "messages": [*older, user("recall", "u3")]})
+    assert (await endpoint.messages(thread))[0]["content"] == "first"
+
+
+@requirement("ag-ui-b:branch:edit")
+async def test_an_edit_that_is_refused_leaves_the_thread_as_it_is(endpoint: Endpoint) -> None:
+    body = an_input(messages=[user("first", "u1")])
+    await endpoint.run(body)
+    before = await endpoint.messages(body["threadId"])
+    edited = [user("x" * (1024 * 1024 + 1), "u1")]
+    assert (await endpoint.run({**body, "runId": "2", "messages": edited})).status >= 400
+    assert await endpoint.messages(body["threadId"]) == before
+
+
+@requirement("ag-ui-b:branch:parent")
+async def test_a_shorter_history_is_a_branch_only_with_a_parent_run(endpoint: Endpoint) -> None:
+    body = an_input(messages=[user("first", "u1")])
+    await endpoint.run(body)
+    await endpoint.run({**body, "runId": "2", "messages": [user("second", "u2")]})
+    plain = await endpoint.run({**body, "runId": "3"})
+    assert plain.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    branch = await endpoint.run({**body, "runId": "4", "parentRunId": body["runId"]})
+    assert branch.events[0]["parentRunId"] == body["runId"]
+    assert [each["content"] for each in await endpoint.messages(body["threadId"])] == ["first", "You said: first"]
+    await endpoint.run({**body, "runId": "5", "messages": [user("third", "u3")]})
+    assistant = (await endpoint.messages(body["threadId"]))[1]
+    more = {"messages": [*body["messages"], assistant, user("instead", "u4")], "parentRunId": body["runId"]}
+    await endpoint.run({**body, "runId": "6", **more})
+    said = [each["content"] for each in await endpoint.messages(body["threadId"])]
+    assert said == ["first", "You said: first", "instead", "You said: instead"]
+
+
+@requirement("ag-ui-b:branch:retry")
+async def test_a_message_whose_run_failed_may_be_asked_again(endpoint: Endpoint) -> None:
+    body = an_input(script({"say": "half"}, {"fail": "internal"}))
+    assert (await endpoint.run(body)).types[-1] == "RUN_ERROR"
+    again = await endpoint.run({**body, "runId": "again"})
+    assert again.types[-1] == "RUN_ERROR"
+    assert [each["role"] for each in await endpoint.messages(body["threadId"])] == ["user", "assistant"]
+
+
+@requirement("ag-ui-b:history:once")
+async def test_what_another_protocol_said_is_no_edit_when_it_is_resent_as_it_was_shown(
+    house: House, endpoint: Endpoint
+) -> None:
+    thread = str(uuid4())
+    face = Face(house.line, house.key("alice"))
+    await endpoint.run(an_input("hello", thread=thread))
+    blocks = [{"type": "text", "text": "look "}, {"type": "image", "url": "https://example.org/x.png"}]
+    await face.post(f"/sessions/{thread}/turns", {"messages": [{"role": "user", "content": blocks}]})
+    shown = await endpoint.messages(thread)
+    again = await endpoint.run(an_input(thread=thread, messages=shown))
+    assert again.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    assert again.events[1]["messages"] == shown
+    twice = [user("only once", "u9"), user("only once", "u9")]
+    await endpoint.run(an_input(thread=thread, messages=[*shown, *twice]))
+    assert [each["content"] for each in await endpoint.messages(thread)].count("only once") == 1
+
+
+@requirement("ag-ui-b:history:once")
+async def test_a_history_that_comes_again_under_new_ids_is_stored_once(endpoint: Endpoint) -> None:
+    """As clients send it that give their messages no ids of their own until they send them."""
+    body = an_input("first")
+
+    async def run(*messages: Json, **fields: Json) -> Reply:
+        again = [{**each, "id": str(uuid4())} for each in messages]
+        return await endpoint.run({**body, "runId": str(uuid4()), "messages": again, **fields})
+
+    def said(reply: Reply) -> Json:
+        return {"role": "assistant", "content": reply.text}
+
+    first = [user("first"), said(await run(user("first")))]
+    second = [*first, user("first"), said(await run(*first, user("first")))]
+    assert (await run(*second, user("recall"))).text == "first | first"
+    asked = user(script(call("paint", colour="blue"), {"say": "Painted: {result}"}))
+    (call_id,) = (await run(*second, asked, tools=[PAINT])).events[-1]["outcome"]["pendingToolCallIds"]
+    made = {"type": "function", "id": call_id, "function": {"name": "paint", "arguments": "{}"}}
+    answer = [{"role": "assistant", "toolCalls": [made]}, {"role": "tool", "toolCallId": call_id, "content": "blue"}]
+    assert (await run(*second, asked, *answer, tools=[PAINT])).text == "Painted: blue"
+    elsewhere = [user("said elsewhere"), {"role": "assistant", "content": "and answered there"}]
+    assert (await run(*second, *elsewhere, user("recall"))).text == "first | first | recall | said elsewhere"

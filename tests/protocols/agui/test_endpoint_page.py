@@ -1,0 +1,137 @@
+"""The example page in a real browser: `examples/ag-ui-web`, with index.html and chat.js as they stand there."""
+
+import asyncio
+import os
+import shutil
+import threading
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tests.browser import Page, browser
+from tests.conversations import call, script
+from tests.protocols.agui.official_clients import CLIENTS, node
+from tests.requirements import requirement
+from tests.servers import SocketHouse
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "ag-ui-web"
+HELLO = "Hello! I am the rehearsal agent."
+READY = "document.readyState === 'complete' && document.querySelector('#say')?.onsubmit"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
+        pass
+
+
+@pytest.fixture(scope="module")
+async def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page, built as its README says, with the packages that the tests have."""
+    if not (CLIENTS / "node_modules" / "esbuild").is_dir():
+        pytest.skip("the official clients are not installed: run `make clients`")
+    folder = tmp_path_factory.mktemp("page")
+    shutil.copy(EXAMPLE / "index.html", folder)
+    arguments = ["--bundle", "--format=esm", "--alias:@ag-ui/client=ag-ui-1", "--log-level=warning"]
+    process = await asyncio.create_subprocess_exec(
+        node(),
+        CLIENTS / "node_modules" / "esbuild" / "bin" / "esbuild",
+        EXAMPLE / "chat.js",
+        *arguments,
+        f"--outfile={folder / 'dist' / 'chat.js'}",
+        env={**os.environ, "NODE_PATH": str(CLIENTS / "node_modules")},
+    )
+    assert await process.wait() == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(built: Path) -> Iterator[str]:
+    """Where the page is, which is another origin than Dragoman's."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(built)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/index.html"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
+    async with browser(tmp_path_factory.mktemp("profile")) as chromium:
+        yield await chromium.page()
+
+
+async def opened(page: Page, url: str, house: SocketHouse) -> None:
+    """Load the page and fill in its form."""
+    await page.go(url, READY)
+    await filled(page, house)
+
+
+async def reloaded(page: Page, house: SocketHouse) -> None:
+    """Load it again as a person does, which breaks off what it was reading."""
+    await page.run("(window.isOld = true, location.reload())")
+    await page.until(f"!window.isOld && {READY}")
+    await filled(page, house)
+
+
+async def filled(page: Page, house: SocketHouse) -> None:
+    for name, value in (("server", house.line.url), ("agent", "rehearsal"), ("key", house.key("alice"))):
+        await page.run(f"document.getElementById('{name}').value = '{value}'")
+    await page.run("document.getElementById('settings').requestSubmit()")
+
+
+async def say(page: Page, text: str) -> None:
+    await page.until("!document.getElementById('send').disabled")
+    await page.run(f"document.getElementById('text').value = decodeURIComponent('{quote(text)}')")
+    await page.run("document.getElementById('say').requestSubmit()")
+
+
+async def shows(page: Page, kind: str, text: str) -> None:
+    """Wait until a message of that kind with that text is there."""
+    await page.until(f"[...document.querySelectorAll('.{kind}')].some((each) => each.textContent === '{text}')")
+
+
+@requirement("ag-ui-b:page")
+async def test_the_example_page_talks_streams_calls_asks_stops_and_comes_back(
+    page: Page, site: str, socket_house: SocketHouse
+) -> None:
+    await opened(page, site, socket_house)
+    await say(page, "hello")
+    await shows(page, "assistant", HELLO)
+    await say(page, script(call("colour_page", colour="rgb(1, 2, 3)"), {"say": "so: {result}"}))
+    await shows(page, "assistant", "so: The page is rgb(1, 2, 3) now.")
+    assert await page.run("document.body.style.background") == "rgb(1, 2, 3)"
+    await say(page, script(call("stamp", text="x"), {"say": "Then: {result}"}))
+    await page.until("document.querySelector('.interrupt button')")
+    await page.run("document.querySelector('.interrupt button').click()")
+    await shows(page, "assistant", "Then: stamped x")
+    await say(page, "ask me")
+    await page.until("document.querySelector('.interrupt input')")
+    await page.run("document.querySelector('.interrupt input').value = 'neither'")
+    await page.run("document.querySelector('.interrupt button').click()")
+    await shows(page, "assistant", "You chose neither.")
+    await say(page, script({"say": "on and on"}, {"wait_ms": 600_000}))
+    await shows(page, "assistant", "on and on")
+    await page.run("document.getElementById('stop').click()")
+    await say(page, "add 1 and 2")
+    await shows(page, "assistant", "The sum is 3.")
+    await say(page, script({"say": "half"}, {"fail": "internal"}))
+    await shows(page, "error", "The agent failed")
+    await say(page, script({"emit": {"count": 60, "text": "w{i} ", "every_ms": 20}}))
+    await page.until("document.getElementById('log').textContent.includes('w5 ')")
+    await reloaded(page, socket_house)
+    await shows(page, "assistant", "".join(f"w{place} " for place in range(60)))
+    assert await page.run("document.querySelectorAll('.error').length") == 0
+    await page.until("!document.getElementById('send').disabled")
+    before = await page.run("document.getElementById('log').textContent")
+    await reloaded(page, socket_house)
+    await shows(page, "assistant", "The sum is 3.")
+    await page.until("!document.getElementById('send').disabled")
+    after = await page.run("document.getElementById('log').textContent")
+    assert after == before
+    assert page.console == []

@@ -1,0 +1,181 @@
+"""The translator by itself: what is told at every cut of a run, and what is rare in a log.
+
+Specification, B.6 to B.10.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from dragoman.core.content import Call
+from dragoman.core.events import (
+    CallOpened,
+    CallParked,
+    Event,
+    Logged,
+    MessageClosed,
+    MessageOpened,
+    RunStarted,
+    RunStopped,
+)
+from dragoman.core.ids import CallId, MessageId, RunId, UserId
+from dragoman.core.stream import Piece, expand
+from dragoman.protocols.agui import content as wire
+from dragoman.protocols.agui import events as told
+from dragoman.protocols.agui.downgrade import suited
+from dragoman.protocols.agui.frames import reopened
+from dragoman.protocols.agui.messages import Transcript
+from dragoman.protocols.agui.translate import Translator
+from tests.conversations import call, calls, script
+from tests.protocols.agui.endpoint import Endpoint, an_input
+from tests.requirements import requirement
+from tests.servers import House
+
+Json = Any
+RUN = RunId("run-1")
+FORK = {
+    "fork": {
+        "description": "dig",
+        "script": [{"think": "where"}, {"say": ["go", "ld"], "every_ms": 5}, call("add", a=1, b=2)],
+    }
+}
+MUCH = script(
+    {"think": ["h", "m"], "every_ms": 5},
+    {"say": ["so ", "far "], "every_ms": 5},
+    {"plan": {"status": "draft", "steps": []}},
+    {"say": "on "},
+    FORK,
+    calls(("add", {"a": 1, "b": 2}), ("boom", {})),
+    {"think": "again"},
+    {"say": "{results}"},
+)
+
+
+class Client:
+    """What a client makes of messages and events, and what it refuses (B.7)."""
+
+    def __init__(self, messages: Iterable[wire.Message]) -> None:
+        self.texts: dict[str, Json] = {each.id: each.content for each in messages}
+        self.calls = {
+            each.id
+            for message in messages
+            if isinstance(message, wire.AssistantMessage)
+            for each in message.tool_calls or ()
+        }
+        self.open: set[str] = set()
+
+    def take(self, event: told.Event) -> None:  # noqa: C901  # one case for each kind of event
+        match event:
+            case told.RunStarted() | told.MessagesSnapshot() | told.ActivitySnapshot() | told.Custom():
+                pass
+            case told.TextMessageStart(message_id=own) | told.ReasoningMessageStart(message_id=own):
+                assert own not in self.texts
+                self._begin(f"words {own}")
+                self.texts[own] = ""
+            case told.TextMessageContent(message_id=own) | told.ReasoningMessageContent(message_id=own):
+                assert f"words {own}" in self.open
+                self.texts[own] += event.delta
+            case told.TextMessageEnd(message_id=own) | told.ReasoningMessageEnd(message_id=own):
+                self.open.remove(f"words {own}")
+            case told.ReasoningStart(message_id=own):
+                self._begin(f"span {own}")
+            case told.ReasoningEnd(message_id=own):
+                self.open.remove(f"span {own}")
+            case told.ToolCallStart(tool_call_id=own):
+                assert own not in self.calls
+                self.calls.add(own)
+                self._begin(f"call {own}")
+            case told.ToolCallArgs(tool_call_id=own):
+                assert f"call {own}" in self.open
+            case told.ToolCallEnd(tool_call_id=own):
+                self.open.remove(f"call {own}")
+            case told.ToolCallResult(tool_call_id=own, message_id=message_id, content=content):
+                assert own in self.calls
+                self.texts[message_id] = content
+            case told.SubagentStarted(subagent_run_id=own):
+                self._begin(f"agent {own}")
+            case told.SubagentFinished(subagent_run_id=own) | told.SubagentError(subagent_run_id=own):
+                self.open.remove(f"agent {own}")
+            case told.RunFinished():
+                assert self.open == set()
+            case _:
+                raise AssertionError(f"no such event here: {event}")
+
+    def _begin(self, what: str) -> None:
+        assert what not in self.open
+        self.open.add(what)
+
+
+@requirement("ag-ui-b:connect:any-moment", "ag-ui-b:order")
+async def test_who_joins_at_any_moment_holds_in_the_end_what_is_stored(house: House, endpoint: Endpoint) -> None:
+    body = an_input(MUCH)
+    await endpoint.run(body)
+    engine = house.line.app.engine  # type: ignore[attr-defined]  # the bridge knows it as any ASGI application
+    async with engine.session(UserId("alice"), body["threadId"]) as live:
+        events = await engine.past.events(live, 0)
+    records = expand(events)
+    told_words = (wire.AssistantMessage, wire.ReasoningMessage, wire.ToolMessage)
+    transcript = Transcript()
+    for logged in events:
+        transcript.feed(logged)
+    told = (each for each in transcript.messages() if isinstance(each, told_words))
+    stored = {each.id: each.content for each in told if each.content}
+    first = next(
+        place for place, each in enumerate(records) if isinstance(each, Logged) and isinstance(each.event, RunStarted)
+    )
+    started = records[first]
+    assert isinstance(started, Logged)
+    assert isinstance(started.event, RunStarted)
+    assert sum(isinstance(each, Piece) for each in records) >= 8
+    for cut in range(first + 1, len(records)):
+        before = records[cut - 1]
+        if isinstance(before, Logged) and isinstance(before.event, CallOpened):
+            continue  # the calls of a step and its end are durable together
+        translator, transcript = Translator(started.event.run_id, thread_id="t"), Transcript()
+        so_far = [event for record in records[:cut] for event in translator.feed(record)]
+        for record in records[:cut]:
+            if isinstance(record, Logged):
+                transcript.feed(record)
+        client = Client(transcript.messages())
+        for event in (*reopened(so_far), *(event for record in records[cut:] for event in translator.feed(record))):
+            client.take(event)
+        kept = {own: text for own, text in client.texts.items() if own in stored}
+        assert kept == stored, cut
+
+
+def logged(*events: Event) -> list[Logged]:
+    at = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    return [Logged(seq, at, RUN, event) for seq, event in enumerate(events, 1)]
+
+
+def end_of(*events: Event) -> told.RunFinished:
+    """How a run ends that waits for the application after these events."""
+    started = RunStarted(run_id=RUN, door="ag-ui")
+    stopped = RunStopped(run_id=RUN, reason="tool_use")
+    translator = Translator(RUN, thread_id="t")
+    *_, last = [each for record in logged(started, *events, stopped) for each in translator.feed(record)]
+    assert isinstance(last, told.RunFinished)
+    return last
+
+
+@requirement("ag-ui-b:interrupts:parked")
+def test_a_call_that_a_crash_cut_off_asks_whether_it_shall_run_again() -> None:
+    opened = CallOpened(message_id=MessageId("m"), index=0, call=Call(CallId("c"), "pay", {}), kind="inline")
+    step = (MessageOpened(message_id=MessageId("m")), opened, MessageClosed(message_id=MessageId("m")))
+    parked = CallParked(call_id=CallId("c"))
+    for events, words in (((*step, parked), "pay"), ((parked,), "a tool")):  # in this run, or made in an earlier one
+        outcome = end_of(*events).outcome
+        assert isinstance(outcome, wire.Interrupted)
+        (interrupt,) = outcome.interrupts
+        assert (interrupt.id, interrupt.reason) == ("c", "tool_call")
+        assert interrupt.message == f"The server restarted while {words} ran. Run it again?"
+
+
+@requirement("ag-ui-b:downgrade:unchanged")
+def test_clients_of_1_0_get_every_event_as_it_is() -> None:
+    end = end_of()
+    assert suited([end], "1.0") == [end]
+    pending = msgspec.structs.replace(end, outcome=wire.Success(pending_tool_call_ids=("c",)))
+    assert suited([pending], "0.0.59") == [msgspec.structs.replace(end, outcome=wire.Success())]

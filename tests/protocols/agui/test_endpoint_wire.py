@@ -1,0 +1,514 @@
+"""The raw wire of the standard endpoint: requests of every shape, streams to the byte. Specification, B.3 to B.8."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from ag_ui_validate import create_validator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragoman import Agent
+from dragoman.protocols.agui.wire import Malformed, Misshapen, UnsupportedVersion, _as_written, _read, decode_run
+from tests.agents.agent_harness import ScriptedModel
+from tests.conversations import call, calls, script
+from tests.protocols.agui.endpoint import Endpoint, an_input
+from tests.requirements import requirement
+from tests.servers import HouseMaker
+
+Json = Any
+HELLO = "Hello! I am the rehearsal agent."
+PAINT = {"name": "paint", "description": "", "parameters": {"type": "object"}}
+IMAGE = {"type": "data", "value": "aGk=", "mimeType": "image/png"}
+PLAN = {"plan": {"status": "in_progress", "steps": [{"title": "dig", "status": "pending"}]}}
+CARD = {
+    "version": "2.0",
+    "locale": "en",
+    "status": "info",
+    "theme": "default",
+    "root": {"type": "badge", "label": "new"},
+}
+FORK = {"fork": {"description": "dig", "script": [{"think": "where"}, {"say": "gold"}, call("add", a=1, b=2)]}}
+EVERYTHING = script(
+    {"think": "hm"},
+    {"say": ["so ", "far "]},
+    {"image": "https://example.org/a.png"},
+    {"data": {"nothing": None}},
+    PLAN,
+    {"card": {"root": {"type": "badge", "label": "new"}}},
+    {"card": {"type": "hologram"}},
+    {"say": "on "},
+    FORK,
+    calls(("add", {"a": 1, "b": 2}), ("boom", {})),
+    {"say": "{results}"},
+)
+
+
+def parts(*given: Json) -> Json:
+    return an_input(messages=[{"id": "m", "role": "user", "content": list(given)}])
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+@requirement("ag-ui-b:wire:frames", "ag-ui-b:wire:no-nulls", "ag-ui-b:wire:integer-times", "ag-ui-b:wire:headers")
+async def test_every_event_of_a_run_is_told_in_order_and_to_the_rules(endpoint: Endpoint) -> None:
+    """The rules themselves are in `Reply.frames`: LF, no nulls, integer times, the models of `ag-ui-protocol`."""
+    reply = await endpoint.run(an_input(EVERYTHING))
+    shown = [
+        f"{each['type']} {'sub' if 'subagentRunId' in each else ''}".strip()
+        for each in reply.events
+        if not each["type"].endswith("_CONTENT")
+    ]
+    assert shown == [
+        "RUN_STARTED",
+        "REASONING_START",
+        "REASONING_MESSAGE_START",
+        "REASONING_MESSAGE_END",
+        "REASONING_END",
+        "TEXT_MESSAGE_START",
+        "CUSTOM",
+        "CUSTOM",
+        "ACTIVITY_SNAPSHOT",
+        "CUSTOM",
+        "TEXT_MESSAGE_END",
+        "TOOL_CALL_START",
+        "TOOL_CALL_ARGS",
+        "TOOL_CALL_END",
+        "SUBAGENT_STARTED sub",
+        "REASONING_START sub",
+        "REASONING_MESSAGE_START sub",
+        "REASONING_MESSAGE_END sub",
+        "REASONING_END sub",
+        "TEXT_MESSAGE_START sub",
+        "TEXT_MESSAGE_END sub",
+        "TOOL_CALL_START sub",
+        "TOOL_CALL_ARGS sub",
+        "TOOL_CALL_END sub",
+        "TOOL_CALL_RESULT sub",
+        "SUBAGENT_FINISHED sub",
+        "TOOL_CALL_RESULT",
+        "TOOL_CALL_START",
+        "TOOL_CALL_ARGS",
+        "TOOL_CALL_END",
+        "TOOL_CALL_START",
+        "TOOL_CALL_ARGS",
+        "TOOL_CALL_END",
+        "TOOL_CALL_RESULT",
+        "TOOL_CALL_RESULT",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_END",
+        "RUN_FINISHED",
+    ]
+    custom = [(each["name"], each["value"]) for each in reply.events if each["type"] == "CUSTOM"]
+    message_id = next(each["messageId"] for each in reply.events if each["type"] == "TEXT_MESSAGE_START")
+    assert custom == [
+        ("dragoman.block", {"messageId": message_id, "index": 2, "type": "image", "url": "https://example.org/a.png"}),
+        ("dragoman.block", {"messageId": message_id, "index": 3, "type": "data", "data": {"nothing": None}}),
+        ("dragoman.ui_schema", CARD),
+    ]
+    (plan,) = [each for each in reply.events if each["type"] == "ACTIVITY_SNAPSHOT"]
+    assert (plan["activityType"], plan["content"]) == ("PLAN", PLAN["plan"])
+
+
+@requirement("ag-ui-b:wire:ids")
+async def test_ids_grow_and_a_replay_is_the_same_to_the_byte(endpoint: Endpoint) -> None:
+    body = an_input(EVERYTHING)
+    first, again = await endpoint.run(body), await endpoint.run(body)
+    assert first.body == again.body
+    ids = [tuple(map(int, (frame.id or "").split("-"))) for frame in first.frames]
+    assert ids == sorted(set(ids))
+
+
+@requirement("ag-ui-b:events:end")
+@pytest.mark.parametrize(
+    ("steps", "end"),
+    [
+        ([{"say": "x"}], {"outcome": {"type": "success"}}),
+        (
+            [{"say": "x"}, {"stop": "max_tokens"}],
+            {"outcome": {"type": "success"}, "metadata": {"dragoman": {"stopReason": "max_tokens"}}},
+        ),
+        (
+            [{"say": "x"}, {"stop": "refusal"}],
+            {"outcome": {"type": "success"}, "metadata": {"dragoman": {"stopReason": "refusal"}}},
+        ),
+        ([{"fail": "internal"}], {"code": "agent_error", "message": "The agent failed"}),
+        ([{"fail": {"code": "sold_out", "message": "All gone"}}], {"code": "sold_out", "message": "All gone"}),
+        ([call("add", a=1, b=1)] * 26, {"code": "max_steps", "message": "the run reached its limit of 25 steps"}),
+    ],
+)
+async def test_how_a_run_ends_is_told_by_its_last_event(endpoint: Endpoint, steps: Json, end: Json) -> None:
+    *_, last = (await endpoint.run(an_input(script(*steps)))).events
+    told = {name: value for name, value in last.items() if name not in ("timestamp", "threadId", "runId", "usage")}
+    assert told == {"type": "RUN_ERROR" if "code" in end else "RUN_FINISHED", **end}
+
+
+@requirement("ag-ui-b:events:usage")
+async def test_a_runs_end_tells_the_tokens_that_are_known(endpoint: Endpoint) -> None:
+    usage = {"usage": {"input_tokens": 5, "output_tokens": 0}}
+    *_, last = (await endpoint.run(an_input(script({"say": "x"}, usage)))).events
+    assert last["usage"] == [{"inputTokens": 5, "totalTokens": 5}]
+
+
+@requirement("ag-ui-b:validate")
+@pytest.mark.parametrize(
+    "text",
+    ["hello", "think", "add 1 and 2", EVERYTHING, script(call("stamp", text="x")), script({"fail": "x"}), "count"],
+)
+async def test_a_third_party_validator_finds_no_error(endpoint: Endpoint, text: str) -> None:
+    body = an_input(text, state={"count": 3})
+    asked = Endpoint(endpoint.line, endpoint.key, agent="counting" if text == "count" else "rehearsal")
+    run = await asked.run(body)
+    for events in (run.events, (await asked.hydrate(body["threadId"])).events):
+        validator = create_validator()
+        for event in events:
+            validator.feed(event)
+        validator.finalize()
+        report = validator.report()
+        assert [each for each in report.diagnostics if each.severity == "error"] == []
+        assert report.internal_errors == []
+
+
+@requirement("ag-ui-b:wire:frame-size")
+async def test_no_event_is_larger_than_clients_take(endpoint: Endpoint) -> None:
+    """1.0 clients refuse a frame of more than 10 MiB."""
+    image = {"type": "image", "source": {"type": "data", "value": "A" * 5 * 2**20, "mimeType": "image/png"}}
+    thread = "large"
+    for number in range(3):
+        words = {"type": "text", "text": "hello"}
+        await endpoint.run(
+            an_input(thread=thread, messages=[{"id": str(number), "role": "user", "content": [words, image]}])
+        )
+    reply = await endpoint.hydrate(thread)
+    assert len(reply.body) < 10 * 2**20
+    kept = [part["type"] for each in reply.events[1]["messages"] if each["role"] == "user" for part in each["content"]]
+    assert kept == ["text", "text", "text", "text", "text", "image"]
+    again = await endpoint.run(an_input(thread=thread, messages=reply.events[1]["messages"]))
+    assert again.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+
+
+@requirement("ag-ui-b:wire:frame-size")
+async def test_of_an_answer_that_fits_into_no_event_the_beginning_is_shown(endpoint: Endpoint) -> None:
+    body = an_input(script({"burst": 9_000}))
+    assert (await endpoint.run(body)).types[-1] == "RUN_FINISHED"
+    _, answer = await endpoint.messages(body["threadId"])
+    assert answer["content"].endswith(f" [cut: {9_000_000 - 2**20} more characters]")
+    await endpoint.run(an_input("hello", thread=body["threadId"]))
+    contents = [each["content"] for each in await endpoint.messages(body["threadId"])]
+    assert contents == [body["messages"][0]["content"], answer["content"], "hello", HELLO]
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+@requirement("ag-ui-b:input:minimal")
+async def test_the_least_that_the_protocol_demands_is_enough(endpoint: Endpoint) -> None:
+    body = {"threadId": "least", "runId": "least", "messages": [{"id": "1", "role": "user", "content": "hello"}]}
+    assert (await endpoint.run(body)).text == HELLO
+
+
+@requirement("ag-ui-b:input:unknown")
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"newfangled": {"deep": [1]}},
+        {"state": None, "forwardedProps": None, "context": None, "tools": None, "resume": None},
+        {"forwardedProps": {"anything": [1], "client_time": {"device_timezone": "Europe/Berlin"}}},
+        {"protocolVersion": "1.7"},
+        {"protocolVersion": "latest"},
+        {"context": [{"description": "where", "value": "here", "extra": 1}]},
+        {"tools": [{**PAINT, "metadata": {"a": 1}}]},
+    ],
+)
+async def test_what_is_not_understood_does_no_harm(endpoint: Endpoint, more: Json) -> None:
+    reply = await endpoint.run(an_input("hello") | more)
+    assert reply.text == HELLO
+    assert reply.events[0]["protocolVersion"] == "1.0"
+
+
+@requirement("ag-ui-b:input:snake-case")
+async def test_snake_case_is_read_as_camel_case(endpoint: Endpoint) -> None:
+    body = {
+        "thread_id": "snake",
+        "run_id": "snake",
+        "protocol_version": "1.0",
+        "forwarded_props": {},
+        "messages": [
+            {"id": "1", "role": "user", "content": "before"},
+            {
+                "id": "2",
+                "role": "assistant",
+                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+            },
+            {"id": "3", "role": "tool", "tool_call_id": "c", "content": "done"},
+            {"id": "4", "role": "user", "content": "hello"},
+        ],
+    }
+    assert (await endpoint.run(body)).text == HELLO
+    assert [each["role"] for each in await endpoint.messages("snake")] == [
+        "user",
+        "assistant",
+        "tool",
+        "user",
+        "assistant",
+    ]
+
+
+Members = dict[str, st.SearchStrategy[Json]]
+ANY: st.SearchStrategy[Json] = st.recursive(st.none() | st.booleans() | st.text(max_size=4), st.lists)
+
+
+def shaped(always: Members, sometimes: Members) -> st.SearchStrategy[Json]:
+    return st.fixed_dictionaries(always, optional=sometimes)
+
+
+SOURCES = shaped(
+    {"type": st.sampled_from(["url", "data", "teleport"]), "value": st.just("aGk=")},
+    {"mimeType": st.just("a/b"), "mime_type": st.just("c/d")},
+)
+PARTS = shaped(
+    {"type": st.sampled_from(["text", "image", "binary", "hologram"]), "text": st.just("t"), "source": SOURCES},
+    {"mimeType": st.just("a/b"), "url": st.just("u"), "extra": ANY},
+)
+MESSAGES = shaped(
+    {
+        "id": st.just("m"),
+        "role": st.sampled_from(["user", "user", "assistant", "tool", "system", "oracle"]),
+        "content": st.just("hello") | st.lists(PARTS, max_size=2),
+        "toolCallId": st.just("c"),
+    },
+    {"name": st.none() | st.just("n"), "toolCalls": st.none() | st.just([]), "error": st.none(), "extra": ANY},
+)
+REQUESTS = shaped(
+    {"threadId": st.just("t"), "runId": st.just("r"), "messages": st.lists(MESSAGES, max_size=2)},
+    {
+        "protocolVersion": st.none() | st.just("1.0"),
+        "parentRunId": st.none() | st.just("p"),
+        "parent_run_id": st.just("q"),
+        "state": ANY,
+        "forwardedProps": ANY,
+        "tools": st.none() | st.just([PAINT]),
+        "resume": st.just([{"interruptId": "c", "status": "resolved", "payload": None}]),
+        "extra": ANY,
+    },
+)
+
+
+@requirement("ag-ui-b:input:unknown", "ag-ui-b:input:snake-case")
+@settings(max_examples=300, deadline=None)
+@given(REQUESTS)
+def test_what_is_read_in_one_pass_is_what_two_would_read(request: Json) -> None:
+    body = json.dumps(request).encode()
+    once = _as_written(body)
+    assert once is None or once == _read(body)
+
+
+@requirement("ag-ui-b:input:parts")
+@pytest.mark.parametrize(
+    ("part", "kept"),
+    [
+        ({"type": "hologram", "voxels": "…"}, None),
+        ({"type": "image", "source": {"type": "file", "value": "file-1", "provider": "openai"}}, None),
+        ({"type": "image", "source": {"type": "teleport", "value": "x"}}, None),
+        ({"type": "image", "source": {"type": "url", "value": "ftp://example.org/x"}}, None),
+        (
+            {"type": "image", "source": {"type": "url", "value": "https://example.org/x.png"}},
+            {"type": "image", "source": {"type": "url", "value": "https://example.org/x.png"}},
+        ),
+        (
+            {"type": "image", "id": "p1", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}},
+            {"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}},
+        ),
+        (
+            {"type": "binary", "mimeType": "image/png", "data": "aGk="},
+            {"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}},
+        ),
+        (
+            {"type": "binary", "mime_type": "audio/wav", "url": "https://example.org/x.wav", "filename": "x"},
+            {"type": "audio", "source": {"type": "url", "value": "https://example.org/x.wav", "mimeType": "audio/wav"}},
+        ),
+        ({"type": "binary", "mimeType": "application/pdf", "id": "file-7"}, None),
+    ],
+)
+async def test_of_a_messages_parts_those_stay_that_can_be_used(endpoint: Endpoint, part: Json, kept: Json) -> None:
+    body = parts({"type": "text", "text": "hello"}, part)
+    assert (await endpoint.run(body)).text == HELLO
+    stored = (await endpoint.messages(body["threadId"]))[0]
+    assert stored["content"] == [{"type": "text", "text": "hello"}, *([] if kept is None else [kept])]
+
+
+@requirement("ag-ui-b:input:unusable")
+async def test_an_image_for_a_model_that_sees_none_is_left_out(endpoint: Endpoint) -> None:
+    bare = Endpoint(endpoint.line, endpoint.key, agent="rehearsal-bare")
+    image = {"type": "image", "source": {"type": "url", "value": "https://example.org/x.png"}}
+    reply = await bare.run(parts({"type": "text", "text": "hello"}, image) | {"tools": [PAINT]})
+    assert reply.text == HELLO
+    assert reply.events[0]["metadata"] == {"dragoman": {"droppedTools": ["paint"]}}
+
+
+@requirement("ag-ui-b:input:unknown")
+async def test_messages_of_unknown_roles_are_left_out(endpoint: Endpoint) -> None:
+    strange = {"id": "s", "role": "oracle", "prophecy": True}
+    body = an_input(messages=[strange, {"id": "m", "role": "user", "content": "hello"}])
+    assert (await endpoint.run(body)).text == HELLO
+    assert [each["role"] for each in await endpoint.messages(body["threadId"])] == ["user", "assistant"]
+
+
+MALFORMED: list[tuple[bytes, str, str | None]] = [
+    (b"", "invalid_json", None),
+    (b"{", "invalid_json", None),
+    (b"\xff\xfe", "invalid_json", None),
+    (b"[" * 100_000, "invalid_json", None),
+    (b"[]", "invalid_request", None),
+    (b"{}", "invalid_request", "threadId"),
+    (json.dumps({"threadId": "t", "messages": []}).encode(), "invalid_request", "runId"),
+    (json.dumps({"threadId": "t", "runId": "r"}).encode(), "invalid_request", "messages"),
+]
+WRONG: list[tuple[Json, str]] = [
+    ({"threadId": ""}, "threadId"),
+    ({"threadId": 7}, "threadId"),
+    ({"threadId": "t" * 257}, "threadId"),
+    ({"runId": ""}, "runId"),
+    ({"messages": {}}, "messages"),
+    ({"messages": [7]}, "messages[0]"),
+    ({"messages": [{"role": "user", "content": "x"}]}, "messages[0].id"),
+    ({"messages": [{"id": "1", "role": "user", "content": 7}]}, "messages[0].content"),
+    ({"messages": [{"id": "1", "role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
+    ({"messages": [{"id": "1", "role": "tool", "content": "x"}]}, "messages[0].toolCallId"),
+    ({"tools": [{"description": "x"}]}, "tools[0].name"),
+    ({"context": [{"value": "x"}]}, "context[0].description"),
+    ({"resume": [{"interruptId": "x", "status": "maybe"}]}, "resume[0].status"),
+    ({"protocolVersion": 1}, "protocolVersion"),
+    ({"parentRunId": 1}, "parentRunId"),
+]
+
+
+@requirement("ag-ui-b:input:malformed")
+@pytest.mark.parametrize(("raw", "code", "path"), MALFORMED)
+async def test_what_is_no_request_is_refused_with_its_place(
+    endpoint: Endpoint, raw: bytes, code: str, path: str | None
+) -> None:
+    reply = await endpoint.ask("POST", "rehearsal", raw=raw)
+    assert (reply.status, reply.json["code"], reply.json.get("path") or None) == (400, code, path)
+
+
+@requirement("ag-ui-b:input:malformed")
+@pytest.mark.parametrize(("wrong", "path"), WRONG)
+async def test_a_known_field_of_a_wrong_type_is_refused_with_its_place(
+    endpoint: Endpoint, wrong: Json, path: str
+) -> None:
+    reply = await endpoint.run(an_input("hello") | wrong)
+    assert (reply.status, reply.json["code"], reply.json["path"]) == (400, "invalid_request", path)
+
+
+@requirement("ag-ui-b:input:version")
+@pytest.mark.parametrize("version", ["0.9", "2.0", "10.1"])
+async def test_another_major_version_is_refused(endpoint: Endpoint, version: str) -> None:
+    reply = await endpoint.run(an_input("hello", version=version))
+    assert (reply.status, reply.json["code"]) == (400, "unsupported_version")
+
+
+@requirement("ag-ui-b:input:any-bytes")
+@given(
+    st.binary(max_size=200)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["threadId", "run_id", "runId", "messages", "id", "role", "content", "type", "tools", "user"]
+                ),
+                inner,
+                max_size=6,
+            )
+        ),
+        max_leaves=20,
+    ).map(lambda value: json.dumps(value).encode())
+)
+@settings(max_examples=300)
+def test_any_bytes_are_a_request_or_a_refusal(body: bytes) -> None:
+    with suppress(Malformed, Misshapen, UnsupportedVersion):
+        decode_run(body)
+
+
+# --- clients of 0.x ---------------------------------------------------------------------------------------------------
+
+
+@requirement("ag-ui-b:downgrade:pending")
+async def test_a_0x_client_is_not_told_of_pending_calls(endpoint: Endpoint) -> None:
+    *_, last = (await endpoint.run(an_input(script(call("paint")), version=None, tools=[PAINT]))).events
+    assert last["outcome"] == {"type": "success"}
+
+
+@requirement("ag-ui-b:downgrade:parts")
+async def test_a_0x_client_gets_results_as_text(endpoint: Endpoint) -> None:
+    gallery = Endpoint(endpoint.line, endpoint.key, agent="gallery")
+    for version, content in (
+        ("1.0", [{"type": "text", "text": "look: "}, {"type": "image", "source": IMAGE}]),
+        (None, "look: "),
+    ):
+        reply = await gallery.run(an_input("show", version=version))
+        (result,) = [each for each in reply.events if each["type"] == "TOOL_CALL_RESULT"]
+        assert result["content"] == content
+
+
+@requirement("ag-ui-b:downgrade:subagents")
+async def test_a_setting_keeps_sub_agents_from_clients_that_fail_on_them(open_house: HouseMaker) -> None:
+    async with open_house(ag_ui_min_client="0.0.58") as house:
+        endpoint = Endpoint(house.line, house.key("alice"))
+        body = an_input(EVERYTHING, version=None)
+        reply = await endpoint.run(body)
+        assert not any("SUBAGENT" in each["type"] or "subagentRunId" in each for each in reply.events)
+        snapshot = (await endpoint.run({**body, "runId": "later", "messages": []})).events[1]
+        assert not any("subagentRunId" in each for each in snapshot["messages"])
+        assert reply.types[-1] == "RUN_FINISHED"
+
+
+# --- what the agent knows ---------------------------------------------------------------------------------------------
+
+
+@requirement("ag-ui-b:input:props")
+async def test_an_agent_knows_what_came_along_with_the_request(endpoint: Endpoint) -> None:
+    noting = Endpoint(endpoint.line, endpoint.key, agent="noting")
+    context = [{"description": "where", "value": "here"}]
+    props = {"client_time": {"device_timezone": "Asia/Tokyo"}, "theme": "dark"}
+    body = an_input("x", state={"zoom": 3}, context=context, forwardedProps=props, parentRunId="before")
+    assert json.loads((await noting.run(body)).text) == {
+        "client_time": {"device_timezone": "Asia/Tokyo"},
+        "context": context,
+        "forwarded_props": props,
+        "parent_run_id": "before",
+        "state": {"zoom": 3},
+    }
+
+
+@requirement("ag-ui-b:input:time")
+@pytest.mark.parametrize(
+    ("client_time", "zone"),
+    [
+        ({"device_timezone": "Asia/Tokyo", "more": 1}, "Asia/Tokyo"),
+        ({"device_timezone": "Mars/Olympus"}, "UTC"),
+        ({"device_timezone": "localtime"}, "UTC"),
+        ({"device_timezone": 5}, "UTC"),
+        ({}, "UTC"),
+        ("Asia/Tokyo", "UTC"),
+    ],
+)
+async def test_a_devices_zone_that_is_none_counts_as_absent(endpoint: Endpoint, client_time: Json, zone: str) -> None:
+    body = an_input(script({"props": "time_zone"}), forwardedProps={"client_time": client_time})
+    assert (await endpoint.run(body)).text == zone
+
+
+@requirement("ag-ui-b:input:context")
+async def test_a_model_is_told_what_the_application_says_about_the_situation(open_house: HouseMaker) -> None:
+    model = ScriptedModel("Fine.", "Fine.")
+    async with open_house(agents=[Agent("told", model=model, instructions="Be brief.")]) as house:
+        told = Endpoint(house.line, house.key("alice"), agent="told")
+        context = [{"description": "page", "value": "orders"}, {"description": "locale", "value": "de"}]
+        await told.run(an_input("hi", context=context))
+        await told.run(an_input("hi"))
+    situation = "What the application says about the user's situation:\n- page: orders\n- locale: de"
+    assert [each.instructions for each in model.requests] == [f"Be brief.\n\n{situation}", "Be brief."]

@@ -1,0 +1,47 @@
+"""The conversations of the suite through the run service: whole streams; history, events and part B in agreement."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conversations import CONVERSATIONS, Conversation, play
+from tests.protocols.agui.run_service_driver import RunsDriver
+from tests.requirements import requirement
+from tests.servers import House, HouseMaker, program
+
+ALIVE = [each for each in CONVERSATIONS if not each.crashes()]
+
+
+def name_of(value: object) -> str:
+    return value.name.replace(" ", "-") if isinstance(value, Conversation) else str(value)
+
+
+@requirement("runs:suite:conversations")
+@pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
+async def test_a_conversation_is_streamed_whole(house: House, conversation: Conversation) -> None:
+    await play(conversation, RunsDriver(looks_back=False), house)
+
+
+@requirement("runs:suite:agreement")
+@pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
+async def test_history_events_and_the_standard_endpoint_agree(house: House, conversation: Conversation) -> None:
+    await play(conversation, RunsDriver(looks_back=True), house)
+
+
+@requirement("runs:suite:conversations", "runs:events:restart")
+@pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
+async def test_a_conversation_with_a_restart_before_every_step(
+    open_house: HouseMaker, conversation: Conversation
+) -> None:
+    async with open_house() as house:
+        await play(conversation, RunsDriver(looks_back=True), house, restart_before=lambda place: place > 0)
+
+
+@requirement("runs:suite:killed", "runs:events:restart")
+@pytest.mark.parametrize("looks_back", [True, False])
+@pytest.mark.parametrize("conversation", [each for each in CONVERSATIONS if each.crashes()], ids=name_of)
+async def test_a_conversation_with_a_server_that_is_killed(
+    tmp_path: Path, conversation: Conversation, looks_back: bool
+) -> None:
+    async with program(tmp_path) as server:
+        await play(conversation, RunsDriver(looks_back=looks_back), server)

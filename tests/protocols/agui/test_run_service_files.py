@@ -1,0 +1,478 @@
+"""Uploads, signed links, recordings and forms."""
+
+import asyncio
+import re
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragoman import Image, Run, agent, tool
+from dragoman.core.ids import UserId
+from dragoman.core.uploads import folder_of, is_path_of, path_for, sniffed
+from dragoman.models.registry import ModelNameError
+from dragoman.models.transcription import OpenAITranscriber, transcriber
+from dragoman.protocols.agui.run_service.files import wav_bytes
+from dragoman.protocols.agui.run_service.links import Link, Links
+from dragoman.protocols.kit.multipart import NotAForm, Part, read_form
+from tests.protocols.agui.endpoint import Endpoint
+from tests.protocols.agui.run_service import PNG, RunService, a_run, new_thread, problem
+from tests.requirements import requirement
+from tests.servers import House, HouseMaker, SocketHouse
+
+Json = Any
+ALICE, BOB = UserId("alice"), UserId("bob")
+PICTURES = {
+    "image/png": PNG,
+    "image/jpeg": b"\xff\xd8\xff\xe0" + bytes(20),
+    "image/gif": b"GIF89a" + bytes(20),
+    "image/webp": b"RIFF\x10\x00\x00\x00WEBPVP8 " + bytes(20),
+}
+LIMIT = 10 * 1024 * 1024
+
+
+def wav(sound: bytes = b"\0\0" * 80) -> bytes:
+    head = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, 8000, 16000, 2, 16)
+    body = b"WAVE" + head + struct.pack("<4sI", b"data", len(sound)) + sound
+    return struct.pack("<4sI", b"RIFF", len(body)) + body
+
+
+@pytest.fixture
+def alice(house: House) -> RunService:
+    return RunService(house.line, house.key("alice"))
+
+
+@pytest.fixture
+def bob(house: House) -> RunService:
+    return RunService(house.line, house.key("bob"))
+
+
+@pytest.fixture
+def visitor(house: House) -> RunService:
+    """Somebody without a key, who has a link."""
+    return RunService(house.line, None, base="")
+
+
+def place_of(url: str) -> str:
+    """A link without the server's address."""
+    assert url.startswith("http://127.0.0.1:8000/api/v1/agent/attachments/content/dragoman/agent-inputs/")
+    return url.removeprefix("http://127.0.0.1:8000")
+
+
+# --- uploads ----------------------------------------------------------------------------------------------------------
+
+
+@requirement("runs:files:upload", "runs:files:content")
+@pytest.mark.parametrize("kind", PICTURES)
+async def test_a_picture_is_stored_and_shown_by_its_link(alice: RunService, visitor: RunService, kind: str) -> None:
+    thread, content = new_thread(), PICTURES[kind]
+    reply = await alice.upload(content, kind, threadId=thread, runId="r-1")
+    assert reply.status == 201, reply
+    stored = reply.json
+    assert list(stored) == ["bucket", "path", "mime_type", "url"]
+    assert (stored["bucket"], stored["mime_type"]) == ("dragoman", kind)
+    assert stored["path"].startswith(f"agent-inputs/alice/{thread}/r-1/")
+    shown = await visitor.get(place_of(stored["url"]))
+    assert (shown.status, shown.headers["content-type"], shown.body) == (200, kind, content)
+    assert shown.headers["x-content-type-options"] == "nosniff"
+    assert (await visitor.ask("HEAD", place_of(stored["url"]))).status == 200
+    assert (await visitor.ask("POST", place_of(stored["url"]))).status == 401
+
+
+@requirement("runs:files:content")
+async def test_a_link_works_as_it_stands_over_a_socket(socket_house: SocketHouse) -> None:
+    alice = RunService(socket_house.line, socket_house.key("alice"))
+    url = (await alice.upload()).json["url"]
+    async with httpx2.AsyncClient() as browser:
+        shown = await browser.get(url)
+        assert (shown.status_code, shown.content) == (200, PNG)
+        head = await browser.head(url)
+        assert (head.status_code, head.headers["content-length"], head.content) == (200, str(len(PNG)), b"")
+
+
+@requirement("runs:files:path")
+async def test_what_belongs_to_no_thread_lies_in_a_folder_of_that_kind(alice: RunService) -> None:
+    assert (await alice.upload()).json["path"].startswith("agent-inputs/alice/-/-/")
+    odd = (await alice.upload(runId="../../bob")).json["path"]
+    assert odd.startswith("agent-inputs/alice/-/_")
+    assert ".." not in odd
+
+
+@requirement("runs:files:own")
+async def test_a_user_lists_and_deletes_what_they_uploaded(alice: RunService, bob: RunService) -> None:
+    free, bound = (await alice.upload()).json, (await alice.upload(threadId=new_thread())).json
+    theirs = (await bob.upload()).json
+    listed = (await alice.get("/attachments")).json["items"]
+    assert [each | {"url": ""} for each in listed[:2]] == [bound | {"url": ""}, free | {"url": ""}]
+    assert all(each["path"].startswith("agent-inputs/alice/") for each in listed)
+    refused = await alice.ask("DELETE", f"/attachments?path={theirs['path']}")
+    assert (refused.status, refused.json["code"]) == (403, "AGENT_FORBIDDEN")
+    for _ in range(2):
+        assert (await alice.ask("DELETE", f"/attachments?path={bound['path']}")).status == 204
+    assert [each["path"] for each in (await alice.get("/attachments")).json["items"]][:1] == [free["path"]]
+    assert [each["path"] for each in (await bob.get("/attachments")).json["items"]][:1] == [theirs["path"]]
+
+
+@requirement("runs:files:type")
+async def test_a_file_that_is_not_what_it_is_declared_to_be_is_415(alice: RunService) -> None:
+    for content, kind in (
+        (PNG, "image/jpeg"),
+        (PNG, "image/svg+xml"),
+        (PNG, "application/octet-stream"),
+        (b"<svg/>", "image/png"),
+        (b"RIFF\x10\x00\x00\x00WAVE", "image/webp"),
+    ):
+        reply = await alice.upload(content, kind)
+        assert (reply.status, reply.json["code"]) == (415, "AGENT_ATTACHMENT_TYPE")
+
+
+@requirement("runs:files:size")
+async def test_a_file_of_ten_mebibytes_is_taken_and_a_byte_more_is_413(alice: RunService) -> None:
+    fits = PNG + bytes(LIMIT - len(PNG))
+    assert (await alice.upload(fits)).status == 201
+    for much in (fits + b"x", fits + bytes(100_000)):
+        reply = await alice.upload(much)
+        assert (reply.status, reply.json["code"]) == (413, "AGENT_ATTACHMENT_TOO_LARGE")
+    empty = await alice.upload(b"")
+    assert (empty.status, empty.json) == (422, problem(422, "AGENT_ATTACHMENT_EMPTY", "the file is empty"))
+
+
+@requirement("runs:files:form")
+async def test_what_is_no_form_with_one_file_is_422(alice: RunService) -> None:
+    for body, kind in (
+        (b"", "multipart/form-data; boundary=x"),
+        (b"{}", "application/json"),
+        (b"--x--\r\n", "multipart/form-data; boundary=x"),
+        (b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\nx\r\n--x--', "multipart/form-data; boundary=x"),
+    ):
+        reply = await alice.ask("POST", "/attachments", body, content_type=kind)
+        assert (reply.status, reply.json["code"]) == (422, "AGENT_ATTACHMENT_INVALID")
+    wrong = await alice.upload(threadId="x")
+    assert (wrong.status, wrong.json["code"]) == (422, "AGENT_SESSION_ID_INVALID")
+    assert (await alice.upload(runId="r" * 129)).json["code"] == "AGENT_INVALID_RUN_ID"
+
+
+@requirement("runs:files:deleted-with-thread")
+async def test_what_was_uploaded_for_a_thread_goes_with_it(alice: RunService, visitor: RunService) -> None:
+    thread = new_thread()
+    link = place_of((await alice.upload(threadId=thread)).json["url"])
+    other = place_of((await alice.upload()).json["url"])
+    await alice.play(thread)
+    await alice.ask("DELETE", f"/sessions/{thread}")
+    assert (await visitor.get(link)).json == problem(404, "AGENT_ATTACHMENT_NOT_FOUND", "the file is gone")
+    assert (await visitor.get(other)).status == 200
+
+
+@requirement("runs:files:deleted-with-thread")
+async def test_what_was_uploaded_for_a_thread_that_never_was_goes_when_it_is_deleted(
+    alice: RunService, bob: RunService, visitor: RunService
+) -> None:
+    thread = new_thread()
+    link = place_of((await alice.upload(threadId=thread)).json["url"])
+    assert (await bob.ask("DELETE", f"/sessions/{thread}")).status == 204
+    assert (await visitor.get(link)).status == 200
+    assert (await alice.ask("DELETE", f"/sessions/{thread}")).status == 204
+    assert (await visitor.get(link)).status == 404
+
+
+@requirement("runs:links:public-url")
+async def test_links_follow_the_path_that_the_service_is_moved_to(open_house: HouseMaker) -> None:
+    async with open_house(run_service_path="/other/place") as house:
+        alice = RunService(house.line, house.key("alice"), base="/other/place")
+        url = (await alice.upload()).json["url"]
+        assert url.startswith("http://127.0.0.1:8000/other/place/attachments/content/")
+        visitor = RunService(house.line, None, base="")
+        assert (await visitor.get(url.removeprefix("http://127.0.0.1:8000"))).body == PNG
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+BAD_LINK = problem(403, "AGENT_FORBIDDEN", "this link is not valid, or no longer")
+
+
+@requirement("runs:links:signed-url")
+async def test_a_fresh_link_is_given_to_the_owner_alone(
+    alice: RunService, bob: RunService, visitor: RunService
+) -> None:
+    stored = (await alice.upload()).json
+    query = f"/attachments/signed-url?bucket=dragoman&path={stored['path']}"
+    fresh = (await alice.get(query)).json
+    assert list(fresh) == ["bucket", "path", "url"]
+    assert (await visitor.get(place_of(fresh["url"]))).body == PNG
+    for who, path in (
+        (bob, query),
+        (alice, query.replace("bucket=dragoman", "bucket=other")),
+        (alice, query.replace("/alice/", "/bob/")),
+        (alice, query.replace("/alice/", "/alice/../bob/")),
+        (alice, query.replace("/alice/", "%2Falice%2F..%2Fbob%2F")),
+        (alice, "/attachments/signed-url?bucket=dragoman&path=/etc/passwd"),
+        (alice, "/attachments/signed-url?bucket=dragoman&path=sessions/x"),
+        (alice, "/attachments/signed-url"),
+    ):
+        reply = await who.get(path)
+        assert (reply.status, reply.json["code"]) == (403, "AGENT_FORBIDDEN"), path
+
+
+@requirement("runs:links:every-byte")
+async def test_a_link_with_any_byte_changed_is_refused(house: House, alice: RunService) -> None:
+    stored = (await alice.upload()).json
+    url, thread = stored["url"], new_thread()
+    at = len("http://127.0.0.1:8000")
+    for place in range(len(url)):
+        for flipped in {chr(ord(url[place]) ^ bit) for bit in (1, 2, 4, 8, 16, 32, 64)} - {"\x7f"}:
+            changed = url[:place] + flipped + url[place + 1 :]
+            body = a_run(thread, [{"type": "binary", "mimeType": "image/png", "url": changed}])
+            if flipped.isprintable() and flipped not in "?#" and place >= at:
+                stream = await house.line.open("GET", changed[at:])
+                await stream.read()
+                assert stream.status in (401, 403, 404), changed
+            if place % 7 == ord(flipped) % 7:
+                reply = await alice.post("/runs", body)
+                assert reply.json["detail"] == "binary content url is not a valid signed URL", changed
+    links, text = (
+        Links(b"key"),
+        Links(b"key").make("https://here/api", path_for(ALICE, None, None, "a-1", "image/png"), 99),
+    )
+    assert links.read(text) == Link(path_for(ALICE, None, None, "a-1", "image/png"), 99)
+    for place in range(len(text)):
+        for bit in range(8):
+            assert links.read(text[:place] + chr(ord(text[place]) ^ 1 << bit) + text[place + 1 :]) is None
+        assert links.read(text[:place] + text[place + 1 :]) is None
+    assert links.read(text + "\n") is None
+    assert Links(b"other").read(text) is None
+
+
+@requirement("runs:links:expiry")
+async def test_a_link_holds_for_an_hour(open_house: HouseMaker) -> None:
+    async with open_house(held_clock=True) as house:
+        alice, visitor = RunService(house.line, house.key("alice")), RunService(house.line, None, base="")
+        url = (await alice.upload()).json["url"]
+        picture = [{"type": "binary", "mimeType": "image/png", "url": url}]
+        house.clock.advance(seconds=3600)
+        assert (await visitor.get(place_of(url))).status == 200
+        first = await alice.submit(a_run(new_thread(), picture))
+        house.clock.advance(seconds=1)
+        assert (await visitor.get(place_of(url))).json == BAD_LINK
+        late = await alice.post("/runs", a_run(new_thread(), picture))
+        assert late.json["detail"] == "binary content url is not a valid signed URL"
+        again = await alice.submit(a_run(first["threadId"], picture))
+        assert again == {**first, "created": False}, "a repeat is told again, though its link is old by now"
+
+
+@requirement("runs:links:owner")
+async def test_a_link_of_another_user_is_no_attachment(alice: RunService, bob: RunService) -> None:
+    url = (await alice.upload()).json["url"]
+    reply = await bob.post("/runs", a_run(new_thread(), [{"type": "binary", "mimeType": "image/png", "url": url}]))
+    assert reply.json["detail"] == "binary content url is not a valid signed URL"
+
+
+@tool
+def show(path: str) -> list[Image]:
+    """Show a picture."""
+    return [Image(f"upload:{path}")]
+
+
+@agent(tools=[show])
+async def leaky(run: Run) -> str:
+    """Shows what it is told to show."""
+    await run.call(show, path=run.text)
+    return "shown"
+
+
+@requirement("runs:links:owner")
+async def test_a_reference_that_did_not_come_through_this_door_is_no_picture(open_house: HouseMaker) -> None:
+    async with open_house(agents=(leaky,)) as house:
+        path = (await RunService(house.line, house.key("alice")).upload()).json["path"]
+        bob, thread = RunService(house.line, house.key("bob")), new_thread()
+        await bob.play(thread, path, forwardedProps={"agent_type": "leaky"})
+        refused = await house.face("bob").post(
+            f"/sessions/{thread}/turns",
+            {"messages": [{"role": "user", "content": [{"type": "image", "url": f"upload:{path}"}]}]},
+        )
+        assert (refused.status, refused.json["code"]) == (400, "image_unsupported")
+        told = await Endpoint(house.line, house.key("bob"), agent="leaky").messages(thread)
+        assert f"upload:{path}" in str(told)
+        assert "iVBOR" not in str(told)
+
+
+@requirement("runs:links:public-url")
+async def test_links_are_made_for_the_public_address(open_house: HouseMaker) -> None:
+    async with open_house(public_url="https://agents.example.org/") as house:
+        alice, visitor = RunService(house.line, house.key("alice")), RunService(house.line, None, base="")
+        url = (await alice.upload()).json["url"]
+        assert url.startswith("https://agents.example.org/api/v1/agent/attachments/content/dragoman/")
+        assert (await visitor.get(url.removeprefix("https://agents.example.org"))).body == PNG
+
+
+@requirement("runs:links:no-traversal")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "dragoman/agent-inputs/alice/-/-/../../../../secrets.key",
+        "dragoman/agent-inputs/alice/-/-/%2e%2e/x.png",
+        "dragoman/agent-inputs/alice%2F-/-/x.png",
+        "dragoman//etc/passwd",
+        "other/agent-inputs/alice/-/-/x.png",
+        "",
+    ],
+)
+async def test_paths_that_lead_elsewhere_are_refused(visitor: RunService, path: str) -> None:
+    reply = await visitor.get(f"/api/v1/agent/attachments/content/{path}?expires=9999999999&signature={'0' * 64}")
+    assert (reply.status, reply.json) == (403, BAD_LINK)
+
+
+@requirement("runs:files:path")
+@given(st.text(min_size=1), st.text(min_size=1), st.none() | st.text(), st.none() | st.text())
+@settings(max_examples=300, deadline=None)
+def test_every_name_has_a_folder_of_its_own(one: str, two: str, thread: str | None, run: str | None) -> None:
+    one, two = (each.encode("utf-8", "replace").decode() for each in (one, two))
+    thread, run = (None if each is None else each.encode("utf-8", "replace").decode() for each in (thread, run))
+    path = path_for(UserId(one), thread, run, "0a-1", "image/gif")
+    assert is_path_of(UserId(one), path)
+    assert is_path_of(UserId(two), path) == (one == two)
+    assert (folder_of(one) == folder_of(two)) == (one == two)
+
+
+@requirement("runs:files:type")
+@given(st.binary(max_size=64))
+@settings(max_examples=300, deadline=None)
+def test_any_bytes_are_a_picture_that_we_know_or_none(content: bytes) -> None:
+    assert sniffed(content) in {None, *PICTURES}
+    wav_bytes(content)
+
+
+# --- forms ------------------------------------------------------------------------------------------------------------
+
+
+@requirement("runs:files:form")
+@given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=5), st.binary(max_size=200)), max_size=5))
+@settings(max_examples=200, deadline=None)
+def test_what_a_form_holds_is_read_back(fields: list[tuple[str, bytes]]) -> None:
+    body = b"".join(
+        f'--bOuNd\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'.encode() + content + b"\r\n"
+        for name, content in fields
+    )
+    if any(b"--bOuNd" in content for _, content in fields) or not fields:
+        return
+    found = read_form('Multipart/Form-Data; charset=x; boundary="bOuNd"', b"preamble\r\n" + body + b"--bOuNd--")
+    assert found == [Part(name, content, None, None) for name, content in fields]
+
+
+@requirement("runs:files:form")
+@given(st.text(max_size=80), st.binary(max_size=300))
+@settings(max_examples=300, deadline=None)
+def test_any_bytes_are_a_form_or_none(kind: str, body: bytes) -> None:
+    for content_type in (kind, "multipart/form-data; boundary=a"):
+        with suppress(NotAForm):
+            read_form(content_type, body.replace(b"b", b"\r\n--a\r\n"))
+
+
+# --- recordings -------------------------------------------------------------------------------------------------------
+
+
+@requirement("runs:transcribe:input")
+async def test_what_is_no_recording_is_400(alice: RunService) -> None:
+    async def code(content: bytes) -> tuple[int, str]:
+        reply = await alice.send_form("/transcribe", content, "audio/wav")
+        return reply.status, reply.json["code"]
+
+    assert await code(b"") == (400, "AGENT_AUDIO_EMPTY")
+    assert await code(wav(b"")) == (400, "AGENT_AUDIO_EMPTY")
+    assert await code(PNG) == (400, "AGENT_AUDIO_UNSUPPORTED_FORMAT")
+    assert await code(b"RIFF") == (400, "AGENT_AUDIO_UNSUPPORTED_FORMAT")
+    assert await code(wav(bytes(LIMIT))) == (400, "AGENT_AUDIO_TOO_LARGE")
+    assert await code(wav(bytes(LIMIT + 100_000))) == (400, "AGENT_AUDIO_TOO_LARGE")
+    reply = await alice.ask("POST", "/transcribe", b"x", content_type="audio/wav")
+    assert (reply.status, reply.json["code"]) == (400, "AGENT_AUDIO_UNSUPPORTED_FORMAT")
+
+
+@requirement("runs:transcribe:no-backend")
+async def test_without_a_backend_it_is_502(alice: RunService) -> None:
+    reply = await alice.send_form("/transcribe", wav(), "audio/wav")
+    expected = problem(502, "AGENT_ASR_UNAVAILABLE", "this server has no transcription backend")
+    assert (reply.status, reply.json) == (502, expected)
+
+
+@dataclass
+class Backend:
+    """A real OpenAI-compatible server on loopback."""
+
+    url: str
+    requests: list[tuple[bytes, bytes]]
+
+
+@asynccontextmanager
+async def backend(status: int, body: bytes) -> AsyncIterator[Backend]:
+    """One that answers every request so."""
+    requests: list[tuple[bytes, bytes]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: ([0-9]+)", head, re.IGNORECASE)
+        assert length is not None
+        requests.append((head, await reader.readexactly(int(length[1]))))
+        writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body)) + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield Backend(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", requests)
+
+
+@requirement("runs:transcribe:text")
+async def test_a_recording_goes_to_the_backend_and_its_text_comes_back(open_house: HouseMaker) -> None:
+    async with (
+        backend(200, '{"text":"Grüße","more":1}'.encode()) as asr,
+        open_house(transcription_model=f"openai-compatible:whisper-1@{asr.url}") as house,
+    ):
+        reply = await RunService(house.line, house.key("alice")).send_form("/transcribe", wav(), "audio/wav")
+        assert (reply.status, reply.json) == (200, {"text": "Grüße"})
+        ((head, body),) = asr.requests
+        assert head.startswith(b"POST /v1/audio/transcriptions HTTP/1.1")
+        kind = re.search(rb"content-type: (.*)", head, re.IGNORECASE)
+        assert kind is not None
+        parts = read_form(kind[1].strip().decode(), body)
+        assert {part.name: part.content for part in parts} == {
+            "model": b"whisper-1",
+            "response_format": b"json",
+            "file": wav(),
+        }
+
+
+@requirement("runs:transcribe:backend-fails")
+@pytest.mark.parametrize(
+    ("status", "body"), [(500, b"secret"), (401, b"{}"), (200, b"x"), (200, b"{}"), (200, b"\xff")]
+)
+async def test_a_backend_that_fails_is_502_without_its_words(open_house: HouseMaker, status: int, body: bytes) -> None:
+    async with (
+        backend(status, body) as asr,
+        open_house(transcription_model=f"openai-compatible:w@{asr.url}") as house,
+    ):
+        reply = await RunService(house.line, house.key("alice")).send_form("/transcribe", wav(), "audio/wav")
+        expected = problem(502, "AGENT_ASR_UNAVAILABLE", "the transcription backend gave no answer")
+        assert (reply.status, reply.json) == (502, expected)
+
+
+@requirement("runs:transcribe:backend-fails")
+async def test_a_backend_that_is_not_there_is_502(open_house: HouseMaker) -> None:
+    async with backend(200, b"") as asr:
+        url = asr.url
+    async with open_house(transcription_model=f"openai-compatible:w@{url}") as house:
+        reply = await RunService(house.line, house.key("alice")).send_form("/transcribe", wav(), "audio/wav")
+        assert (reply.status, reply.json["code"]) == (502, "AGENT_ASR_UNAVAILABLE")
+
+
+@requirement("runs:transcribe:names")
+def test_a_transcriber_is_named_as_a_model_is() -> None:
+    assert isinstance(transcriber("openai-compatible:w@http://127.0.0.1:1/v1", {}), OpenAITranscriber)
+    assert isinstance(transcriber("openai:whisper-1", {"OPENAI_API_KEY": "k"}), OpenAITranscriber)
+    for name in ("openai:whisper-1", "openai:", "whisper", "openai-compatible:x", "google:x"):
+        with pytest.raises(ModelNameError):
+            transcriber(name, {})

@@ -1,0 +1,160 @@
+"""Blade's API keys over REST."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.core.ids import UserId
+from tests.protocols.blade.client import Caller, tab
+from tests.protocols.blade.driver import url_of
+from tests.protocols.blade.rest_client import NOON, Client, Desk, opened
+from tests.requirements import requirement
+from tests.servers import SocketHouse
+
+KEYS = "user/api-keys/"
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with opened(tmp_path) as desk:
+        yield desk
+
+
+@pytest.fixture
+async def alice(desk: Desk) -> Client:
+    return await desk.client()
+
+
+async def created(client: Client, name: str = "laptop") -> tuple[dict[str, Any], str]:
+    """A new key as it is shown, and the key."""
+    status, body = await client.ask("POST", KEYS, {"name": name})
+    assert (status, set(body)) == (201, {"key", "plaintext"})
+    return body["key"], body["plaintext"]
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+@requirement("blade:keys:create", "blade:keys:form", "blade:keys:fields")
+async def test_a_key_is_told_once_when_it_is_made(desk: Desk, alice: Client) -> None:
+    key, plaintext = await created(alice)
+    assert re.fullmatch(r"sk-blade-v2-[A-Za-z0-9_-]{32,}", plaintext)
+    assert re.fullmatch(r"key_[0-9a-f-]{36}", key["id"])
+    assert key == {
+        "id": key["id"],
+        "name": "laptop",
+        "masked": f"sk-blade-v2-...{plaintext[-4:]}",
+        "plaintext": None,
+        "created_at": NOON,
+        "last_used_at": None,
+    }
+    assert await alice.ask("GET", KEYS + key["id"]) == (200, key)
+    own, listed = (await alice.ask("GET", KEYS)).body
+    assert (listed, own["name"]) == (key, "alice's")
+    assert plaintext.encode() not in everything_in(desk.folder)
+
+
+@requirement("blade:keys:works-at-once", "blade:keys:last-use")
+async def test_a_key_works_at_once_and_its_first_use_is_noted(desk: Desk, alice: Client) -> None:
+    key, plaintext = await created(alice)
+    desk.clock.move(60)
+    laptop = Client(desk.http, plaintext)
+    expected = {**key, "last_used_at": "2026-03-04T05:07:07Z"}
+    assert await laptop.ask("GET", KEYS + key["id"]) == (200, expected)
+    desk.clock.move(60)
+    await desk.ring.note_uses()
+    assert await alice.ask("GET", KEYS + key["id"]) == (200, expected)
+
+
+@requirement("blade:keys:rename")
+async def test_a_key_is_renamed_and_stays_so(desk: Desk, alice: Client) -> None:
+    key, _ = await created(alice)
+    renamed = {**key, "name": "phone"}
+    assert await alice.ask("PATCH", KEYS + key["id"], {"name": "phone"}) == (200, renamed)
+    assert await alice.ask("GET", KEYS + key["id"]) == (200, renamed)
+    assert [stored.name for stored in await desk.ring._store.all()] == ["alice's", "phone"]
+
+
+@requirement("blade:keys:delete")
+async def test_a_deleted_key_is_refused_at_once_and_its_holders_are_told(desk: Desk, alice: Client) -> None:
+    key, plaintext = await created(alice)
+    laptop = Client(desk.http, plaintext)
+    told: list[str] = []
+    desk.ring.on_revoked(desk.ring.principal_of(plaintext, "here"), lambda: told.append("closed"))
+    assert await alice.ask("DELETE", KEYS + key["id"]) == (204, None)
+    assert told == ["closed"]
+    assert await laptop.ask("GET", KEYS) == (401, {"detail": "this key is not known here"})
+    gone = (404, {"detail": "there is no such key"})
+    assert await alice.ask("DELETE", KEYS + key["id"]) == gone
+    assert await alice.ask("GET", KEYS + key["id"]) == gone
+    assert await alice.ask("PATCH", KEYS + key["id"], {"name": "phone"}) == gone
+
+
+@requirement("blade:keys:own")
+async def test_another_users_key_is_not_there(desk: Desk, alice: Client) -> None:
+    key, _ = await created(alice)
+    bob = await desk.client("bob")
+    gone = (404, {"detail": "there is no such key"})
+    assert await bob.ask("GET", KEYS + key["id"]) == gone
+    assert await bob.ask("PATCH", KEYS + key["id"], {"name": "phone"}) == gone
+    assert await bob.ask("DELETE", KEYS + key["id"]) == gone
+    assert [each["name"] for each in (await bob.ask("GET", KEYS)).body] == ["bob's"]
+
+
+@requirement("blade:keys:own")
+async def test_a_key_named_like_anothers_id_keeps_nobody_from_deleting_that(desk: Desk, alice: Client) -> None:
+    key, _ = await created(alice)
+    await desk.ring.create(key["id"].removeprefix("key_"), user=UserId("bob"))
+    assert (await alice.ask("DELETE", KEYS + key["id"])).status == 204
+    assert len(desk.ring.owned(UserId("bob"))) == 1
+
+
+@requirement("blade:keys:scope")
+async def test_a_key_changes_none_that_may_more_than_itself(desk: Desk, alice: Client) -> None:
+    await desk.client(scope="admin")
+    own, mighty = [each["id"] for each in (await alice.ask("GET", KEYS)).body]
+    forbidden = (403, {"detail": "this key lacks the scope 'admin'"})
+    assert await alice.ask("DELETE", KEYS + mighty) == forbidden
+    assert await alice.ask("PATCH", KEYS + mighty, {"name": "phone"}) == forbidden
+    assert await alice.ask("DELETE", KEYS + own) == (204, None)
+
+
+@requirement("blade:keys:name")
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ({}, "name: is required"),
+        ({"name": ""}, "name: must have 1 to 50 characters"),
+        ({"name": "n" * 51}, "name: must have 1 to 50 characters"),
+        ({"name": "  "}, "name: must not be blank"),
+        ({"name": None}, "name: expected str, got null"),
+        ({"name": "a\nb"}, "name: a key's name has 1 to 200 printable characters; got 'a\\nb'"),
+    ],
+)
+async def test_a_name_out_of_bounds_is_422(alice: Client, body: dict[str, Any], detail: str) -> None:
+    key, _ = await created(alice)
+    assert await alice.ask("POST", KEYS, body) == (422, {"detail": detail})
+    assert await alice.ask("PATCH", KEYS + key["id"], body) == (422, {"detail": detail})
+
+
+@requirement("blade:keys:scope")
+async def test_a_key_that_reads_makes_none_and_a_new_key_uses_only(desk: Desk) -> None:
+    reader, admin = await desk.client(scope="read"), await desk.client(scope="admin")
+    assert (await reader.ask("POST", KEYS, {"name": "laptop"})).status == 403
+    _, plaintext = await created(admin)
+    assert desk.ring.principal_of(plaintext, "here").scopes == {"use"}
+
+
+@requirement("blade:keys:delete", "blade:socket:revoked")
+async def test_a_deleted_keys_socket_is_closed(shared: SocketHouse) -> None:
+    caller = Caller(url_of(shared), shared.key("alice"))
+    made = (await caller.ask("POST", KEYS, {"name": "laptop"})).body
+    async with tab(caller.url, made["plaintext"]) as laptop:
+        assert (await caller.ask("DELETE", KEYS + made["key"]["id"])).status == 204
+        async with asyncio.timeout(5):
+            await laptop.is_gone.wait()

@@ -1,0 +1,116 @@
+"""What every request of Blade's REST passes: paths, keys, errors."""
+
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dragoman.core.ids import UserId
+from dragoman.core.principal import Principal
+from dragoman.core.refusals import Invalid, Unauthenticated, all_refusals
+from dragoman.protocols.blade import errors
+from dragoman.protocols.blade.rest import bodies
+from dragoman.protocols.blade.rest.router import App, Route
+from dragoman.protocols.kit.http import caller_of, json_answer
+from tests.requirements import requirement
+
+
+async def told(request: Request) -> Response:
+    """Says which path was found."""
+    return json_answer({**request.path_params, "user": caller_of(request).user})
+
+
+async def open_to_all(_: Request) -> Response:
+    return json_answer({"status": "ok"})
+
+
+async def broken(_: Request) -> Response:
+    raise RuntimeError("a secret")
+
+
+def authenticate(header: str | None, _: str) -> Principal:
+    if header != "Bearer right":
+        raise Unauthenticated("this key is not known here")
+    return Principal(user=UserId("alice"), scopes=frozenset({"use"}))
+
+
+APP = App(
+    [
+        Route("GET", "things/{id}", told),
+        Route("GET", "things/{id}/parts/{part}", told),
+        Route("GET", "things/calendar", open_to_all),
+        Route("GET", "health", open_to_all, is_open=True),
+        Route("POST", "broken", broken),
+    ],
+    authenticate,
+)
+
+
+async def asked(method: str, path: str, key: str = "right") -> tuple[int, Any]:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=APP), base_url="http://here") as client:
+        answer = await client.request(method, path, headers={"authorization": f"Bearer {key}"})
+        return answer.status_code, answer.json()
+
+
+@requirement("blade:rest:paths", "blade:rest:trailing-slash", "blade:rest:not-found")
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("GET", "/things/1", (200, {"id": "1", "user": "alice"})),
+        ("GET", "/things/1/", (200, {"id": "1", "user": "alice"})),
+        ("GET", "/things/1/parts/2", (200, {"id": "1", "part": "2", "user": "alice"})),
+        ("GET", "/things/calendar", (200, {"status": "ok"})),
+        ("GET", "/things/calendar/parts/2", (200, {"id": "calendar", "part": "2", "user": "alice"})),
+        ("GET", "/things//parts/2", (404, {"detail": "Not Found"})),
+        ("GET", "/things", (404, {"detail": "Not Found"})),
+        ("GET", "/", (404, {"detail": "Not Found"})),
+        ("DELETE", "/things/1", (405, {"detail": "Method Not Allowed"})),
+    ],
+)
+async def test_a_path_finds_what_answers_it(method: str, path: str, expected: tuple[int, Any]) -> None:
+    assert await asked(method, path) == expected
+
+
+@requirement("blade:rest:keys")
+async def test_only_open_paths_answer_without_a_key() -> None:
+    assert await asked("GET", "/health", "wrong") == (200, {"status": "ok"})
+    assert await asked("GET", "/things/1", "wrong") == (401, {"detail": "this key is not known here"})
+    assert await asked("GET", "/nowhere", "wrong") == (401, {"detail": "this key is not known here"})
+
+
+@requirement("blade:rest:failures-tell-nothing")
+async def test_a_failure_of_ours_tells_nothing() -> None:
+    assert await asked("POST", "/broken") == (500, {"detail": "Internal Server Error"})
+
+
+@requirement("blade:rest:every-refusal")
+def test_every_refusal_has_its_answer() -> None:
+    assert set(errors.ANSWERS) == set(all_refusals())
+
+
+class Body(bodies.In, frozen=True):
+    """A body for the tests."""
+
+    name: str
+    ids: tuple[int, ...] = ()
+
+
+@requirement("blade:rest:invalid-is-one-sentence")
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"name": 1}', "name: expected str, got int"),
+        (b'{"ids": [1]}', "name: is required"),
+        (b"", "name: is required"),
+        (b'{"name": "n", "ids": [1, "2"]}', "ids[1]: expected int, got str"),
+        (b"[]", "expected object, got array"),
+        (b"{", "the body is not JSON"),
+        (b'{"name": "\xff"}', "the body is not JSON"),
+    ],
+)
+def test_what_is_invalid_is_told_in_one_sentence_that_names_the_field(body: bytes, expected: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        bodies.decode(Body, body)
+    assert errors.tell(refused.value)[:2] == (422, expected)

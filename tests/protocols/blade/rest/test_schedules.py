@@ -1,0 +1,284 @@
+"""Blade's scheduled tasks over REST, at a whole server whose clock is held."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from dragoman.core.ids import UserId
+from dragoman.server.app import Application
+from tests.engine.test_scheduler import until
+from tests.protocols.blade.rest_client import Client, client_of
+from tests.requirements import requirement
+from tests.servers import House, opened
+
+TASKS = "scheduled-tasks"
+NOON = "2026-11-21T12:00:00Z"
+GONE = (404, {"detail": "there is no such scheduled task"})
+BODY = {"title": "Daily report", "prompt": "say done", "cron": "0 9 * * *", "timezone": "Asia/Shanghai"}
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with opened(tmp_path, held_clock=True) as house:
+        yield house
+
+
+@pytest.fixture
+async def alice(house: House) -> AsyncIterator[Client]:
+    async with client_of(house, "alice") as alice:
+        yield alice
+
+
+@pytest.fixture
+async def bob(house: House) -> AsyncIterator[Client]:
+    async with client_of(house, "bob") as bob:
+        yield bob
+
+
+def task(shown: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A task as a client reads it."""
+    return {
+        "id": shown["id"],
+        **BODY,
+        "enabled": True,
+        "expires_at": None,
+        "skip_confirmations": False,
+        "model": None,
+        "next_run_at": "2026-11-22T01:00:00Z",
+        "last_run_at": None,
+        "created_at": NOON,
+        "updated_at": NOON,
+        **fields,
+    }
+
+
+async def created(client: Client, **fields: Any) -> dict[str, Any]:
+    status, body = await client.ask("POST", TASKS, {**BODY, **fields})
+    assert status == 201, body
+    shown: dict[str, Any] = body
+    return shown
+
+
+async def kept(house: House, **ahead: float) -> None:
+    """Move the clock, and have what is due then done."""
+    house.clock.advance(**ahead)
+    book = cast("Application", house.line.app).schedules
+    await book.tick()
+
+    async def is_quiet() -> bool:
+        return not book._playing
+
+    await until(is_quiet)
+
+
+@requirement("blade:schedules:create", "blade:schedules:fields", "blade:schedules:get")
+async def test_a_task_is_created_listed_and_read(alice: Client) -> None:
+    shown = await created(alice)
+    assert re.fullmatch(r"task_[0-9a-f-]{36}", shown["id"])
+    assert shown == task(shown)
+    full = await created(
+        alice, enabled=False, expires_at="2027-01-01T00:00:00+08:00", skip_confirmations=True, model="m", extra=1
+    )
+    assert full == task(
+        full, enabled=False, expires_at="2026-12-31T16:00:00Z", skip_confirmations=True, model="m", next_run_at=None
+    )
+    assert await alice.ask("GET", TASKS) == (200, [shown, full])
+    assert await alice.ask("GET", f"{TASKS}/{full['id']}/") == (200, full)
+
+
+@requirement("blade:schedules:zone")
+async def test_without_a_zone_it_is_the_users_or_the_servers(house: House, alice: Client, bob: Client) -> None:
+    await cast("Application", house.line.app).profiles.change(UserId("alice"), time_zone="Europe/Berlin")
+    assert (await created(alice, timezone=None))["timezone"] == "Europe/Berlin"
+    assert (await created(bob, timezone=None))["timezone"] == "UTC"
+
+
+@requirement("blade:schedules:bounds", "blade:schedules:cron")
+@pytest.mark.parametrize(
+    ("fields", "detail"),
+    [
+        ({"title": ""}, "title: must have 1 to 200 characters"),
+        ({"title": "t" * 201}, "title: must have 1 to 200 characters"),
+        ({"title": None}, "title: expected str, got null"),
+        ({"prompt": " "}, "prompt: must not be blank"),
+        ({"cron": "0 0 31 2 *"}, "cron: no such day is in any of these months"),
+        ({"cron": "@daily"}, "cron: must have five fields, as in '0 9 * * mon-fri', and at most 100 characters"),
+        ({"cron": "61 * * * *"}, "cron: '61' is no minute"),
+        ({"timezone": "Mars/Olympus"}, "timezone: 'Mars/Olympus' is no IANA time zone such as Europe/Berlin"),
+        ({"expires_at": "2026-11-21T12:00:00Z"}, "expires_at: must be in the future"),
+        ({"expires_at": "9999-12-31T23:59:59-10:00"}, "expires_at: is out of range"),
+        ({"expires_at": "0001-01-01T00:00:00+10:00"}, "expires_at: is out of range"),
+        ({"model": "m" * 201}, "model: must have 1 to 200 characters"),
+        ({"enabled": "yes"}, "enabled: expected bool | null, got str"),
+    ],
+)
+async def test_a_field_out_of_bounds_is_422(alice: Client, fields: dict[str, Any], detail: str) -> None:
+    assert await alice.ask("POST", TASKS, {**BODY, **fields}) == (422, {"detail": detail})
+    assert await alice.ask("GET", TASKS) == (200, [])
+    shown = await created(alice)
+    if fields.get("title", "") is not None:
+        assert await alice.ask("PATCH", f"{TASKS}/{shown['id']}", fields) == (422, {"detail": detail})
+        assert await alice.ask("GET", f"{TASKS}/{shown['id']}") == (200, shown)
+
+
+@requirement("blade:schedules:bounds")
+async def test_an_expiry_without_an_offset_and_a_missing_field_are_422(alice: Client) -> None:
+    assert (await alice.ask("POST", TASKS, {**BODY, "expires_at": "2027-01-01T00:00:00"})).status == 422
+    assert await alice.ask("POST", TASKS, {"title": "t"}) == (422, {"detail": "prompt: is required"})
+
+
+@requirement("blade:schedules:change")
+async def test_a_change_finds_the_next_time_anew(house: House, alice: Client) -> None:
+    shown = await created(alice, expires_at="2027-01-01T00:00:00Z", model="m")
+    house.clock.advance(minutes=1)
+    path = f"{TASKS}/{shown['id']}"
+    later = "2026-11-21T12:01:00Z"
+    changes = {"cron": "0 10 * * *", "timezone": "UTC", "title": "Other", "prompt": None, "expires_at": None}
+    changed = task(
+        shown, cron="0 10 * * *", timezone="UTC", title="Other", model="m", updated_at=later,
+        next_run_at="2026-11-22T10:00:00Z",
+    )  # fmt: skip
+    assert await alice.ask("PATCH", path, changes) == (200, changed)
+    assert await alice.ask("PATCH", path, {"model": None}) == (200, {**changed, "model": None})
+    assert await alice.ask("PATCH", path, {}) == (200, {**changed, "model": None})
+
+
+@requirement("blade:schedules:start-stop")
+async def test_a_task_is_stopped_and_started_and_started_again(alice: Client) -> None:
+    shown = await created(alice)
+    path = f"{TASKS}/{shown['id']}"
+    stopped = task(shown, enabled=False, next_run_at=None)
+    assert [await alice.ask("POST", f"{path}/stop") for _ in range(2)] == [(200, stopped)] * 2
+    assert [await alice.ask("POST", f"{path}/start") for _ in range(2)] == [(200, shown)] * 2
+    assert await alice.ask("GET", f"{path}/runs") == (200, [])
+
+
+@requirement("blade:schedules:start-expired", "blade:schedules:expiry")
+async def test_an_expired_task_is_disabled_at_its_time_and_cannot_be_started(house: House, alice: Client) -> None:
+    shown = await created(alice, expires_at="2026-11-21T18:00:00Z")
+    path = f"{TASKS}/{shown['id']}"
+    house.clock.advance(hours=7)
+    assert (await alice.ask("GET", path)).body["enabled"] is True
+    assert (await alice.ask("POST", f"{path}/start")).status == 409, "it has expired, though its time has not come"
+    await kept(house, hours=6)
+    assert (await alice.ask("GET", path)).body["enabled"] is False
+    assert await alice.ask("POST", f"{path}/start") == (409, {"detail": "this scheduled task has expired"})
+    assert await alice.ask("GET", f"{path}/runs") == (200, [])
+
+
+@requirement("blade:schedules:delete")
+async def test_a_deleted_task_is_gone(alice: Client) -> None:
+    path = f"{TASKS}/{(await created(alice))['id']}"
+    assert await alice.ask("DELETE", path) == (204, None)
+    assert await alice.ask("DELETE", path) == GONE
+    assert await alice.ask("GET", path) == GONE
+    assert await alice.ask("PATCH", path, {}) == GONE
+    assert await alice.ask("POST", f"{path}/start") == GONE
+    assert await alice.ask("GET", f"{path}/runs") == GONE
+
+
+@requirement("blade:schedules:own")
+async def test_another_users_task_is_not_there(alice: Client, bob: Client) -> None:
+    path = f"{TASKS}/{(await created(alice))['id']}"
+    calls = [("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/start"), ("POST", "/stop"), ("GET", "/runs")]
+    assert [await bob.ask(method, path + rest) for method, rest in calls] == [GONE] * len(calls)
+    assert await bob.ask("GET", TASKS) == (200, [])
+
+
+@requirement("blade:schedules:run", "blade:schedules:runs")
+async def test_at_its_time_a_session_of_its_own_answers_the_prompt(house: House, alice: Client) -> None:
+    shown = await created(alice, model="m")
+    path = f"{TASKS}/{shown['id']}"
+    await kept(house, hours=13)
+    ((status, (run,)),) = [await alice.ask("GET", f"{path}/runs")]
+    assert (status, run) == (
+        200,
+        {
+            "id": run["id"],
+            "task_id": shown["id"],
+            "session_id": run["session_id"],
+            "status": "completed",
+            "error": None,
+            "triggered_at": "2026-11-22T01:00:00Z",
+            "finished_at": "2026-11-22T01:00:00Z",
+        },
+    )
+    assert re.fullmatch(r"run_[0-9a-f-]{36}", run["id"])
+    session = (await alice.ask("GET", f"sessions/{run['session_id']}")).body
+    assert (session["intent"], session["model"], session["status"]) == ("Daily report", "m", "completed")
+    turns = (await alice.ask("GET", f"sessions/{run['session_id']}/messages")).body
+    assert [(turn["role"], turn["blocks"][0]["content"]) for turn in turns[:1]] == [("user", "say done")]
+    now = (await alice.ask("GET", path)).body
+    assert (now["last_run_at"], now["next_run_at"]) == ("2026-11-22T01:00:00Z", "2026-11-23T01:00:00Z")
+    await kept(house, hours=24)
+    times = [each["triggered_at"] for each in (await alice.ask("GET", f"{path}/runs")).body]
+    assert times == ["2026-11-23T01:00:00Z", "2026-11-22T01:00:00Z"]
+    assert [each["triggered_at"] for each in (await alice.ask("GET", f"{path}/runs?limit=1&offset=1")).body] == times[
+        1:
+    ]
+
+
+@requirement("blade:schedules:missed")
+async def test_a_time_missed_is_told(house: House, alice: Client) -> None:
+    shown = await created(alice)
+    await kept(house, hours=13, minutes=5)
+    (run,) = (await alice.ask("GET", f"{TASKS}/{shown['id']}/runs")).body
+    assert (run["status"], run["error"], run["session_id"]) == ("failed", "missed: server was not running", None)
+
+
+@requirement("blade:schedules:calendar")
+async def test_the_calendar_tells_when_enabled_tasks_are_due(alice: Client, bob: Client) -> None:
+    daily = await created(alice, expires_at="2026-11-23T12:00:00Z")
+    busy = await created(alice, cron="* * * * *", title="Busy")
+    await created(alice, cron="0 0 1 1 *")
+    await created(alice, enabled=False)
+    status, (first, second) = await alice.ask(
+        "GET", f"{TASKS}/calendar?from=2026-11-22T01:00:00Z&to=2026-11-25T09:00:00+08:00"
+    )
+    occurrences = ["2026-11-22T01:00:00Z", "2026-11-23T01:00:00Z"]
+    assert (status, first) == (200, {"task_id": daily["id"], "title": "Daily report", "occurrences": occurrences})
+    assert (second["task_id"], len(second["occurrences"]), second["truncated"]) == (busy["id"], 1000, True)
+    assert await bob.ask("GET", f"{TASKS}/calendar?from=2026-11-22T00:00:00Z&to=2026-11-25T00:00:00Z") == (200, [])
+
+
+@requirement("blade:schedules:calendar")
+@pytest.mark.parametrize(
+    ("query", "detail"),
+    [
+        ("", "from: must be a time with an offset, as in 2026-01-01T00:00:00Z"),
+        ("from=2026-01-01T00:00:00Z", "to: must be a time with an offset, as in 2026-01-01T00:00:00Z"),
+        ("from=2026-01-01T00:00:00&to=2026-01-02T00:00:00Z",
+         "from: must be a time with an offset, as in 2026-01-01T00:00:00Z"),
+        ("from=2026-01-02T00:00:00Z&to=2026-01-02T00:00:00Z", "to: must be after from, by at most 366 days"),
+        ("from=2026-01-01T00:00:00Z&to=2027-01-02T00:00:01Z", "to: must be after from, by at most 366 days"),
+        ("from=9999-12-31T23:59:59-10:00&to=2027-01-02T00:00:01Z", "from: is out of range"),
+    ],
+)  # fmt: skip
+async def test_a_span_out_of_bounds_is_422(alice: Client, query: str, detail: str) -> None:
+    assert await alice.ask("GET", f"{TASKS}/calendar?{query}") == (422, {"detail": detail})
+
+
+@requirement("blade:schedules:preview")
+async def test_the_next_times_are_told_before_a_task_is_made(alice: Client) -> None:
+    asked = f"{TASKS}/preview?cron=30+2+*+*+*&timezone=America/New_York&count=2"
+    told = {"timezone": "America/New_York", "occurrences": ["2026-11-22T07:30:00Z", "2026-11-23T07:30:00Z"]}
+    assert await alice.ask("GET", asked) == (200, told)
+    status, body = await alice.ask("GET", f"{TASKS}/preview?cron=0+9+*+*+*")
+    assert (status, body["timezone"], len(body["occurrences"])) == (200, "UTC", 5)
+    no_zone = "timezone: 'Berlin' is no IANA time zone such as Europe/Berlin"
+    assert await alice.ask("GET", f"{TASKS}/preview?cron=0+9+*+*+*&timezone=Berlin") == (422, {"detail": no_zone})
+    status, body = await alice.ask("GET", f"{TASKS}/preview?cron=0+0+31+2+*")
+    assert (status, body["detail"].partition(":")[0]) == (422, "cron")
+
+
+@requirement("blade:schedules:once")
+async def test_a_server_that_starts_again_keeps_a_time_once(house: House, alice: Client) -> None:
+    shown = await created(alice)
+    await kept(house, hours=13)
+    await house.restart()
+    async with client_of(house, "alice") as again:
+        await kept(house)
+        assert len((await again.ask("GET", f"{TASKS}/{shown['id']}/runs")).body) == 1

@@ -1,0 +1,176 @@
+"""Coming back to a chat: snapshots, resuming by number, cut connections, slow sockets (specification, section 9)."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+from tests.conversations import script
+from tests.protocols.blade.client import Caller, Event, Tab, flat, kinds, tab
+from tests.protocols.blade.driver import url_of
+from tests.protocols.blade.patch_folding import Folded
+from tests.requirements import requirement
+from tests.servers import opened_socket
+
+Json = Any
+CUTS = 200
+COUNTING = script({"say": "first"}, {"step": True}, {"emit": {"count": 20, "text": "{i3} ", "every_ms": 2}})
+WAITING = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
+
+
+def numbers(events: list[Event]) -> list[int]:
+    return [payload["stream_sequence"] for _, payload in events if "stream_sequence" in payload]
+
+
+@requirement("blade:catch-up:snapshot", "blade:catch-up:goes-on")
+async def test_who_subscribes_in_mid_chat_gets_a_snapshot_and_goes_on(alice: Caller) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as first:
+        await first.call("chat:send", {"session_id": session, "message": WAITING})
+        await first.until("turn:patch")
+    async with tab(alice.url, alice.key) as second:
+        told = await second.call("session:subscribe", {"session_id": session})
+        assert (told["status"], told["running"]) == ("ok", True)
+        [start, turn] = await second.until("turn:start")
+        assert kinds([start, turn]) == ["chat:start", "turn:start"]
+        assert numbers([start, turn]) == [], "they repeat old events"
+        assert (turn[1]["patch_sequence"], turn[1]["blocks"][0]["content"]) == (1, "one")
+        await second.call("chat:stop", {"session_id": session})
+        rest = await second.until("chat:end")
+        assert numbers(rest) == [told["stream_sequence"] + 1, told["stream_sequence"] + 2]
+
+
+@requirement("blade:catch-up:idle")
+async def test_nothing_is_sent_for_an_idle_session(alice: Caller) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as first:
+        sent = await first.send(session, "hello")
+    async with tab(alice.url, alice.key) as second:
+        told = await second.call("session:subscribe", {"session_id": session, "after_sequence": 0})
+        assert told == {
+            "status": "ok",
+            "session_id": session,
+            "running": False,
+            "stream_sequence": numbers(sent)[-1],
+        }
+        again = await second.send(session, "hello")
+        assert kinds(again)[0] == "chat:start"
+
+
+@requirement("blade:catch-up:resume", "blade:numbers:stream")
+async def test_what_was_missed_of_the_latest_chat_is_sent_again_with_its_numbers(alice: Caller) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as mine:
+        await mine.send(session, "hello")
+        sent = await mine.send(session, "add 1 and 2")
+    after = numbers(sent)[3]
+    for is_raw in (False, True):
+        async with tab(alice.url, alice.key) as back:
+            asked: dict[str, Json] = {"session_id": session, "after_sequence": after, "resume": True}
+            told = await back.call("session:subscribe", asked | ({"event_format": "raw"} if is_raw else {}))
+            assert told["resumed"] is True
+            assert flat(await back.until("chat:end")) == sent[4:]
+        async with tab(alice.url, alice.key) as back:
+            asked = {"session_id": session, "after_sequence": 0, "resume": True}
+            await back.call("session:subscribe", asked | ({"event_format": "raw"} if is_raw else {}))
+            assert flat(await back.until("chat:end")) == sent, "from the start of a chat that has just ended"
+
+
+@requirement("blade:catch-up:restart", "blade:numbers:stream")
+async def test_after_a_restart_what_was_missed_has_the_same_numbers(tmp_path: Any) -> None:
+    async with opened_socket(tmp_path) as house:
+        alice = Caller(url_of(house), house.key("alice"))
+        session = await alice.session()
+        async with tab(alice.url, alice.key) as mine:
+            sent = await mine.send(session, "add 1 and 2")
+        turns = await alice.messages(session)
+        await house.restart()
+        alice = Caller(url_of(house), house.key("alice"))
+        assert await alice.messages(session) == turns
+        async with tab(alice.url, alice.key) as back:
+            asked = {"session_id": session, "after_sequence": numbers(sent)[2]}
+            await back.call("session:subscribe", asked)
+            assert await back.until("chat:end") == sent[3:]
+        async with tab(alice.url, alice.key) as back:
+            await back.call("session:subscribe", {"session_id": session, "after_sequence": -1})
+            assert await back.until("chat:end") == sent[1:], "below zero: the whole latest chat, without the new title"
+
+
+@requirement("blade:catch-up:cut", "blade:catch-up:no-socket")
+async def test_a_connection_that_is_cut_200_times_loses_and_doubles_nothing(alice: Caller) -> None:
+    chance = Random(5)
+    cuts = 0
+    while cuts < CUTS:
+        session = await alice.session()
+        is_raw = chance.random() < 0.5
+        mine = await opened(alice, session, 0, is_raw, resume=False)
+        await mine.emit("chat:send", {"session_id": session, "message": COUNTING})
+        seen: list[Event] = []
+        while not any(name == "chat:end" for name, _ in seen):
+            wanted = chance.randrange(1, 5)
+            got = 0
+
+            def enough(name: str, payload: dict[str, Json], wanted: int = wanted) -> bool:
+                nonlocal got
+                held = flat([(name, payload)])
+                got += len(numbers(held))  # of this chat: the first one shows that the message has arrived
+                return got >= wanted or any(each == "chat:end" for each, _ in held)
+
+            came = flat(await mine.until(enough))
+            seen += [each for each in came if numbers([each])]  # not what a socket hears that follows nothing yet
+            if came[-1][0] != "chat:end":
+                await mine.cut()
+                cuts += 1
+                mine = await opened(alice, session, numbers(seen)[-1] if seen else 0, is_raw, resume=True)
+        await mine.leave()
+        assert numbers(seen) == list(range(1, len(seen) + 1))
+        folded = Folded()
+        for event in seen:
+            folded.feed(event)
+        said = [turn["blocks"] for turn in await alice.messages(session)]
+        assert [turn["blocks"] for turn in folded.turns.values()] == said
+
+
+async def opened(alice: Caller, session: str, after: int, is_raw: bool, *, resume: bool) -> Tab:
+    mine = Tab(alice.url, alice.key)
+    await mine.connect()
+    asked: dict[str, Json] = {"session_id": session, "after_sequence": after, "resume": resume}
+    await mine.call("session:subscribe", asked | ({"event_format": "raw"} if is_raw else {}))
+    return mine
+
+
+@requirement("blade:catch-up:slow")
+async def test_a_slow_socket_is_cut_back_to_a_snapshot_and_disturbs_nobody(alice: Caller) -> None:
+    session = await alice.session()
+    speech: list[dict[str, Json]] = [{"emit": {"count": 110, "text": "x" * 4096}}, {"step": True}]
+    steps: list[dict[str, Json]] = [*speech * 23, {"say": "last"}, {"wait_ms": 600_000}]
+    async with tab(alice.url, alice.key) as slow, tab(alice.url, alice.key) as quick:
+        for each in (slow, quick):
+            await each.call("session:subscribe", {"session_id": session})
+        slow._sio.eio.ws._response.connection.transport.pause_reading()
+        await quick.call("chat:send", {"session_id": session, "message": script(*steps)})
+        await quick.until(lambda _, payload: payload.get("data", {}).get("text_delta") == "last")
+        slow._sio.eio.ws._response.connection.transport.resume_reading()
+
+        def is_snapshot(name: str, payload: dict[str, Json]) -> bool:
+            return name == "turn:start" and payload["patch_sequence"] > 0
+
+        missed = await slow.until(is_snapshot)
+        assert sum(name == "turn:end" for name, _ in missed) == 1 + 23, "what ended meanwhile is told whole"
+        snapshot = missed[-1][1]
+        assert [block["content"] for block in snapshot["blocks"]] == ["last"]
+        await quick.call("chat:stop", {"session_id": session})
+        rest = await slow.until("chat:end")
+        assert kinds(rest) == ["turn:end", "chat:end"]
+        assert rest[0][1]["patch_sequence"] == snapshot["patch_sequence"]
+
+
+@requirement("blade:socket:unsubscribe")
+async def test_who_unsubscribes_hears_no_more(alice: Caller) -> None:
+    session = await alice.session()
+    async with tab(alice.url, alice.key) as mine, tab(alice.url, alice.key) as other:
+        await other.call("session:subscribe", {"session_id": session})
+        assert await other.call("session:unsubscribe", {"session_id": session}) == {"status": "ok"}
+        await mine.send(session, "hello")
+        async with asyncio.timeout(10):
+            await other.call("session:subscribe", {"session_id": session})
+        assert [name for name, _ in other.events if name != "session:updated"] == []

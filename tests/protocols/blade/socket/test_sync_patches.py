@@ -1,0 +1,71 @@
+"""`sync` patches, for clients that fold nothing (specification, section 7)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conversations import script
+from tests.protocols.blade.client import Caller, Event, flat, tab
+from tests.protocols.blade.driver import url_of
+from tests.protocols.blade.patch_folding import Folded
+from tests.requirements import requirement
+from tests.servers import opened_socket
+
+Json = Any
+WAITS = script({"say": "one"}, {"wait_ms": 600_000})
+
+
+def is_sync(name: str, payload: dict[str, Json]) -> bool:
+    """Whether an event is a `sync` patch, or holds one."""
+    return any(one == "turn:patch" and each["patch_type"] == "sync" for one, each in flat([(name, payload)]))
+
+
+@requirement("blade:patches:sync")
+@pytest.mark.parametrize("form", [{}, {"event_format": "raw"}])
+async def test_a_sync_patch_holds_the_turn_as_it_stands_and_counts_as_nothing(tmp_path: Path, form: Json) -> None:
+    async with opened_socket(tmp_path, blade_sync_patch_ms=1) as house:
+        alice = Caller(url_of(house), house.key("alice"))
+        session = await alice.session()
+        async with tab(alice.url, alice.key) as mine:
+            await mine.call("session:subscribe", {"session_id": session, **form})
+            await mine.call("chat:send", {"session_id": session, "message": WAITS})
+            events = flat(await mine.until(is_sync))
+            await mine.call("chat:stop", {"session_id": session})
+            events += flat(await mine.until("chat:end"))
+    syncs = [payload for name, payload in events if name == "turn:patch" and payload["patch_type"] == "sync"]
+    others: list[Event] = [event for event in events if event[1] not in syncs]
+    [start] = [payload for name, payload in others if name == "turn:start" and payload["role"] == "assistant"]
+    sync = syncs[-1]
+    turn = sync["data"].pop("turn")
+    assert sync == {
+        "session_id": session,
+        "sequence": 1,
+        "turn_id": start["turn_id"],
+        "loop_id": "root",
+        "patch_type": "sync",
+        "data": {},
+        "chat_run_id": start["chat_run_id"],
+    }
+    left_out = {"session_id", "patch_sequence", "stream_sequence"}
+    text = {"type": "text", "content": "one", "tool_call_id": None, "tool_name": None, "display_name": None}
+    assert turn == {**{name: each for name, each in start.items() if name not in left_out}, "blocks": [text]}
+    folded = Folded()
+    for event in others:
+        folded.feed(event)
+    numbers = [payload["stream_sequence"] for _, payload in others]
+    assert numbers == list(range(1, len(others) + 1)), "they are as they would be without"
+
+
+@requirement("blade:patches:sync")
+async def test_nothing_is_sent_twice_for_a_turn_that_does_not_grow(tmp_path: Path) -> None:
+    async with opened_socket(tmp_path, blade_sync_patch_ms=1) as house:
+        alice = Caller(url_of(house), house.key("alice"))
+        session = await alice.session()
+        async with tab(alice.url, alice.key) as mine:
+            await mine.call("chat:send", {"session_id": session, "message": WAITS})
+            await mine.until(is_sync)
+            await alice.ask("GET", f"sessions/{session}/messages")
+            await mine.call("chat:stop", {"session_id": session})
+            rest = await mine.until("chat:end")
+    assert [name for name, payload in rest if is_sync(name, payload)] == []

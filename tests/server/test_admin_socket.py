@@ -1,0 +1,172 @@
+"""The admin socket: the same answers as on a folder at rest, for nobody but the server's user."""
+
+import asyncio
+import json
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from dragoman.buses.local import LocalBus
+from dragoman.cli.keys import CannotKeep, keep
+from dragoman.core.ids import UserId
+from dragoman.core.profile import Profile
+from dragoman.engine.services.keys import KeyRing
+from dragoman.engine.services.profiles import ProfileBook
+from dragoman.server import admin_socket
+from dragoman.server.admin_socket import (
+    AdminSocket,
+    CreateKey,
+    ListKeys,
+    NobodyListens,
+    Reply,
+    Request,
+    RevokeKey,
+    SetUser,
+    ask,
+)
+from dragoman.server.clock_and_ids import RandomIds, SystemClock
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.keys import SqliteKeys
+from dragoman.stores.sqlite.profiles import SqliteProfiles
+
+ANN = CreateKey(name="laptop", user="ann", scopes=["use"])
+
+
+@pytest.fixture(params=["short", "deep" * 30])
+async def folder(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Path]:
+    """A data folder with a server's socket; once so deep that no socket's path could name it."""
+    folder = tmp_path / request.param
+    database = Database(folder)
+    database.start()
+    ring = KeyRing(SqliteKeys(database), LocalBus(), SystemClock(), RandomIds())
+    await ring.start()
+    profiles = ProfileBook(SqliteProfiles(database), LocalBus())
+    await profiles.start()
+    server = AdminSocket(folder, ring, profiles)
+    await server.start()
+    yield folder
+    await server.close()
+    await ring.close()
+    database.close()
+
+
+async def asked(folder: Path, request: Request) -> Reply:
+    return await asyncio.to_thread(ask, folder, request)
+
+
+async def test_a_key_can_be_made_listed_and_revoked(folder: Path) -> None:
+    made = await asked(folder, ANN)
+    assert made.secret is not None
+    assert made.secret.startswith("sk-dragoman-")
+    assert (made.keys[0].user, made.keys[0].scopes) == ("ann", ["use"])
+    listed = await asked(folder, ListKeys())
+    assert (listed.keys, listed.secret) == (made.keys, None)
+    revoked = await asked(folder, RevokeKey(which="laptop"))
+    assert revoked.keys == made.keys
+    assert (await asked(folder, ListKeys())).keys == []
+
+
+async def test_what_cannot_be_is_told_in_a_sentence(folder: Path) -> None:
+    assert (await asked(folder, RevokeKey(which="none"))).error == "there is no key 'none'"
+    wrong = CreateKey(name="x", user="ann", scopes=["root"])
+    assert (await asked(folder, wrong)).error == "scopes are read, use, admin; got root"
+    past = CreateKey(name="x", user="ann", scopes=["use"], expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+    assert (await asked(folder, past)).error == "a key must expire in the future"
+
+
+async def test_nobody_else_may_open_the_socket(folder: Path) -> None:
+    mode = os.stat(folder / "admin.sock").st_mode
+    assert stat.S_ISSOCK(mode)
+    assert stat.S_IMODE(mode) == 0o600
+
+
+def exchange(folder: Path, sent: bytes) -> bytes:
+    with admin_socket.reachable(folder) as path, socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(path)
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@pytest.mark.parametrize(
+    "line", [b"x", b"{}", b'{"do":"keys.drop"}', b'{"do":"keys.list","more":1}', b"\xff", b"[" * 10_000, b'{"do":1}']
+)
+async def test_a_strange_line_is_answered_and_the_next_is_served(folder: Path, line: bytes) -> None:
+    answer = await asyncio.to_thread(exchange, folder, line + b'\n{"do":"keys.list"}\n')
+    first, second = map(json.loads, answer.splitlines())
+    assert "does not understand" in first["error"]
+    assert second == {}
+
+
+async def test_an_endless_line_is_cut_off(folder: Path) -> None:
+    with suppress(ConnectionError):  # when it is cut off while the rest of the line is still being sent
+        assert await asyncio.to_thread(exchange, folder, b"x" * 1_000_000) == b""
+    assert (await asked(folder, ListKeys())).keys == []
+
+
+async def test_a_socket_that_a_killed_server_left_is_replaced(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "admin.sock"))
+    with pytest.raises(NobodyListens):
+        await asked(tmp_path, ListKeys())
+    database = Database(tmp_path)
+    database.start()
+    ring = KeyRing(SqliteKeys(database), LocalBus(), SystemClock(), RandomIds())
+    server = AdminSocket(tmp_path, ring, ProfileBook(SqliteProfiles(database), LocalBus()))
+    await server.start()
+    assert await asked(tmp_path, ListKeys()) == Reply()
+    await server.close()
+    assert not await asyncio.to_thread((tmp_path / "admin.sock").exists)
+    database.close()
+
+
+# --- at rest or not ---------------------------------------------------------------------------------------------------
+
+
+async def test_keys_are_kept_alike_whether_a_server_runs_or_not(folder: Path, tmp_path: Path) -> None:
+    running = await asyncio.to_thread(keep, folder, ANN)
+    at_rest = await asyncio.to_thread(keep, tmp_path / "rest", ANN)
+    assert [key.name for key in running.keys] == [key.name for key in at_rest.keys] == ["laptop"]
+    assert (await asyncio.to_thread(keep, tmp_path / "rest", ListKeys())).keys == at_rest.keys
+    assert (await asyncio.to_thread(keep, folder, RevokeKey(which="laptop"))).keys == running.keys
+
+
+async def test_a_profile_is_kept_alike_whether_a_server_runs_or_not(folder: Path, tmp_path: Path) -> None:
+    await asyncio.to_thread(keep, tmp_path / "rest", ANN)
+    for where in (folder, tmp_path / "rest"):
+        both = SetUser(user="ann", time_zone="Europe/Berlin", locale="de")
+        assert (await asyncio.to_thread(keep, where, both)).profile == Profile(
+            user=UserId("ann"), time_zone="Europe/Berlin", locale="de"
+        )
+        back = SetUser(user="ann", time_zone=None)
+        assert (await asyncio.to_thread(keep, where, back)).profile == Profile(user=UserId("ann"), locale="de")
+        wrong = SetUser(user="ann", time_zone="Mars/Olympus")
+        assert "is no IANA time zone" in str((await asyncio.to_thread(keep, where, wrong)).error)
+
+
+def test_a_folder_that_is_not_there_has_no_keys_and_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(CannotKeep, match="there is no data in"):
+        keep(tmp_path / "none", ListKeys())
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_server_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    try:
+        with pytest.raises(CannotKeep, match="a process uses the data folder"):
+            keep(tmp_path, ANN, patience_s=0)
+    finally:
+        database.close()
+
+
+def test_a_damaged_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "dragoman.db").write_bytes(b"no database at all" * 1000)
+    with pytest.raises(CannotKeep, match="cannot use the data folder"):
+        keep(tmp_path, ListKeys())

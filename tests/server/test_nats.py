@@ -1,0 +1,93 @@
+"""A server with NATS beside its database: it starts without it, tells whether it is there, and needs it for nothing."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from dragoman.buses import nats as nats_module
+from dragoman.server.app import build
+from dragoman.settings import SettingsError, load
+from tests.buses.nats_server import Nats
+from tests.protocols.aap.agents import AGENTS
+from tests.protocols.aap.client import Face
+from tests.requirements import requirement
+from tests.servers import House, opened
+
+DEADLINE_S = 20.0
+
+
+async def told(house: House) -> tuple[int, object]:
+    answer = await house.line.open("GET", "/readyz")
+    return answer.status, json.loads(await answer.read())
+
+
+async def counted(house: House) -> dict[str, float]:
+    text = (await (await house.line.open("GET", "/metrics")).read()).decode()
+    rows = (line.rpartition(" ") for line in text.splitlines() if line.startswith("dragoman_bus_"))
+    return {name: float(value) for name, _, value in rows}
+
+
+async def until(house: House, bus: str) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while await told(house) != (200, {"status": "ready", "bus": bus}):  # noqa: ASYNC110  # as a balancer does
+            await asyncio.sleep(0.01)
+
+
+@requirement("faults:45:back")
+async def test_a_server_lives_without_its_nats_and_tells_of_it(
+    tmp_path: Path, postgres_url: str, nats: Nats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats_module, "AGAIN_S", 0.02)
+    nats.stop()
+    async with opened(tmp_path, agents=AGENTS, database=postgres_url, nats=nats.url) as house:
+        assert await told(house) == (200, {"status": "ready", "bus": "away"})
+        session = await house.face("alice").create()
+        await session.run("without")
+        nats.start()
+        await until(house, "connected")
+        await session.run("with")
+        assert (await counted(house))["dragoman_bus_connected"] == 1
+        nats.stop()
+        await until(house, "away")
+        await session.run("without again")
+        assert (await counted(house))["dragoman_bus_connected"] == 0
+        assert len(await session.history()) == 6
+
+
+async def test_two_servers_hear_of_each_other_over_nats(tmp_path: Path, postgres_url: str, nats: Nats) -> None:
+    """What one of them answers is read at the other, which had it in memory before."""
+    settings = {"agents": AGENTS, "database": postgres_url, "nats": nats.url}
+    async with opened(tmp_path / "one", **settings) as one, opened(tmp_path / "two", **settings) as two:
+        for house in (one, two):
+            await until(house, "connected")
+        here = await one.face("alice").create()
+        there = here.seen_by(Face(two.line, one.key("alice")))
+        for said in range(3):
+            await here.run(f"here {said}")
+            assert await there.history() == await here.history()
+            await there.run(f"there {said}")
+            assert await here.history() == await there.history()
+        assert len(await here.history()) == 12
+        hints = [await counted(house) for house in (one, two)]
+    assert all(each['dragoman_bus_hints_total{outcome="heard"}'] > 0 for each in hints), "both wrote, and both heard"
+
+
+def test_nats_without_a_database_is_refused_with_what_to_do() -> None:
+    with pytest.raises(SettingsError, match=r"setting nats \(flag --nats\): servers that talk share a PostgreSQL"):
+        load({"nats": "nats://127.0.0.1:4222"}, {})
+
+
+def test_a_subject_that_nats_would_not_take_is_refused() -> None:
+    for subject in ("", "a b", "a.", "a.*", ">"):
+        with pytest.raises(SettingsError, match="setting nats_subject"):
+            load({"nats_subject": subject}, {})
+
+
+async def test_an_address_that_is_none_is_refused_and_not_shown(tmp_path: Path, postgres_url: str) -> None:
+    house = House(tmp_path, database=postgres_url, nats="https://ann:canary@there")
+    with pytest.raises(SettingsError, match="setting nats: expected an address such as nats://") as refused:
+        async with build(house.settings).running():
+            pytest.fail("it started")
+    assert "canary" not in str(refused.value)

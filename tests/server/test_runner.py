@@ -1,0 +1,306 @@
+"""The server's connections, over real sockets: what a malformed or endless request gets, and how signals end it all."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from dragoman.asgi import http_connection
+from dragoman.asgi.security import App, Gate, Message, Receive, Send
+from dragoman.server import runner
+from dragoman.server.runner import CannotStart, Server, bound, url_of
+from dragoman.settings import Settings
+
+DEADLINE_S = 10.0
+DEFAULTS = Settings()
+GOOD = b"GET /x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+async def echo(scope: Message, receive: Receive, send: Send) -> None:
+    """Tells the path, the body, and who asks if that is of interest."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    told = scope["path"].encode() + b" " + body
+    if scope["path"] == "/who":
+        told = f"{scope['client'][0]} {scope['scheme']}".encode()
+    headers = [(b"content-length", str(len(told)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": told})
+
+
+async def nothing(_: float | None = None) -> None:
+    """Neither a drain nor an announcement."""
+
+
+Drain = Callable[[float | None], Awaitable[None]]
+
+
+@asynccontextmanager
+async def served(
+    drain: Drain = nothing, settings: Settings = DEFAULTS, app: App = echo
+) -> AsyncIterator[tuple[Server, int]]:
+    """A server with our connections, and its port."""
+    listening = bound("127.0.0.1", 0, settings.stalled_reader_s)
+    is_up = asyncio.Event()
+
+    async def announce() -> None:
+        is_up.set()
+
+    server = Server(runner._config(Gate(app), settings), drain, announce)
+    task = asyncio.create_task(server._serve([listening]))  # `serve` would take the tests' signals over
+    async with asyncio.timeout(DEADLINE_S):
+        await is_up.wait()
+        yield server, listening.getsockname()[1]
+        server.should_exit = True
+        await task
+
+
+async def talk(port: int, *parts: bytes) -> bytes:
+    """Send bytes and read what comes until the server closes, or is done with its answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with asyncio.timeout(DEADLINE_S):
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        writer.write_eof()
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_good_request_is_answered_without_telling_the_servers_name() -> None:
+    async with served() as (_, port):
+        answer = await talk(port, GOOD)
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"\r\n\r\n/x ")
+    assert b"\r\nserver:" not in answer.lower()
+    assert b"uvicorn" not in answer.lower()
+    assert b"\r\ndate:" in answer.lower()
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET http://evil.example/x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n",
+        b"GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET /x HTTP/1.1\r\nHost: x/?\r\n\r\n",
+        b"GET /x HTTP/1.1\r\n\r\n",
+        b"GET /x HTTP/1.1\r\nHost: a\r\nX-Folded: a\r\n b\r\n\r\n",
+        b"GET /x HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\n",
+        b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\nhello",
+        b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n",
+        b"GET /x HTTP/1.1\r\nHost: a\r\nX: \x00\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"nonsense\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+async def test_a_malformed_request_is_400_and_the_server_goes_on(request_bytes: bytes) -> None:
+    async with served() as (_, port):
+        answer = await talk(port, request_bytes)
+        assert status(answer) == 400
+        assert b"Traceback" not in answer
+        assert status(await talk(port, GOOD)) == 200
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /x HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+        b"GET /x HTTP/1.1\r\nHost: a\r\n" + b"X-Y: z\r\n" * 12_000 + b"\r\n",
+        b"GET /" + b"x" * 200_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+    ],
+)
+@pytest.mark.parametrize("piece", [1000, 1_000_000])
+async def test_a_head_that_is_too_large_is_400_whether_it_comes_at_once_or_not(head: bytes, piece: int) -> None:
+    async with served() as (_, port):
+        parts = [head[at : at + piece] for at in range(0, len(head), piece)]
+        try:
+            answer = await talk(port, *parts)
+        except ConnectionError:  # it closed while we were still sending, which can take the answer away
+            answer = b""
+        assert answer == b"" or status(answer) == 400
+        assert status(await talk(port, GOOD)) == 200
+
+
+async def test_a_large_body_is_no_large_head() -> None:
+    body = b"x" * 300_000
+    head = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+    async with served() as (_, port):
+        assert (await talk(port, head + body, GOOD)).count(b"HTTP/1.1 200 OK") == 2
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /x HTTP/1.1\r\nHost", GOOD + b"GET /x HTTP/1.1\r\nHost"])
+async def test_a_head_that_never_ends_loses_its_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connection, "HEAD_S", 0.05)
+    async with served() as (_, port), asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        assert (await reader.read()).count(b"200 OK") == sent.count(GOOD)
+        writer.close()
+
+
+async def test_a_connection_on_which_nothing_comes_for_a_while_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "KEEP_ALIVE_S", 0.05)
+    async with served() as (_, port), asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(GOOD)
+            await reader.readuntil(b"/x ")
+        assert await reader.read() == b""
+        writer.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux cuts off who takes nothing")
+async def test_a_client_that_takes_nothing_is_cut_off_in_the_end() -> None:
+    told, is_cut = "", asyncio.Event()
+
+    async def endless(scope: Message, receive: Receive, send: Send) -> None:
+        nonlocal told
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(1000):  # far more than all buffers hold
+            await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+        told = (await receive())["type"]
+        is_cut.set()
+
+    async with served(settings=Settings(stalled_reader_s=0.05), app=endless) as (_, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(GOOD)
+        await is_cut.wait()
+        assert told == "http.disconnect"
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    ("proxies", "who"),
+    [((), b"127.0.0.1 http"), (("192.0.2.9",), b"127.0.0.1 http"), (("127.0.0.1",), b"192.0.2.7 https")],
+)
+async def test_only_a_trusted_proxy_is_believed_about_who_asks(proxies: tuple[str, ...], who: bytes) -> None:
+    forwarded = b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n"
+    async with served(settings=Settings(trusted_proxies=proxies)) as (_, port):
+        answer = await talk(port, b"GET /who HTTP/1.1\r\nHost: a\r\n" + forwarded + b"\r\n")
+    assert answer.endswith(b"\r\n\r\n" + who)
+
+
+async def test_requests_are_not_logged_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "uvicorn.access")
+    async with served() as (_, port):
+        await talk(port, GOOD)
+    assert [record for record in caplog.records if record.name == "uvicorn.access"] == []
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_first_signal_drains_while_the_server_still_answers() -> None:
+    drained, asked = asyncio.Event(), asyncio.Event()
+
+    async def drain(_: float | None) -> None:
+        asked.set()
+        await drained.wait()
+
+    async with served(drain) as (server, port):
+        server.handle_exit(signal.SIGTERM, None)
+        await asked.wait()
+        assert status(await talk(port, GOOD)) == 200
+        assert not server.should_exit
+        drained.set()
+
+
+async def test_the_second_signal_cuts_the_drain_short() -> None:
+    asked, cut = asyncio.Event(), asyncio.Event()
+
+    async def drain(_: float | None) -> None:
+        asked.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            cut.set()
+
+    async with served(drain) as (server, _):
+        server.handle_exit(signal.SIGTERM, None)
+        await asked.wait()
+        server.handle_exit(signal.SIGINT, None)
+        await cut.wait()
+    assert server.should_exit
+    assert server.force_exit
+
+
+# --- the address ------------------------------------------------------------------------------------------------------
+
+
+def test_an_address_that_is_taken_or_not_ours_is_told_in_a_sentence() -> None:
+    with bound("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(CannotStart, match=rf"127\.0\.0\.1 port {port}: Address already in use: choose another"):
+            bound("127.0.0.1", port)
+    with pytest.raises(CannotStart, match="cannot listen on"):
+        bound("192.0.2.1", 0)
+    with pytest.raises(CannotStart, match="cannot listen on"):
+        bound("no such host.invalid", 0)
+
+
+def test_who_comes_before_the_server_is_ready_is_refused_and_does_not_wait() -> None:
+    with bound("127.0.0.1", 0) as early, socket.socket() as client, pytest.raises(ConnectionRefusedError):
+        client.connect(early.getsockname())
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux cuts off who takes nothing")
+def test_who_takes_nothing_of_what_is_sent_is_cut_off_after_a_minute() -> None:
+    with bound("127.0.0.1", 0) as listening, socket.socket() as client:
+        listening.listen()
+        client.connect(listening.getsockname())
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+
+
+def test_an_ipv6_address_is_bracketed() -> None:
+    assert url_of("::1", 80) == "http://[::1]:80"
+    assert url_of("127.0.0.1", 80) == "http://127.0.0.1:80"
+
+
+# --- the start --------------------------------------------------------------------------------------------------------
+
+SLOW_TO_IMPORT = (
+    "cryptography",
+    "httpx2",
+    "mcp",
+    "openai",
+    "opentelemetry",
+    "prometheus_client",
+    "pydantic",
+    "pydantic_ai",
+    "xllamacpp",
+)
+
+
+def test_the_start_imports_nothing_that_it_may_never_need() -> None:
+    """From process start to the first answer there are 0.6 s; each of these would take a good part of them."""
+    code = "import sys, dragoman.server.runner, dragoman.protocols.aap.http; print(*sys.modules)"
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "uvicorn" in loaded
+    assert loaded & set(SLOW_TO_IMPORT) == set()

@@ -1,0 +1,361 @@
+"""Servers for tests: the real app on a data folder of its own, in process, over a socket, or as a program.
+
+`build` below is the only place that knows how the app is put together.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from socket import socket
+from typing import Any, Protocol
+
+import httpx2
+import msgspec
+import uvicorn
+
+from dragoman.buses.local import LocalBus
+from dragoman.core.agent import Agent
+from dragoman.core.ids import UserId
+from dragoman.engine.services.keys import KeyRing
+from dragoman.server import app
+from dragoman.server.clock_and_ids import RandomIds, SystemClock
+from dragoman.server.stores import open_stores
+from dragoman.settings import Settings
+from tests.asgi_client import DEADLINE_S, App, Bridge, Stream
+from tests.protocols.aap.client import Face
+
+USERS = {
+    "alice": ("alice", "use"),
+    "alice_phone": ("alice", "use"),
+    "alice_reads": ("alice", "read"),
+    "bob": ("bob", "use"),
+    "admin": ("admin", "admin"),
+}
+"""The keys that every house has: by name, their user and their scope."""
+
+
+class HeldClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self._now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self._now
+
+    def advance(self, **amount: float) -> None:
+        self._now += timedelta(**amount)
+
+
+def build(settings: Settings, agents: Sequence[Agent], clock: HeldClock | None) -> App:
+    """The real app."""
+    return app.build(settings, agents=agents, clock=clock)
+
+
+def settings_for(folder: Path, **changes: Any) -> Settings:
+    """Settings of a test's server: the rehearsal agents, a folder, and no limit on what the tests do all the time."""
+    given = {
+        "rehearsal": True,
+        "data": str(folder),
+        "wrong_keys_per_minute": 0,
+        "log_level": "warning",
+        "drain_s": 0,
+        "synchronous": "normal",
+    }
+    if DATABASES:
+        given["database"] = DATABASES[0](folder)
+    return msgspec.convert({**given, **changes}, Settings)
+
+
+DATABASES: list[Callable[[Path], str]] = []
+"""With `--postgres`: gives the database of each folder's servers."""
+
+
+async def make_keys(settings: Settings) -> dict[str, str]:
+    """Make the keys of `USERS` in stores at rest, as the command line does."""
+    stores = open_stores(settings)
+    ring = KeyRing(stores.keys, LocalBus(), SystemClock(), RandomIds())
+    await ring.start()
+    try:
+        made = {
+            name: await ring.create(name, user=UserId(user), scopes=(scope,)) for name, (user, scope) in USERS.items()
+        }
+    finally:
+        await ring.close()
+        stores.close()
+    return {name: secret for name, (secret, _) in made.items()}
+
+
+class House:
+    """A server in process, with the keys of `USERS`."""
+
+    def __init__(
+        self, folder: Path, agents: Sequence[Agent] = (), *, held_clock: bool = False, **settings: Any
+    ) -> None:
+        self.folder = folder
+        self.agents = agents
+        self.settings = settings_for(folder, **settings)
+        self.clock = HeldClock()
+        self._held = held_clock
+        self._keys: dict[str, str] = {}
+        self.line: Bridge
+
+    async def prepare(self) -> None:
+        """Make the keys, once."""
+        if self.settings.auth and not self._keys:
+            self._keys = await make_keys(self.settings)
+
+    async def start(self) -> None:
+        await self.prepare()
+        self.line = Bridge(build(self.settings, self.agents, self.clock if self._held else None))
+        await self.line.__aenter__()
+
+    async def stop(self) -> None:
+        await self.line.close()
+
+    async def restart(self, agents: Sequence[Agent] | None = None) -> None:
+        """Stop as told, and start again on the same data, perhaps with other agents."""
+        await self.stop()
+        self.agents = self.agents if agents is None else agents
+        await self.start()
+
+    async def crash(self) -> None:
+        raise NotImplementedError("what runs in the test's own process cannot be killed; see `Program`")
+
+    def key(self, name: str) -> str:
+        return self._keys[name]
+
+    def face(self, name: str) -> Face:
+        """The AAP face as the holder of that key sees it."""
+        return Face(self.line, self._keys.get(name))
+
+
+class HouseMaker(Protocol):
+    """Opens a house of one's own; settings by name, `agents` and `held_clock` besides."""
+
+    def __call__(
+        self, *, agents: Sequence[Agent] = ..., held_clock: bool = ..., **settings: Any
+    ) -> AbstractAsyncContextManager[House]: ...
+
+
+@asynccontextmanager
+async def opened(folder: Path, **changes: Any) -> AsyncIterator[House]:
+    """A house from its start to its end."""
+    house = House(folder, **changes)
+    await house.start()
+    try:
+        yield house
+    finally:
+        await house.stop()
+
+
+# --- over a socket ----------------------------------------------------------------------------------------------------
+
+
+class SocketStream:
+    """An answer that comes through a socket."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.status = response.status_code
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
+        self._response = response
+        self._chunks = response.aiter_raw()
+
+    async def chunk(self) -> bytes | None:
+        async with asyncio.timeout(DEADLINE_S):
+            return await anext(self._chunks, None)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (piece := await self.chunk()) is not None:
+            yield piece
+
+    async def read(self) -> bytes:
+        return b"".join([piece async for piece in self])
+
+    def unread(self) -> bytes:
+        raise NotImplementedError("what the kernel holds for a socket cannot be seen")
+
+    async def leave(self) -> None:
+        await self._response.aclose()
+
+
+class SocketLine:
+    """Requests through a socket."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._client = httpx2.AsyncClient(base_url=url, timeout=DEADLINE_S)
+
+    async def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Iterable[tuple[str, str]] = (),
+        body: bytes | list[bytes] = b"",
+        window: int | None = None,
+    ) -> Stream:
+        content = b"".join(body) if isinstance(body, list) else body
+        request = self._client.build_request(method, path, headers=list(headers), content=content or None)
+        return SocketStream(await self._client.send(request, stream=True))
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+class Announcing(uvicorn.Server):
+    """A server that says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+
+class Listening:
+    """An app behind a port of this process."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        self._server = Announcing(config)
+        self._serving: asyncio.Task[None]
+        self._line: SocketLine
+
+    async def start(self) -> SocketLine:
+        self._serving = asyncio.create_task(self._server._serve())  # `serve` would take over the signals of the tests
+        async with asyncio.timeout(DEADLINE_S):
+            await self._server.listening.wait()
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        self._line = SocketLine(f"http://127.0.0.1:{port}")
+        return self._line
+
+    async def stop(self) -> None:
+        await self._line.close()
+        self._server.should_exit = True
+        async with asyncio.timeout(DEADLINE_S):
+            await self._serving
+
+
+class SocketHouse:
+    """A server in the test's own loop that is reached through a socket."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.house = House(folder, **changes)
+        self.line: SocketLine
+        self._serving: Listening
+
+    async def start(self) -> None:
+        await self.house.prepare()
+        self._serving = Listening(
+            uvicorn.Config(
+                build(self.house.settings, self.house.agents, None),
+                port=0,
+                log_config=None,
+                lifespan="on",
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self.line = await self._serving.start()
+
+    async def stop(self) -> None:
+        await self._serving.stop()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def crash(self) -> None:
+        raise NotImplementedError("what runs in the test's own process cannot be killed; see `Program`")
+
+    def key(self, name: str) -> str:
+        return self.house.key(name)
+
+
+@asynccontextmanager
+async def opened_socket(folder: Path, **changes: Any) -> AsyncIterator[SocketHouse]:
+    """A house behind a socket, from its start to its end."""
+    house = SocketHouse(folder, **changes)
+    await house.start()
+    try:
+        yield house
+    finally:
+        await house.stop()
+
+
+# --- as a program -----------------------------------------------------------------------------------------------------
+
+COMMAND = (sys.executable, "-m", "dragoman")
+
+
+class Program:
+    """The real program in a process of its own, with the rehearsal agents. It can be killed."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.folder = folder
+        self.line: SocketLine
+        self._flags = ("--data", str(folder), *flags)
+        self._keys: dict[str, str] = {}
+        self._process: asyncio.subprocess.Process
+
+    async def start(self) -> None:
+        if not self._keys:
+            self._keys["alice"] = await self.run("keys", "create", "--name", "alice", "--user", "alice")
+        arguments = ("serve", "--rehearsal", "--port", "0", *self._flags)
+        self._process = await asyncio.create_subprocess_exec(
+            *COMMAND, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+        assert self._process.stdout is not None
+        async with asyncio.timeout(DEADLINE_S):
+            async for line in self._process.stdout:
+                word, _, url = line.decode().strip().partition(" ")
+                if word == "ready":
+                    self.line = SocketLine(url)
+                    return
+        raise RuntimeError(f"the server ended with {await self._process.wait()} before it was ready")
+
+    async def end(self, how: signal.Signals) -> None:
+        await self.line.close()
+        self._process.send_signal(how)
+        async with asyncio.timeout(DEADLINE_S):
+            await self._process.wait()
+
+    async def stop(self) -> None:
+        await self.end(signal.SIGTERM)
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def crash(self) -> None:
+        await self.end(signal.SIGKILL)
+        await self.start()
+
+    def key(self, name: str) -> str:
+        return self._keys[name]
+
+    async def run(self, *arguments: str) -> str:
+        """Run another command on the same data; the last word that it prints."""
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, *arguments, *self._flags, stdout=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(DEADLINE_S):
+            output, _ = await process.communicate()
+        assert process.returncode == 0, arguments
+        return output.decode().split()[-1]
+
+
+@asynccontextmanager
+async def program(folder: Path, *flags: str) -> AsyncIterator[Program]:
+    """The program, from its start to its end."""
+    running = Program(folder, *flags)
+    await running.start()
+    try:
+        yield running
+    finally:
+        await running.stop()

@@ -1,0 +1,121 @@
+"""What the simulation found among several servers, each as a test of its own."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from dragoman.core import admission
+from dragoman.core.admission import InputLimits
+from dragoman.core.events import RunQueued, SettingsChange
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.engine.cluster import log_tailer as following_module
+from dragoman.engine.cluster.log_tailer import PATIENCE_S, PAUSE_S
+from dragoman.engine.cluster.remote_commands import Done, Enqueue
+from dragoman.ports import News
+from tests.engine.world import ANN, Gate, ended, open_session, play, says, send
+from tests.simulation.cluster_store import SharedLog
+from tests.simulation.virtual_loop import run
+from tests.simulation.world import Simulation, Time
+
+
+def test_a_request_of_another_server_that_comes_again_counts_once() -> None:
+    """Its answer did not get through, or what was asked was read before it was answered."""
+
+    async def world() -> None:
+        simulation = Simulation(1, operations=1, faults=0, places=3)
+        gate = Gate()
+        simulation.world.scripts["waits"] = [[gate, "said"]]
+        await simulation.start(0)
+        server = simulation.servers[0]
+        assert server is not None
+
+        async def ask_twice() -> None:
+            engine = server.engine
+            live = await open_session(engine)
+            await send(engine, live, "waits")
+            spec = engine.agent_of(live).spec
+            wanted = admission.queue(live.state, spec, says("next"), SettingsChange(), engine.ids.new, InputLimits())
+            (queued,) = wanted.events
+            assert isinstance(queued, RunQueued)
+            answers = [await engine._writers.perform(live, Enqueue(queued, None)) for _ in range(2)]
+            assert answers == [Done(live.state.seq)] * 2
+            assert [each.run_id for each in live.state.queue] == [queued.run_id]
+            gate.opened.set()
+            await ended(live)
+
+        await server.machine.run(ask_twice())
+        for machine in simulation.machines:
+            await machine.bury()
+
+    run(world())
+
+
+def test_a_server_that_joins_anew_tries_until_it_is_among_the_others() -> None:
+    """Its lease ended while it stood still; then the store failed in the middle of its coming back."""
+
+    async def world() -> None:
+        simulation = Simulation(1, operations=1, faults=0, places=2)
+        await simulation.start(0)
+        await simulation.start(1)
+        server = simulation.servers[0]
+        assert server is not None
+        server.machine.pause()
+        await asyncio.sleep(40)
+        server.line.failing["node_others"] = 3
+        server.machine.go_on()
+        await asyncio.sleep(5)
+
+        async def go_on() -> None:
+            live = await open_session(server.engine)
+            await send(server.engine, live, "hello")
+            await ended(live)
+
+        await server.machine.run(go_on())
+        for machine in simulation.machines:
+            await machine.bury()
+
+    run(world())
+
+
+def test_what_another_server_tells_of_is_looked_for_with_pauses_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may tell of an event that it has yet to write, and die over it."""
+    monkeypatch.setattr(following_module, "time", Time)
+    real, looks = SharedLog.node_news, 0
+
+    async def news(self: SharedLog, positions: Sequence[Any]) -> list[News]:
+        nonlocal looks
+        looks += 1
+        return await real(self, positions)
+
+    monkeypatch.setattr(SharedLog, "node_news", news)
+
+    async def world() -> None:
+        nonlocal looks
+        simulation = Simulation(1, operations=1, faults=0, places=2)
+        await simulation.start(0)
+        await simulation.start(1)
+        first, second = simulation.servers
+        assert first is not None
+        assert second is not None
+        assert second.engine.neighbours is not None
+        reach = second.engine.neighbours.following.reach
+        live = await first.machine.run(open_session(first.engine))
+        there = await second.machine.run(second.engine.found(ANN, live.state.session_id))
+        looks, seq = 0, there.durable.seq + 1
+        with pytest.raises(StoreUnavailable, match=f"event {seq} did not come in time"):
+            await second.machine.run(reach(there, seq))
+        assert 2 < looks <= PATIENCE_S / PAUSE_S + 2
+        reaching = second.machine.run(reach(there, seq))
+        await asyncio.sleep(PATIENCE_S / 2)
+        assert not reaching.done()
+        await first.machine.run(play(first.engine, live, "hello"))
+        await reaching
+        assert there.durable.seq >= seq
+        for machine in simulation.machines:
+            await machine.bury()
+
+    run(world())

