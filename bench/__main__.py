@@ -17,7 +17,7 @@ from bench.effort import FULL, QUICK, Effort
 from bench.figures import Figure
 from bench.rows import ROWS
 from bench.stats import Spread
-from bench.subjects import Place
+from bench.subjects import Workspace
 
 ROOT = Path(__file__).parent.parent
 
@@ -31,7 +31,7 @@ def main() -> int:
     os.sched_setaffinity(0, {cores[-1]})
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # inherited by the servers
-    place = Place(ROOT / "build" / f"bench-{os.getpid()}", cores[0], cores)
+    place = Workspace(ROOT / "build" / f"bench-{os.getpid()}", cores[0], cores)
     effort = QUICK if arguments.quick else FULL
     figures: list[Figure] = []
     others: dict[str, float] = {}
@@ -57,10 +57,10 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def _run(name: str, place: Place, effort: Effort) -> list[Figure]:
+def _run(name: str, workspace: Workspace, effort: Effort) -> list[Figure]:
     """Run a row. One that breaks off leaves a line that says so, and the other rows their turn."""
     try:
-        return uvloop.run(ROWS[name](place, effort))
+        return uvloop.run(ROWS[name](workspace, effort))
     except Exception as error:  # noqa: BLE001  # the root of a row: whatever broke it, its figures do not count
         traceback.print_exception(error)
         void = f"broke off: {type(error).__name__}: {str(error)[:100]}".splitlines()[0]

@@ -16,7 +16,7 @@ from bench.figures import Figure, Target
 from bench.load import Burst, Connection, Session, clock
 from bench.stats import spread
 from bench.streams import CONNECTIONS, TURN_DELTAS, emit
-from bench.subjects import Dragoman, Place
+from bench.subjects import Dragoman, Workspace
 
 PATH = "/ag-ui/rehearsal"
 TARGET_US = 2.5
@@ -30,10 +30,10 @@ class _Event(msgspec.Struct):
 _EVENT = msgspec.json.Decoder(_Event)
 
 
-async def ag_ui(place: Place, effort: Effort) -> list[Figure]:
+async def ag_ui(workspace: Workspace, effort: Effort) -> list[Figure]:
     """Server CPU for each delta of an agent that never waits, over AG-UI, durable."""
     text = emit(TURN_DELTAS, "abcd ")
-    with Dragoman(place) as ours:
+    with Dragoman(workspace) as ours:
         connections = await ours.client.connect(CONNECTIONS)
         threads = [Session(str(uuid.uuid4())) for _ in range(CONNECTIONS)]
         costs: list[float] = []
@@ -75,12 +75,14 @@ async def _saturate(
 
     cpu, mine, begin = ours.server.cpu_s(), time.process_time(), clock()
     end = begin + seconds
-    await load.together(runs(connection, thread) for connection, thread in zip(connections, threads, strict=True))
+    await load.run_concurrently(
+        runs(connection, thread) for connection, thread in zip(connections, threads, strict=True)
+    )
     elapsed = clock() - begin
     await asyncio.sleep(0.05)  # what the server does behind its answers belongs to them
     cpu, mine = ours.server.cpu_s() - cpu, time.process_time() - mine
     for thread, exchange in seen:
-        thread.turns.append((text, _said(exchange)))
+        thread.turns.append((text, _answer_text(exchange)))
     return Burst(len(seen), elapsed, cpu, mine)
 
 
@@ -98,10 +100,10 @@ def _request(key: str, thread: Session, number: int, text: str) -> bytes:
     return wire.request("POST", PATH, key=key, body=msgspec.json.encode(body))
 
 
-def _said(exchange: wire.Exchange) -> str:
+def _answer_text(exchange: wire.Exchange) -> str:
     """The words of a run. Raises Broken when it did not come to its proper end."""
     frames = wire.body(exchange).decode().split("\n\n")
     events = [_EVENT.decode(line[6:]) for each in frames for line in each.split("\n") if line.startswith("data: ")]
     if not events or events[-1].type != "RUN_FINISHED":
-        raise wire.Broken(f"RUN_FINISHED expected at the end, got {events[-1:]}")
+        raise wire.InvalidResponse(f"RUN_FINISHED expected at the end, got {events[-1:]}")
     return "".join(event.delta for event in events)

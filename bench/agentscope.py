@@ -11,7 +11,7 @@ from bench.figures import Figure, Target
 from bench.load import Client, Session
 from bench.stats import spread
 from bench.streams import CONNECTIONS, TURN_DELTAS, emit
-from bench.subjects import Dragoman, Limit, Place
+from bench.subjects import Dragoman, Limit, Workspace
 from bench.wire import Exchange
 
 
@@ -27,7 +27,7 @@ class Content(msgspec.Struct):
 _EVENT = msgspec.json.Decoder(Content)
 
 
-class Runtime(Client):
+class AgentScopeClient(Client):
     """The same server through the Agent API."""
 
     def turn(self, session: Session, text: str) -> bytes:
@@ -35,7 +35,7 @@ class Runtime(Client):
         message = {"role": "user", "content": [{"type": "text", "text": text}]}
         return self.request("POST", "/process", {"session_id": session.id, "input": [message]})
 
-    def note(self, session: Session, text: str, exchange: Exchange) -> list[wire.Event]:
+    def record_turn(self, session: Session, text: str, exchange: Exchange) -> list[wire.Event]:
         """Parse a finished response and keep its folded text.
 
         Raises:
@@ -43,7 +43,7 @@ class Runtime(Client):
         """
         events = [_EVENT.decode(data) for data in data_of(wire.body(exchange))]
         if (events[-1].object, events[-1].status) != ("response", "completed"):
-            raise wire.Broken(f"the response ended with {events[-1]}")
+            raise wire.InvalidResponse(f"the response ended with {events[-1]}")
         session.turns.append((text, "".join(event.text for event in events if event.delta)))
         return []
 
@@ -53,13 +53,13 @@ def data_of(body: bytes) -> list[bytes]:
     return [line[6:] for line in body.split(b"\n") if line.startswith(b"data: ")]
 
 
-async def agentscope(place: Place, effort: Effort) -> list[Figure]:
+async def agentscope(workspace: Workspace, effort: Effort) -> list[Figure]:
     """Server CPU for each delta that an agent emits without ever waiting, over the Agent API and over AAP."""
     text = emit(TURN_DELTAS, "abcd ")
     with ExitStack() as running:
-        limit = running.enter_context(Limit(place, "tick"))
-        ours = running.enter_context(Dragoman(place))
-        runtime = Runtime(ours.server, "", ours.key)
+        limit = running.enter_context(Limit(workspace, "tick"))
+        ours = running.enter_context(Dragoman(workspace))
+        runtime = AgentScopeClient(ours.server, "", ours.key)
         subjects: Sequence[tuple[str, Client]] = [
             (limit.name, limit.client),
             ("dragoman, AAP", ours.client),

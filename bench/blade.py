@@ -15,7 +15,7 @@ from bench.figures import Figure, Target
 from bench.load import Burst, Session, clock
 from bench.stats import spread
 from bench.streams import CONNECTIONS, TURN_DELTAS, emit
-from bench.subjects import Dragoman, Place
+from bench.subjects import Dragoman, Workspace
 
 TARGET_US = 6
 AGENTS = ("rehearsal", "tick")
@@ -24,16 +24,16 @@ _PATCH = b'42["turn:patch"'
 _END = b'42["chat:end"'
 
 
-async def blade(place: Place, effort: Effort) -> list[Figure]:
+async def blade(workspace: Workspace, effort: Effort) -> list[Figure]:
     """Server CPU for each delta of an agent, over 32 sockets, durable."""
-    return [await _row(place, effort, agent) for agent in AGENTS]
+    return [await _row(workspace, effort, agent) for agent in AGENTS]
 
 
-async def _row(place: Place, effort: Effort, agent: str) -> Figure:
+async def _row(workspace: Workspace, effort: Effort, agent: str) -> Figure:
     text = emit(TURN_DELTAS, "abcd ")
-    with Dragoman(place) as ours:
+    with Dragoman(workspace) as ours:
         async with AsyncExitStack() as stack:
-            made = [await _connected(stack, ours, agent) for _ in range(CONNECTIONS)]
+            made = [await _open_socket(stack, ours, agent) for _ in range(CONNECTIONS)]
             costs: list[float] = []
             rates: list[float] = []
             patches: list[float] = []
@@ -57,7 +57,7 @@ async def _row(place: Place, effort: Effort, agent: str) -> Figure:
     )
 
 
-async def _connected(stack: AsyncExitStack, ours: Dragoman, agent: str) -> tuple[ClientConnection, Session]:
+async def _open_socket(stack: AsyncExitStack, ours: Dragoman, agent: str) -> tuple[ClientConnection, Session]:
     """A socket that is subscribed to a session of its own."""
     host = f"{ours.server.host}:{ours.server.port}"
     [http] = await ours.client.connect(1)
@@ -70,9 +70,9 @@ async def _connected(stack: AsyncExitStack, ours: Dragoman, agent: str) -> tuple
         )
     )
     await socket.recv()
-    await socket.send("40" + _text({"token": ours.key}))
+    await socket.send("40" + _json_text({"token": ours.key}))
     await socket.recv()
-    await socket.send("42" + _text(["session:subscribe", {"session_id": name}]))
+    await socket.send("42" + _json_text(["session:subscribe", {"session_id": name}]))
     return socket, Session(name.removeprefix("sess_"))
 
 
@@ -83,7 +83,7 @@ async def _saturate(
     seen: list[tuple[Session, list[bytes]]] = []
 
     async def chats(socket: ClientConnection, session: Session) -> None:
-        message = "42" + _text(["chat:send", {"session_id": f"sess_{session.id}", "message": text}])
+        message = "42" + _json_text(["chat:send", {"session_id": f"sess_{session.id}", "message": text}])
         while clock() < end:
             await socket.send(message)
             frames: list[bytes] = []
@@ -96,7 +96,7 @@ async def _saturate(
 
     cpu, mine, begin = ours.server.cpu_s(), time.process_time(), clock()
     end = begin + seconds
-    await load.together(chats(socket, session) for socket, session in made)
+    await load.run_concurrently(chats(socket, session) for socket, session in made)
     elapsed = clock() - begin
     await asyncio.sleep(0.05)  # what the server does behind its answers belongs to them
     cpu, mine = ours.server.cpu_s() - cpu, time.process_time() - mine
@@ -108,5 +108,5 @@ async def _saturate(
     return Burst(len(seen), elapsed, cpu, mine), patches
 
 
-def _text(value: Any) -> str:  # noqa: ANN401  # any JSON
+def _json_text(value: Any) -> str:  # noqa: ANN401  # any JSON
     return msgspec.json.encode(value).decode()

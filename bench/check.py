@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 
 from bench import wire
-from bench.load import Client, Session, close, together
+from bench.load import Client, Session, close, run_concurrently
 
 Turns = list[tuple[str, str]]
 
 
-class Differs(Exception):
+class Mismatch(Exception):
     """What was streamed and what is stored are not the same. The row does not count."""
 
 
@@ -65,7 +65,7 @@ async def history(client: Client, sessions: Sequence[Session], *, seeds: int = 0
             messages = _HISTORY.decode(wire.body(answer)).history["full"]
             _compare("history", session, _turns(messages[seeds:]))
 
-    await together(read(first) for first in range(len(connections)))
+    await run_concurrently(read(first) for first in range(len(connections)))
     close(connections)
 
 
@@ -98,7 +98,7 @@ def rows(events: Iterable[tuple[str, int, str, str]], sessions: Sequence[Session
         if session_id not in stored:
             continue
         if seq != last[session_id] + 1:
-            raise Differs(f"database: the log of session {session_id} has a gap")
+            raise Mismatch(f"database: the log of session {session_id} has a gap")
         last[session_id] = seq
         if kind == "message_added":
             message = _PAYLOAD.decode(payload).message
@@ -129,10 +129,10 @@ def _compare(where: str, session: Session, stored: Turns) -> None:
     if stored == session.turns:
         return
     if len(stored) != len(session.turns):
-        raise Differs(f"{where}: {len(session.turns)} turns were streamed, {len(stored)} are stored ({session.id})")
+        raise Mismatch(f"{where}: {len(session.turns)} turns were streamed, {len(stored)} are stored ({session.id})")
     for index, (streamed, kept) in enumerate(zip(session.turns, stored, strict=True)):
         if streamed != kept:
-            raise Differs(f"{where}: turn {index} of {session.id}: streamed {_short(streamed)}, stored {_short(kept)}")
+            raise Mismatch(f"{where}: turn {index} of {session.id}: streamed {_short(streamed)}, stored {_short(kept)}")
 
 
 def _short(turn: tuple[str, str]) -> Mapping[str, object]:

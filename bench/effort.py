@@ -9,8 +9,8 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     burst_s: float
     paced_deltas: int
-    hold_s: float
-    hold_search: bool
+    capacity_s: float
+    searches_capacity: bool
     idle: tuple[int, ...]
     old_messages: int
     history_turns: int
@@ -22,8 +22,8 @@ FULL = Effort(
     rounds=7,
     burst_s=2,
     paced_deltas=300,
-    hold_s=6,
-    hold_search=True,
+    capacity_s=6,
+    searches_capacity=True,
     idle=(1000, 5000),
     old_messages=10_000,
     history_turns=100,
@@ -34,8 +34,8 @@ QUICK = Effort(
     rounds=3,
     burst_s=0.5,
     paced_deltas=75,
-    hold_s=3,
-    hold_search=False,
+    capacity_s=3,
+    searches_capacity=False,
     idle=(1000,),
     old_messages=2000,
     history_turns=30,

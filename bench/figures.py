@@ -16,7 +16,7 @@ class Target(msgspec.Struct, frozen=True):
     at_least: bool = False
     note: str = ""
 
-    def holds(self, value: float) -> bool:
+    def is_met_by(self, value: float) -> bool:
         """Whether a value reaches the target."""
         return value >= self.bound if self.at_least else value <= self.bound
 
@@ -48,4 +48,4 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
             return "void"
         if self.target is None:
             return "-"
-        return "pass" if self.target.holds(self.value.median) else "FAIL"
+        return "pass" if self.target.is_met_by(self.value.median) else "FAIL"

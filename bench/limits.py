@@ -19,7 +19,7 @@ import uvloop
 Mode = Literal["each", "tick", "window"]
 
 WINDOW_S = 0.002
-FAIR_AFTER = 512
+YIELD_EVERY_DELTAS = 512
 """Deltas after which an agent that never suspends has to give way, in every mode."""
 
 
@@ -94,7 +94,7 @@ async def play(script: Script, *, yields: bool) -> AsyncIterator[str]:
         for index in range(step.emit.count):
             if period_s:
                 await asyncio.sleep(max(0.0, begin + (index + 1) * period_s - loop.time()))
-            elif yields or index % FAIR_AFTER == FAIR_AFTER - 1:
+            elif yields or index % YIELD_EVERY_DELTAS == YIELD_EVERY_DELTAS - 1:
                 await asyncio.sleep(0)
             yield text.replace("{i3}", f"{index:03}") if numbered else text
 
@@ -156,7 +156,7 @@ class Outbox:
         self.paused = False
         self._resumed.set()
 
-    async def room(self) -> None:
+    async def wait_until_resumed(self) -> None:
         """Wait until the reader has caught up."""
         await self._resumed.wait()
 
@@ -223,7 +223,7 @@ class LimitServer(asyncio.Protocol):
             if not outbox.scheduled:
                 outbox.ready()
             if outbox.paused:
-                await outbox.room()
+                await outbox.wait_until_resumed()
         put(_STOP)
         outbox.close()
 

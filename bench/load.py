@@ -24,24 +24,24 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.times: list[float] = []
         self.parts: list[bytes] = []
         self.sent = 0.0
-        self._chunked: bool | None = None
-        self._missing = 0
-        self.begun: asyncio.Future[None] = self._loop.create_future()
+        self._is_chunked: bool | None = None
+        self._remaining_bytes = 0
+        self.response_started: asyncio.Future[None] = self._loop.create_future()
         self.done: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's own class only behaves like one
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for waiter in (self.begun, self.done):
+        for waiter in (self.response_started, self.done):
             if not waiter.done():
-                waiter.set_exception(wire.Broken(f"the connection was lost: {exc}"))
+                waiter.set_exception(wire.InvalidResponse(f"the connection was lost: {exc}"))
                 waiter.exception()  # nobody may be waiting
 
     def data_received(self, data: bytes) -> None:
@@ -49,13 +49,13 @@ class Connection(asyncio.Protocol):
         self.parts.append(data)
         if self.done.done():
             return  # dropped meanwhile
-        if self._chunked is None:
+        if self._is_chunked is None:
             if not self._read_head():
                 return
-            self.begun.set_result(None)
-        elif not self._chunked:
-            self._missing -= len(data)
-        if self._ended(data):
+            self.response_started.set_result(None)
+        elif not self._is_chunked:
+            self._remaining_bytes -= len(data)
+        if self._is_complete(data):
             self.done.set_result(None)
 
     def _read_head(self) -> bool:
@@ -63,22 +63,22 @@ class Connection(asyncio.Protocol):
         if not mark:
             return False
         fields = head.lower()
-        self._chunked = b"\r\ntransfer-encoding: chunked" in fields
-        if not self._chunked:
-            self._missing = wire.declared_length(fields) - len(rest)
+        self._is_chunked = b"\r\ntransfer-encoding: chunked" in fields
+        if not self._is_chunked:
+            self._remaining_bytes = wire.declared_length(fields) - len(rest)
         return True
 
-    def _ended(self, data: bytes) -> bool:
+    def _is_complete(self, data: bytes) -> bool:
         """An event stream and JSON never end a chunk's data with a carriage return, so five bytes tell."""
-        if not self._chunked:
-            return self._missing <= 0
+        if not self._is_chunked:
+            return self._remaining_bytes <= 0
         if len(data) < len(_LAST_CHUNK):
             data = b"".join(self.parts[-5:])
         return data.endswith(_LAST_CHUNK)
 
     def begin(self, request: bytes) -> None:
         """Send a request; `begun` and `done` tell of its answer."""
-        self._forget()
+        self._reset()
         self._transport.write(request)
         self.sent = clock()
 
@@ -147,11 +147,11 @@ class Client:
                 made.append(Session(msgspec.json.decode(answer)["sessionId"]))
 
         shares = [len(range(first, count, len(connections))) for first in range(len(connections))]
-        await together(make(connection, share) for connection, share in zip(connections, shares, strict=True))
+        await run_concurrently(make(connection, share) for connection, share in zip(connections, shares, strict=True))
         close(connections)
         return made
 
-    def note(self, session: Session, text: str, exchange: Exchange) -> list[wire.Event]:
+    def record_turn(self, session: Session, text: str, exchange: Exchange) -> list[wire.Event]:
         """Parse a finished turn, keep its folded text for the comparison, and give its events.
 
         Raises:
@@ -188,30 +188,34 @@ async def saturate(
             exchange = await connection.exchange(request)
             seen.append((session, exchange))
             if len(seen) >= 4096:  # a limit server sends a hundred megabytes a second, always the same ones
-                _fold(seen, known)
+                _group_equal_answers(seen, known)
 
     cpu, mine, begin = client.server.cpu_s(), time.process_time(), clock()
     end = begin + seconds
-    await together(turns(connection, session) for connection, session in zip(connections, sessions, strict=True))
+    await run_concurrently(
+        turns(connection, session) for connection, session in zip(connections, sessions, strict=True)
+    )
     elapsed = clock() - begin
     await asyncio.sleep(0.05)  # what the server does behind its answers belongs to them
     cpu, mine = client.server.cpu_s() - cpu, time.process_time() - mine
-    _fold(seen, known)
+    _group_equal_answers(seen, known)
     count = 0
     for raw, of in known.items():
         count += len(of)
         first, *others = of
-        client.note(first, text, Exchange(0, [0], [raw]))
+        client.record_turn(first, text, Exchange(0, [0], [raw]))
         for session in others:
             session.turns.append(first.turns[-1])
     return Burst(count, elapsed, cpu, mine)
 
 
-def _fold(seen: list[tuple[Session, Exchange]], known: dict[bytes, list[Session]]) -> None:
+def _group_equal_answers(
+    exchanges: list[tuple[Session, Exchange]], sessions_by_answer: dict[bytes, list[Session]]
+) -> None:
     """Keep equal answers once."""
-    for session, exchange in seen:
-        known.setdefault(b"".join(exchange.parts), []).append(session)
-    seen.clear()
+    for session, exchange in exchanges:
+        sessions_by_answer.setdefault(b"".join(exchange.parts), []).append(session)
+    exchanges.clear()
 
 
 class Paced(msgspec.Struct, frozen=True):
@@ -241,12 +245,12 @@ async def pace(
     cpu, mine = client.server.cpu_s() - cpu, time.process_time() - mine
     arrivals = []
     for connection, session in zip(connections, sessions, strict=True):
-        stream = client.note(session, text, connection.received())
+        stream = client.record_turn(session, text, connection.received())
         arrivals.append([at for delta, at in wire.deltas(stream) for _ in range(delta.count(" "))])
     return Paced([connection.sent for connection in connections], arrivals, elapsed, cpu, mine)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], deadline_s: float, every_s: float = 0.02) -> bool:
+async def poll_until(condition: Callable[[], Awaitable[bool]], deadline_s: float, every_s: float = 0.02) -> bool:
     """Ask until `condition` holds or the time is over; whether it held."""
     end = clock() + deadline_s
     while not await condition():
@@ -256,7 +260,7 @@ async def until(condition: Callable[[], Awaitable[bool]], deadline_s: float, eve
     return True
 
 
-async def together(jobs: Iterable[Coroutine[object, object, None]]) -> None:
+async def run_concurrently(jobs: Iterable[Coroutine[object, object, None]]) -> None:
     """Run jobs side by side. The first that fails ends the others, and its error is raised."""
     try:
         async with asyncio.TaskGroup() as group:

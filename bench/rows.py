@@ -6,16 +6,16 @@ from bench import ag_ui, blade, multi_server, sessions, streams
 from bench.agentscope import agentscope
 from bench.effort import Effort
 from bench.figures import Figure
-from bench.subjects import Place
+from bench.subjects import Workspace
 
-Row = Callable[[Place, Effort], Coroutine[None, None, list[Figure]]]
+Row = Callable[[Workspace, Effort], Coroutine[None, None, list[Figure]]]
 
 ROWS: Mapping[str, Row] = {
-    "sat": streams.sat,
+    "sat": streams.saturation,
     "tick": streams.tick,
     "agentscope": agentscope,
     "paced": streams.paced,
-    "hold": streams.hold,
+    "hold": streams.capacity,
     "greedy": streams.greedy,
     "idle": sessions.idle,
     "history": sessions.history,
@@ -25,7 +25,7 @@ ROWS: Mapping[str, Row] = {
     "commits": sessions.commits,
     "ag-ui": ag_ui.ag_ui,
     "blade": blade.blade,
-    "across": multi_server.across,
+    "across": multi_server.cross_server,
     "takeover": multi_server.takeover,
-    "nodes": multi_server.nodes,
+    "nodes": multi_server.scaling,
 }

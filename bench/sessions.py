@@ -17,21 +17,21 @@ from bench.figures import Figure, Target
 from bench.load import Client, Connection, Session, clock
 from bench.stats import quantile, spread
 from bench.streams import CONNECTIONS, TURN_DELTAS, emit, script
-from bench.subjects import DATABASE, Dragoman, Limit, Place, Subject
+from bench.subjects import DATABASE, Dragoman, Limit, Subject, Workspace
 
 SEED_LIMIT = 1000
-FEW = 10
-SETTLE_S = 1.0
+FEW_MESSAGES = 10
+SETTLE_DELAY_S = 1.0
 
 
-async def idle(place: Place, effort: Effort) -> list[Figure]:
+async def idle(workspace: Workspace, effort: Effort) -> list[Figure]:
     """Memory of an open stream that waits for a slow agent."""
     found: list[Figure] = []
     for streams in effort.idle:
-        limit = Limit(place, "window")
+        limit = Limit(workspace, "window")
         with limit:
             base = await _idle(limit, streams)
-        with Dragoman(place) as ours:
+        with Dragoman(workspace) as ours:
             mine = await _idle(ours, streams)
         demanded = streams == 5000
         for subject, (kib, void) in ((limit, base), (ours, mine)):
@@ -55,18 +55,18 @@ async def _idle(subject: Subject, streams: int) -> tuple[float, str]:
     client = subject.client
     [warm] = await client.create("rehearsal", 1)
     [door] = await client.connect(1)
-    client.note(warm, "hello", await door.exchange(client.turn(warm, emit(1, "warm "))))
+    client.record_turn(warm, "hello", await door.exchange(client.turn(warm, emit(1, "warm "))))
     text = script({"wait_ms": 600_000})
     sessions = await client.create("rehearsal", streams)
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(SETTLE_DELAY_S)
     before = subject.server.rss_kib()
     connections = await client.connect(streams)
     for connection, session in zip(connections, sessions, strict=True):
         connection.begin(client.turn(session, text))
         session.turns.append((text, ""))
     for connection in connections:
-        await connection.begun
-    await asyncio.sleep(SETTLE_S)
+        await connection.response_started
+    await asyncio.sleep(SETTLE_DELAY_S)
     kib = (subject.server.rss_kib() - before) / streams
     statuses = {wire.status(connection.parts[0]) for connection in connections}
     still_open = sum(not connection.done.done() for connection in connections)
@@ -78,12 +78,12 @@ async def _idle(subject: Subject, streams: int) -> tuple[float, str]:
     subject.stop(signal.SIGKILL)  # what was acknowledged has to survive that
     try:
         check.database(subject.folder / DATABASE, sessions)
-    except check.Differs as difference:
+    except check.Mismatch as difference:
         return kib, str(difference)
     return kib, ""
 
 
-async def history(place: Place, effort: Effort) -> list[Figure]:
+async def history(workspace: Workspace, effort: Effort) -> list[Figure]:
     """A short run on a session with few earlier messages and on one with many."""
     text = emit(20, "abcd ")
     seeds = [{"role": ("user", "assistant")[n % 2], "content": f"{n:05} " + "x" * 94} for n in range(SEED_LIMIT)]
@@ -92,20 +92,20 @@ async def history(place: Place, effort: Effort) -> list[Figure]:
     few_first: list[float] = []
     many_first: list[float] = []
     cold: list[float] = []
-    with Dragoman(place) as ours:
+    with Dragoman(workspace) as ours:
         [many] = await ours.client.create("rehearsal", 1, seeds)
         [door] = await ours.client.connect(1)
-        await _grow(ours.client, door, many, effort.old_messages - SEED_LIMIT)
+        await _add_messages(ours.client, door, many, effort.old_messages - SEED_LIMIT)
         few: list[Session] = []
         for _ in range(effort.rounds):
-            fresh = await ours.client.create("rehearsal", max(1, effort.history_turns // 4), seeds[:FEW])
+            fresh = await ours.client.create("rehearsal", max(1, effort.history_turns // 4), seeds[:FEW_MESSAGES])
             few += fresh
             for session in [*fresh, many]:  # warm
-                ours.client.note(session, text, await door.exchange(ours.client.turn(session, text)))
-            cpu, first = await _turns(ours, door, [session for session in fresh for _ in range(4)], text)
+                ours.client.record_turn(session, text, await door.exchange(ours.client.turn(session, text)))
+            cpu, first = await _measure_turns(ours, door, [session for session in fresh for _ in range(4)], text)
             few_cpu.append(cpu)
             few_first.append(first)
-            cpu, first = await _turns(ours, door, [many] * effort.history_turns, text)
+            cpu, first = await _measure_turns(ours, door, [many] * effort.history_turns, text)
             many_cpu.append(cpu)
             many_first.append(first)
         void = await ours.verify([many], seeds=SEED_LIMIT)
@@ -114,11 +114,11 @@ async def history(place: Place, effort: Effort) -> list[Figure]:
             [door] = await ours.client.connect(1)
             [other] = await ours.client.create("rehearsal", 1)
             await door.exchange(ours.client.turn(other, text))
-            _, first = await _turns(ours, door, [many], text)
+            _, first = await _measure_turns(ours, door, [many], text)
             cold.append(first)
             ours.stop()
         ours.start()
-        void = void or await ours.verify(few, seeds=FEW)
+        void = void or await ours.verify(few, seeds=FEW_MESSAGES)
         ours.start()
         void = void or await ours.verify([many], seeds=SEED_LIMIT)
 
@@ -130,16 +130,16 @@ async def history(place: Place, effort: Effort) -> list[Figure]:
     name = f"{effort.old_messages:,}"
     ratios = [a / b for a, b in zip(many_cpu, few_cpu, strict=True)]
     return [
-        line(f"server CPU of a run, {FEW} earlier messages", "ms", [each * 1e3 for each in few_cpu]),
+        line(f"server CPU of a run, {FEW_MESSAGES} earlier messages", "ms", [each * 1e3 for each in few_cpu]),
         line(f"server CPU of a run, {name} earlier messages", "ms", [each * 1e3 for each in many_cpu]),
-        line(f"CPU with {name} over CPU with {FEW}", "×", ratios, Target(1.3)),
-        line(f"first delta, {FEW}, warm", "ms", few_first),
+        line(f"CPU with {name} over CPU with {FEW_MESSAGES}", "×", ratios, Target(1.3)),
+        line(f"first delta, {FEW_MESSAGES}, warm", "ms", few_first),
         line(f"first delta, {name}, warm", "ms", many_first),
         line(f"first delta, {name}, cold", "ms", cold, Target(30)),
     ]
 
 
-async def _grow(client: Client, door: Connection, session: Session, count: int) -> None:
+async def _add_messages(client: Client, connection: Connection, session: Session, count: int) -> None:
     """Add about `count` messages of a hundred characters: runs of one question and many model steps."""
     steps = 20
     says: list[dict[str, object]] = []
@@ -147,18 +147,20 @@ async def _grow(client: Client, door: Connection, session: Session, count: int) 
         says += [{"say": [f"{number:05} " + "y" * 94]}, {"step": True}]
     text = script(*says[:-1])
     for _ in range(count // (steps + 1)):
-        client.note(session, text, await door.exchange(client.turn(session, text)))
+        client.record_turn(session, text, await connection.exchange(client.turn(session, text)))
 
 
-async def _turns(ours: Dragoman, door: Connection, sessions: list[Session], text: str) -> tuple[float, float]:
+async def _measure_turns(
+    ours: Dragoman, connection: Connection, sessions: list[Session], text: str
+) -> tuple[float, float]:
     """Run a turn on each session, one after the other; server CPU of a turn in s, median first delta in ms."""
     client = ours.client
     cpu = ours.server.cpu_s()
-    exchanges = [await door.exchange(client.turn(session, text)) for session in sessions]
+    exchanges = [await connection.exchange(client.turn(session, text)) for session in sessions]
     await asyncio.sleep(0.05)
     cpu = ours.server.cpu_s() - cpu
     firsts = [
-        _first_delta(client.note(session, text, exchange), exchange.sent)
+        _first_delta(client.record_turn(session, text, exchange), exchange.sent)
         for session, exchange in zip(sessions, exchanges, strict=True)
     ]
     return cpu / len(sessions), quantile(firsts, 0.5)
@@ -170,14 +172,14 @@ def _first_delta(stream: list[wire.Event], sent: float) -> float:
     return (at - sent) * 1e3
 
 
-async def stalled(place: Place, effort: Effort) -> list[Figure]:
+async def stalled(workspace: Workspace, effort: Effort) -> list[Figure]:
     """Growth of the server's memory by one stream of 300,000 deltas whose reader never reads."""
     block: dict[str, object] = {"emit": {"count": 100_000, "text": "abcd "}}
     text = script(block, block, block)  # three: a text block has a limit of 1 MiB
     found = []
     for reads in (True, False):
-        with Dragoman(place) as ours:
-            growth, session = await _stall(ours, text, reads=reads)
+        with Dragoman(workspace) as ours:
+            growth, session = await _measure_stall(ours, text, reads=reads)
             void = await ours.verify([session])
         found.append(
             Figure(
@@ -193,13 +195,13 @@ async def stalled(place: Place, effort: Effort) -> list[Figure]:
     return found
 
 
-async def _stall(ours: Dragoman, text: str, *, reads: bool) -> tuple[float, Session]:
+async def _measure_stall(ours: Dragoman, text: str, *, reads: bool) -> tuple[float, Session]:
     """The greatest growth in KiB from before the run until after its end."""
     client = ours.client
     warm, session = await client.create("rehearsal", 2)
     [door, stream] = await client.connect(2)
     await door.exchange(client.turn(warm, emit(TURN_DELTAS, "abcd ")))
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(SETTLE_DELAY_S)
     peak = before = ours.server.rss_kib()
     with contextlib.ExitStack() as open_sockets:
         if reads:
@@ -217,19 +219,19 @@ async def _stall(ours: Dragoman, text: str, *, reads: bool) -> tuple[float, Sess
             answer = wire.body(await door.exchange(client.request("GET", f"/sessions/{session.id}")))
             return clock() - begun > 0.5 and msgspec.json.decode(answer)["_meta"]["status"] == "idle"
 
-        ended = await load.until(stopped, deadline_s=30)
-        await asyncio.sleep(SETTLE_S)
+        ended = await load.poll_until(stopped, deadline_s=30)
+        await asyncio.sleep(SETTLE_DELAY_S)
         peak = max(peak, ours.server.rss_kib())
     if ended:
         session.turns.append((text, "abcd " * 300_000))
     return peak - before, session
 
 
-async def cold(place: Place, effort: Effort) -> list[Figure]:
+async def cold(workspace: Workspace, effort: Effort) -> list[Figure]:
     """From the start of the process to the first answered request, without the model."""
     first: list[float] = []
     turn: list[float] = []
-    with Dragoman(place) as ours:
+    with Dragoman(workspace) as ours:
         [session] = await ours.client.create("rehearsal", 1)
         for _ in range(effort.starts):
             ours.stop()
@@ -238,7 +240,7 @@ async def cold(place: Place, effort: Effort) -> list[Figure]:
             wire.body(await door.exchange(ours.client.request("GET", "/meta")))
             first.append(clock() - ours.server.started)
             text = emit(TURN_DELTAS, "abcd ")
-            ours.client.note(session, text, await door.exchange(ours.client.turn(session, text)))
+            ours.client.record_turn(session, text, await door.exchange(ours.client.turn(session, text)))
             turn.append(clock() - ours.server.started)
         rss = ours.server.rss_kib() / 1024
         void = await ours.verify([session])
@@ -255,13 +257,17 @@ async def cold(place: Place, effort: Effort) -> list[Figure]:
     ]
 
 
-async def first(place: Place, effort: Effort) -> list[Figure]:
+async def first(workspace: Workspace, effort: Effort) -> list[Figure]:
     """What stands before the first delta on an idle server, in commits of the same disk at the same time."""
     text = emit(1, "abcd ")
     asked: list[list[float]] = []
     emitted: list[float] = []
     commits: dict[int, list[float]] = {PAGES: [], 1: []}
-    with Dragoman(place) as ours, Limit(place, "tick") as limit, closing(Probe(ours.folder / "probe.db")) as probe:
+    with (
+        Dragoman(workspace) as ours,
+        Limit(workspace, "tick") as limit,
+        closing(Probe(ours.folder / "probe.db")) as probe,
+    ):
 
         async def probed(pages: int) -> None:
             await asyncio.sleep(0.01)
@@ -276,13 +282,13 @@ async def first(place: Place, effort: Effort) -> list[Figure]:
             waits = []
             for _ in range(effort.commits):
                 exchange = await door.exchange(subject.client.turn(session, text))
-                waits.append(_first_delta(subject.client.note(session, text, exchange), exchange.sent))
+                waits.append(_first_delta(subject.client.record_turn(session, text, exchange), exchange.sent))
                 await probed(PAGES)
             asked.append(waits)
         [pausing] = await ours.client.create("clock", 1)
         [door] = await ours.client.connect(1)
         for _ in range(effort.commits // 2):
-            stream = ours.client.note(pausing, "go", await door.exchange(ours.client.turn(pausing, "go")))
+            stream = ours.client.record_turn(pausing, "go", await door.exchange(ours.client.turn(pausing, "go")))
             emitted += [(at - float(delta)) * 1e3 for delta, at in wire.deltas(stream)]
             await probed(1)
         void = await ours.verify([used[1], pausing])
@@ -354,12 +360,12 @@ class Probe:
 _COMMITS = re.compile(rb"^(dragoman\w*commits?(?:_total)?)(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
 
 
-async def commits(place: Place, effort: Effort) -> list[Figure]:
+async def commits(workspace: Workspace, effort: Effort) -> list[Figure]:
     """How many commits a run takes, alone and beside 31 others; read from the server's metrics."""
     text = emit(TURN_DELTAS, "abcd ")
     found = []
     for streams in (1, CONNECTIONS):
-        with Dragoman(place) as ours:
+        with Dragoman(workspace) as ours:
             client = ours.client
             sessions = await client.create("rehearsal", streams)
             connections = await client.connect(streams)
@@ -385,7 +391,7 @@ async def commits(place: Place, effort: Effort) -> list[Figure]:
     return found
 
 
-async def _commit_count(client: Client, door: Connection) -> float | None:
-    metrics = wire.body(await door.exchange(wire.request("GET", "/metrics", key=client.key)))
+async def _commit_count(client: Client, connection: Connection) -> float | None:
+    metrics = wire.body(await connection.exchange(wire.request("GET", "/metrics", key=client.key)))
     counts = [float(value) for _, value in _COMMITS.findall(metrics)]
     return sum(counts) if counts else None

@@ -12,18 +12,18 @@ from bench.figures import Figure, Target
 from bench.limits import Mode
 from bench.load import Connection, Paced, Session
 from bench.stats import Spread, drift, lateness, quantile, spread
-from bench.subjects import Dragoman, Limit, Place, Subject
+from bench.subjects import Dragoman, Limit, Subject, Workspace
 from bench.wire import Exchange
 
 MODES: tuple[Mode, ...] = ("tick", "window", "each")
 CONNECTIONS = 32
 TURN_DELTAS = 200
 PACED_MS = 20
-HOLD_MS = 50
-HOLD_CHECK = 900
-HOLD_LATE_MS = 100
-HOLD_CEILING = 3000
-LOAD_BOUND = 0.93
+CAPACITY_PERIOD_MS = 50
+CAPACITY_TARGET_STREAMS = 900
+CAPACITY_MAX_LATENESS_MS = 100
+CAPACITY_MAX_STREAMS = 3000
+LOAD_GENERATOR_LIMIT = 0.93
 """Share of its core above which the load generator is taken for the bottleneck."""
 
 
@@ -40,18 +40,18 @@ def emit(count: int, text: str, every_ms: float = 0) -> str:
     return script({"emit": step})
 
 
-async def sat(place: Place, effort: Effort) -> list[Figure]:
+async def saturation(workspace: Workspace, effort: Effort) -> list[Figure]:
     """Server CPU for each delta that an agent emits without ever waiting."""
-    return await _bursts(place, effort, "sat", "rehearsal", Target(2), "tick", Target(6.7))
+    return await _bursts(workspace, effort, "sat", "rehearsal", Target(2), "tick", Target(6.7))
 
 
-async def tick(place: Place, effort: Effort) -> list[Figure]:
+async def tick(workspace: Workspace, effort: Effort) -> list[Figure]:
     """The same with an agent that gives way to the loop once for each delta."""
-    return await _bursts(place, effort, "tick", "tick", Target(4), "window", Target(2.7))
+    return await _bursts(workspace, effort, "tick", "tick", Target(4), "window", Target(2.7))
 
 
 async def _bursts(
-    place: Place, effort: Effort, row: str, agent: str, target: Target, best: Mode, over_best: Target
+    workspace: Workspace, effort: Effort, row: str, agent: str, target: Target, best: Mode, best_target: Target
 ) -> list[Figure]:
     """Rounds of bursts on the limit servers and on Dragoman in turn. `best` is the limit that matters here.
 
@@ -60,8 +60,8 @@ async def _bursts(
     """
     text = emit(TURN_DELTAS, "abcd ")
     with ExitStack() as running:
-        subjects: list[Subject] = [running.enter_context(Limit(place, mode)) for mode in MODES]
-        ours = running.enter_context(Dragoman(place))
+        subjects: list[Subject] = [running.enter_context(Limit(workspace, mode)) for mode in MODES]
+        ours = running.enter_context(Dragoman(workspace))
         subjects.append(ours)
         connections = [await subject.client.connect(CONNECTIONS) for subject in subjects]
         sessions = [await subject.client.create(agent, CONNECTIONS) for subject in subjects]
@@ -87,29 +87,29 @@ async def _bursts(
                 what="server CPU per delta",
                 unit="µs",
                 value=spread(cost),
-                ratios={mode: spread(_over(cost, limit)) for mode, limit in limits.items()},
+                ratios={mode: spread(_ratios(cost, limit)) for mode, limit in limits.items()},
                 target=target if mine else None,
                 void=void if mine else "",
                 note=f"{spread(rate).median:,.0f} deltas/s",
             )
         )
-    over = spread(_over(costs[-1], limits[best]))
+    over = spread(_ratios(costs[-1], limits[best]))
     what = f"the same over limit {best}"
-    return [*found, Figure(row=row, subject=ours.name, what=what, unit="×", value=over, target=over_best, void=void)]
+    return [*found, Figure(row=row, subject=ours.name, what=what, unit="×", value=over, target=best_target, void=void)]
 
 
-def _over(costs: Sequence[float], limits: Sequence[float]) -> list[float]:
+def _ratios(costs: Sequence[float], limits: Sequence[float]) -> list[float]:
     """Round by round, because the machine's speed changes between rounds."""
     return [cost / limit for cost, limit in zip(costs, limits, strict=True)]
 
 
-async def paced(place: Place, effort: Effort) -> list[Figure]:
+async def paced(workspace: Workspace, effort: Effort) -> list[Figure]:
     """Lateness of 32 streams of a delta each 20 ms."""
     text = emit(effort.paced_deltas, "{i3} ", PACED_MS)
     found: list[Figure] = []
     with ExitStack() as running:
-        ours = running.enter_context(Dragoman(place))
-        subjects: list[Subject] = [running.enter_context(Limit(place, "window")), ours]
+        ours = running.enter_context(Dragoman(workspace))
+        subjects: list[Subject] = [running.enter_context(Limit(workspace, "window")), ours]
         sessions = [await subject.client.create("paced", CONNECTIONS) for subject in subjects]
         connections = [await subject.client.connect(CONNECTIONS) for subject in subjects]
         seen: list[list[Paced]] = [[], []]
@@ -174,11 +174,11 @@ def _paced_figures(
     ]
 
 
-async def greedy(place: Place, effort: Effort) -> list[Figure]:
+async def greedy(workspace: Workspace, effort: Effort) -> list[Figure]:
     """Lateness of 32 paced streams while one agent emits without ever giving way."""
     text = emit(effort.paced_deltas, "{i3} ", PACED_MS)
     endless = emit(200_000, "abcd ")
-    with Dragoman(place) as ours:
+    with Dragoman(workspace) as ours:
         client = ours.client
         sessions = await client.create("paced", CONNECTIONS)
         connections = await client.connect(CONNECTIONS)
@@ -199,7 +199,7 @@ async def greedy(place: Place, effort: Effort) -> list[Figure]:
         over.set()
         await hog
         for exchange in exchanges:
-            client.note(neighbour, endless, exchange)
+            client.record_turn(neighbour, endless, exchange)
         void = await ours.verify([*sessions, neighbour])
         share = len(exchanges) * 200_000 / sum(each.seconds for each in rounds)
         found = _paced_figures("greedy", ours, rounds, PACED_MS / 1000, 25, void)
@@ -212,7 +212,7 @@ def _greedy_rate(rate: float) -> Figure:
     )
 
 
-class Held(msgspec.Struct, frozen=True):
+class CapacityResult(msgspec.Struct, frozen=True):
     """Whether a number of streams was held."""
 
     streams: int
@@ -222,25 +222,32 @@ class Held(msgspec.Struct, frozen=True):
     void: str = ""
 
     @property
-    def holds(self) -> bool:
+    def is_sustained(self) -> bool:
         """Late for at most `HOLD_LATE_MS` at the 99th percentile."""
-        return self.p99_ms < HOLD_LATE_MS and not self.void
+        return self.p99_ms < CAPACITY_MAX_LATENESS_MS and not self.void
 
 
-async def hold(place: Place, effort: Effort) -> list[Figure]:
+async def capacity(workspace: Workspace, effort: Effort) -> list[Figure]:
     """Streams of 20 deltas/s on one core with p99 lateness under 100 ms: 900, and the greatest number."""
-    check = [await _held(place, "dragoman", HOLD_CHECK, effort.hold_s)]
-    found = [_held_figure("dragoman", f"lateness p99 with {HOLD_CHECK} streams", check[0])]
-    if effort.hold_search:
-        best, first_failure = await _search(place, "dragoman", check[0], effort.hold_s)
-        limit, _ = await _search(place, "window", await _held(place, "window", 1500, effort.hold_s), effort.hold_s)
+    check = [await _measure_capacity(workspace, "dragoman", CAPACITY_TARGET_STREAMS, effort.capacity_s)]
+    found = [_capacity_figure("dragoman", f"lateness p99 with {CAPACITY_TARGET_STREAMS} streams", check[0])]
+    if effort.searches_capacity:
+        best, first_failure = await _search_capacity(workspace, "dragoman", check[0], effort.capacity_s)
+        limit, _ = await _search_capacity(
+            workspace,
+            "window",
+            await _measure_capacity(workspace, "window", 1500, effort.capacity_s),
+            effort.capacity_s,
+        )
         ratio = {"window": spread([best.streams / max(1, limit.streams)])}
         fails = (
             f"fails at {first_failure.streams} with {first_failure.p99_ms:.0f} ms"
             if first_failure
             else "not searched further"
         )
-        bound = best.void or (f"load generator at {best.load_share:.0%}" if best.load_share > LOAD_BOUND else "")
+        bound = best.void or (
+            f"load generator at {best.load_share:.0%}" if best.load_share > LOAD_GENERATOR_LIMIT else ""
+        )
         found += [
             Figure(
                 row="hold", subject="limit window", what="streams held", unit="streams", value=spread([limit.streams])
@@ -252,56 +259,62 @@ async def hold(place: Place, effort: Effort) -> list[Figure]:
                 unit="streams",
                 value=spread([best.streams]),
                 ratios=ratio,
-                target=Target(HOLD_CHECK, at_least=True),
+                target=Target(CAPACITY_TARGET_STREAMS, at_least=True),
                 note="; ".join(filter(None, [fails, bound])),
             ),
         ]
     return found
 
 
-def _held_figure(subject: str, what: str, held: Held) -> Figure:
+def _capacity_figure(subject: str, what: str, result: CapacityResult) -> Figure:
     return Figure(
         row="hold",
         subject=subject,
         what=what,
         unit="ms",
-        value=spread([held.p99_ms]),
-        target=Target(HOLD_LATE_MS),
-        void=held.void,
-        note=f"server {held.server_share:.0%} of its core, load generator {held.load_share:.0%}",
+        value=spread([result.p99_ms]),
+        target=Target(CAPACITY_MAX_LATENESS_MS),
+        void=result.void,
+        note=f"server {result.server_share:.0%} of its core, load generator {result.load_share:.0%}",
     )
 
 
-async def _search(place: Place, name: str, first: Held, seconds: float) -> tuple[Held, Held | None]:
+async def _search_capacity(
+    workspace: Workspace, name: str, first: CapacityResult, seconds: float
+) -> tuple[CapacityResult, CapacityResult | None]:
     """The greatest number held and the least one not held, to about 6 %: out by a quarter, then by halves."""
-    best = first if first.holds else Held(0, 0, 0, 0)
-    failed = None if first.holds else first
-    while failed is None and best.streams < HOLD_CEILING:
-        next_one = await _twice(place, name, min(HOLD_CEILING, best.streams * 5 // 4), seconds)
-        best, failed = (next_one, None) if next_one.holds else (best, next_one)
+    best = first if first.is_sustained else CapacityResult(0, 0, 0, 0)
+    failed = None if first.is_sustained else first
+    while failed is None and best.streams < CAPACITY_MAX_STREAMS:
+        next_one = await _measure_with_retry(workspace, name, min(CAPACITY_MAX_STREAMS, best.streams * 5 // 4), seconds)
+        best, failed = (next_one, None) if next_one.is_sustained else (best, next_one)
     while failed is not None and failed.streams - best.streams > max(25, best.streams // 16):
-        next_one = await _twice(place, name, (failed.streams + best.streams) // 2, seconds)
-        best, failed = (next_one, failed) if next_one.holds else (best, next_one)
+        next_one = await _measure_with_retry(workspace, name, (failed.streams + best.streams) // 2, seconds)
+        best, failed = (next_one, failed) if next_one.is_sustained else (best, next_one)
     return best, failed
 
 
-async def _twice(place: Place, name: str, streams: int, seconds: float) -> Held:
+async def _measure_with_retry(workspace: Workspace, name: str, streams: int, seconds: float) -> CapacityResult:
     """Try a number of streams, and once more if it failed: the machine may have been busy with something else."""
-    tried = await _held(place, name, streams, seconds)
-    return tried if tried.holds else await _held(place, name, streams, seconds)
+    tried = await _measure_capacity(workspace, name, streams, seconds)
+    return tried if tried.is_sustained else await _measure_capacity(workspace, name, streams, seconds)
 
 
-async def _held(place: Place, name: str, streams: int, seconds: float) -> Held:
+async def _measure_capacity(workspace: Workspace, name: str, streams: int, seconds: float) -> CapacityResult:
     """Run a number of streams, begun over two seconds, on a fresh server."""
-    count = round(seconds * 1000 / HOLD_MS) + 40
+    count = round(seconds * 1000 / CAPACITY_PERIOD_MS) + 40
     void = ""
-    subject: Subject = Dragoman(place) if name == "dragoman" else Limit(place, "window")
+    subject: Subject = Dragoman(workspace) if name == "dragoman" else Limit(workspace, "window")
     with subject:
         sessions = await subject.client.create("paced", streams)
         connections = await subject.client.connect(streams)
-        result = await load.pace(subject.client, connections, sessions, emit(count, "{i3} ", HOLD_MS), spread_s=2)
+        result = await load.pace(
+            subject.client, connections, sessions, emit(count, "{i3} ", CAPACITY_PERIOD_MS), spread_s=2
+        )
         load.close(connections)
         if isinstance(subject, Dragoman):
             void = await subject.verify(sessions)
-    late = [moment * 1e3 for stream in result.arrivals for moment in lateness(stream, HOLD_MS / 1000)]
-    return Held(streams, quantile(late, 0.99), result.cpu_s / result.seconds, result.load_cpu_s / result.seconds, void)
+    late = [moment * 1e3 for stream in result.arrivals for moment in lateness(stream, CAPACITY_PERIOD_MS / 1000)]
+    return CapacityResult(
+        streams, quantile(late, 0.99), result.cpu_s / result.seconds, result.load_cpu_s / result.seconds, void
+    )

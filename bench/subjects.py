@@ -14,19 +14,19 @@ from bench import check, process
 from bench.limits import Mode
 from bench.load import Client, Session
 
-HERE = Path(__file__).parent
+BENCH_FOLDER = Path(__file__).parent
 DATABASE = "dragoman.db"
 _PROGRAM = [sys.executable, "-m", "dragoman"]
 
 
-class Place:
+class Workspace:
     """Where a run of the benchmark happens: a scratch folder on the disk of the checkout, the server's core."""
 
     def __init__(self, scratch: Path, server_core: int, cores: Collection[int]) -> None:
         self.scratch = scratch
         self.server_core = server_core
         self.cores = cores
-        self._made: tuple[Path, str] | None = None
+        self._data_template: tuple[Path, str] | None = None
 
     def folder(self, name: str) -> Path:
         """A new, empty folder."""
@@ -35,23 +35,23 @@ class Place:
 
     def data(self) -> tuple[Path, str]:
         """A new data folder of Dragoman, and the key that it knows. The key is made once and copied."""
-        if self._made is None:
+        if self._data_template is None:
             folder = self.folder("key")
             command = [*_PROGRAM, "keys", "create", "--name", "bench", "--data", str(folder)]
             said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            self._made = folder, said.splitlines()[-1]
-        original, key = self._made
+            self._data_template = folder, said.splitlines()[-1]
+        original, key = self._data_template
         return shutil.copytree(original, self.folder("data"), dirs_exist_ok=True), key
 
 
 class Limit:
     """A limit server; a context manager that ends it."""
 
-    def __init__(self, place: Place, mode: Mode) -> None:
+    def __init__(self, workspace: Workspace, mode: Mode) -> None:
         self.name = f"limit {mode}"
         command = [sys.executable, "-m", "bench.limits", mode]
-        log = place.folder("limit") / "log"
-        self.server = process.start(command, cores={place.server_core}, log=log)
+        log = workspace.folder("limit") / "log"
+        self.server = process.start(command, cores={workspace.server_core}, log=log)
         self.client = Client(self.server, "", "none")
 
     def __enter__(self) -> Self:
@@ -70,16 +70,16 @@ class Dragoman:
 
     name = "dragoman"
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self.folder, self.key = place.data()
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self.folder, self.key = workspace.data()
         self.start()
 
     def start(self) -> None:
         """Start the server on the data folder; also again, after `stop`."""
-        command = [*_PROGRAM, "serve", str(HERE / "agents.py"), "--rehearsal", "--data", str(self.folder)]
+        command = [*_PROGRAM, "serve", str(BENCH_FOLDER / "agents.py"), "--rehearsal", "--data", str(self.folder)]
         command += ["--port", "0", "--max-runs-per-user", "0", "--max-streams-per-user", "0"]
-        self.server = process.start(command, cores={self._place.server_core}, log=self.folder / "server.log")
+        self.server = process.start(command, cores={self._workspace.server_core}, log=self.folder / "server.log")
         self.client = Client(self.server, "/aap/v3", self.key)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
@@ -96,7 +96,7 @@ class Dragoman:
             await check.history(self.client, sessions, seeds=seeds)
             self.stop()
             check.database(self.folder / DATABASE, sessions, seeds=seeds)
-        except check.Differs as difference:
+        except check.Mismatch as difference:
             return str(difference)
         return ""
 

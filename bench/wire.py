@@ -10,7 +10,7 @@ from itertools import accumulate
 import msgspec
 
 
-class Broken(Exception):
+class InvalidResponse(Exception):
     """An answer was cut short, had an unexpected status, or is not what the protocol allows."""
 
 
@@ -69,7 +69,7 @@ def body(exchange: Exchange, *, expected: int = 200) -> bytes:
     raw = b"".join(exchange.parts)
     whole, _ = _unwrap(raw)
     if status(raw) != expected:
-        raise Broken(f"status {expected} expected, got {status(raw)}: {whole[:300]!r}")
+        raise InvalidResponse(f"status {expected} expected, got {status(raw)}: {whole[:300]!r}")
     return whole
 
 
@@ -81,10 +81,10 @@ def events(exchange: Exchange) -> list[Event]:
     """
     raw = b"".join(exchange.parts)
     if status(raw) != 200:
-        raise Broken(f"a stream expected, got {status(raw)}: {raw[-300:]!r}")
+        raise InvalidResponse(f"a stream expected, got {status(raw)}: {raw[-300:]!r}")
     whole, chunks = _unwrap(raw)
     if not whole.endswith(b"\n\n"):
-        raise Broken(f"the stream ends inside an event: {whole[-80:]!r}")
+        raise InvalidResponse(f"the stream ends inside an event: {whole[-80:]!r}")
     read_ends = list(accumulate(len(part) for part in exchange.parts))
     chunk_ends = [end for end, _ in chunks]
     found: list[Event] = []
@@ -111,9 +111,11 @@ def text(stream: Sequence[Event]) -> str:
         Broken: the turn did not start, did not end, or did not end with `end_turn`.
     """
     if not stream or stream[0].name != "turn_start" or stream[-1].name != "turn_stop":
-        raise Broken(f"no whole turn: {[event.name for event in stream[:3]]} … {[event.name for event in stream[-1:]]}")
+        raise InvalidResponse(
+            f"no whole turn: {[event.name for event in stream[:3]]} … {[event.name for event in stream[-1:]]}"
+        )
     if (reason := _STOP.decode(stream[-1].data).stop_reason) != "end_turn":
-        raise Broken(f"the turn ended with {reason}: {stream[-1].data!r}")
+        raise InvalidResponse(f"the turn ended with {reason}: {stream[-1].data!r}")
     return "".join(delta for delta, _ in deltas(stream))
 
 
@@ -132,7 +134,7 @@ def _unwrap(raw: bytes) -> tuple[bytes, list[tuple[int, int]]]:
     if b"\r\ntransfer-encoding: chunked" not in fields:
         length = declared_length(fields)
         if len(rest) != length:
-            raise Broken(f"a body of {length} bytes expected, got {len(rest)}")
+            raise InvalidResponse(f"a body of {length} bytes expected, got {len(rest)}")
         return rest, [(length, len(raw))]
     pieces: list[bytes] = []
     ends: list[tuple[int, int]] = []
@@ -140,7 +142,7 @@ def _unwrap(raw: bytes) -> tuple[bytes, list[tuple[int, int]]]:
     while True:
         line_end = raw.find(b"\r\n", start)
         if line_end < 0:
-            raise Broken("the answer was cut short")
+            raise InvalidResponse("the answer was cut short")
         size = int(raw[start:line_end], 16)
         if size == 0:
             return b"".join(pieces), ends

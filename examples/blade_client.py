@@ -28,11 +28,11 @@ class Conversation:
         self.ended = asyncio.Event()
         self.question: str | None = None
         self.turns: dict[str, Payload] = {}
-        socket.on("turn:start", self.begin)
-        socket.on("turn:patch", self.grow)
-        socket.on("turn:end", self.begin)  # the end of a turn is the whole turn: it replaces what was folded
-        socket.on("chat:end", self.end)
-        socket.on("system:error", self.fail)
+        socket.on("turn:start", self.on_turn)
+        socket.on("turn:patch", self.on_patch)
+        socket.on("turn:end", self.on_turn)  # the end of a turn is the whole turn: it replaces what was folded
+        socket.on("chat:end", self.on_end)
+        socket.on("system:error", self.on_error)
 
     async def say(self, message: str, **fields: Payload) -> None:
         """Send a message, and wait until the agent is done."""
@@ -49,19 +49,19 @@ class Conversation:
         chosen = {"selections": {"0": [int(text) - 1]}} if text.isdigit() else {"custom": {"0": text}}
         await self.say("", askuser_answer={"tool_call_id": self.question, **chosen})
 
-    async def begin(self, turn: Payload) -> None:
+    async def on_turn(self, turn: Payload) -> None:
         self.turns[turn["turn_id"]] = turn
 
-    async def grow(self, patch: Payload) -> None:
+    async def on_patch(self, patch: Payload) -> None:
         turn, data = self.turns[patch["turn_id"]], patch["data"]
         if turn["parent_fork_tool_call_id"]:
             return  # of a sub-agent: its result comes with the call that started it
         if patch["patch_type"] == "add_content" and data["type"] == "text":
             print(data["text_delta"], end="", flush=True)
         elif patch["patch_type"] == "add_tool_call":
-            self.show(data)
+            self.show_call(data)
 
-    def show(self, call: Payload) -> None:
+    def show_call(self, call: Payload) -> None:
         if call["tool_name"] != "AskUserQuestion":
             print(f"[{call['display_name']} {call['arguments']}]")
             return
@@ -71,10 +71,10 @@ class Conversation:
             for number, option in enumerate(question.get("options", []), 1):
                 print(f"  {number}. {option['label']}")
 
-    async def end(self, _: Payload) -> None:
+    async def on_end(self, _: Payload) -> None:
         self.ended.set()
 
-    async def fail(self, error: Payload) -> None:
+    async def on_error(self, error: Payload) -> None:
         print(f"[{error['code']}: {error['message']}]")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 Event = dict[str, Any]
-LOST = (urllib.error.URLError, ConnectionError, HTTPException, TimeoutError)
+CONNECTION_ERRORS = (urllib.error.URLError, ConnectionError, HTTPException, TimeoutError)
 
 
 class RunService:
@@ -25,7 +25,7 @@ class RunService:
         self.base = f"{url}/api/v1/agent"
         self.key = key
 
-    def ask(self, path: str, body: Event | None = None, *, after: str = "") -> HTTPResponse:
+    def request(self, path: str, body: Event | None = None, *, after: str = "") -> HTTPResponse:
         """Send a request; its answer, open."""
         content = None if body is None else json.dumps(body).encode()
         given = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
@@ -37,7 +37,7 @@ class RunService:
         return answer
 
     def post(self, path: str, body: Event) -> Event:
-        with self.ask(path, body) as answer:
+        with self.request(path, body) as answer:
             accepted: Event = json.load(answer)
             return accepted
 
@@ -46,7 +46,7 @@ class RunService:
         last, is_over = "0-0", False
         while not is_over:
             try:
-                with self.ask(f"/runs/{thread}/events?runId={run}", after=last) as stream:
+                with self.request(f"/runs/{thread}/events?runId={run}", after=last) as stream:
                     for line in stream:
                         if line.startswith(b"id: "):
                             last = line[4:].decode().strip()
@@ -56,7 +56,7 @@ class RunService:
                             yield event
             except urllib.error.HTTPError as error:
                 sys.exit(f"{error.code}: {error.read().decode()}")
-            except LOST:
+            except CONNECTION_ERRORS:
                 time.sleep(0.2)
 
 
@@ -86,7 +86,7 @@ def main() -> None:
         answers = {"answers": [decide(interrupt) for interrupt in interrupts]}
         run = service.post(f"/runs/{thread}/answers", answers)["runId"] if interrupts else ""
     print()
-    with service.ask(f"/history?threadId={thread}") as answer:
+    with service.request(f"/history?threadId={thread}") as answer:
         for told in json.load(answer)["messages"]:
             print(f"{told['seq']} {told['role']}: {told['content']}")
 

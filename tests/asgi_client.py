@@ -21,7 +21,7 @@ DEADLINE_S = 10.0
 """The longest that anything in a test may take; a wait that reaches it is a failure."""
 
 
-class Gone(ConnectionError):
+class ConnectionClosed(ConnectionError):
     """The exchange ended before its answer was whole."""
 
 
@@ -52,31 +52,35 @@ class Stream(Protocol):
     async def read(self) -> bytes:
         """The rest."""
 
-    async def leave(self) -> None:
+    async def disconnect(self) -> None:
         """Close the connection."""
 
 
 class Exchange:
     """One request under way, and its answer as far as it came."""
 
-    def __init__(self, request: list[bytes], window: int | None, *, is_cut: bool = False) -> None:
+    def __init__(self, request: list[bytes], window: int | None, *, is_request_truncated: bool = False) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.task: asyncio.Task[None] | None = None
         self._request = request
-        self._is_cut = is_cut
+        self._is_request_truncated = is_request_truncated
         self._window = window
         self._chunks: list[bytes] = []
-        self._whole = False
-        self._left = False
-        self._tell_left: Callable[[], None] | None = None
+        self._is_complete = False
+        self._is_disconnected = False
+        self._on_disconnect: Callable[[], None] | None = None
         self._waiters: set[asyncio.Future[None]] = set()
 
     async def receive(self) -> Message:
-        if self._request and not self._left:
+        if self._request and not self._is_disconnected:
             piece = self._request.pop(0)
-            return {"type": "http.request", "body": piece, "more_body": bool(self._request) or self._is_cut}
-        await self._until(lambda: self._left or self._whole)
+            return {
+                "type": "http.request",
+                "body": piece,
+                "more_body": bool(self._request) or self._is_request_truncated,
+            }
+        await self._until(lambda: self._is_disconnected or self._is_complete)
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
@@ -87,37 +91,37 @@ class Exchange:
                 name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
                 assert name == name.lower(), f"ASGI wants header names in lower case, got {name}"
                 self.headers[name] = f"{self.headers[name]}, {value}" if name in self.headers else value
-        elif not self._left:
+        elif not self._is_disconnected:
             assert self.status != 0, "the app sent a body before its status"
-            assert not self._whole, "the app sent more after the end of its answer"
+            assert not self._is_complete, "the app sent more after the end of its answer"
             if body := bytes(message.get("body", b"")):
                 self._chunks.append(body)
-            self._whole = not message.get("more_body", False)
+            self._is_complete = not message.get("more_body", False)
         self._notify()
         if self._window is not None:  # a reader that does not read blocks its writer
             limit = self._window
-            await self._until(lambda: self._left or len(self.unread()) <= limit)
+            await self._until(lambda: self._is_disconnected or len(self.unread()) <= limit)
 
     @property
     def has_arrived(self) -> bool:
         """Whether the whole body of the request is there."""
-        return len(self._request) == 1 and not self._is_cut
+        return len(self._request) == 1 and not self._is_request_truncated
 
-    def when_left(self, tell: Callable[[], None]) -> None:
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
         """Have it told that the client left."""
-        self._tell_left = tell
-        if self._left:
-            tell()
+        self._on_disconnect = callback
+        if self._is_disconnected:
+            callback()
 
     def is_ready(self) -> bool:
         """Whether the next part of the answer may be written at once: the extension `dragoman.push`."""
-        return not self._left and (self._window is None or len(self.unread()) <= self._window)
+        return not self._is_disconnected and (self._window is None or len(self.unread()) <= self._window)
 
     def write(self, body: bytes) -> None:
         """Take a part of the answer."""
         assert self.status != 0, "the app sent a body before its status"
         assert body, "the app wrote nothing"
-        assert not self._whole, "the app sent more after the end of its answer"
+        assert not self._is_complete, "the app sent more after the end of its answer"
         self._chunks.append(body)
         self._notify()
 
@@ -130,12 +134,12 @@ class Exchange:
     async def chunk(self) -> bytes | None:
         """The next chunk as the app sent it; None at the end of the answer."""
         async with asyncio.timeout(DEADLINE_S):
-            await self._until(lambda: bool(self._chunks) or self._whole or self._left or self._ended())
+            await self._until(lambda: bool(self._chunks) or self._is_complete or self._is_disconnected or self._ended())
         if self._chunks:
             piece = self._chunks.pop(0)
             self._notify()
             return piece
-        self._raise_unless(self._whole)
+        self._raise_unless(self._is_complete)
         return None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -150,20 +154,20 @@ class Exchange:
         """What has come and was not read yet; does not wait."""
         return b"".join(self._chunks)
 
-    async def leave(self) -> None:
+    async def disconnect(self) -> None:
         """Close the connection now. The app may take its time to notice."""
-        self._left = True
-        if self._tell_left is not None and not self._whole:
-            self._tell_left()
+        self._is_disconnected = True
+        if self._on_disconnect is not None and not self._is_complete:
+            self._on_disconnect()
         self._notify()
 
-    async def over(self) -> None:
+    async def wait_until_released(self) -> None:
         """Wait until the app has let go of the exchange."""
         assert self.task is not None
         async with asyncio.timeout(DEADLINE_S):
             await asyncio.wait({self.task})
 
-    def ended(self, task: asyncio.Task[None]) -> None:
+    def on_task_done(self, task: asyncio.Task[None]) -> None:
         """The app returned or raised; an error that came after a whole answer is the app's own log's affair."""
         if not task.cancelled():
             task.exception()
@@ -178,10 +182,10 @@ class Exchange:
         over = self.task is not None and self.task.done() and not self.task.cancelled()
         if self.task is not None and over and (error := self.task.exception()) is not None:
             raise error
-        raise Gone("the exchange ended before its answer was whole")
+        raise ConnectionClosed("the exchange ended before its answer was whole")
 
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        while not holds():
+    async def _until(self, predicate: Callable[[], bool]) -> None:
+        while not predicate():
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.add(waiter)
             try:
@@ -195,15 +199,15 @@ class Exchange:
                 waiter.set_result(None)
 
 
-class Bridge:
+class AsgiClient:
     """A client of one app, and the keeper of its lifespan: `async with Bridge(app) as line: await line.request(…)`."""
 
     def __init__(self, app: App, *, host: str = "127.0.0.1:8000") -> None:
         self.app = app
         self.host = host
-        self.begun = 0
+        self.requests_started = 0
         """How many requests the app has been given so far."""
-        self._expected: list[tuple[int, asyncio.Event]] = []
+        self._request_waiters: list[tuple[int, asyncio.Event]] = []
         self._state: dict[str, Any] = {}
         self._exchanges: set[Exchange] = set()
         self._stop = asyncio.Event()
@@ -228,14 +232,14 @@ class Bridge:
         async with asyncio.timeout(DEADLINE_S):
             await self._lifespan
         for exchange in list(self._exchanges):
-            await exchange.leave()
-            await exchange.over()
+            await exchange.disconnect()
+            await exchange.wait_until_released()
 
-    async def given(self, count: int) -> None:
+    async def requests_received(self, count: int) -> None:
         """Wait until the app has been given so many requests."""
         arrived = asyncio.Event()
-        if self.begun < count:
-            self._expected.append((count, arrived))
+        if self.requests_started < count:
+            self._request_waiters.append((count, arrived))
             async with asyncio.timeout(DEADLINE_S):
                 await arrived.wait()
 
@@ -261,7 +265,7 @@ class Bridge:
         headers: Iterable[tuple[str, str]] = (),
         body: bytes | list[bytes] = b"",
         window: int | None = None,
-        is_cut: bool = False,
+        is_request_truncated: bool = False,
     ) -> Exchange:
         """Send a request.
 
@@ -297,10 +301,12 @@ class Bridge:
             "server": ("127.0.0.1", 8000),
             "state": dict(self._state),
         }
-        exchange = Exchange(list(body) if isinstance(body, list) else [body], window, is_cut=is_cut)
+        exchange = Exchange(
+            list(body) if isinstance(body, list) else [body], window, is_request_truncated=is_request_truncated
+        )
         scope["extensions"] = {"dragoman.push": exchange}
         exchange.task = asyncio.create_task(self._run(scope, exchange))
-        exchange.task.add_done_callback(exchange.ended)
+        exchange.task.add_done_callback(exchange.on_task_done)
         return exchange
 
     async def request(
@@ -313,9 +319,9 @@ class Bridge:
 
     async def _run(self, scope: Message, exchange: Exchange) -> None:
         self._exchanges.add(exchange)
-        self.begun += 1
-        for count, arrived in self._expected:
-            if self.begun >= count:
+        self.requests_started += 1
+        for count, arrived in self._request_waiters:
+            if self.requests_started >= count:
                 arrived.set()
         try:
             await self.app(scope, exchange.receive, exchange.send)

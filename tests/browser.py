@@ -14,7 +14,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 Json = Any
-WAIT_S = 30.0
+TIMEOUT_S = 30.0
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -28,7 +28,7 @@ FLAGS = (
     "--no-first-run",
     "--remote-debugging-port=0",
 )
-UNTIL = """
+WAIT_SCRIPT = """
 new Promise((resolve) => {
   const look = () => { const found = (CONDITION); found ? resolve(found) : setTimeout(look, 10); };
   look();
@@ -39,37 +39,37 @@ new Promise((resolve) => {
 class Browser:
     """Chromium, which runs. Its pages share what it keeps, as windows of one user do."""
 
-    def __init__(self, line: ClientConnection) -> None:
-        self._line = line
+    def __init__(self, websocket: ClientConnection) -> None:
+        self._websocket = websocket
         self._numbers = itertools.count(1)
-        self._asked: dict[int, asyncio.Future[Json]] = {}
+        self._pending_commands: dict[int, asyncio.Future[Json]] = {}
         self._pages: dict[str, Page] = {}
 
     async def page(self) -> "Page":
         """Open another window."""
-        target = await self.ask("Target.createTarget", url="about:blank")
-        attached = await self.ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        target = await self.send_command("Target.createTarget", url="about:blank")
+        attached = await self.send_command("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         page = self._pages[attached["sessionId"]] = Page(self, attached["sessionId"], target["targetId"])
         for domain in ("Page", "Runtime", "Log"):
-            await page.ask(f"{domain}.enable")
+            await page.send_command(f"{domain}.enable")
         return page
 
     async def listen(self) -> None:
         """Take what the browser says, until it ends."""
-        async for line in self._line:
+        async for line in self._websocket:
             said = json.loads(line)
             if "id" in said:
-                self._asked.pop(said["id"]).set_result(said)
+                self._pending_commands.pop(said["id"]).set_result(said)
             elif said.get("sessionId") in self._pages:
-                self._pages[said["sessionId"]].hear(said["method"], said["params"])
+                self._pages[said["sessionId"]].on_event(said["method"], said["params"])
 
-    async def ask(self, method: str, session: str | None = None, **parameters: Json) -> Json:
+    async def send_command(self, method: str, session: str | None = None, **parameters: Json) -> Json:
         """Send a command of the DevTools protocol; its result."""
         number = next(self._numbers)
-        self._asked[number] = answer = asyncio.get_running_loop().create_future()
+        self._pending_commands[number] = answer = asyncio.get_running_loop().create_future()
         to = {} if session is None else {"sessionId": session}
-        await self._line.send(json.dumps({"id": number, "method": method, "params": parameters, **to}))
-        async with asyncio.timeout(WAIT_S):
+        await self._websocket.send(json.dumps({"id": number, "method": method, "params": parameters, **to}))
+        async with asyncio.timeout(TIMEOUT_S):
             said = await answer
         assert "error" not in said, (method, said)
         return said["result"]
@@ -85,74 +85,74 @@ class Page:
         self.console: list[str] = []
         """Warnings, errors, and exceptions that nobody caught."""
 
-    async def ask(self, method: str, **parameters: Json) -> Json:
+    async def send_command(self, method: str, **parameters: Json) -> Json:
         """Send a command of the DevTools protocol to this window; its result."""
-        return await self._browser.ask(method, self._session, **parameters)
+        return await self._browser.send_command(method, self._session, **parameters)
 
     async def go(self, url: str, ready: str = "document.readyState === 'complete'") -> None:
         """Load a page and wait until it is ready; one that is open already is loaded anew."""
-        await self.ask("Page.navigate", url="about:blank")
-        await self.ask("Page.navigate", url=url)
+        await self.send_command("Page.navigate", url="about:blank")
+        await self.send_command("Page.navigate", url=url)
         await self.until(f"location.href !== 'about:blank' && ({ready})")
 
     async def run(self, script: str) -> Json:
         """Evaluate an expression."""
-        result = await self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        result = await self.send_command("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
     async def until(self, condition: str) -> Json:
         """Wait until an expression holds; its value. It may be asked while the page changes to another one."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 try:
-                    return await self.run(UNTIL.replace("CONDITION", condition))
+                    return await self.run(WAIT_SCRIPT.replace("CONDITION", condition))
                 except AssertionError as error:
                     if "navigated or closed" not in str(error) and "context was destroyed" not in str(error):
                         raise
 
-    async def front(self) -> None:
+    async def bring_to_front(self) -> None:
         """Bring the window to the front: only there words are taken and frames are drawn."""
-        await self.ask("Page.bringToFront")
+        await self.send_command("Page.bringToFront")
 
     async def type(self, text: str) -> None:
         """Type into what has the focus, as a keyboard does."""
-        await self.front()
-        await self.ask("Input.insertText", text=text)
+        await self.bring_to_front()
+        await self.send_command("Input.insertText", text=text)
 
     async def press(self, key: str, *, shift: bool = False) -> None:
         """Press a key, such as `Enter`, `Escape` or `Tab`."""
-        await self.front()
+        await self.bring_to_front()
         codes = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowDown": 40, "ArrowUp": 38, " ": 32}
         pressed: Json = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key], "modifiers": 8 if shift else 0}
         if key == "Enter":
             pressed["text"] = "\r"
-        await self.ask("Input.dispatchKeyEvent", type="keyDown", **pressed)
-        await self.ask("Input.dispatchKeyEvent", type="keyUp", **pressed)
+        await self.send_command("Input.dispatchKeyEvent", type="keyDown", **pressed)
+        await self.send_command("Input.dispatchKeyEvent", type="keyUp", **pressed)
 
     async def resize(self, width: int, height: int) -> None:
         """Give the window another size."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        await self.ask("Emulation.setDeviceMetricsOverride", **size)
+        await self.send_command("Emulation.setDeviceMetricsOverride", **size)
 
-    async def picture(self, path: Path) -> None:
+    async def screenshot(self, path: Path) -> None:
         """Keep what the window shows, as a PNG."""
-        shot = await self.ask("Page.captureScreenshot", format="png")
+        shot = await self.send_command("Page.captureScreenshot", format="png")
         await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
         await asyncio.to_thread(path.write_bytes, base64.b64decode(shot["data"]))
 
     async def close(self) -> None:
         """Close the window."""
-        await self._browser.ask("Target.closeTarget", targetId=self._target)
+        await self._browser.send_command("Target.closeTarget", targetId=self._target)
 
-    def hear(self, method: str, told: Json) -> None:
+    def on_event(self, method: str, params: Json) -> None:
         """Take what the browser says about this window."""
         if method == "Runtime.exceptionThrown":
-            self.console.append(str(told["exceptionDetails"]))
-        elif method == "Runtime.consoleAPICalled" and told["type"] in ("warning", "error"):
-            self.console.append(str(told["args"]))
-        elif method == "Log.entryAdded" and told["entry"]["level"] in ("warning", "error"):
-            self.console.append(str(told["entry"]))
+            self.console.append(str(params["exceptionDetails"]))
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("warning", "error"):
+            self.console.append(str(params["args"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] in ("warning", "error"):
+            self.console.append(str(params["entry"]))
 
 
 @asynccontextmanager
@@ -165,7 +165,7 @@ async def browser(profile: Path) -> AsyncIterator[Browser]:
         program, *FLAGS, f"--user-data-dir={profile}", "about:blank", stderr=asyncio.subprocess.PIPE
     )
     try:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(TIMEOUT_S):
             address = await _address(process)
         async with connect(address, max_size=None) as line:
             running = Browser(line)

@@ -17,28 +17,28 @@ Json = Any
 
 
 @dataclass(frozen=True)
-class Heard:
+class ObservedPrompt:
     """A person's message, as the history has it."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Said:
+class ObservedText:
     """Text of the agent. What it says in a row is one."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Thought:
+class ObservedThinking:
     """The agent's thinking, where it shows it."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Called:
+class ObservedCall:
     """A call of a tool. Arguments of None: they are the core's affair, and not compared."""
 
     name: str
@@ -46,7 +46,7 @@ class Called:
 
 
 @dataclass(frozen=True)
-class Settled:
+class ObservedResult:
     """The result of a call, named by its tool."""
 
     name: str
@@ -54,20 +54,20 @@ class Settled:
 
 
 @dataclass(frozen=True)
-class Planned:
+class ObservedPlan:
     """A plan was shown: the titles of its steps."""
 
     titles: tuple[str, ...]
 
 
-Seen = Heard | Said | Thought | Called | Settled | Planned
+Observation = ObservedPrompt | ObservedText | ObservedThinking | ObservedCall | ObservedResult | ObservedPlan
 Stop = Literal["end_turn", "tool_use", "max_tokens", "refusal", "max_steps", "cancelled", "error"]
 
 # --- what can be done -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Tell:
+class Prompt:
     """A person writes."""
 
     text: str
@@ -89,7 +89,7 @@ class Allow:
 
 
 @dataclass(frozen=True)
-class Refuse:
+class Deny:
     """A person refuses a call."""
 
     name: str
@@ -104,7 +104,7 @@ class Choose:
     custom: str | None = None
 
 
-Answer = Result | Allow | Refuse | Choose
+Answer = Result | Allow | Deny | Choose
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Answers:
     answers: tuple[Answer, ...]
 
 
-Input = Tell | Answers
+Input = Prompt | Answers
 
 
 @dataclass(frozen=True)
@@ -124,18 +124,18 @@ class Exchange:
     `unseen` are the results that enter the history without a word: of calls that a new message closed.
     """
 
-    does: Input
-    sees: tuple[Seen, ...]
+    input: Input
+    expected: tuple[Observation, ...]
     stop: Stop = "end_turn"
-    unseen: tuple[Settled, ...] = ()
+    expected_in_history: tuple[ObservedResult, ...] = ()
 
 
 @dataclass(frozen=True)
-class Cut:
+class Interruption:
     """A run that somebody ends once it has said something: by deleting the session, or by stopping the run."""
 
-    does: Tell
-    once_said: str
+    input: Prompt
+    after_text: str
     how: Literal["delete", "stop"]
 
 
@@ -143,13 +143,13 @@ class Cut:
 class Crash:
     """The server dies inside a run, once it has said something, and comes back. The reader joins again."""
 
-    does: Tell
-    once_said: str
-    sees: tuple[Seen, ...]
+    input: Prompt
+    after_text: str
+    expected: tuple[Observation, ...]
     stop: Stop = "end_turn"
 
 
-Step = Exchange | Cut | Crash
+Step = Exchange | Interruption | Crash
 Feature = Literal["client tools", "permissions", "questions", "sub-agents", "delete", "stop", "rejoin", "history"]
 
 
@@ -158,7 +158,7 @@ class Setup:
     """What is switched on in the session, by the names of the rehearsal agent's tools."""
 
     trusted: tuple[str, ...] = ()
-    asking: tuple[str, ...] = ()
+    untrusted: tuple[str, ...] = ()
     client_tools: tuple[str, ...] = ()
 
 
@@ -182,7 +182,7 @@ class Conversation:
 class Outcome:
     """What a run showed, and why it stopped, in the core's words."""
 
-    sees: list[Seen]
+    observed: list[Observation]
     stop: Stop
 
 
@@ -190,7 +190,7 @@ class Driver(Protocol):
     """One session through one protocol. It reaches the server anew after every restart (`connect`)."""
 
     features: frozenset[Feature]
-    shows: frozenset[type]
+    observable: frozenset[type]
     """The kinds of `Seen` that the protocol has a form for in a stream, and in a history."""
     stops: dict[Stop, Stop]
     """Reasons that the protocol cannot tell apart from another, by that other."""
@@ -201,19 +201,19 @@ class Driver(Protocol):
     async def begin(self, setup: Setup) -> None:
         """Make the session."""
 
-    async def run(self, does: Input) -> Outcome:
+    async def run(self, input: Input) -> Outcome:
         """Do it and read to the end of the run."""
 
-    async def start(self, does: Tell, once_said: str) -> None:
+    async def start(self, input: Prompt, after_text: str) -> None:
         """Do it and read until that has been said; the run goes on."""
 
     async def rejoin(self) -> Outcome:
         """Go on reading what `start` began, over the server as it is now. What was seen before counts."""
 
-    async def cut(self, how: Literal["delete", "stop"]) -> Outcome:
+    async def interrupt(self, how: Literal["delete", "stop"]) -> Outcome:
         """End what `start` began and read the rest."""
 
-    async def history(self) -> list[Seen]:
+    async def history(self) -> list[Observation]:
         """The whole history."""
 
     async def is_gone(self) -> bool:
@@ -223,7 +223,7 @@ class Driver(Protocol):
 class Server(Protocol):
     """Where conversations take place. `line` is how requests reach it; it changes with every start."""
 
-    line: Any
+    connection: Any
 
     def key(self, name: str) -> str:
         """The key of that name."""
@@ -248,78 +248,80 @@ async def play(
     """
     driver.connect(server)
     await driver.begin(conversation.setup)
-    history: list[Seen] = []
+    history: list[Observation] = []
     for place, step in enumerate(conversation.steps):
         if restart_before(place):
             await server.restart()
             driver.connect(server)
         match step:
             case Exchange():
-                outcome = await driver.run(step.does)
-                expect(outcome, step.sees, step.stop, driver)
-            case Cut():
-                await driver.start(step.does, step.once_said)
-                outcome = await driver.cut(step.how)
+                outcome = await driver.run(step.input)
+                expect(outcome, step.expected, step.stop, driver)
+            case Interruption():
+                await driver.start(step.input, step.after_text)
+                outcome = await driver.interrupt(step.how)
                 if step.how == "delete":  # what was under way is gone with the session; that it ended has to be seen
-                    outcome.sees = [Said(step.once_said)]
-                expect(outcome, (Said(step.once_said),), "cancelled", driver)
+                    outcome.observed = [ObservedText(step.after_text)]
+                expect(outcome, (ObservedText(step.after_text),), "cancelled", driver)
             case Crash():
-                await driver.start(step.does, step.once_said)
+                await driver.start(step.input, step.after_text)
                 await server.crash()
                 driver.connect(server)
                 outcome = await driver.rejoin()
-                expect(outcome, step.sees, step.stop, driver)
-        if isinstance(step, Cut) and step.how == "delete":
+                expect(outcome, step.expected, step.stop, driver)
+        if isinstance(step, Interruption) and step.how == "delete":
             assert await driver.is_gone()
             return
-        history += remembered(step)
+        history += history_entries(step)
         if "history" in driver.features:
-            told = comparable(await driver.history(), driver.shows)
-            assert told == comparable(history, driver.shows), (conversation.name, place)
+            told = comparable(await driver.history(), driver.observable)
+            assert told == comparable(history, driver.observable), (conversation.name, place)
 
 
-def expect(outcome: Outcome, sees: Iterable[Seen], stop: Stop, driver: Driver) -> None:
+def expect(outcome: Outcome, expected: Iterable[Observation], stop: Stop, driver: Driver) -> None:
     """The run showed what it should, as far as the protocol can show it."""
-    assert comparable(outcome.sees, driver.shows) == comparable(sees, driver.shows)
+    assert comparable(outcome.observed, driver.observable) == comparable(expected, driver.observable)
     assert outcome.stop == driver.stops.get(stop, stop)
 
 
-def remembered(step: Step) -> list[Seen]:
+def history_entries(step: Step) -> list[Observation]:
     """What a step adds to the history."""
-    sees: tuple[Seen, ...] = (Said(step.once_said),) if isinstance(step, Cut) else step.sees
-    match step.does:
-        case Tell(text):
-            unseen = step.unseen if isinstance(step, Exchange) else ()
-            return [*unseen, Heard(text), *sees]
+    sees: tuple[Observation, ...] = (
+        (ObservedText(step.after_text),) if isinstance(step, Interruption) else step.expected
+    )
+    match step.input:
+        case Prompt(text):
+            unseen = step.expected_in_history if isinstance(step, Exchange) else ()
+            return [*unseen, ObservedPrompt(text), *sees]
         case Answers(answers):
-            given = [Settled(each.name, each.text) for each in answers if isinstance(each, Result)]
-            chosen = [Settled("AskUserQuestion", "") for each in answers if isinstance(each, Choose)]
+            given = [ObservedResult(each.name, each.text) for each in answers if isinstance(each, Result)]
+            chosen = [ObservedResult("AskUserQuestion", "") for each in answers if isinstance(each, Choose)]
             return [*given, *chosen, *sees]
 
 
-def comparable(seen: Iterable[Seen], shows: frozenset[type]) -> list[Seen]:
+def comparable(observed: Iterable[Observation], observable: frozenset[type]) -> list[Observation]:
     """What can be compared: only what the protocol shows, words in a row joined, a question's own result blank.
 
     Results in a row are sorted: calls that ran or were closed together have no order among each other.
     """
-    result: list[Seen] = []
-    for each in seen:
-        if type(each) not in shows | {Heard}:
+    result: list[Observation] = []
+    for each in observed:
+        if type(each) not in observable | {ObservedPrompt}:
             continue
         last = result[-1] if result else None
-        if isinstance(each, Said) and isinstance(last, Said):
-            result[-1] = Said(last.text + each.text)
-        elif isinstance(each, Thought) and isinstance(last, Thought):
-            result[-1] = Thought(last.text + each.text)
-        elif isinstance(each, Called) and each.name in ("Agent", "AskUserQuestion"):
-            result.append(Called(each.name))
-        elif isinstance(each, Settled) and each.name == "AskUserQuestion":
-            result.append(Settled(each.name, ""))
+        if isinstance(each, ObservedText) and isinstance(last, ObservedText):
+            result[-1] = ObservedText(last.text + each.text)
+        elif isinstance(each, ObservedThinking) and isinstance(last, ObservedThinking):
+            result[-1] = ObservedThinking(last.text + each.text)
+        elif isinstance(each, ObservedCall) and each.name in ("Agent", "AskUserQuestion"):
+            result.append(ObservedCall(each.name))
+        elif isinstance(each, ObservedResult) and each.name == "AskUserQuestion":
+            result.append(ObservedResult(each.name, ""))
         else:
             result.append(each)
     return [
         each
-        for is_result, group in groupby(result, lambda each: isinstance(each, Settled))
+        for is_result, group in groupby(result, lambda each: isinstance(each, ObservedResult))
         for each in (sorted(group, key=str) if is_result else group)
     ]
 
@@ -342,44 +344,53 @@ def calls(*named: tuple[str, dict[str, Json]]) -> dict[str, Json]:
     return {"calls": [{"name": name, "input": arguments} for name, arguments in named]}
 
 
-HELLO = Exchange(Tell("hello"), (Said("Hello! I am the rehearsal agent."),))
+HELLO = Exchange(Prompt("hello"), (ObservedText("Hello! I am the rehearsal agent."),))
 MIX = calls(("paint", {"colour": "blue"}), ("stamp", {"text": "x"}), ("add", {"a": 1, "b": 2}))
 MIXED = Exchange(
-    Tell(script({"say": "Working. "}, MIX, {"say": "{results}"})),
+    Prompt(script({"say": "Working. "}, MIX, {"say": "{results}"})),
     (
-        Said("Working. "),
-        Called("paint", {"colour": "blue"}),
-        Called("stamp", {"text": "x"}),
-        Called("add", {"a": 1, "b": 2}),
-        Settled("add", "3"),
+        ObservedText("Working. "),
+        ObservedCall("paint", {"colour": "blue"}),
+        ObservedCall("stamp", {"text": "x"}),
+        ObservedCall("add", {"a": 1, "b": 2}),
+        ObservedResult("add", "3"),
     ),
     "tool_use",
 )
-EVERYTHING_ON = Setup(trusted=("add", "boom"), asking=("stamp",), client_tools=("paint",))
+EVERYTHING_ON = Setup(trusted=("add", "boom"), untrusted=("stamp",), client_tools=("paint",))
 CANCELLED = "Tool call cancelled: a new user message arrived"
 STAMPING = Exchange(
-    Tell(script(call("stamp", text="x"), {"say": "Then: {result}"})), (Called("stamp", {"text": "x"}),), "tool_use"
+    Prompt(script(call("stamp", text="x"), {"say": "Then: {result}"})),
+    (ObservedCall("stamp", {"text": "x"}),),
+    "tool_use",
 )
-ASKED = Exchange(Tell("ask me"), (Called("AskUserQuestion"),), "tool_use")
+QUESTION_ASKED = Exchange(Prompt("ask me"), (ObservedCall("AskUserQuestion"),), "tool_use")
 
 CONVERSATIONS = (
     Conversation(
-        "a greeting and an echo", (HELLO, Exchange(Tell("Grüße, 🧑‍🚀"), (Said("You said: Grüße, 🧑‍🚀"),)), HELLO)
+        "a greeting and an echo",
+        (HELLO, Exchange(Prompt("Grüße, 🧑‍🚀"), (ObservedText("You said: Grüße, 🧑‍🚀"),)), HELLO),
     ),
     Conversation(
-        "thinking aloud", (Exchange(Tell("think"), (Thought("Let me think."), Said("Done thinking."))), HELLO)
+        "thinking aloud",
+        (Exchange(Prompt("think"), (ObservedThinking("Let me think."), ObservedText("Done thinking."))), HELLO),
     ),
     Conversation(
         "a tool of the server",
         (
             Exchange(
-                Tell("add 1 and 2"), (Called("add", {"a": 1, "b": 2}), Settled("add", "3"), Said("The sum is 3."))
+                Prompt("add 1 and 2"),
+                (ObservedCall("add", {"a": 1, "b": 2}), ObservedResult("add", "3"), ObservedText("The sum is 3.")),
             ),
             Exchange(
-                Tell(script(call("boom"), {"say": "so what"})),
-                (Called("boom", {}), Settled("boom", "Tool execution failed: boom"), Said("so what")),
+                Prompt(script(call("boom"), {"say": "so what"})),
+                (
+                    ObservedCall("boom", {}),
+                    ObservedResult("boom", "Tool execution failed: boom"),
+                    ObservedText("so what"),
+                ),
             ),
-            Exchange(Tell(script({"recall": "user"})), (Said("add 1 and 2"),)),
+            Exchange(Prompt(script({"recall": "user"})), (ObservedText("add 1 and 2"),)),
         ),
         EVERYTHING_ON,
     ),
@@ -387,16 +398,20 @@ CONVERSATIONS = (
         "a tool of the application, twice in a run",
         (
             Exchange(
-                Tell(
+                Prompt(
                     script(
                         call("paint", c=1), {"say": "first {result}. "}, call("paint", c=2), {"say": "then {result}."}
                     )
                 ),
-                (Called("paint", {"c": 1}),),
+                (ObservedCall("paint", {"c": 1}),),
                 "tool_use",
             ),
-            Exchange(Answers((Result("paint", "red"),)), (Said("first red. "), Called("paint", {"c": 2})), "tool_use"),
-            Exchange(Answers((Result("paint", "green"),)), (Said("then green."),)),
+            Exchange(
+                Answers((Result("paint", "red"),)),
+                (ObservedText("first red. "), ObservedCall("paint", {"c": 2})),
+                "tool_use",
+            ),
+            Exchange(Answers((Result("paint", "green"),)), (ObservedText("then green."),)),
             HELLO,
         ),
         EVERYTHING_ON,
@@ -404,7 +419,12 @@ CONVERSATIONS = (
     ),
     Conversation(
         "a permission, granted",
-        (STAMPING, Exchange(Answers((Allow("stamp"),)), (Settled("stamp", "stamped x"), Said("Then: stamped x")))),
+        (
+            STAMPING,
+            Exchange(
+                Answers((Allow("stamp"),)), (ObservedResult("stamp", "stamped x"), ObservedText("Then: stamped x"))
+            ),
+        ),
         EVERYTHING_ON,
         frozenset({"permissions"}),
     ),
@@ -413,12 +433,16 @@ CONVERSATIONS = (
         (
             STAMPING,
             Exchange(
-                Answers((Refuse("stamp", "not today"),)),
-                (Settled("stamp", "Tool call denied: not today"), Said("Then: Tool call denied: not today")),
+                Answers((Deny("stamp", "not today"),)),
+                (
+                    ObservedResult("stamp", "Tool call denied: not today"),
+                    ObservedText("Then: Tool call denied: not today"),
+                ),
             ),
             STAMPING,
             Exchange(
-                Answers((Refuse("stamp"),)), (Settled("stamp", "Tool call denied"), Said("Then: Tool call denied"))
+                Answers((Deny("stamp"),)),
+                (ObservedResult("stamp", "Tool call denied"), ObservedText("Then: Tool call denied")),
             ),
         ),
         EVERYTHING_ON,
@@ -430,7 +454,7 @@ CONVERSATIONS = (
             MIXED,
             Exchange(
                 Answers((Result("paint", "blue"), Allow("stamp"))),
-                (Settled("stamp", "stamped x"), Said("blue, stamped x, 3")),
+                (ObservedResult("stamp", "stamped x"), ObservedText("blue, stamped x, 3")),
             ),
             HELLO,
         ),
@@ -441,7 +465,11 @@ CONVERSATIONS = (
         "open calls that a new message closes",
         (
             MIXED,
-            Exchange(HELLO.does, HELLO.sees, unseen=(Settled("paint", CANCELLED), Settled("stamp", CANCELLED))),
+            Exchange(
+                HELLO.input,
+                HELLO.expected,
+                expected_in_history=(ObservedResult("paint", CANCELLED), ObservedResult("stamp", CANCELLED)),
+            ),
             HELLO,
         ),
         EVERYTHING_ON,
@@ -450,10 +478,10 @@ CONVERSATIONS = (
     Conversation(
         "a question, answered from the list and in one's own words",
         (
-            ASKED,
-            Exchange(Answers((Choose(("production",)),)), (Said("You chose production."),)),
-            ASKED,
-            Exchange(Answers((Choose(custom="neither"),)), (Said("You chose neither."),)),
+            QUESTION_ASKED,
+            Exchange(Answers((Choose(("production",)),)), (ObservedText("You chose production."),)),
+            QUESTION_ASKED,
+            Exchange(Answers((Choose(custom="neither"),)), (ObservedText("You chose neither."),)),
         ),
         needs=frozenset({"questions"}),
     ),
@@ -461,8 +489,10 @@ CONVERSATIONS = (
         "a sub-agent at work",
         (
             Exchange(
-                Tell(script({"fork": {"description": "dig", "script": [{"say": "gold"}]}}, {"say": "found {result}"})),
-                (Called("Agent"), Settled("Agent", "gold"), Said("found gold")),
+                Prompt(
+                    script({"fork": {"description": "dig", "script": [{"say": "gold"}]}}, {"say": "found {result}"})
+                ),
+                (ObservedCall("Agent"), ObservedResult("Agent", "gold"), ObservedText("found gold")),
             ),
             HELLO,
         ),
@@ -472,25 +502,27 @@ CONVERSATIONS = (
         "a plan",
         (
             Exchange(
-                Tell(
+                Prompt(
                     script(
                         {"plan": {"status": "in_progress", "steps": [{"title": "dig", "status": "pending"}]}},
                         {"say": "ok"},
                     )
                 ),
-                (Planned(("dig",)), Said("ok")),
+                (ObservedPlan(("dig",)), ObservedText("ok")),
             ),
         ),
     ),
     Conversation(
         "runs that end early, and go on",
         (
-            Exchange(Tell(script({"say": "half"}, {"fail": "internal words"})), (Said("half"),), "error"),
-            Exchange(Tell(script({"say": "cut of"}, {"stop": "max_tokens"})), (Said("cut of"),), "max_tokens"),
-            Exchange(Tell(script({"say": "no"}, {"stop": "refusal"})), (Said("no"),), "refusal"),
+            Exchange(Prompt(script({"say": "half"}, {"fail": "internal words"})), (ObservedText("half"),), "error"),
             Exchange(
-                Tell(script(*[call("add", a=1, b=1)] * 26)),
-                (Called("add", {"a": 1, "b": 1}), Settled("add", "2")) * 25,
+                Prompt(script({"say": "cut of"}, {"stop": "max_tokens"})), (ObservedText("cut of"),), "max_tokens"
+            ),
+            Exchange(Prompt(script({"say": "no"}, {"stop": "refusal"})), (ObservedText("no"),), "refusal"),
+            Exchange(
+                Prompt(script(*[call("add", a=1, b=1)] * 26)),
+                (ObservedCall("add", {"a": 1, "b": 1}), ObservedResult("add", "2")) * 25,
                 "max_steps",
             ),
             HELLO,
@@ -499,12 +531,16 @@ CONVERSATIONS = (
     ),
     Conversation(
         "a session that is deleted while it runs",
-        (HELLO, Cut(Tell(script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})), "one", "delete")),
+        (HELLO, Interruption(Prompt(script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})), "one", "delete")),
         needs=frozenset({"delete"}),
     ),
     Conversation(
         "a run that is stopped",
-        (HELLO, Cut(Tell(script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})), "one", "stop"), HELLO),
+        (
+            HELLO,
+            Interruption(Prompt(script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})), "one", "stop"),
+            HELLO,
+        ),
         needs=frozenset({"stop"}),
     ),
     Conversation(
@@ -512,11 +548,11 @@ CONVERSATIONS = (
         (
             HELLO,
             Crash(
-                Tell(
+                Prompt(
                     script({"say": "first. "}, {"step": True}, {"say": "counting "}, {"wait_ms": 500}, {"say": "done"})
                 ),
                 "first. counting ",
-                (Said("first. counting counting done"),),
+                (ObservedText("first. counting counting done"),),
             ),
             HELLO,
         ),

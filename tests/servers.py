@@ -25,8 +25,8 @@ from dragoman.server import app
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.stores import open_stores
 from dragoman.settings import Settings
-from tests.asgi_client import DEADLINE_S, App, Bridge, Stream
-from tests.protocols.aap.client import Face
+from tests.asgi_client import DEADLINE_S, App, AsgiClient, Stream
+from tests.protocols.aap.client import AapClient
 
 USERS = {
     "alice": ("alice", "use"),
@@ -38,7 +38,7 @@ USERS = {
 """The keys that every house has: by name, their user and their scope."""
 
 
-class HeldClock:
+class ManualClock:
     """A clock that stands still until it is moved."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class HeldClock:
         self._now += timedelta(**amount)
 
 
-def build(settings: Settings, agents: Sequence[Agent], clock: HeldClock | None) -> App:
+def build(settings: Settings, agents: Sequence[Agent], clock: ManualClock | None) -> App:
     """The real app."""
     return app.build(settings, agents=agents, clock=clock)
 
@@ -90,19 +90,19 @@ async def make_keys(settings: Settings) -> dict[str, str]:
     return {name: secret for name, (secret, _) in made.items()}
 
 
-class House:
+class AppServer:
     """A server in process, with the keys of `USERS`."""
 
     def __init__(
-        self, folder: Path, agents: Sequence[Agent] = (), *, held_clock: bool = False, **settings: Any
+        self, folder: Path, agents: Sequence[Agent] = (), *, manual_clock: bool = False, **settings: Any
     ) -> None:
         self.folder = folder
         self.agents = agents
         self.settings = settings_for(folder, **settings)
-        self.clock = HeldClock()
-        self._held = held_clock
+        self.clock = ManualClock()
+        self._manual_clock = manual_clock
         self._keys: dict[str, str] = {}
-        self.line: Bridge
+        self.connection: AsgiClient
 
     async def prepare(self) -> None:
         """Make the keys, once."""
@@ -111,11 +111,11 @@ class House:
 
     async def start(self) -> None:
         await self.prepare()
-        self.line = Bridge(build(self.settings, self.agents, self.clock if self._held else None))
-        await self.line.__aenter__()
+        self.connection = AsgiClient(build(self.settings, self.agents, self.clock if self._manual_clock else None))
+        await self.connection.__aenter__()
 
     async def stop(self) -> None:
-        await self.line.close()
+        await self.connection.close()
 
     async def restart(self, agents: Sequence[Agent] | None = None) -> None:
         """Stop as told, and start again on the same data, perhaps with other agents."""
@@ -129,23 +129,23 @@ class House:
     def key(self, name: str) -> str:
         return self._keys[name]
 
-    def face(self, name: str) -> Face:
+    def aap_client(self, name: str) -> AapClient:
         """The AAP face as the holder of that key sees it."""
-        return Face(self.line, self._keys.get(name))
+        return AapClient(self.connection, self._keys.get(name))
 
 
-class HouseMaker(Protocol):
+class AppServerFactory(Protocol):
     """Opens a house of one's own; settings by name, `agents` and `held_clock` besides."""
 
     def __call__(
-        self, *, agents: Sequence[Agent] = ..., held_clock: bool = ..., **settings: Any
-    ) -> AbstractAsyncContextManager[House]: ...
+        self, *, agents: Sequence[Agent] = ..., manual_clock: bool = ..., **settings: Any
+    ) -> AbstractAsyncContextManager[AppServer]: ...
 
 
 @asynccontextmanager
-async def opened(folder: Path, **changes: Any) -> AsyncIterator[House]:
+async def running_server(folder: Path, **changes: Any) -> AsyncIterator[AppServer]:
     """A house from its start to its end."""
-    house = House(folder, **changes)
+    house = AppServer(folder, **changes)
     await house.start()
     try:
         yield house
@@ -179,7 +179,7 @@ class SocketStream:
     def unread(self) -> bytes:
         raise NotImplementedError("what the kernel holds for a socket cannot be seen")
 
-    async def leave(self) -> None:
+    async def disconnect(self) -> None:
         await self._response.aclose()
 
 
@@ -207,7 +207,7 @@ class SocketLine:
         await self._client.aclose()
 
 
-class Announcing(uvicorn.Server):
+class NotifyingServer(uvicorn.Server):
     """A server that says when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -219,52 +219,52 @@ class Announcing(uvicorn.Server):
         self.listening.set()
 
 
-class Listening:
+class Listener:
     """An app behind a port of this process."""
 
     def __init__(self, config: uvicorn.Config) -> None:
-        self._server = Announcing(config)
-        self._serving: asyncio.Task[None]
-        self._line: SocketLine
+        self._server = NotifyingServer(config)
+        self._task: asyncio.Task[None]
+        self._connection: SocketLine
 
     async def start(self) -> SocketLine:
-        self._serving = asyncio.create_task(self._server._serve())  # `serve` would take over the signals of the tests
+        self._task = asyncio.create_task(self._server._serve())  # `serve` would take over the signals of the tests
         async with asyncio.timeout(DEADLINE_S):
             await self._server.listening.wait()
         port = self._server.servers[0].sockets[0].getsockname()[1]
-        self._line = SocketLine(f"http://127.0.0.1:{port}")
-        return self._line
+        self._connection = SocketLine(f"http://127.0.0.1:{port}")
+        return self._connection
 
     async def stop(self) -> None:
-        await self._line.close()
+        await self._connection.close()
         self._server.should_exit = True
         async with asyncio.timeout(DEADLINE_S):
-            await self._serving
+            await self._task
 
 
-class SocketHouse:
+class SocketServer:
     """A server in the test's own loop that is reached through a socket."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:
-        self.house = House(folder, **changes)
-        self.line: SocketLine
-        self._serving: Listening
+        self.app_server = AppServer(folder, **changes)
+        self.connection: SocketLine
+        self._listener: Listener
 
     async def start(self) -> None:
-        await self.house.prepare()
-        self._serving = Listening(
+        await self.app_server.prepare()
+        self._listener = Listener(
             uvicorn.Config(
-                build(self.house.settings, self.house.agents, None),
+                build(self.app_server.settings, self.app_server.agents, None),
                 port=0,
                 log_config=None,
                 lifespan="on",
                 timeout_graceful_shutdown=1,
             )
         )
-        self.line = await self._serving.start()
+        self.connection = await self._listener.start()
 
     async def stop(self) -> None:
-        await self._serving.stop()
+        await self._listener.stop()
 
     async def restart(self) -> None:
         await self.stop()
@@ -274,13 +274,13 @@ class SocketHouse:
         raise NotImplementedError("what runs in the test's own process cannot be killed; see `Program`")
 
     def key(self, name: str) -> str:
-        return self.house.key(name)
+        return self.app_server.key(name)
 
 
 @asynccontextmanager
-async def opened_socket(folder: Path, **changes: Any) -> AsyncIterator[SocketHouse]:
+async def running_socket_server(folder: Path, **changes: Any) -> AsyncIterator[SocketServer]:
     """A house behind a socket, from its start to its end."""
-    house = SocketHouse(folder, **changes)
+    house = SocketServer(folder, **changes)
     await house.start()
     try:
         yield house
@@ -293,12 +293,12 @@ async def opened_socket(folder: Path, **changes: Any) -> AsyncIterator[SocketHou
 COMMAND = (sys.executable, "-m", "dragoman")
 
 
-class Program:
+class ServerProcess:
     """The real program in a process of its own, with the rehearsal agents. It can be killed."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
-        self.line: SocketLine
+        self.connection: SocketLine
         self._flags = ("--data", str(folder), *flags)
         self._keys: dict[str, str] = {}
         self._process: asyncio.subprocess.Process
@@ -315,12 +315,12 @@ class Program:
             async for line in self._process.stdout:
                 word, _, url = line.decode().strip().partition(" ")
                 if word == "ready":
-                    self.line = SocketLine(url)
+                    self.connection = SocketLine(url)
                     return
         raise RuntimeError(f"the server ended with {await self._process.wait()} before it was ready")
 
     async def end(self, how: signal.Signals) -> None:
-        await self.line.close()
+        await self.connection.close()
         self._process.send_signal(how)
         async with asyncio.timeout(DEADLINE_S):
             await self._process.wait()
@@ -351,9 +351,9 @@ class Program:
 
 
 @asynccontextmanager
-async def program(folder: Path, *flags: str) -> AsyncIterator[Program]:
+async def server_process(folder: Path, *flags: str) -> AsyncIterator[ServerProcess]:
     """The program, from its start to its end."""
-    running = Program(folder, *flags)
+    running = ServerProcess(folder, *flags)
     await running.start()
     try:
         yield running

@@ -40,13 +40,13 @@ def test_a_stream_reads_the_same_however_it_was_cut(size: int) -> None:
 @pytest.mark.parametrize("cut", [len(HEAD) + 20, -5, -len(FRAMES[4]) - 7])
 def test_a_stream_that_was_cut_short_does_not_count(cut: int) -> None:
     raw = chunked(*FRAMES)[:cut]
-    with pytest.raises(wire.Broken):
+    with pytest.raises(wire.InvalidResponse):
         wire.text(wire.events(Exchange(0, [0.0], [raw])))
 
 
 def test_a_turn_that_failed_does_not_count() -> None:
     raw = chunked(FRAMES[0], b'event: turn_stop\ndata: {"stopReason":"error"}\n\n')
-    with pytest.raises(wire.Broken, match="ended with error"):
+    with pytest.raises(wire.InvalidResponse, match="ended with error"):
         wire.text(wire.events(Exchange(0, [0.0], [raw])))
 
 
@@ -104,7 +104,7 @@ def test_a_database_that_holds_what_was_streamed_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stored", ["Hello", "Hello!!", "hello!"])
 def test_a_database_that_holds_something_else_does_not_count(tmp_path: Path, stored: str) -> None:
-    with pytest.raises(check.Differs, match="turn 0 of s"):
+    with pytest.raises(check.Mismatch, match="turn 0 of s"):
         check.database(a_database(tmp_path, stored), [Session("s", [("hello", "Hello!")])])
 
 
@@ -114,5 +114,5 @@ def test_a_log_with_a_gap_does_not_count(tmp_path: Path) -> None:
     connection.execute("UPDATE events SET seq = 4 WHERE seq = 3")
     connection.commit()
     connection.close()
-    with pytest.raises(check.Differs, match="has a gap"):
+    with pytest.raises(check.Mismatch, match="has a gap"):
         check.database(file, [Session("s", [("hello", "Hello!")])])

@@ -12,20 +12,20 @@ import yaml
 from dragoman.asgi import ops_endpoints
 from dragoman.cli.main import commands
 from dragoman.cli.main import serve as serve_command
-from dragoman.server.runner import LAST_ANSWERS_S
-from dragoman.settings import PREFIX, Settings, load
-from dragoman.settings import known as known_settings
-from dragoman.stores.postgres.database import OLDEST
+from dragoman.server.runner import GRACEFUL_SHUTDOWN_TIMEOUT_S
+from dragoman.settings import ENVIRONMENT_PREFIX, Settings, load
+from dragoman.settings import all_settings as known_settings
+from dragoman.stores.postgres.database import MIN_SERVER_VERSION
 
-HOUSE = Path(__file__).resolve().parent.parent
-DEPLOY = HOUSE / "deploy"
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+DEPLOY = PROJECT_ROOT / "deploy"
 SPARE_S = 5
 """What a server gets at its end beyond what it may need."""
 
 Yaml = Any
 
 
-class Run(NamedTuple):
+class DeclaredRun(NamedTuple):
     """A way in which a paper runs the program: its arguments, and the environment that it has there."""
 
     where: str
@@ -62,15 +62,15 @@ def image_command() -> list[str]:
     return found
 
 
-def runs() -> Iterator[Run]:
+def runs() -> Iterator[DeclaredRun]:
     service = compose()["services"]["dragoman"]
     secrets = {name: filled(value) for name, value in service["environment"].items()}
-    yield Run("compose.yaml", service["command"], secrets)
+    yield DeclaredRun("compose.yaml", service["command"], secrets)
     env = {
         each["name"]: each.get("value") or f"postgresql://from-a-secret/{each['name']}" for each in container()["env"]
     }
-    yield Run("kubernetes.yaml", container()["args"], {**env, "DRAGOMAN_NATS": "tls://from.a.secret:4222"})
-    yield Run("Dockerfile", image_command(), {})
+    yield DeclaredRun("kubernetes.yaml", container()["args"], {**env, "DRAGOMAN_NATS": "tls://from.a.secret:4222"})
+    yield DeclaredRun("Dockerfile", image_command(), {})
 
 
 def filled(value: str) -> str:
@@ -78,25 +78,25 @@ def filled(value: str) -> str:
     return re.sub(r"\$\{\w+:\?\}", "from-outside", value)
 
 
-def settings_of(run: Run) -> Settings:
+def settings_of(run: DeclaredRun) -> Settings:
     """The settings that a paper's run has. Fails as the server would on what it does not know."""
     command, *arguments = run.arguments
     assert command == "serve"
     given = dict(serve_command.make_context("serve", arguments).params)
     given["agents"] = given["agents"] or None
-    environ = {name: value for name, value in run.environ.items() if name.startswith(PREFIX)}
-    return load(given, environ, here=HOUSE / "deploy").settings
+    environ = {name: value for name, value in run.environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    return load(given, environ, folder=PROJECT_ROOT / "deploy").settings
 
 
 @pytest.mark.parametrize("run", [*runs()], ids=lambda run: run.where)
-def test_every_flag_and_variable_is_one_that_the_server_takes(run: Run) -> None:
+def test_every_flag_and_variable_is_one_that_the_server_takes(run: DeclaredRun) -> None:
     settings = settings_of(run)
     assert (settings.host, settings.port, settings.auth) == ("0.0.0.0", 8000, True)
-    assert all(name.startswith((PREFIX, "OPENAI_")) for name in run.environ)
+    assert all(name.startswith((ENVIRONMENT_PREFIX, "OPENAI_")) for name in run.environ)
 
 
 @pytest.mark.parametrize("run", [each for each in runs() if each.environ], ids=lambda run: run.where)
-def test_the_examples_run_on_postgresql_with_nats(run: Run) -> None:
+def test_the_examples_run_on_postgresql_with_nats(run: DeclaredRun) -> None:
     settings = settings_of(run)
     assert settings.database is not None
     assert settings.nats is not None
@@ -126,7 +126,7 @@ def test_the_port_is_the_same_everywhere() -> None:
 
 
 def test_probes_ask_what_the_server_answers_without_a_key() -> None:
-    open_pages = {route.path for route in ops_endpoints.ROUTES if route.is_open}
+    open_pages = {route.path for route in ops_endpoints.ROUTES if route.is_public}
     kinds = ("startupProbe", "readinessProbe", "livenessProbe")
     probes = {kind: container()[kind]["httpGet"] for kind in kinds}
     assert {probe["path"] for probe in probes.values()} <= open_pages
@@ -136,14 +136,14 @@ def test_probes_ask_what_the_server_answers_without_a_key() -> None:
     assert "http://127.0.0.1:8000/readyz" in str(compose()["services"]["dragoman"]["healthcheck"]["test"])
 
 
-def test_who_is_told_to_stop_has_time_to_drain() -> None:
+def test_who_is_asked_to_stop_has_time_to_drain() -> None:
     compose_run, kube_run, _ = runs()
     waits = container()["lifecycle"]["preStop"]["exec"]["command"]
     assert waits[0] == "sleep"
-    needed = settings_of(kube_run).drain_s + LAST_ANSWERS_S + SPARE_S
+    needed = settings_of(kube_run).drain_s + GRACEFUL_SHUTDOWN_TIMEOUT_S + SPARE_S
     assert pod()["terminationGracePeriodSeconds"] >= int(waits[1]) + needed
     grace = compose()["services"]["dragoman"]["stop_grace_period"]
-    assert int(grace.removesuffix("s")) >= settings_of(compose_run).drain_s + LAST_ANSWERS_S + SPARE_S
+    assert int(grace.removesuffix("s")) >= settings_of(compose_run).drain_s + GRACEFUL_SHUTDOWN_TIMEOUT_S + SPARE_S
 
 
 def test_the_balancer_hears_of_a_drain_before_it_ends() -> None:
@@ -203,9 +203,9 @@ def test_the_image_installs_lists_that_exist_and_copies_what_is_there() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     match = re.search(r"for list in ([\w ]+);", text)
     assert match is not None
-    assert all((HOUSE / "requirements" / f"{name}.txt").is_file() for name in match[1].split())
+    assert all((PROJECT_ROOT / "requirements" / f"{name}.txt").is_file() for name in match[1].split())
     assert {"postgres", "nats", "s3", "blade"} <= set(match[1].split())
-    assert re.search(r"^console:", (HOUSE / "Makefile").read_text(), re.MULTILINE)
+    assert re.search(r"^console:", (PROJECT_ROOT / "Makefile").read_text(), re.MULTILINE)
     user = dict(instructions())["USER"]
     assert pod()["securityContext"]["runAsUser"] == int(user) != 0
     assert settings_of(next(run for run in runs() if run.where == "Dockerfile")).data == dict(instructions())["VOLUME"]
@@ -221,8 +221,8 @@ def test_the_services_of_the_compose_file_know_each_other() -> None:
     assert f"@postgres/{services['postgres']['environment']['POSTGRES_DB']}" in settings.database
     assert settings.nats == "nats://dragoman:from-outside@nats:4222"
     assert services["nats"]["command"][1] == "dragoman"
-    assert int(services["postgres"]["image"].partition(":")[2]) >= OLDEST
-    assert (HOUSE / "examples" / settings.agents[0]).is_file()
+    assert int(services["postgres"]["image"].partition(":")[2]) >= MIN_SERVER_VERSION
+    assert (PROJECT_ROOT / "examples" / settings.agents[0]).is_file()
     assert set(compose()["volumes"]) == {"data", "database"}
 
 
@@ -231,15 +231,15 @@ def test_the_services_of_the_compose_file_know_each_other() -> None:
 
 def test_what_the_table_of_failures_names_is_what_the_server_says() -> None:
     """Log lines stand in it in quotes of code, metrics begin with the program's name."""
-    text = (HOUSE / "docs" / "operations.md").read_text()
+    text = (PROJECT_ROOT / "docs" / "operations.md").read_text()
     table = text[text.index("## What failures look like") :]
     told = {each for row in table.splitlines() if row.startswith("| ") for each in re.findall(r"`([^`]+)`", row)}
-    known = "\n".join(path.read_text() for path in (HOUSE / "src" / "dragoman").rglob("*.py"))
+    known = "\n".join(path.read_text() for path in (PROJECT_ROOT / "src" / "dragoman").rglob("*.py"))
     names = {each.partition("{")[0].removesuffix("_total").removesuffix("_bucket") for each in told}
     assert len(names) > 15
     settings = {each.name for each in known_settings()}
-    assert {each for each in names - settings if f'"{each}"' not in known and each not in SAID_OTHERWISE} == set()
+    assert {each for each in names - settings if f'"{each}"' not in known and each not in DOCUMENTED_ELSEWHERE} == set()
 
 
-SAID_OTHERWISE = {"/readyz"}
+DOCUMENTED_ELSEWHERE = {"/readyz"}
 """What the table says in code that is no log line, metric, setting or state."""

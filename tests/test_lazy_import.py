@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.lazy_import import postponed
+from dragoman.lazy_import import lazy_imports
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_postponed_module_is_loaded_when_it_is_looked_into(folder: Path) -> None:
     (folder / "late_heavy.py").write_text("ANSWER = 42\n")
     (folder / "late_user.py").write_text("import late_heavy\n\ndef answer():\n    return late_heavy.ANSWER\n")
-    with postponed("late_heavy", "late_absent"):
+    with lazy_imports("late_heavy", "late_absent"):
         late_user = import_module("late_user")
     assert "late_heavy" not in sys.modules
     assert late_user.answer() == 42
@@ -31,12 +31,12 @@ def test_a_postponed_module_is_loaded_when_it_is_looked_into(folder: Path) -> No
 
 def test_others_import_a_postponed_module_as_ever(folder: Path) -> None:
     (folder / "late_heavy.py").write_text("ANSWER = 42\n")
-    with postponed("late_heavy"):
+    with lazy_imports("late_heavy"):
         pass
     assert import_module("late_heavy").ANSWER == 42
 
 
 def test_what_is_loaded_already_is_not_postponed(folder: Path) -> None:
-    with postponed("sys"):
+    with lazy_imports("sys"):
         import sys as same
     assert same.path is sys.path

@@ -10,45 +10,47 @@ from uuid import uuid4
 
 import pytest
 
-from tests.protocols.aap.client import Face, Session, call, grant, on, script, user
-from tests.protocols.agentscope.client import Runtime, approval, asks, pending
+from tests.protocols.aap.client import AapClient, Session, call, enabled_tools, grant, script, user
+from tests.protocols.agentscope.client import AgentScopeClient, approval, pending, request_body
 from tests.protocols.agentscope.client import texts as said
 from tests.protocols.agui.endpoint import Endpoint, an_input
-from tests.protocols.agui.run_service import RunService, Watch, a_run
-from tests.protocols.blade.client import Caller, Tab
+from tests.protocols.agui.run_service import RunServiceClient, StreamReader, run_input
+from tests.protocols.blade.client import RestClient, SocketClient
 from tests.protocols.blade.driver import url_of
-from tests.servers import SocketHouse, opened_socket
+from tests.servers import SocketServer, running_socket_server
 
 Json = Any
 
 
-class Doors:
+class ProtocolClients:
     """A server as the holder of one key sees it."""
 
-    def __init__(self, house: SocketHouse, name: str) -> None:
-        key = house.key(name)
-        self.aap = Face(house.line, key)
-        self.ag_ui = Endpoint(house.line, key)
-        self.runs = RunService(house.line, key)
-        self.agentscope = Runtime(house.line, key)
-        self.blade = Caller(url_of(house), key)
-        self.tab = Tab(url_of(house), key)
+    def __init__(self, server: SocketServer, name: str) -> None:
+        key = server.key(name)
+        self.aap = AapClient(server.connection, key)
+        self.ag_ui = Endpoint(server.connection, key)
+        self.runs = RunServiceClient(server.connection, key)
+        self.agentscope = AgentScopeClient(server.connection, key)
+        self.blade = RestClient(url_of(server), key)
+        self.tab = SocketClient(url_of(server), key)
 
-    async def through_all(self, session_id: str) -> dict[str, list[str]]:
+    async def histories_by_protocol(self, session_id: str) -> dict[str, list[str]]:
         """What the user and the agent have said, as each door tells it that can show a whole history."""
         aap = await Session(self.aap, session_id).history()
         ag_ui = await self.ag_ui.messages(session_id)
         service = (await self.runs.get(f"/history?threadId={session_id}")).json["messages"]
         turns = await self.blade.messages(f"sess_{session_id}")
         return {
-            "aap": [words(each["content"]) for each in aap if each["role"] != "tool"],
-            "ag-ui": [words(each.get("content") or "") for each in ag_ui if each["role"] in ("user", "assistant")],
+            "aap": [message_text(each["content"]) for each in aap if each["role"] != "tool"],
+            "ag-ui": [
+                message_text(each.get("content") or "") for each in ag_ui if each["role"] in ("user", "assistant")
+            ],
             "run service": [each["content"] for each in service],
-            "blade": [words(each["blocks"]) for each in turns if each["role"] != "system"],
+            "blade": [message_text(each["blocks"]) for each in turns if each["role"] != "system"],
         }
 
 
-def words(content: Json) -> str:
+def message_text(content: Json) -> str:
     """The words of a message, in whichever form."""
     if isinstance(content, str):
         return content
@@ -56,74 +58,80 @@ def words(content: Json) -> str:
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketHouse]:
-    async with opened_socket(tmp_path_factory.mktemp("doors")) as house:
+async def app_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
+    async with running_socket_server(tmp_path_factory.mktemp("doors")) as house:
         yield house
 
 
 @pytest.fixture
-def doors(house: SocketHouse) -> Doors:
-    return Doors(house, "alice")
+def protocol_clients(app_server: SocketServer) -> ProtocolClients:
+    return ProtocolClients(app_server, "alice")
 
 
-async def test_every_door_continues_what_another_began_and_all_tell_the_same(doors: Doors) -> None:
-    session = await doors.aap.create()
+async def test_every_protocol_continues_what_another_began_and_all_report_the_same(
+    protocol_clients: ProtocolClients,
+) -> None:
+    session = await protocol_clients.aap.create()
     await session.run("over AAP")
-    await doors.ag_ui.run(an_input("over AG-UI", thread=session.id))
-    await doors.runs.play(session.id, "over the run service")
-    response = await doors.agentscope.run("over the Agent API", session_id=session.id)
+    await protocol_clients.ag_ui.run(an_input("over AG-UI", thread=session.id))
+    await protocol_clients.runs.play(session.id, "over the run service")
+    response = await protocol_clients.agentscope.run("over the Agent API", session_id=session.id)
     assert response["status"] == "completed"
-    await doors.tab.connect()
-    await doors.tab.send(f"sess_{session.id}", "over Blade")
-    await doors.tab.leave()
+    await protocol_clients.tab.connect()
+    await protocol_clients.tab.send(f"sess_{session.id}", "over Blade")
+    await protocol_clients.tab.leave()
     asked = ["over AAP", "over AG-UI", "over the run service", "over the Agent API", "over Blade"]
-    told = await doors.through_all(session.id)
+    told = await protocol_clients.histories_by_protocol(session.id)
     assert [each for each in told["aap"] if each in asked] == asked
     assert len(told["aap"]) == 10
     assert told == dict.fromkeys(told, told["aap"])
 
 
 @pytest.mark.parametrize("name", ["my own chat", "日本語", "a/b?c", "0d8f5c1e-3a52-4a0e-9a5b-0f8a4f0c2b11"])
-async def test_what_a_client_calls_a_session_names_it_through_every_door(doors: Doors, name: str) -> None:
-    await doors.agentscope.run("first", session_id=name)
-    assert [words(each["content"]) for each in await doors.ag_ui.messages(name)][:1] == ["first"]
-    assert said(await doors.agentscope.run("second", session_id=name))
-    listed = (await doors.blade.get("sessions?limit=1"))["items"]
+async def test_what_a_client_calls_a_session_names_it_through_every_protocol(
+    protocol_clients: ProtocolClients, name: str
+) -> None:
+    await protocol_clients.agentscope.run("first", session_id=name)
+    assert [message_text(each["content"]) for each in await protocol_clients.ag_ui.messages(name)][:1] == ["first"]
+    assert said(await protocol_clients.agentscope.run("second", session_id=name))
+    listed = (await protocol_clients.blade.get("sessions?limit=1"))["items"]
     (found,) = [each["id"].removeprefix("sess_") for each in listed]
-    history = await Session(doors.aap, found).history()
-    assert [words(each["content"]) for each in history if each["role"] == "user"] == ["first", "second"]
+    history = await Session(protocol_clients.aap, found).history()
+    assert [message_text(each["content"]) for each in history if each["role"] == "user"] == ["first", "second"]
 
 
-async def test_a_question_that_one_door_shows_is_answered_through_another(doors: Doors) -> None:
-    session = await doors.aap.create(server_tools=on("stamp", trust=False))
+async def test_a_question_that_one_protocol_shows_is_answered_through_another(
+    protocol_clients: ProtocolClients,
+) -> None:
+    session = await protocol_clients.aap.create(server_tools=enabled_tools("stamp", trust=False))
     asked = await session.run(script(call("stamp", text="it"), {"say": "done: {result}"}))
     assert asked.stop == "tool_use"
     (call_id,) = [each.id for each in asked.calls]
-    seen = await doors.ag_ui.hydrate(session.id)
+    seen = await protocol_clients.ag_ui.hydrate(session.id)
     (interrupt,) = seen.events[-1]["outcome"]["interrupts"]
     assert interrupt["toolCallId"] == call_id
-    turns = await doors.blade.messages(f"sess_{session.id}")
+    turns = await protocol_clients.blade.messages(f"sess_{session.id}")
     assert [each["status"] for turn in turns for each in turn["tool_calls"] if each["id"] == f"tc_{call_id}"] == [
         "awaiting_answer"
     ]
-    response = await doors.agentscope.run(approval(call_id, approve=True), session_id=session.id)
+    response = await protocol_clients.agentscope.run(approval(call_id, approve=True), session_id=session.id)
     assert said(response).startswith("done: ")
-    again = await doors.agentscope.refused(
-        "POST", "/process", asks(approval(call_id, approve=True), session_id=session.id)
+    again = await protocol_clients.agentscope.assert_refused(
+        "POST", "/process", request_body(approval(call_id, approve=True), session_id=session.id)
     )
     assert again == "NOTHING_PENDING"
-    told = await doors.through_all(session.id)
+    told = await protocol_clients.histories_by_protocol(session.id)
     spoken = {door: list(filter(None, each)) for door, each in told.items()}
     assert spoken == dict.fromkeys(spoken, spoken["blade"])
     assert (await session.info())["_meta"]["status"] == "idle"
 
 
-async def test_an_approval_that_the_agent_api_asks_for_is_given_over_aap(doors: Doors) -> None:
+async def test_an_approval_that_the_agent_api_asks_for_is_given_over_aap(protocol_clients: ProtocolClients) -> None:
     name = f"asked-{uuid4()}"
-    response = await doors.agentscope.run(json.dumps(scripted(call("stamp", text="it"))), session_id=name)
+    response = await protocol_clients.agentscope.run(json.dumps(scripted(call("stamp", text="it"))), session_id=name)
     (call_id,) = pending(response).values()
-    listed = (await doors.blade.get("sessions?limit=1"))["items"]
-    session = Session(doors.aap, listed[0]["id"].removeprefix("sess_"))
+    listed = (await protocol_clients.blade.get("sessions?limit=1"))["items"]
+    session = Session(protocol_clients.aap, listed[0]["id"].removeprefix("sess_"))
     info = await session.info()
     assert info["_meta"]["status"] == "waiting"
     turn = await session.run([grant(call_id)])
@@ -134,73 +142,91 @@ def scripted(*steps: Json) -> Json:
     return {"script": list(steps)}
 
 
-async def test_a_run_that_one_door_began_is_seen_live_and_stopped_through_the_others(doors: Doors) -> None:
-    session = await doors.aap.create()
+async def test_a_run_that_one_protocol_began_is_seen_live_and_stopped_through_the_others(
+    protocol_clients: ProtocolClients,
+) -> None:
+    session = await protocol_clients.aap.create()
     gate = script({"say": "begun "}, {"emit": {"count": 100_000, "text": "x", "every_ms": 20}})
     turn = await session.open(gate, mode="delta")
-    watching = Watch(await doors.runs.open(session.id))
+    watching = StreamReader(await protocol_clients.runs.open(session.id))
     await watching.until("TEXT_MESSAGE_CONTENT")
-    assert (await doors.ag_ui.run(an_input("me too", thread=session.id))).events[0]["code"] == "thread_busy"
-    assert await doors.agentscope.refused("POST", "/process", asks("me too", session_id=session.id)) == "SESSION_BUSY"
+    assert (await protocol_clients.ag_ui.run(an_input("me too", thread=session.id))).events[0]["code"] == "thread_busy"
+    assert (
+        await protocol_clients.agentscope.assert_refused(
+            "POST", "/process", request_body("me too", session_id=session.id)
+        )
+        == "SESSION_BUSY"
+    )
     assert (await session.post([user("me too")])).status == 409
-    assert await doors.agentscope.stop(session_id=session.id)
+    assert await protocol_clients.agentscope.stop(session_id=session.id)
     frames = await watching.until("RUN_FINISHED")
     assert frames[-1].event["outcome"] == {"type": "cancelled"}
-    assert (await turn.rest())[-1].event == "turn_stop"
+    assert (await turn.read_to_end())[-1].event == "turn_stop"
     assert [
-        each["id"] for each in (await doors.blade.get("sessions?limit=5"))["items"] if each["status"] == "running"
+        each["id"]
+        for each in (await protocol_clients.blade.get("sessions?limit=5"))["items"]
+        if each["status"] == "running"
     ] == []
 
 
-async def test_what_waits_in_the_queue_keeps_the_other_doors_busy(doors: Doors) -> None:
+async def test_what_waits_in_the_queue_keeps_the_other_protocols_busy(protocol_clients: ProtocolClients) -> None:
     thread = str(uuid4())
     slow = json.dumps(scripted({"say": "slow"}, {"emit": {"count": 100_000, "text": "x", "every_ms": 20}}))
-    await doors.runs.submit(a_run(thread, slow, "r-1"))
-    await doors.runs.submit(a_run(thread, "next", "r-2"))
-    assert await doors.agentscope.refused("POST", "/process", asks("me", session_id=thread)) == "SESSION_BUSY"
-    assert (await doors.runs.post(f"/runs/{thread}/cancel?runId=r-1", b"")).json["accepted"] is True
-    frames = await doors.runs.events(thread, "r-2")
+    await protocol_clients.runs.submit(run_input(thread, slow, "r-1"))
+    await protocol_clients.runs.submit(run_input(thread, "next", "r-2"))
+    assert (
+        await protocol_clients.agentscope.assert_refused("POST", "/process", request_body("me", session_id=thread))
+        == "SESSION_BUSY"
+    )
+    assert (await protocol_clients.runs.post(f"/runs/{thread}/cancel?runId=r-1", b"")).json["accepted"] is True
+    frames = await protocol_clients.runs.events(thread, "r-2")
     assert frames[-1].type == "RUN_FINISHED"
-    told = await doors.through_all(thread)
+    told = await protocol_clients.histories_by_protocol(thread)
     assert told["aap"][-2] == "next"
 
 
-async def test_a_session_that_is_deleted_through_one_door_is_gone_from_all(doors: Doors) -> None:
-    session = await doors.aap.create()
+async def test_a_session_that_is_deleted_through_one_protocol_is_gone_from_all(
+    protocol_clients: ProtocolClients,
+) -> None:
+    session = await protocol_clients.aap.create()
     await session.run("hello")
-    assert (await doors.runs.ask("DELETE", f"/sessions/{session.id}")).status == 204
-    assert (await doors.aap.get(f"/sessions/{session.id}")).status == 404
-    assert (await doors.blade.ask("GET", f"sessions/sess_{session.id}")).status == 404
-    assert (await doors.ag_ui.hydrate(session.id)).status == 404
-    assert (await doors.runs.get(f"/history?threadId={session.id}")).status == 404
+    assert (await protocol_clients.runs.request("DELETE", f"/sessions/{session.id}")).status == 204
+    assert (await protocol_clients.aap.get(f"/sessions/{session.id}")).status == 404
+    assert (await protocol_clients.blade.request("GET", f"sessions/sess_{session.id}")).status == 404
+    assert (await protocol_clients.ag_ui.hydrate(session.id)).status == 404
+    assert (await protocol_clients.runs.get(f"/history?threadId={session.id}")).status == 404
 
 
-async def test_nobody_else_finds_any_of_it(doors: Doors, house: SocketHouse) -> None:
-    session = await doors.aap.create()
+async def test_nobody_else_finds_any_of_it(protocol_clients: ProtocolClients, app_server: SocketServer) -> None:
+    session = await protocol_clients.aap.create()
     await session.run("mine")
-    bob = Doors(house, "bob")
+    bob = ProtocolClients(app_server, "bob")
     assert (await bob.aap.get(f"/sessions/{session.id}")).status == 404
-    assert (await bob.blade.ask("GET", f"sessions/sess_{session.id}/messages")).status == 404
+    assert (await bob.blade.request("GET", f"sessions/sess_{session.id}/messages")).status == 404
     assert (await bob.ag_ui.run(an_input("hello", thread=session.id))).status == 403
-    assert (await bob.runs.post("/runs", a_run(session.id))).status == 403
+    assert (await bob.runs.post("/runs", run_input(session.id))).status == 403
     own = await bob.agentscope.run("hello", session_id=session.id)
     assert own["status"] == "completed"
-    told = await doors.through_all(session.id)
+    told = await protocol_clients.histories_by_protocol(session.id)
     assert told["aap"][0] == "mine"
     assert len(told["aap"]) == 2
 
 
-async def test_a_large_picture_shows_through_every_door_as_what_it_is(doors: Doors) -> None:
-    session = await doors.aap.create()
+async def test_a_large_picture_shows_through_every_protocol_as_what_it_is(protocol_clients: ProtocolClients) -> None:
+    session = await protocol_clients.aap.create()
     picture = "data:image/png;base64," + "iVBO" * 20_000
     await session.run([user([{"type": "text", "text": "look"}, {"type": "image", "url": picture}])])
     (block,) = [
-        each for each in (await doors.blade.messages(f"sess_{session.id}"))[0]["blocks"] if "attachment" in each
+        each
+        for each in (await protocol_clients.blade.messages(f"sess_{session.id}"))[0]["blocks"]
+        if "attachment" in each
     ]
     assert block["content"] == "[image image/png 59 KB]"
     assert block["attachment"] == {"kind": "image", "name": None, "media_type": "image/png", "size": 60_000}
-    (part,) = [each for each in (await doors.ag_ui.messages(session.id))[0]["content"] if each["type"] == "image"]
+    (part,) = [
+        each for each in (await protocol_clients.ag_ui.messages(session.id))[0]["content"] if each["type"] == "image"
+    ]
     assert part["source"] == {"type": "data", "value": picture.partition(",")[2], "mimeType": "image/png"}
-    (message, _) = (await doors.runs.get(f"/history?threadId={session.id}")).json["messages"]
+    (message, _) = (await protocol_clients.runs.get(f"/history?threadId={session.id}")).json["messages"]
     assert message["attachments"] == [{"mimeType": "image/png", "url": picture}]
     assert (await session.history())[0]["content"][1]["url"] == picture

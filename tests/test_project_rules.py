@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-HOUSE = Path(__file__).parent.parent
-PROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT_ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 LONGEST_FILE = 700
 
-NO_NAMES = {"common", "helper", "helpers", "misc", "shared", "util", "utils"}
+FORBIDDEN_MODULE_NAMES = {"common", "helper", "helpers", "misc", "shared", "util", "utils"}
 """Modules of these names hold whatever nobody placed, and every layer imports them."""
 
-SPEAKING_INITS = {"src/dragoman/__init__.py", "src/dragoman/client/__init__.py", "tests/requirements/__init__.py"}
+INITS_WITH_CODE = {"src/dragoman/__init__.py", "src/dragoman/client/__init__.py", "tests/requirements/__init__.py"}
 """The first two are the public faces, the third is a mechanism of the tests. All others hold no code."""
 
 # Written so that no pattern matches its own line.
-NEVER = {
+FORBIDDEN_PATTERNS = {
     "a path of somebody's machine": r"(?<![\w.:])/(work|root|tmp|home/\w+|Users/\w+)/",
     "a package registry's host": r"\b(pypi\.org|pythonhosted\.org|npmjs\.org|npmjs\.com|debian\.org)\b",
     "a key": r"\b(sk-[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}|ghp_[A-Za-z0-9]{30,})\b|-----BEGIN [A-Z ]*PRIVATE KEY",
@@ -36,16 +36,16 @@ NEVER = {
 def files() -> tuple[Path, ...]:
     """Everything that is or would be committed."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=HOUSE, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return tuple(path for name in sorted(listed.split("\0")) if name and (path := HOUSE / name).is_file())
+    listed = subprocess.run(command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return tuple(path for name in sorted(listed.split("\0")) if name and (path := PROJECT_ROOT / name).is_file())
 
 
 def python_files() -> tuple[Path, ...]:
     return tuple(path for path in files() if path.suffix == ".py")
 
 
-def place(path: Path) -> str:
-    return path.relative_to(HOUSE).as_posix()
+def relative_path(path: Path) -> str:
+    return path.relative_to(PROJECT_ROOT).as_posix()
 
 
 def text_of(path: Path) -> str:
@@ -57,23 +57,25 @@ def lines_with(pattern: str) -> Iterator[str]:
         text = path.read_text(encoding="utf-8", errors="replace")  # pictures too
         for number, line in enumerate(text.splitlines(), start=1):
             if re.search(pattern, line):
-                yield f"{place(path)}:{number} {line.strip()}"
+                yield f"{relative_path(path)}:{number} {line.strip()}"
 
 
 def test_the_import_contracts_hold() -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
-    done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_no_file_hides_two_ideas() -> None:
-    lengths = {place(path): len(text_of(path).splitlines()) for path in python_files()}
+    lengths = {relative_path(path): len(text_of(path).splitlines()) for path in python_files()}
     assert {where: lines for where, lines in lengths.items() if lines > LONGEST_FILE} == {}
 
 
 def test_every_module_is_named_after_what_it_holds() -> None:
     assert [
-        place(path) for path in python_files() if NO_NAMES & set(path.relative_to(HOUSE).with_suffix("").parts)
+        relative_path(path)
+        for path in python_files()
+        if FORBIDDEN_MODULE_NAMES & set(path.relative_to(PROJECT_ROOT).with_suffix("").parts)
     ] == []
 
 
@@ -82,21 +84,23 @@ def has_code(module: ast.Module) -> bool:
 
 
 def test_packages_reexport_nothing() -> None:
-    inits = [path for path in python_files() if path.name == "__init__.py" and place(path) not in SPEAKING_INITS]
-    assert [place(path) for path in inits if has_code(ast.parse(text_of(path)))] == []
+    inits = [
+        path for path in python_files() if path.name == "__init__.py" and relative_path(path) not in INITS_WITH_CODE
+    ]
+    assert [relative_path(path) for path in inits if has_code(ast.parse(text_of(path)))] == []
 
 
-@pytest.mark.parametrize("what", NEVER)
+@pytest.mark.parametrize("what", FORBIDDEN_PATTERNS)
 def test_no_file_holds(what: str) -> None:
-    assert list(lines_with(NEVER[what])) == []
+    assert list(lines_with(FORBIDDEN_PATTERNS[what])) == []
 
 
 def nodes_of_tests(*words: str) -> Iterator[tuple[str, ast.AST]]:
     """The nodes of the tests in which one of these words stands: reading all takes seconds."""
     for path in python_files():
-        if place(path).startswith("tests/") and any(word in text_of(path) for word in words):
+        if relative_path(path).startswith("tests/") and any(word in text_of(path) for word in words):
             for node in ast.walk(ast.parse(text_of(path))):
-                yield f"{place(path)}:{getattr(node, 'lineno', 0)}", node
+                yield f"{relative_path(path)}:{getattr(node, 'lineno', 0)}", node
 
 
 def is_sleep(node: ast.AST) -> bool:
@@ -125,7 +129,7 @@ def test_a_test_that_is_left_out_says_why() -> None:
 
 
 def make_targets() -> set[str]:
-    phony = re.search(r"^\.PHONY: (.*)$", text_of(HOUSE / "Makefile"), re.MULTILINE)
+    phony = re.search(r"^\.PHONY: (.*)$", text_of(PROJECT_ROOT / "Makefile"), re.MULTILINE)
     assert phony is not None
     return set(phony[1].split())
 
@@ -134,7 +138,7 @@ def commands_in_prose() -> set[tuple[str, str]]:
     """Every `make TARGET` that a page shows as code, with the page."""
     code = r"(?:^|`|\$ )make ([a-z][a-z-]*)"
     pages = [path for path in files() if path.suffix == ".md"]
-    return {(place(page), each) for page in pages for each in re.findall(code, text_of(page), re.MULTILINE)}
+    return {(relative_path(page), each) for page in pages for each in re.findall(code, text_of(page), re.MULTILINE)}
 
 
 def test_every_make_command_that_a_page_shows_exists() -> None:
@@ -145,18 +149,18 @@ def test_every_make_command_that_a_page_shows_exists() -> None:
 
 def test_ci_runs_the_command_that_the_readme_gives() -> None:
     assert ("README.md", "test") in commands_in_prose()
-    assert re.search(r"^make test\b", text_of(HOUSE / ".ci" / "run"), re.MULTILINE)
+    assert re.search(r"^make test\b", text_of(PROJECT_ROOT / ".ci" / "run"), re.MULTILINE)
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    tests = "".join(text_of(path) for path in python_files() if place(path).startswith("tests/"))
-    examples = [path for path in python_files() if place(path).startswith("examples/")]
-    assert [place(path) for path in examples if path.name not in tests] == []
+    tests = "".join(text_of(path) for path in python_files() if relative_path(path).startswith("tests/"))
+    examples = [path for path in python_files() if relative_path(path).startswith("examples/")]
+    assert [relative_path(path) for path in examples if path.name not in tests] == []
 
 
 def locked(name: str) -> dict[str, str]:
     """The versions in one of the lists."""
-    text = text_of(HOUSE / "requirements" / f"{name}.txt")
+    text = text_of(PROJECT_ROOT / "requirements" / f"{name}.txt")
     return dict(re.findall(r"^([a-z0-9.-]+)==([^ ]+)", text, re.MULTILINE))
 
 
@@ -181,7 +185,7 @@ def test_a_list_holds_what_the_project_asks_for(name: str, extras: list[str]) ->
 
 def test_lists_hold_hashes_and_agree_and_name_no_place() -> None:
     everything = locked("test")
-    for path in sorted((HOUSE / "requirements").glob("*.txt")):
+    for path in sorted((PROJECT_ROOT / "requirements").glob("*.txt")):
         entries = re.split(r"\n(?=[a-z0-9])", text_of(path).split("\n", 1)[1])
         assert [entry for entry in entries if " --hash=sha256:" not in entry] == []
         assert locked(path.stem).items() <= everything.items()

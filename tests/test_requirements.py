@@ -13,7 +13,7 @@ TESTS = Path(__file__).parent
 PROTOCOLS = TESTS.parent / "src" / "dragoman" / "protocols"
 
 
-class Written(NamedTuple):
+class WrittenTest(NamedTuple):
     """A test function as it stands in its file."""
 
     place: str
@@ -21,14 +21,14 @@ class Written(NamedTuple):
     is_protocol: bool
 
 
-def written_tests() -> Iterator[Written]:
+def written_tests() -> Iterator[WrittenTest]:
     """Read every test file; what runs depends on the command line, what is written does not."""
     for path in sorted(TESTS.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 where = path.relative_to(TESTS)
                 is_protocol = where.parts[0] == "protocols" and where.parts[1] != "kit"
-                yield Written(f"{where}:{node.lineno} {node.name}", marked(node), is_protocol)
+                yield WrittenTest(f"{where}:{node.lineno} {node.name}", marked(node), is_protocol)
 
 
 def marked(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:

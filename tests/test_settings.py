@@ -8,7 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman.settings import Settings, SettingsError, as_toml, expected, is_loopback, known, load, show
+from dragoman.settings import (
+    Settings,
+    SettingsError,
+    all_settings,
+    as_toml,
+    describe_expected_value,
+    format_settings,
+    is_loopback,
+    load,
+)
 
 DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
 CANARY = "canary-2f6a"
@@ -24,7 +33,7 @@ def write(folder: Path, text: str, name: str = "dragoman.toml") -> Path:
 
 
 def test_without_any_choice_the_defaults_hold(tmp_path: Path) -> None:
-    settings, places = load({}, {}, here=tmp_path)
+    settings, places = load({}, {}, folder=tmp_path)
     assert settings == Settings()
     assert set(places.values()) == {"default"}
     assert set(places) == set(Settings.__struct_fields__)
@@ -32,7 +41,7 @@ def test_without_any_choice_the_defaults_hold(tmp_path: Path) -> None:
 
 def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
     file = write(tmp_path, 'host = "127.0.0.2"\nport = 1\nseeds = 1\n')
-    loaded = load({"port": "3", "host": None}, {"DRAGOMAN_PORT": "2", "DRAGOMAN_SEEDS": "2"}, here=tmp_path)
+    loaded = load({"port": "3", "host": None}, {"DRAGOMAN_PORT": "2", "DRAGOMAN_SEEDS": "2"}, folder=tmp_path)
     settings, places = loaded
     assert (settings.port, settings.seeds, settings.host, settings.auth) == (3, 2, "127.0.0.2", True)
     assert {name: places[name] for name in ("port", "seeds", "host", "auth")} == {
@@ -46,12 +55,12 @@ def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> N
 def test_another_file_can_be_named_by_flag_or_environment(tmp_path: Path) -> None:
     write(tmp_path, "port = 1")
     one, two = write(tmp_path, "port = 2", "one.toml"), write(tmp_path, "port = 3", "two.toml")
-    assert load({"config": str(one)}, {"DRAGOMAN_CONFIG": str(two)}, here=tmp_path).settings.port == 2
-    assert load({}, {"DRAGOMAN_CONFIG": str(two)}, here=tmp_path).settings.port == 3
+    assert load({"config": str(one)}, {"DRAGOMAN_CONFIG": str(two)}, folder=tmp_path).settings.port == 2
+    assert load({}, {"DRAGOMAN_CONFIG": str(two)}, folder=tmp_path).settings.port == 3
 
 
 def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
-    assert load({}, {"PATH": "x", "DRAGON": "y", "dragoman_port": "1"}, here=tmp_path).settings == Settings()
+    assert load({}, {"PATH": "x", "DRAGON": "y", "dragoman_port": "1"}, folder=tmp_path).settings == Settings()
 
 
 @pytest.mark.parametrize(
@@ -74,12 +83,12 @@ def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
     ],
 )
 def test_texts_of_the_environment_stand_for_every_type(tmp_path: Path, name: str, text: str, value: Any) -> None:
-    assert getattr(load({}, {f"DRAGOMAN_{name.upper()}": text}, here=tmp_path).settings, name) == value
+    assert getattr(load({}, {f"DRAGOMAN_{name.upper()}": text}, folder=tmp_path).settings, name) == value
 
 
 def test_every_setting_can_be_chosen_in_every_place(tmp_path: Path) -> None:
     """What the defaults print is what the file and the environment take."""
-    for setting in known():
+    for setting in all_settings():
         examples: dict[str, Any] = {"agents": ("app.py",), "cors_origins": ("https://a.example",)}
         value = examples.get(setting.name, setting.default)
         if value is None or value == ():
@@ -87,12 +96,12 @@ def test_every_setting_can_be_chosen_in_every_place(tmp_path: Path) -> None:
         file = write(tmp_path, f"{setting.name} = {as_toml(value)}", "one.toml")
         text = ",".join(value) if isinstance(value, tuple) else str(value)
         for loaded in (
-            load({"config": str(file)}, {}, here=tmp_path),
-            load({}, {setting.variable: text}, here=tmp_path),
-            load({setting.name: text}, {}, here=tmp_path),
+            load({"config": str(file)}, {}, folder=tmp_path),
+            load({}, {setting.variable: text}, folder=tmp_path),
+            load({setting.name: text}, {}, folder=tmp_path),
         ):
             assert getattr(loaded.settings, setting.name) == value
-            assert loaded.places[setting.name] != "default"
+            assert loaded.sources[setting.name] != "default"
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -100,7 +109,7 @@ def test_every_setting_can_be_chosen_in_every_place(tmp_path: Path) -> None:
 
 def refusal(flags: dict[str, object], environ: dict[str, str], here: Path) -> str:
     with pytest.raises(SettingsError) as refused:
-        load(flags, environ, here=here)
+        load(flags, environ, folder=here)
     return str(refused.value)
 
 
@@ -159,7 +168,7 @@ def test_keys_cannot_be_off_where_others_reach_the_server(tmp_path: Path, host: 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "LOCALHOST", "::1"])
 def test_keys_can_be_off_on_loopback(tmp_path: Path, host: str) -> None:
-    assert load({"auth": False, "host": host}, {}, here=tmp_path).settings.is_loopback
+    assert load({"auth": False, "host": host}, {}, folder=tmp_path).settings.is_loopback
 
 
 @pytest.mark.parametrize(
@@ -197,20 +206,20 @@ def test_without_keys_not_every_origin_can_be_let_in(tmp_path: Path) -> None:
 
 def test_config_show_is_a_file_that_gives_the_same_settings(tmp_path: Path) -> None:
     chosen = {"port": "1234", "cors_origins": "https://a.example", "default_model": "openai:x", "drain_s": "0.5"}
-    loaded = load(chosen, {}, here=tmp_path)
-    shown = show(loaded)
-    again = load({"config": str(write(tmp_path, shown))}, {}, here=tmp_path)
+    loaded = load(chosen, {}, folder=tmp_path)
+    shown = format_settings(loaded)
+    again = load({"config": str(write(tmp_path, shown))}, {}, folder=tmp_path)
     assert again.settings == loaded.settings
     assert re.search(r"^port = 1234 +# flag --port$", shown, re.MULTILINE)
     assert set(tomllib.loads(shown)) | set(re.findall(r"^# (\w+) is not set", shown, re.MULTILINE)) == {
-        setting.name for setting in known()
+        setting.name for setting in all_settings()
     }
 
 
-def test_secrets_are_shown_to_nobody(tmp_path: Path) -> None:
-    loaded = load({}, {"DRAGOMAN_OTEL_HEADERS": f"authorization={CANARY}"}, here=tmp_path)
-    assert 'otel_headers = "***"' in show(loaded)
-    assert CANARY not in show(loaded)
+def test_secrets_are_visible_to_nobody(tmp_path: Path) -> None:
+    loaded = load({}, {"DRAGOMAN_OTEL_HEADERS": f"authorization={CANARY}"}, folder=tmp_path)
+    assert 'otel_headers = "***"' in format_settings(loaded)
+    assert CANARY not in format_settings(loaded)
     write(tmp_path, f"otel_headers = ['{CANARY}']")
     assert CANARY not in refusal({}, {}, tmp_path)
 
@@ -228,9 +237,9 @@ def test_every_setting_has_its_line_in_the_docs_and_no_other_has() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     documented = {name: (default, text) for name, default, text in rows}
     wanted = {}
-    for setting in known():
+    for setting in all_settings():
         default = "—" if setting.default in (None, ()) else f"`{as_toml(setting.default)}`"
-        wanted[setting.name] = (default, f"{setting.description} ({expected(setting)})")
+        wanted[setting.name] = (default, f"{setting.description} ({describe_expected_value(setting)})")
     missing = [
         f"| `{name}` | {default} | {text} |"
         for name, (default, text) in wanted.items()

@@ -10,31 +10,38 @@ import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent.parent
-HOME = HERE / "build" / "blade-kit"
-LIST = HERE / "tests" / "protocols" / "blade" / "clients" / "kit.txt"
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+INSTALL_FOLDER = PROJECT_ROOT / "build" / "blade-kit"
+REQUIREMENTS_LIST = PROJECT_ROOT / "tests" / "protocols" / "blade" / "clients" / "kit.txt"
 RELEASES = re.compile(r"^# release (\S+) (--hash=sha256:[0-9a-f]{64})$", re.MULTILINE)
 
 
 def main() -> int:
     """Install what is missing."""
-    stamp = HOME / "installed"
-    if stamp.exists() and stamp.stat().st_mtime > LIST.stat().st_mtime:
+    stamp = INSTALL_FOLDER / "installed"
+    if stamp.exists() and stamp.stat().st_mtime > REQUIREMENTS_LIST.stat().st_mtime:
         return 0
     python = newer_python()
     if python is None:
         sys.stdout.write("blade-agent-kit needs Python 3.12, and there is none: its tests are left out\n")
         return 0
     sys.stdout.write(f"installing the releases of blade-agent-kit with {python}\n")
-    shutil.rmtree(HOME, ignore_errors=True)
-    subprocess.run([python, "-m", "venv", HOME / "venv"], check=True)
-    pip = [str(HOME / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    shutil.rmtree(INSTALL_FOLDER, ignore_errors=True)
+    subprocess.run([python, "-m", "venv", INSTALL_FOLDER / "venv"], check=True)
+    pip = [
+        str(INSTALL_FOLDER / "venv" / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
     pip += ["--no-deps", "--require-hashes"]
-    subprocess.run([*pip, "-r", str(LIST)], check=True)
-    for release, digest in RELEASES.findall(LIST.read_text(encoding="utf-8")):
-        wanted = HOME / f"{release}.txt"
+    subprocess.run([*pip, "-r", str(REQUIREMENTS_LIST)], check=True)
+    for release, digest in RELEASES.findall(REQUIREMENTS_LIST.read_text(encoding="utf-8")):
+        wanted = INSTALL_FOLDER / f"{release}.txt"
         wanted.write_text(f"blade-agent-kit=={release} {digest}\n", encoding="utf-8")
-        subprocess.run([*pip, "--target", str(HOME / release), "-r", str(wanted)], check=True)
+        subprocess.run([*pip, "--target", str(INSTALL_FOLDER / release), "-r", str(wanted)], check=True)
     stamp.touch()
     return 0
 

@@ -12,10 +12,10 @@ import sys
 import venv
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent.parent
-LISTS = HERE / "requirements"
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+LISTS = PROJECT_ROOT / "requirements"
 RESOLVER = "uv==0.13.8"
-RESOLVER_HOME = HERE / "build" / "lock"
+RESOLVER_HOME = PROJECT_ROOT / "build" / "lock"
 
 ALL = "test"
 """The list with everything; the others follow it."""
@@ -84,7 +84,7 @@ def resolve(resolver: Path, wanted: str, arguments: list[str]) -> str:
     """Give the pinned list for `arguments` and `wanted`, which `-` stands for among them."""
     shape = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
     command = [str(resolver), "pip", "compile", *shape, *arguments]
-    done = subprocess.run(command, cwd=HERE, input=wanted, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, cwd=PROJECT_ROOT, input=wanted, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
 
 

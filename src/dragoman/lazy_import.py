@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 
-class _Late(ModuleType):
+class _LazyModule(ModuleType):
     """Stands for a module until one of its names is asked for."""
 
     def __getattr__(self, name: str) -> object:
@@ -18,13 +18,13 @@ class _Late(ModuleType):
 
 
 @contextmanager
-def postponed(*names: str) -> Iterator[None]:
+def lazy_imports(*names: str) -> Iterator[None]:
     """Import in the block what imports these modules; whoever imports them outside of it gets them at once.
 
     (`importlib.util.LazyLoader` is loaded by the import statement itself before Python 3.12.)
     """
     late = [name for name in names if name not in sys.modules and find_spec(name) is not None]
-    sys.modules.update({name: _Late(name) for name in late})
+    sys.modules.update({name: _LazyModule(name) for name in late})
     try:
         yield
     finally:

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from dragoman.core.content import JsonObject, Message, Usage
-from dragoman.core.events import Logged
+from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import CallId, KeyId, MessageId, RunId, SessionId, UserId
 from dragoman.core.memories import Memory, MemoryFilter
 from dragoman.core.profile import Profile
@@ -16,11 +16,11 @@ from dragoman.core.session import Head, SessionState
 from dragoman.core.stream import Cursor, Piece
 from dragoman.core.tools import ToolSpec
 
-PAYLOAD_BYTES = 7_900
+MAX_HINT_BYTES = 7_900
 """Longest payload of a hint."""
-WORDS = "words"
+DELTAS_SUBJECT_PREFIX = "words"
 """Subjects that begin so, with a dot and an address behind it, are for what users said."""
-WORDS_BYTES = 256 * 1024
+MAX_DELTAS_BYTES = 256 * 1024
 """Longest payload of words."""
 
 
@@ -41,7 +41,7 @@ class Ids(Protocol):
 # --- the log ----------------------------------------------------------------------------------------------------------
 
 
-class Once(msgspec.Struct, frozen=True, kw_only=True):
+class IdempotencyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a request with a client's own key did: kept in the transaction that did it.
 
     It is kept for 24 hours, or if it `lasts`, as long as the session. `fingerprint` is a digest of the request; the
@@ -76,14 +76,14 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
     owner: UserId
     epoch: int
     after: int
-    events: list[Logged]
+    events: list[LoggedEvent]
     payloads: list[bytes]
     pieces: list[Piece] = []
-    closed: list[tuple[MessageId, int]] = []
+    closed_blocks: list[tuple[MessageId, int]] = []
     head: Head | None = None
     is_new: bool = False
     name: str | None = None
-    once: Sequence[Once] = ()
+    idempotency_records: Sequence[IdempotencyRecord] = ()
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,11 +93,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     head: SessionState
-    events: Sequence[Logged]
+    events: Sequence[LoggedEvent]
     pieces: Sequence[Piece]
 
 
-class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+class RunLocation(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run begins in its session's log: at its start, or while it waits, at its queuing."""
 
     run_id: RunId
@@ -112,7 +112,7 @@ class EventLog(Protocol):
     All methods raise `StoreUnavailable` when the store cannot do its work now.
     """
 
-    async def claim(self) -> int:
+    async def claim_epoch(self) -> int:
         """A new epoch, greater than all before."""
 
     async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
@@ -121,17 +121,17 @@ class EventLog(Protocol):
     async def load(self, session_id: SessionId) -> Snapshot | None:
         """The newest state of a session."""
 
-    async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[Logged]:
+    async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[LoggedEvent]:
         """The events that follow `after`, oldest first, at most so many."""
 
-    async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[Logged]:
+    async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[LoggedEvent]:
         """The events just before event `before`, oldest first, at most so many."""
 
     async def delete(self, session_id: SessionId) -> None:
         """Remove a session and everything of it."""
 
 
-class Recent(msgspec.Struct, frozen=True, kw_only=True):
+class RecentSessions(msgspec.Struct, frozen=True, kw_only=True):
     """A page of an owner's sessions by their use, of `total` in all.
 
     `is_partial`: there was too much text to search all of it, so that sessions may be missing.
@@ -150,7 +150,7 @@ class SessionIndex(Protocol):
     ) -> Sequence[SessionState]:
         """An owner's sessions, newest first, from the position of one on. Their states are those of their last rest."""
 
-    async def recent(self, owner: UserId, words: str, offset: int, limit: int) -> Recent:
+    async def recent(self, owner: UserId, text: str, offset: int, limit: int) -> RecentSessions:
         """An owner's sessions, the pinned ones first, then those changed last; of equal times the later made first.
 
         Args:
@@ -160,54 +160,54 @@ class SessionIndex(Protocol):
             limit: most sessions given.
         """
 
-    async def unfinished(self) -> Sequence[SessionId]:
+    async def unfinished_sessions(self) -> Sequence[SessionId]:
         """The sessions with a run that has not stopped."""
 
-    async def run(self, run_id: RunId) -> RunRow | None:
+    async def find_run(self, run_id: RunId) -> RunLocation | None:
         """A run by its id."""
 
-    async def settled(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
+    async def known_calls(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
         """Those of the calls that the session's log knows."""
 
-    async def named(self, owner: UserId, name: str) -> SessionId | None:
+    async def find_by_name(self, owner: UserId, name: str) -> SessionId | None:
         """The session that its owner's client calls so."""
 
-    async def once(self, owner: UserId, key: str) -> Once | None:
+    async def find_idempotency_record(self, owner: UserId, key: str) -> IdempotencyRecord | None:
         """What the request with that key did."""
 
-    async def messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
+    async def find_messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
         """Of these ids, those of messages in the session's log, with the event that completed each.
 
         A user message is found by its own id and by the client's for it; of several with one id, the newest is.
         """
 
-    async def seen(
+    async def find_request(
         self, owner: UserId, key: str, session_id: SessionId, ids: Collection[str]
-    ) -> tuple[Once | None, dict[str, int]]:
+    ) -> tuple[IdempotencyRecord | None, dict[str, int]]:
         """`once` and `messages` in one: what is known of a request that brings messages."""
 
 
-class Key(msgspec.Struct, frozen=True, kw_only=True):
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     """An API key as it is stored: never the key itself. `masked` shows its prefix and its last four characters."""
 
     key_id: KeyId
     digest: bytes
     name: str
     user: UserId
-    masked: str
+    masked_key: str = msgspec.field(name="masked")
     scopes: frozenset[str]
     created_at: datetime
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
 
 
-class Keys(Protocol):
+class ApiKeyStore(Protocol):
     """The stored API keys."""
 
-    async def add(self, key: Key) -> None:
+    async def add(self, key: ApiKey) -> None:
         """Store a key."""
 
-    async def all(self) -> Sequence[Key]:
+    async def all(self) -> Sequence[ApiKey]:
         """All keys, oldest first."""
 
     async def remove(self, key_id: KeyId) -> bool:
@@ -220,7 +220,7 @@ class Keys(Protocol):
         """Note when keys were last used."""
 
 
-class Profiles(Protocol):
+class ProfileStore(Protocol):
     """The users' stored profiles."""
 
     async def all(self) -> Sequence[Profile]:
@@ -230,7 +230,7 @@ class Profiles(Protocol):
         """Store a user's, replacing what was there."""
 
 
-class Memories(Protocol):
+class MemoryStore(Protocol):
     """What is remembered of the users. One user's memories are nobody else's."""
 
     async def add(self, memory: Memory, replaces: int | None = None) -> Memory | None:
@@ -242,16 +242,16 @@ class Memories(Protocol):
     async def get(self, user: UserId, ids: Collection[int]) -> Sequence[Memory]:
         """Those of the memories that the user has, newest first."""
 
-    async def page(self, user: UserId, asked: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
+    async def page(self, user: UserId, criteria: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
         """The memories that fit, newest first, from a place on; and how many fit in all."""
 
-    async def put(self, memory: Memory, *, was: Memory) -> bool:
+    async def put(self, memory: Memory, *, expected: Memory) -> bool:
         """Store a memory's texts, its time of change and whether it is disabled.
 
         False: it is not there any more, or was changed since it was as given.
         """
 
-    async def switch(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
+    async def set_disabled(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
         """Disable or enable memories. How many were otherwise before."""
 
     async def remove(self, user: UserId, ids: Collection[int]) -> int:
@@ -260,7 +260,7 @@ class Memories(Protocol):
     async def candidates(self, user: UserId, trigrams: Sequence[str]) -> Sequence[Memory]:
         """Memories in force that may count: the newest, and those whose text has most in common with the trigrams."""
 
-    async def hit(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
+    async def record_hits(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
         """Count that an agent was told of these memories; of one run only once."""
 
 
@@ -274,7 +274,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
 
 
-class Shares(Protocol):
+class ShareStore(Protocol):
     """The stored links. They go with their sessions."""
 
     async def add(self, share: Share) -> None:
@@ -287,7 +287,7 @@ class Shares(Protocol):
         """Remove a link of a session. False: there was none."""
 
 
-class Schedules(Protocol):
+class ScheduleStore(Protocol):
     """The users' schedules, and the times of theirs that came due."""
 
     async def put(self, schedule: Schedule) -> None:
@@ -299,41 +299,41 @@ class Schedules(Protocol):
     async def all(self) -> Sequence[Schedule]:
         """All schedules, oldest first."""
 
-    async def claim(self, schedule: Schedule, fire: Fire) -> bool:
+    async def claim_fire(self, schedule: Schedule, fire: Fire) -> bool:
         """Store a fire and its schedule as it stands afterwards, together. False: that time was claimed before."""
 
-    async def settle(self, fire: Fire) -> None:
+    async def update_fire(self, fire: Fire) -> None:
         """Store what became of a fire; nothing happens when it is there no more."""
 
     async def fires(self, schedule_id: ScheduleId, offset: int, limit: int) -> Sequence[Fire]:
         """A schedule's fires, newest first, from a place on."""
 
-    async def running(self) -> Sequence[Fire]:
+    async def running_fires(self) -> Sequence[Fire]:
         """The fires that have not ended, oldest first."""
 
 
-class Holding(msgspec.Struct, frozen=True, kw_only=True):
+class ArchivedSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session as an archive lists it: what cannot be told from its log."""
 
     session_id: SessionId
     owner: UserId
     name: str | None
-    onces: Sequence[Once]
+    idempotency_records: Sequence[IdempotencyRecord]
 
 
-class Archive(Protocol):
+class StoreArchive(Protocol):
     """All that a server's stores hold, whosever it is: for copying it elsewhere while no server runs."""
 
     async def count(self) -> int:
         """How many sessions there are."""
 
-    async def sessions(self, after: SessionId | None, limit: int) -> Sequence[Holding]:
+    async def sessions(self, after: SessionId | None, limit: int) -> Sequence[ArchivedSession]:
         """The sessions by their id, from one on."""
 
     async def memories(self, after: int, limit: int) -> Sequence[Memory]:
         """The memories of all users by their id, from one on."""
 
-    async def restore(self, memories: Sequence[Memory]) -> None:
+    async def restore_memories(self, memories: Sequence[Memory]) -> None:
         """Store memories with the ids that they have. Those that are made later get greater ones."""
 
     async def shares(self) -> Sequence[Share]:
@@ -358,7 +358,7 @@ class TranscriptionFailed(Exception):
     """A recording could not be made into text."""
 
 
-class Blobs(Protocol):
+class BlobStore(Protocol):
     """Large values by name. A name is made of `/`-separated parts of letters, digits, `_`, `.` and `-`."""
 
     async def put(self, name: str, content: bytes) -> None:
@@ -370,7 +370,7 @@ class Blobs(Protocol):
     async def delete(self, name: str) -> None:
         """Remove it, and all whose names begin with it and a `/`; nothing happens when there is none."""
 
-    async def names(self, below: str | None = None) -> Sequence[str]:
+    async def names(self, prefix: str | None = None) -> Sequence[str]:
         """The names of all blobs, in order; or of those alone that begin with one and a `/`."""
 
 
@@ -384,13 +384,13 @@ class Bus(Protocol):
     """
 
     @property
-    def words(self) -> str | None:
+    def deltas_group(self) -> str | None:
         """What all those have in common that can read each other's words; None: it carries none."""
 
     def publish(self, subject: str, payload: str) -> None:
         """Tell every subscriber of the subject, wherever it is. Never waits, never raises."""
 
-    def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
+    def subscribe(self, subject: str, handler: Callable[[str], None]) -> Callable[[], None]:
         """Call `heard` with each payload. Returns what ends the subscription."""
 
 
@@ -400,13 +400,13 @@ class Bus(Protocol):
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Another server on the same store. `seen` is the latest newcomer's epoch that it has taken note of."""
 
-    node: str
+    node_id: str
     epoch: int
-    seen: int
+    seen_epoch: int
     is_alive: bool
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+class SessionClaim(msgspec.Struct, frozen=True, kw_only=True):
     """What a claim on a session found. `epoch` is that of the claim; None: the session is another server's."""
 
     epoch: int | None
@@ -415,7 +415,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     is_running: bool
 
 
-class News(msgspec.Struct, frozen=True, kw_only=True):
+class SessionUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """What a session has behind a position, and which server wrote it last.
 
     `created_at` tells it from an older session of the same id, which was deleted.
@@ -423,14 +423,14 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
 
     session_id: SessionId
     created_at: datetime
-    node: str | None
+    node_id: str | None
     is_running: bool
     seq: int
-    events: Sequence[Logged]
+    events: Sequence[LoggedEvent]
     pieces: Sequence[Piece]
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class PendingCommand(msgspec.Struct, frozen=True, kw_only=True):
     """What another server asks."""
 
     request_id: str
@@ -438,7 +438,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class Nodes(Protocol):
+class ClusterStore(Protocol):
     """The servers on one store: who lives, and who writes which session.
 
     A session with a run is its server's for as long as that lives; one at rest is anybody's. All methods that wait
@@ -446,14 +446,14 @@ class Nodes(Protocol):
     """
 
     @property
-    def node(self) -> str:
+    def node_id(self) -> str:
         """This server; another name after each `join`."""
 
-    def left_s(self) -> float:
+    def lease_remaining_s(self) -> float:
         """How long this server's lease surely holds; from any thread. Not more than 0: others may take its sessions."""
 
     @property
-    def has_lapsed(self) -> bool:
+    def is_lease_expired(self) -> bool:
         """Whether the lease ended. What this server had may be others' by now, until it joins anew."""
 
     async def join(self) -> int:
@@ -462,68 +462,68 @@ class Nodes(Protocol):
     async def leave(self) -> None:
         """Live no more: others may take what this server had at once."""
 
-    async def others(self) -> Sequence[Node]:
+    async def other_nodes(self) -> Sequence[Node]:
         """The other servers."""
 
-    def see(self, seen: int) -> None:
+    def publish_seen_epoch(self, epoch: int) -> None:
         """Tell the others, soon, up to which epoch newcomers are known here."""
 
-    async def forget_dead(self) -> None:
+    async def remove_dead_nodes(self) -> None:
         """Forget the servers that died and left nothing behind."""
 
-    async def claim(self, session_id: SessionId) -> Claimed | None:
+    async def claim_session(self, session_id: SessionId) -> SessionClaim | None:
         """Take a session that is at rest or has no living owner; None: there is none of that id.
 
         One at rest is kept from others for a moment, in which to write to it.
         """
 
-    async def release(self, session_id: SessionId, epoch: int) -> None:
+    async def release_session(self, session_id: SessionId, epoch: int) -> None:
         """Give back what was claimed and not written to."""
 
-    async def take_abandoned(self, limit: int) -> Sequence[SessionId]:
+    async def claim_abandoned(self, limit: int) -> Sequence[SessionId]:
         """Take some of the sessions whose runs have no living owner."""
 
-    async def news(self, positions: Sequence[tuple[SessionId, Cursor]]) -> Sequence[News]:
+    async def session_updates(self, positions: Sequence[tuple[SessionId, Cursor]]) -> Sequence[SessionUpdate]:
         """What sessions have behind those positions. One that is not told of is no more."""
 
-    async def ask(self, request_id: str, session_id: SessionId, body: bytes) -> str | None:
+    async def send_command(self, request_id: str, session_id: SessionId, body: bytes) -> str | None:
         """Ask the server that plays a session's run; which one that is. None: there is no run, or none that lives."""
 
-    async def asked(self) -> Sequence[Asked]:
+    async def pending_commands(self) -> Sequence[PendingCommand]:
         """What this server was asked and has not answered."""
 
-    async def answer(self, request_id: str, answer: bytes) -> None:
+    async def store_reply(self, request_id: str, answer: bytes) -> None:
         """Answer."""
 
-    async def answered(self, request_id: str) -> tuple[bytes | None, bool]:
+    async def find_reply(self, request_id: str) -> tuple[bytes | None, bool]:
         """The answer, if there is one, and whether there may still be one."""
 
-    async def unask(self, request_id: str) -> None:
+    async def discard_command(self, request_id: str) -> None:
         """Remove a request."""
 
-    async def hold_key(self, owner: UserId, key: str) -> bool:
+    async def lock_idempotency_key(self, owner: UserId, key: str) -> bool:
         """Have a request's key to oneself, for half a minute at most.
 
         False: another server has it now, or this one's lease has ended.
         """
 
-    async def free_key(self, owner: UserId, key: str) -> None:
+    async def unlock_idempotency_key(self, owner: UserId, key: str) -> None:
         """Let others have a key."""
 
-    async def take_fires(self) -> Collection[str]:
+    async def claim_abandoned_fires(self) -> Collection[str]:
         """Take the running fires without a living owner; their ids."""
 
-    async def schedules(self) -> int:
+    async def schedules_version(self) -> int:
         """A number that is another one when a schedule changed, whoever changed it."""
 
 
 class Cipher(Protocol):
     """Keeps secrets at rest."""
 
-    def seal(self, plain: str) -> str:
+    def encrypt(self, plaintext: str) -> str:
         """Encrypt."""
 
-    def open(self, sealed: str) -> str:
+    def decrypt(self, ciphertext: str) -> str:
         """Decrypt. Raises ValueError when it was sealed with another key."""
 
 

@@ -12,73 +12,73 @@ import structlog
 
 from dragoman.server import logging as server_logging
 from tests.abuse import misbehaving_agents as wild
-from tests.abuse.raw_client import Listening, listening
-from tests.protocols.aap.agents import AGENTS, GATES, Gates
-from tests.protocols.aap.client import Face
-from tests.servers import House, HouseMaker, opened
+from tests.abuse.raw_client import ListeningServer, listening_server
+from tests.protocols.aap.agents import AGENTS, TOOL_GATES, ToolGates
+from tests.protocols.aap.client import AapClient
+from tests.servers import AppServer, AppServerFactory, running_server
 
 
 class ServerMaker(Protocol):
     """Opens a server behind a socket of its own; settings by name."""
 
-    def __call__(self, **settings: Any) -> AbstractAsyncContextManager[Listening]: ...
+    def __call__(self, **settings: Any) -> AbstractAsyncContextManager[ListeningServer]: ...
 
 
 @pytest.fixture(scope="session")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def app_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppServer]:
     """A server that the cases share: each works in sessions of its own."""
-    async with opened(tmp_path_factory.mktemp("abused"), agents=[*AGENTS, *wild.agents()]) as house:
+    async with running_server(tmp_path_factory.mktemp("abused"), agents=[*AGENTS, *wild.agents()]) as house:
         yield house
 
 
 @pytest.fixture(scope="session")
-def face(house: House) -> Face:
+def aap_client(app_server: AppServer) -> AapClient:
     """The shared server as alice sees it."""
-    return house.face("alice")
+    return app_server.aap_client("alice")
 
 
 @pytest.fixture(scope="session")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Listening]:
+async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ListeningServer]:
     """A server behind a socket that the cases share."""
     folder = tmp_path_factory.mktemp("listening")
-    async with listening(folder, agents=[*AGENTS, *wild.agents()], body_bytes=1024 * 1024) as server:
+    async with listening_server(folder, agents=[*AGENTS, *wild.agents()], body_bytes=1024 * 1024) as server:
         yield server
 
 
 @pytest.fixture
-def open_house(tmp_path_factory: pytest.TempPathFactory) -> HouseMaker:
+def open_app_server(tmp_path_factory: pytest.TempPathFactory) -> AppServerFactory:
     """Opens servers of one's own in process, each on a new folder."""
 
-    def maker(**changes: Any) -> AbstractAsyncContextManager[House]:
+    def maker(**changes: Any) -> AbstractAsyncContextManager[AppServer]:
         given = {"agents": [*AGENTS, *wild.agents()], **changes}
-        return opened(Path(tmp_path_factory.mktemp("own")), **given)
+        return running_server(Path(tmp_path_factory.mktemp("own")), **given)
 
     return maker
 
 
 @pytest.fixture
-def open_server(tmp_path_factory: pytest.TempPathFactory) -> ServerMaker:
+def open_socket_server(tmp_path_factory: pytest.TempPathFactory) -> ServerMaker:
     """Opens servers of one's own behind a socket, each on a new folder."""
 
-    def maker(**changes: Any) -> AbstractAsyncContextManager[Listening]:
+    def maker(**changes: Any) -> AbstractAsyncContextManager[ListeningServer]:
         given = {"agents": [*AGENTS, *wild.agents()], **changes}
-        return listening(Path(tmp_path_factory.mktemp("own")), **given)
+        return listening_server(Path(tmp_path_factory.mktemp("own")), **given)
 
     return maker
 
 
 @pytest.fixture(scope="session")
-def gates() -> Gates:
+def tool_gates() -> ToolGates:
     """Where tools wait."""
-    return GATES
+    return TOOL_GATES
 
 
 @pytest.fixture(autouse=True)
-def logged() -> Iterator[StringIO]:
+def log_records() -> Iterator[StringIO]:
     """Everything that is logged while the case runs, as the server logs it."""
     root = logging.getLogger()
     handlers, level, out = root.handlers[:], root.level, StringIO()
-    server_logging.set_up("json", "debug", stream=out)
+    server_logging.configure_logging("json", "debug", stream=out)
     yield out
     structlog.reset_defaults()
     logging.captureWarnings(capture=False)

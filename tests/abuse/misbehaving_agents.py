@@ -20,7 +20,7 @@ from dragoman.core.content import AssistantMessage, Call, Message, Usage, UserMe
 from dragoman.core.events import StopReason
 from dragoman.core.tools import FORK, AgentSpec, Capabilities
 from dragoman.ports import CallRequested, Finished, ModelEvent, ModelFailed, ModelRequest, TextDelta
-from tests.protocols.aap.agents import GATES
+from tests.protocols.aap.agents import TOOL_GATES
 
 Json = Any
 Part = ModelEvent | BaseException | asyncio.Event
@@ -37,7 +37,7 @@ def raw_call(name: str, arguments: Json, raw: str = "") -> CallRequested:
     return CallRequested(id="of-the-provider", name=name, input=arguments, raw=raw)
 
 
-def said(*texts: str) -> list[ModelEvent]:
+def text_parts(*texts: str) -> list[ModelEvent]:
     return [*map(TextDelta, texts), Finished(stop="end_turn")]
 
 
@@ -62,9 +62,9 @@ class WildModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         self.requests.append(request)
-        place, words = asked(request.messages)
+        place, words = newest_prompt(request.messages)
         step = sum(isinstance(message, AssistantMessage) for message in request.messages[place:])
-        play = self.always or self.plays.get(words, lambda _: said(f"You said: {words}"))
+        play = self.always or self.plays.get(words, lambda _: text_parts(f"You said: {words}"))
         for part in play(step):
             match part:
                 case BaseException():
@@ -75,15 +75,15 @@ class WildModel:
                     yield part
 
 
-def asked(messages: Iterable[Message]) -> tuple[int, str]:
+def newest_prompt(messages: Iterable[Message]) -> tuple[int, str]:
     """The newest user message: its place and its words."""
     found = [(place, each) for place, each in enumerate(messages) if isinstance(each, UserMessage)]
     return found[-1][0], text_of(found[-1][1].content)
 
 
-def once(*parts: Part) -> Play:
+def parts_in_first_step(*parts: Part) -> Play:
     """The parts in the first step; then a plain answer."""
-    return lambda step: parts if step == 0 else said("went on")
+    return lambda step: parts if step == 0 else text_parts("went on")
 
 
 def nested(levels: int) -> Json:
@@ -94,7 +94,7 @@ def nested(levels: int) -> Json:
     return value
 
 
-STRANGE_NAMES = (
+UNUSUAL_NAMES = (
     "",
     "nowhere",
     "__proto__",
@@ -110,34 +110,40 @@ STRANGE_NAMES = (
 THOUSAND = 1000
 
 PLAYS: dict[str, Play] = {
-    "break before the end": once(TextDelta("half a sen"), call("add", a=1, b=2), ModelFailed("canary-of-the-provider")),
-    "end without an end": once(TextDelta("half a sen"), call("add", a=1, b=2)),
-    "say nothing at all": once(),
-    "fail with an error of its own": once(TextDelta("half"), RuntimeError("canary-of-the-adapter")),
-    "exit": once(TextDelta("half"), SystemExit("canary-of-the-adapter")),
-    "call with no JSON": once(*calls(raw_call("add", None, '{"a": 1, "b'))),
-    "call with a list": once(*calls(raw_call("add", None, "[1, 2]"))),
-    "call with surrogates": once(*calls(call("echo", text="\ud800"))),
-    "call with a thousand levels": once(*calls(call("echo", text=nested(5000)))),
-    "call with strange numbers": once(*calls(call("add", a=float("inf"), b=float("nan")))),
-    "call with a huge number": once(*calls(call("add", a=10**4000, b=1))),
-    "call with wrong arguments": once(*calls(call("add", a="1", c=2))),
-    "call what is not there": once(*calls(*map(call, STRANGE_NAMES))),
-    "call a thousand times": once(*calls(*(call("add", a=place, b=0) for place in range(THOUSAND)))),
-    "call twice with one id": once(*calls(call("add", a=1, b=1), call("add", a=1, b=1), call("stamp", text="x"))),
+    "break before the end": parts_in_first_step(
+        TextDelta("half a sen"), call("add", a=1, b=2), ModelFailed("canary-of-the-provider")
+    ),
+    "end without an end": parts_in_first_step(TextDelta("half a sen"), call("add", a=1, b=2)),
+    "say nothing at all": parts_in_first_step(),
+    "fail with an error of its own": parts_in_first_step(TextDelta("half"), RuntimeError("canary-of-the-adapter")),
+    "exit": parts_in_first_step(TextDelta("half"), SystemExit("canary-of-the-adapter")),
+    "call with no JSON": parts_in_first_step(*calls(raw_call("add", None, '{"a": 1, "b'))),
+    "call with a list": parts_in_first_step(*calls(raw_call("add", None, "[1, 2]"))),
+    "call with surrogates": parts_in_first_step(*calls(call("echo", text="\ud800"))),
+    "call with a thousand levels": parts_in_first_step(*calls(call("echo", text=nested(5000)))),
+    "call with strange numbers": parts_in_first_step(*calls(call("add", a=float("inf"), b=float("nan")))),
+    "call with a huge number": parts_in_first_step(*calls(call("add", a=10**4000, b=1))),
+    "call with wrong arguments": parts_in_first_step(*calls(call("add", a="1", c=2))),
+    "call what is not there": parts_in_first_step(*calls(*map(call, UNUSUAL_NAMES))),
+    "call a thousand times": parts_in_first_step(*calls(*(call("add", a=place, b=0) for place in range(THOUSAND)))),
+    "call twice with one id": parts_in_first_step(
+        *calls(call("add", a=1, b=1), call("add", a=1, b=1), call("stamp", text="x"))
+    ),
     "call for ever": lambda _: calls(call("add", a=1, b=1)),
-    "cut by the limit": once(call("add", a=1, b=1), Finished(stop="max_tokens")),
-    "refuse with a call": once(call("add", a=1, b=1), Finished(stop="refusal")),
-    "halves of a character": once(*said("a\ud83d", "\ude00b", "\ud800", "c")),
-    "go on after the end": once(*said("done"), TextDelta("more"), call("add", a=1, b=1), *said("again")),
-    "hang": once(TextDelta("half"), asyncio.Event()),
-    "megabytes": once(*said(*["x" * 100_000] * 50)),
+    "cut by the limit": parts_in_first_step(call("add", a=1, b=1), Finished(stop="max_tokens")),
+    "refuse with a call": parts_in_first_step(call("add", a=1, b=1), Finished(stop="refusal")),
+    "halves of a character": parts_in_first_step(*text_parts("a\ud83d", "\ude00b", "\ud800", "c")),
+    "go on after the end": parts_in_first_step(
+        *text_parts("done"), TextDelta("more"), call("add", a=1, b=1), *text_parts("again")
+    ),
+    "hang": parts_in_first_step(TextDelta("half"), asyncio.Event()),
+    "megabytes": parts_in_first_step(*text_parts(*["x" * 100_000] * 50)),
 }
 
 # --- tools ------------------------------------------------------------------------------------------------------------
 
 
-class Unspeakable(Exception):
+class Unprintable(Exception):
     """An error that cannot even be printed."""
 
     def __str__(self) -> str:
@@ -148,7 +154,7 @@ class Unserialisable:
     """No JSON."""
 
 
-def holding_itself() -> Json:
+def self_referencing() -> Json:
     value: list[Json] = []
     value.append(value)
     return value
@@ -182,7 +188,7 @@ RAISED: dict[str, Callable[[], BaseException]] = {
     "generator": GeneratorExit,
     "cancelled": asyncio.CancelledError,
     "timeout": TimeoutError,
-    "unspeakable": Unspeakable,
+    "unspeakable": Unprintable,
     "surrogates": lambda: RuntimeError("\ud800"),
     "megabytes": lambda: RuntimeError("x" * 5_000_000),
     "several": lambda: BaseExceptionGroup("all of it", [KeyboardInterrupt(), ValueError("x")]),
@@ -221,7 +227,7 @@ RETURNED: dict[str, Callable[[], Json]] = {
 NO_JSON: dict[str, Callable[[], Json]] = {
     "an object of its own": Unserialisable,
     "a function": lambda: add,
-    "itself": holding_itself,
+    "itself": self_referencing,
     "a generator": lambda: (each for each in "abc"),
     "a module": lambda: sys,
     "surrogates in an object": lambda: {"x": "\ud800"},
@@ -246,14 +252,14 @@ class Shape(msgspec.Struct):
 
 
 @tool
-def give(what: str) -> Any:
+def return_value(what: str) -> Any:
     return {**RETURNED, **NO_JSON, **ODD}[what]()
 
 
 @tool
-async def hold(gate: str) -> str:
-    await GATES.pass_through(gate)
-    return f"held {gate}"
+async def wait_for_gate(gate_name: str) -> str:
+    await TOOL_GATES.pass_through(gate_name)
+    return f"held {gate_name}"
 
 
 @tool(timeout_s=0.05)
@@ -267,7 +273,7 @@ BLOCKED: dict[str, threading.Event] = {}
 
 
 @tool(timeout_s=0.05)
-def block_past_its_time(name: str) -> str:
+def block_past_timeout(name: str) -> str:
     BLOCKED.setdefault(name, threading.Event()).wait(60)
     return "late"
 
@@ -303,10 +309,10 @@ TOOLS = (
     fail,
     fail_in_a_thread,
     cancel_itself,
-    give,
-    hold,
+    return_value,
+    wait_for_gate,
     hang,
-    block_past_its_time,
+    block_past_timeout,
     block,
     start_a_process,
     print_the_secret,

@@ -7,7 +7,7 @@ from typing import Any
 
 Json = Any
 
-ODD: tuple[Json, ...] = (
+ODD_VALUES: tuple[Json, ...] = (
     None, True, False, 0, -1, 1.5, 1e308, 2**63, -(2**64), "", " ", "\x00", "\u202e", "𝄞", "é" * 300, "***",
     "../../etc/passwd", [], {}, [[]], [None], {"": None}, {"__proto__": {"x": 1}}, {"$ref": "http://127.0.0.1:1/x"},
     "a" * 5000,
@@ -82,21 +82,21 @@ def _changed(rng: random.Random, value: Json) -> Json:
             lambda: value * 3,
         )
         return rng.choices(changes, (6, 1, 1, 1))[0]()
-    return _odd(rng)
+    return _random_value(rng)
 
 
 def _in_object(rng: random.Random, value: dict[str, Json], key: str) -> Json:
     changes: tuple[Callable[[], Json], ...] = (
         lambda: {**value, key: _changed(rng, value[key])},
         lambda: {name: each for name, each in value.items() if name != key},
-        lambda: {**value, rng.choice(("x", key.upper(), "role", "type", "_meta")): _odd(rng)},
-        lambda: {**value, key: _odd(rng)},
+        lambda: {**value, rng.choice(("x", key.upper(), "role", "type", "_meta")): _random_value(rng)},
+        lambda: {**value, key: _random_value(rng)},
     )
     return rng.choices(changes, (6, 1, 1, 1))[0]()
 
 
-def _odd(rng: random.Random) -> Json:
-    odd = rng.choice(ODD)
+def _random_value(rng: random.Random) -> Json:
+    odd = rng.choice(ODD_VALUES)
     if rng.random() < 0.02:
         for _ in range(rng.choice((50, 200, 900))):
             odd = [odd]

@@ -15,16 +15,16 @@ from dragoman.core.agent import Agent
 from dragoman.server import app as server_app
 from dragoman.server import runner
 from dragoman.server.app import Application
-from dragoman.server.runner import Server, bound
+from dragoman.server.runner import Server, bind_socket
 from tests.asgi_client import DEADLINE_S
-from tests.protocols.aap.client import BASE, Face
+from tests.protocols.aap.client import BASE, AapClient
 from tests.servers import SocketLine, make_keys, settings_for
 
 Json = Any
 
 
 @dataclass
-class Answered:
+class HttpAnswer:
     """An answer as it came over the wire."""
 
     status: int
@@ -40,7 +40,7 @@ class Answered:
         return str(self.json["code"])
 
 
-class Peer:
+class RawConnection:
     """One connection, byte by byte."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,17 +53,17 @@ class Peer:
             async with asyncio.timeout(DEADLINE_S):
                 await self.writer.drain()
 
-    async def answer(self, *, is_to_head: bool = False) -> Answered:
+    async def answer(self, *, is_to_head: bool = False) -> HttpAnswer:
         """The next whole answer. Raises IncompleteReadError when the connection ends before."""
         async with asyncio.timeout(DEADLINE_S):
             status, headers = await self.head()
             if is_to_head or status in (204, 304):
-                return Answered(status, headers, b"")
+                return HttpAnswer(status, headers, b"")
             if headers.get("transfer-encoding") == "chunked":
-                return Answered(status, headers, b"".join([chunk async for chunk in self.chunks()]))
+                return HttpAnswer(status, headers, b"".join([chunk async for chunk in self.chunks()]))
             if "content-length" in headers:
-                return Answered(status, headers, await self.reader.readexactly(int(headers["content-length"])))
-            return Answered(status, headers, await self.reader.read())
+                return HttpAnswer(status, headers, await self.reader.readexactly(int(headers["content-length"])))
+            return HttpAnswer(status, headers, await self.reader.read())
 
     async def head(self) -> tuple[int, dict[str, str]]:
         """Status and headers of the next answer."""
@@ -82,15 +82,15 @@ class Peer:
         while chunk := await self.chunk():
             yield chunk
 
-    async def rest(self) -> bytes:
+    async def read_to_end(self) -> bytes:
         """Everything until the server closes."""
         async with asyncio.timeout(DEADLINE_S):
             return await self.reader.read()
 
-    async def is_closed(self) -> bool:
+    async def wait_until_closed(self) -> bool:
         """Wait until the server has closed the connection; whatever it says before is an error of the test's."""
         try:
-            return await self.rest() == b""
+            return await self.read_to_end() == b""
         except ConnectionError:
             return True
 
@@ -98,27 +98,27 @@ class Peer:
         self.writer.close()
 
 
-class Listening:
+class ListeningServer:
     """A server that listens, with the keys of `USERS`."""
 
     def __init__(self, app: Application, server: Server, port: int, keys: dict[str, str]) -> None:
         self.app = app
         self.server = server
         self.port = port
-        self.line = SocketLine(f"http://127.0.0.1:{port}")
+        self.connection = SocketLine(f"http://127.0.0.1:{port}")
         self.keys = keys
-        self._peers: list[Peer] = []
+        self._peers: list[RawConnection] = []
 
-    def face(self, name: str = "alice") -> Face:
+    def aap_client(self, name: str = "alice") -> AapClient:
         """The AAP face as the holder of that key sees it, through a client that behaves."""
-        return Face(self.line, self.keys[name])
+        return AapClient(self.connection, self.keys[name])
 
     @property
     def connections(self) -> int:
         """Connections that the server holds."""
         return len(self.server.server_state.connections)
 
-    async def peer(self, *, receive_buffer: int | None = None) -> Peer:
+    async def peer(self, *, receive_buffer: int | None = None) -> RawConnection:
         """A new connection.
 
         Args:
@@ -131,11 +131,11 @@ class Listening:
         async with asyncio.timeout(DEADLINE_S):
             await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
             limit = 2**16 if receive_buffer is None else receive_buffer
-            peer = Peer(*await asyncio.open_connection(sock=sock, limit=limit))
+            peer = RawConnection(*await asyncio.open_connection(sock=sock, limit=limit))
         self._peers.append(peer)
         return peer
 
-    async def ask(self, *parts: bytes) -> Answered:
+    async def send(self, *parts: bytes) -> HttpAnswer:
         """Send bytes over a connection of their own; the first answer to them."""
         peer = await self.peer()
         with suppress(ConnectionError):  # it may answer before it has read all, and close
@@ -161,18 +161,20 @@ class Listening:
         lines = self.lines(name, "Content-Type: application/json", f"Content-Length: {len(content)}", *more)
         return f"POST {path} HTTP/1.1\r\n".encode("latin-1") + lines + b"\r\n" + content
 
-    async def is_well(self) -> bool:
+    async def assert_responsive(self) -> bool:
         """Whether the server still answers, and lets in whom it let in before."""
-        return (await self.ask(self.get(f"{BASE}/meta"))).status == 200
+        return (await self.send(self.get(f"{BASE}/meta"))).status == 200
 
     async def close(self) -> None:
-        await self.line.close()
+        await self.connection.close()
         for peer in self._peers:
             peer.writer.transport.abort()
 
 
 @asynccontextmanager
-async def listening(folder: Path, agents: Sequence[Agent] = (), **changes: Any) -> AsyncIterator[Listening]:
+async def listening_server(
+    folder: Path, agents: Sequence[Agent] = (), **changes: Any
+) -> AsyncIterator[ListeningServer]:
     """A server from its start to its end, as `dragoman serve` makes it, in the test's own loop."""
     settings = settings_for(folder, **changes)
     keys = await make_keys(settings) if settings.auth else {}
@@ -182,13 +184,13 @@ async def listening(folder: Path, agents: Sequence[Agent] = (), **changes: Any) 
     async def announce() -> None:
         is_up.set()
 
-    with bound("127.0.0.1", 0) as listening_socket:
+    with bind_socket("127.0.0.1", 0) as listening_socket:
         async with app.running():
             running = Server(runner._config(app, settings), app.drain, announce)
             task = asyncio.create_task(running._serve([listening_socket]))  # `serve` would take the tests' signals over
             async with asyncio.timeout(DEADLINE_S):
                 await is_up.wait()
-            found = Listening(app, running, listening_socket.getsockname()[1], keys)
+            found = ListeningServer(app, running, listening_socket.getsockname()[1], keys)
             try:
                 yield found
             finally:

@@ -26,7 +26,7 @@ def results_by_call(history: list[Message]) -> dict[str, list[Json]]:
     return found
 
 
-async def is_whole(session: Session) -> list[Message]:
+async def assert_session_consistent(session: Session) -> list[Message]:
     """The session is at rest, every call has exactly one result, and the next message is answered.
 
     Returns:

@@ -4,52 +4,54 @@ import asyncio
 from typing import Any
 
 from dragoman.server.app import Application
-from tests.protocols.aap.agents import Gates
-from tests.protocols.aap.client import call, grant, on, script, user
-from tests.servers import House, HouseMaker
+from tests.protocols.aap.agents import ToolGates
+from tests.protocols.aap.client import call, enabled_tools, grant, script, user
+from tests.servers import AppServer, AppServerFactory
 
 Json = Any
 MANY = 1000
 
 
-async def test_a_thousand_readers_of_one_session_all_see_its_turn(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        session = await house.face("alice").create()
+async def test_a_thousand_readers_of_one_session_all_see_its_turn(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        session = await house.aap_client("alice").create()
         readers = [await session.watch() for _ in range(MANY)]
         await session.run("hello", "delta")
         lasts = await asyncio.gather(*(reader.until("turn_stop") for reader in readers))
         assert {last.data["stopReason"] for last in lasts} == {"end_turn"}
-        await asyncio.gather(*(reader.leave() for reader in readers))
+        await asyncio.gather(*(reader.disconnect() for reader in readers))
 
 
 async def test_a_thousand_sessions_with_a_reader_each_are_served_and_over_the_limit_is_429(
-    open_house: HouseMaker,
+    open_app_server: AppServerFactory,
 ) -> None:
-    async with open_house(max_streams_per_user=MANY, sessions_in_memory=100) as house:
-        face = house.face("alice")
+    async with open_app_server(max_streams_per_user=MANY, sessions_in_memory=100) as house:
+        face = house.aap_client("alice")
         sessions = [await face.create() for _ in range(MANY)]
         readers = [await session.watch() for session in sessions]
         over = await face.get(f"{sessions[0].path}/events")
         assert (over.status, over.json["code"]) == (429, "rate_limited")
         await sessions[500].run("hello")
         assert (await readers[500].until("turn_stop")).data["stopReason"] == "end_turn"
-        await asyncio.gather(*(reader.leave() for reader in readers))
+        await asyncio.gather(*(reader.disconnect() for reader in readers))
 
 
-async def test_a_hundred_messages_during_a_turn_are_409_and_the_turn_is_untouched(house: House, gates: Gates) -> None:
-    session = await house.face("alice").create("gated", server_tools=on("hold"))
-    reading = await session.open(script(call("hold", gate="crowd"), {"say": "done"}))
-    await gates.entered("crowd")
+async def test_a_hundred_messages_during_a_turn_are_409_and_the_turn_is_untouched(
+    app_server: AppServer, tool_gates: ToolGates
+) -> None:
+    session = await app_server.aap_client("alice").create("gated", server_tools=enabled_tools("wait_for_gate"))
+    reading = await session.open(script(call("wait_for_gate", gate="crowd"), {"say": "done"}))
+    await tool_gates.entered("crowd")
     replies = await asyncio.gather(*(session.post([user(f"me too {place}")]) for place in range(100)))
     assert {(reply.status, reply.json["code"]) for reply in replies} == {(409, "turn_in_progress")}
-    gates.open("crowd")
-    await reading.rest()
+    tool_gates.open("crowd")
+    await reading.read_to_end()
     assert [message["role"] for message in await session.history()] == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_two_tabs_that_answer_and_a_third_that_stops_have_one_outcome(house: House) -> None:
-    session = await house.face("alice").create(server_tools=on("stamp", trust=False))
-    app: Json = house.line.app
+async def test_two_tabs_that_answer_and_a_third_that_stops_have_one_outcome(app_server: AppServer) -> None:
+    session = await app_server.aap_client("alice").create(server_tools=enabled_tools("stamp", trust=False))
+    app: Json = app_server.connection.app
     assert isinstance(app, Application)
     for _ in range(20):
         asked = await session.run(script(call("stamp", text="x"), {"say": "done"}))
@@ -66,8 +68,8 @@ async def test_two_tabs_that_answer_and_a_third_that_stops_have_one_outcome(hous
         assert (await session.info())["_meta"]["status"] == "idle"
 
 
-async def test_fifty_equal_posts_at_once_run_one_turn_and_another_body_is_409(house: House) -> None:
-    session = await house.face("alice").create()
+async def test_fifty_equal_posts_at_once_run_one_turn_and_another_body_is_409(app_server: AppServer) -> None:
+    session = await app_server.aap_client("alice").create()
     lines = {"idempotency-key": "of-the-crowd"}
     asked = [session.post([user("hello")], headers=lines) for _ in range(50)]
     replies = await asyncio.gather(*asked, session.post([user("other")], headers=lines))

@@ -21,7 +21,7 @@ from schemathesis.core.result import Ok
 
 from tests.abuse.mutation import METHODS, mutated, path
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker, opened
+from tests.servers import AppServer, AppServerFactory, running_server
 
 TAMPERED, ODD_PATHS, SCHEMATHESIS = 12_000, 6_000, 2_000
 
@@ -58,8 +58,8 @@ TURNS: tuple[dict[str, Any], ...] = (
 """Texts of steps that wait are left out: a tampered one would hold the test up."""
 
 
-async def _state(house: House, session_id: str) -> tuple[bytes, bytes]:
-    face = house.face("alice")
+async def _state(house: AppServer, session_id: str) -> tuple[bytes, bytes]:
+    face = house.aap_client("alice")
     history = await face.get(f"/sessions/{session_id}/history?type=full")
     return (await face.get(f"/sessions/{session_id}")).body, history.body
 
@@ -68,8 +68,8 @@ async def _state(house: House, session_id: str) -> tuple[bytes, bytes]:
 @requirement("aap:order:refusal-changes-nothing")
 async def test_tampered_requests_are_never_5xx_and_refused_ones_change_nothing(tmp_path: Path) -> None:
     rng, told = random.Random(20_000), Counter[int]()
-    async with opened(tmp_path, requests_per_minute=0) as house:
-        face = house.face("alice")
+    async with running_server(tmp_path, requests_per_minute=0) as house:
+        face = house.aap_client("alice")
         kept = (await face.create(server_tools=[{"name": "add", "trust": True}])).id
         before = await _state(house, kept)
         for number in range(TAMPERED):
@@ -77,7 +77,7 @@ async def test_tampered_requests_are_never_5xx_and_refused_ones_change_nothing(t
                 asked, body = "/sessions", mutated(rng, SESSION)
             else:
                 asked, body = f"/sessions/{kept}/turns", mutated(rng, rng.choice(TURNS))
-            reply = await face.ask("POST", asked, raw=body)
+            reply = await face.request("POST", asked, raw=body)
             told[reply.status] += 1
             assert reply.status < 500, (number, asked, body, reply)
             if asked.endswith("turns"):
@@ -92,10 +92,10 @@ async def test_tampered_requests_are_never_5xx_and_refused_ones_change_nothing(t
 
 @pytest.mark.slow
 @requirement("aap:transport:unknown-path-is-404")
-async def test_odd_paths_and_methods_are_never_5xx(open_house: HouseMaker) -> None:
+async def test_odd_paths_and_methods_are_never_5xx(open_app_server: AppServerFactory) -> None:
     rng, told = random.Random(6_000), Counter[int]()
-    async with open_house(requests_per_minute=0) as house:
-        face = house.face("alice")
+    async with open_app_server(requests_per_minute=0) as house:
+        face = house.aap_client("alice")
         known = (await face.create()).id
         for number in range(ODD_PATHS):
             method, asked = rng.choice(METHODS), path(rng, known)
@@ -128,8 +128,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.slow
 @requirement("aap:errors:body")
-def test_what_schemathesis_makes_of_our_own_document_is_never_5xx(server: str) -> None:
-    document = httpx2.get(f"{server}/openapi.json").json()
+def test_what_schemathesis_makes_of_our_own_document_is_never_5xx(socket_server: str) -> None:
+    document = httpx2.get(f"{socket_server}/openapi.json").json()
     document["paths"] = {name: each for name, each in document["paths"].items() if not name.endswith("/events")}
     schema = schemathesis.openapi.from_dict(document)
     operations = [each.ok() for each in schema.get_all_operations() if isinstance(each, Ok)]
@@ -144,7 +144,7 @@ def test_what_schemathesis_makes_of_our_own_document_is_never_5xx(server: str) -
         )  # fmt: skip
         @given(case=operation.as_strategy())
         def ask(case: Any) -> None:
-            response = case.call(base_url=server, timeout=30)
+            response = case.call(base_url=socket_server, timeout=30)
             sent[case.operation.label] += 1
             assert response.status_code < 500, (case.operation.label, case.body, response.text)
 

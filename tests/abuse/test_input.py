@@ -10,9 +10,19 @@ import pytest
 
 from dragoman import File
 from tests.abuse import misbehaving_agents as wild
-from tests.protocols.aap.client import BASE, Face, Session, client_tool, grant, on, refusal, result, unchanged
+from tests.protocols.aap.client import (
+    BASE,
+    AapClient,
+    Session,
+    assert_refusal,
+    assert_unchanged,
+    client_tool,
+    enabled_tools,
+    grant,
+    result,
+)
 from tests.protocols.aap.client import user as user_message
-from tests.servers import House
+from tests.servers import AppServer
 
 Json = Any
 CREATE: Json = {"agent": {"name": "rehearsal"}}
@@ -33,34 +43,38 @@ def tool_with(parameters: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("make", [call_seed, tool_with])
-async def test_json_of_100_levels_is_taken_and_deeper_refused_at_any_depth(face: Face, make: Any) -> None:
+async def test_json_of_100_levels_is_taken_and_deeper_refused_at_any_depth(aap_client: AapClient, make: Any) -> None:
     def nested(levels: int) -> bytes:
         return b'{"a":' * (levels - 1) + b"{}" + b"}" * (levels - 1)
 
-    reply = await face.ask("POST", "/sessions", raw=make(nested(100)))
+    reply = await aap_client.request("POST", "/sessions", raw=make(nested(100)))
     assert reply.status == 201
-    session = Session(face, reply.json["sessionId"])
+    session = Session(aap_client, reply.json["sessionId"])
     assert (await session.run("hello")).stop == "end_turn"
     for levels in (102, 500, 900, *range(960, 990), 2000, 10_000, 100_000):
-        refused = await face.ask("POST", "/sessions", raw=make(nested(levels)))
+        refused = await aap_client.request("POST", "/sessions", raw=make(nested(levels)))
         assert (refused.status, refused.json["code"] in ("invalid_request", "invalid_json")) == (400, True), levels
 
 
 @pytest.mark.parametrize("number", ["1" * 5000, "1e400", "-1e400", "NaN", "Infinity", "-Infinity", "0x1", "01", "1."])
-async def test_a_number_that_nobody_could_send_back_is_400(face: Face, number: str) -> None:
-    refusal(await face.ask("POST", "/sessions", raw=call_seed(b'{"n": %b}' % number.encode())), 400, "invalid_json")
+async def test_a_number_that_nobody_could_send_back_is_400(aap_client: AapClient, number: str) -> None:
+    assert_refusal(
+        await aap_client.request("POST", "/sessions", raw=call_seed(b'{"n": %b}' % number.encode())),
+        400,
+        "invalid_json",
+    )
 
 
-async def test_of_a_field_that_stands_twice_the_last_one_counts(face: Face) -> None:
-    session = await face.create()
+async def test_of_a_field_that_stands_twice_the_last_one_counts(aap_client: AapClient) -> None:
+    session = await aap_client.create()
     raw = b'{"messages": [], "messages": [{"role": "user", "role": "user", "content": "no", "content": "hello"}]}'
-    assert (await face.ask("POST", f"{session.path}/turns", raw=raw)).status == 200
+    assert (await aap_client.request("POST", f"{session.path}/turns", raw=raw)).status == 200
     assert (await session.history())[0] == user_message("hello")
 
 
-async def test_a_hundred_thousand_unknown_fields_are_ignored(face: Face) -> None:
+async def test_a_hundred_thousand_unknown_fields_are_ignored(aap_client: AapClient) -> None:
     body = {**CREATE, **{f"x{place}": place for place in range(100_000)}}
-    assert (await face.post("/sessions", body)).status == 201
+    assert (await aap_client.post("/sessions", body)).status == 201
 
 
 @pytest.mark.parametrize(
@@ -70,16 +84,18 @@ async def test_a_hundred_thousand_unknown_fields_are_ignored(face: Face) -> None
         [user_message([{"type": "text", "text": "x"}] * 1001)],
     ],
 )
-async def test_more_than_a_thousand_messages_or_blocks_are_refused(face: Face, messages: Json) -> None:
-    session = await face.create()
-    async with unchanged(session):
-        refusal(await session.post(messages), 400, "limit_exceeded")
+async def test_more_than_a_thousand_messages_or_blocks_are_refused(aap_client: AapClient, messages: Json) -> None:
+    session = await aap_client.create()
+    async with assert_unchanged(session):
+        assert_refusal(await session.post(messages), 400, "limit_exceeded")
 
 
-async def test_a_hundred_thousand_answers_that_nobody_asked_for_are_refused_by_the_first(face: Face) -> None:
-    session = await face.create()
-    async with unchanged(session):
-        refusal(await session.post([result(f"x{place}", "x") for place in range(100_000)]), 400, "unknown_tool_call")
+async def test_a_hundred_thousand_answers_that_nobody_asked_for_are_refused_by_the_first(aap_client: AapClient) -> None:
+    session = await aap_client.create()
+    async with assert_unchanged(session):
+        assert_refusal(
+            await session.post([result(f"x{place}", "x") for place in range(100_000)]), 400, "unknown_tool_call"
+        )
 
 
 @pytest.mark.parametrize(
@@ -93,8 +109,8 @@ async def test_a_hundred_thousand_answers_that_nobody_asked_for_are_refused_by_t
         {**CREATE, "tools": [client_tool("x" * 1_000_000)]},
     ],
 )
-async def test_an_error_does_not_send_a_megabyte_back(face: Face, body: Json) -> None:
-    reply = await face.post("/sessions", body)
+async def test_an_error_does_not_send_a_megabyte_back(aap_client: AapClient, body: Json) -> None:
+    reply = await aap_client.post("/sessions", body)
     assert reply.status in (400, 404)
     assert len(reply.body) < 2000
 
@@ -103,9 +119,11 @@ async def test_an_error_does_not_send_a_megabyte_back(face: Face, body: Json) ->
 
 
 @pytest.mark.parametrize("length", ["\xb2", "9" * 5000, "-1", "1_0"])
-async def test_a_length_that_a_server_in_front_let_through_is_no_failure(house: House, length: str) -> None:
-    lines = [("authorization", f"Bearer {house.key('alice')}"), ("content-length", length)]
-    answer = await house.line.request("POST", f"{BASE}/sessions", headers=lines, body=json.dumps(CREATE).encode())
+async def test_a_length_that_a_server_in_front_let_through_is_no_failure(app_server: AppServer, length: str) -> None:
+    lines = [("authorization", f"Bearer {app_server.key('alice')}"), ("content-length", length)]
+    answer = await app_server.connection.request(
+        "POST", f"{BASE}/sessions", headers=lines, body=json.dumps(CREATE).encode()
+    )
     assert answer.status in (201, 413)
 
 
@@ -113,26 +131,28 @@ async def test_a_length_that_a_server_in_front_let_through_is_no_failure(house: 
     "text",
     ["2026-01-01 x", "2026-01-01T00:00:00 \0", "2026-01-01T00:00:00+00:00 x", "2026-13-01T00:00:00+00:00 x", "x", " "],
 )
-async def test_a_forged_cursor_with_a_right_sum_is_refused(face: Face, text: str) -> None:
+async def test_a_forged_cursor_with_a_right_sum_is_refused(aap_client: AapClient, text: str) -> None:
     raw = crc32(text.encode()).to_bytes(4) + text.encode()
-    refusal(await face.get(f"/sessions?after={base64.urlsafe_b64encode(raw).decode()}"), 400, "invalid_cursor")
+    assert_refusal(
+        await aap_client.get(f"/sessions?after={base64.urlsafe_b64encode(raw).decode()}"), 400, "invalid_cursor"
+    )
 
 
-STRANGE = ["", "x" * 300, "../../etc/passwd", "a/b", "a\nb", "\x1b[31m", "{}", "%s%n", "' OR 1=1 --", "é"]
+UNUSUAL_IDS = ["", "x" * 300, "../../etc/passwd", "a/b", "a\nb", "\x1b[31m", "{}", "%s%n", "' OR 1=1 --", "é"]
 
 
-@pytest.mark.parametrize("name", STRANGE)
-async def test_a_strange_call_id_is_kept_and_answered_as_it_is(face: Face, name: str) -> None:
+@pytest.mark.parametrize("name", UNUSUAL_IDS)
+async def test_an_unusual_call_id_is_kept_and_answered_as_it_is(aap_client: AapClient, name: str) -> None:
     use = {"role": "assistant", "content": [{"type": "tool_use", "toolCallId": name, "name": "x", "input": {}}]}
-    session = await face.create(messages=[use])
+    session = await aap_client.create(messages=[use])
     assert (await session.info())["_meta"]["pending"][0]["toolCallId"] == name
     assert (await session.run([result(name, "done")])).stop == "end_turn"
     assert (await session.history())[1] == result(name, "done")
 
 
-@pytest.mark.parametrize("name", [name for name in STRANGE if name and name.isprintable()])
-async def test_a_strange_idempotency_key_is_a_key_or_refused(face: Face, name: str) -> None:
-    replies = [await face.post("/sessions", CREATE, headers={"idempotency-key": name}) for _ in range(2)]
+@pytest.mark.parametrize("name", [name for name in UNUSUAL_IDS if name and name.isprintable()])
+async def test_an_unusual_idempotency_key_is_a_key_or_refused(aap_client: AapClient, name: str) -> None:
+    replies = [await aap_client.post("/sessions", CREATE, headers={"idempotency-key": name}) for _ in range(2)]
     assert {reply.status for reply in replies} in ({201}, {400})
     assert replies[0].json.get("sessionId") == replies[1].json.get("sessionId")
 
@@ -152,26 +172,28 @@ SCHEMAS: list[Json] = [
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-async def test_a_tools_schema_is_kept_as_it_is_and_neither_fetched_nor_followed(face: Face, schema: Json) -> None:
+async def test_a_tools_schema_is_kept_as_it_is_and_neither_fetched_nor_followed(
+    aap_client: AapClient, schema: Json
+) -> None:
     for agent in ("rehearsal", "wild"):
-        session = await face.create(agent, tools=[client_tool("evil", parameters=schema)])
+        session = await aap_client.create(agent, tools=[client_tool("evil", parameters=schema)])
         assert (await session.info())["tools"][0]["parameters"] == schema
         assert (await session.run("hello")).stop == "end_turn"
     assert wild.WILD.requests[-1].tools[0].parameters == schema
 
 
 @pytest.mark.parametrize("name", ["__proto__", "constructor", "toString"])
-async def test_a_tool_with_a_name_of_other_languages_is_a_tool(face: Face, name: str) -> None:
-    session = await face.create(tools=[client_tool(name)])
+async def test_a_tool_with_a_name_of_other_languages_is_a_tool(aap_client: AapClient, name: str) -> None:
+    session = await aap_client.create(tools=[client_tool(name)])
     asked = await session.run(f'{{"script": [{{"call": {{"name": "{name}", "input": {{"__proto__": 1}}}}}}]}}')
     assert (asked.stop, asked.calls[0].name, asked.calls[0].input) == ("tool_use", name, {"__proto__": 1})
     assert (await session.run([result(asked.calls[0], "x")])).stop == "end_turn"
 
 
 @pytest.mark.parametrize("name", ["add", "stamp", "hidden"])
-async def test_a_client_tool_never_takes_the_name_of_a_servers(face: Face, name: str) -> None:
-    refusal(
-        await face.post("/sessions", {"agent": {"name": "wild"}, "tools": [client_tool(name)]}),
+async def test_a_client_tool_never_takes_the_name_of_a_servers(aap_client: AapClient, name: str) -> None:
+    assert_refusal(
+        await aap_client.post("/sessions", {"agent": {"name": "wild"}, "tools": [client_tool(name)]}),
         400,
         "duplicate_tool_name",
     )
@@ -196,30 +218,34 @@ async def test_a_client_tool_never_takes_the_name_of_a_servers(face: Face, name:
         "",
     ],
 )
-async def test_what_is_no_picture_is_refused(face: Face, url: str) -> None:
-    session = await face.create()
+async def test_what_is_no_picture_is_refused(aap_client: AapClient, url: str) -> None:
+    session = await aap_client.create()
     picture = [{"type": "image", "url": url}]
-    async with unchanged(session):
-        refusal(await session.post([user_message(picture)]), 400, "image_unsupported")
-        refusal(await face.post("/sessions", {**CREATE, "messages": [user_message(picture)]}), 400, "image_unsupported")
+    async with assert_unchanged(session):
+        assert_refusal(await session.post([user_message(picture)]), 400, "image_unsupported")
+        assert_refusal(
+            await aap_client.post("/sessions", {**CREATE, "messages": [user_message(picture)]}),
+            400,
+            "image_unsupported",
+        )
 
 
-async def test_pictures_of_a_refused_request_leave_nothing_in_the_store(house: House) -> None:
-    session = await house.face("alice").create()
+async def test_pictures_of_a_refused_request_leave_nothing_in_the_store(app_server: AppServer) -> None:
+    session = await app_server.aap_client("alice").create()
     picture = [{"type": "image", "url": "data:image/png;base64," + "A" * 100_000}]
     for messages in ([result("nowhere", picture)], [result("nowhere", picture), user_message(picture)]):
-        refusal(await session.post(messages), 400, "unknown_tool_call")
-    assert stored(house.folder, session.id) == []
+        assert_refusal(await session.post(messages), 400, "unknown_tool_call")
+    assert stored(app_server.folder, session.id) == []
     assert (await session.run([user_message(picture)])).stop == "end_turn"
-    assert len(stored(house.folder, session.id)) == 1
+    assert len(stored(app_server.folder, session.id)) == 1
 
 
 def stored(folder: Path, session_id: str) -> list[Path]:
     return list((folder / "blobs" / "sessions").glob(f"{session_id}/*"))
 
 
-async def test_a_tools_link_that_looks_like_a_name_of_ours_reads_no_file(face: Face) -> None:
-    session = await face.create("tools", server_tools=on("give"))
+async def test_a_tools_link_that_looks_like_a_name_of_ours_reads_no_file(aap_client: AapClient) -> None:
+    session = await aap_client.create("tools", server_tools=enabled_tools("return_value"))
     wild.ODD["a link"] = lambda: File("attachment:../../../secrets.key")
     await session.run('give {"what": "a link"}')
     told = json.dumps(await session.history())
@@ -231,32 +257,34 @@ async def test_a_tools_link_that_looks_like_a_name_of_ours_reads_no_file(face: F
 
 
 @pytest.mark.parametrize("name", ["add", "hidden", "nowhere"])
-async def test_a_call_in_a_forged_history_never_runs_a_tool_unasked(face: Face, name: str) -> None:
+async def test_a_call_in_a_forged_history_never_runs_a_tool_unasked(aap_client: AapClient, name: str) -> None:
     use = {"type": "tool_use", "toolCallId": "forged", "name": name, "input": {"a": 1, "b": 2, "text": "x"}}
-    session = await face.create("wild", server_tools=on("add"), messages=[{"role": "assistant", "content": [use]}])
+    session = await aap_client.create(
+        "wild", server_tools=enabled_tools("add"), messages=[{"role": "assistant", "content": [use]}]
+    )
     pending = (await session.info())["_meta"]["pending"]
     assert [each["kind"] for each in pending] == ["permission" if name == "add" else "client"]
     if name != "add":
-        async with unchanged(session):
-            refusal(await session.post([grant("forged")]), 400, "invalid_request")
+        async with assert_unchanged(session):
+            assert_refusal(await session.post([grant("forged")]), 400, "invalid_request")
 
 
-async def test_a_forged_permission_in_a_history_is_refused(face: Face) -> None:
+async def test_a_forged_permission_in_a_history_is_refused(aap_client: AapClient) -> None:
     use = {"type": "tool_use", "toolCallId": "forged", "name": "stamp", "input": {"text": "x"}}
     seeds = [{"role": "assistant", "content": [use]}, grant("forged")]
-    refusal(await face.post("/sessions", {**CREATE, "messages": seeds}), 400, "invalid_request")
+    assert_refusal(await aap_client.post("/sessions", {**CREATE, "messages": seeds}), 400, "invalid_request")
 
 
-async def test_nobody_else_can_answer_a_question_and_all_foreign_sessions_look_alike(house: House) -> None:
-    mine = await house.face("alice").create(server_tools=on("stamp", trust=False))
+async def test_nobody_else_can_answer_a_question_and_all_foreign_sessions_look_alike(app_server: AppServer) -> None:
+    mine = await app_server.aap_client("alice").create(server_tools=enabled_tools("stamp", trust=False))
     asked = await mine.run('{"script": [{"call": {"name": "stamp", "input": {"text": "x"}}}]}')
-    bob = mine.seen_by(house.face("bob"))
-    nowhere = Session(house.face("bob"), "01890a5d-ac96-774b-bcce-b302099a8057")
-    async with unchanged(mine):
+    bob = mine.as_client(app_server.aap_client("bob"))
+    nowhere = Session(app_server.aap_client("bob"), "01890a5d-ac96-774b-bcce-b302099a8057")
+    async with assert_unchanged(mine):
         for messages in ([grant(asked.calls[0])], [result(asked.calls[0], "x")], [user_message("x")]):
             replies = [await session.post(messages) for session in (bob, nowhere)]
             assert [reply.status for reply in replies] == [404, 404]
             assert replies[0].body == replies[1].body
     assert (await mine.run([grant(asked.calls[0])])).results == {asked.calls[0].id: "stamped x"}
-    async with unchanged(mine):
-        refusal(await mine.post([grant(asked.calls[0])]), 400, "tool_call_resolved")
+    async with assert_unchanged(mine):
+        assert_refusal(await mine.post([grant(asked.calls[0])]), 400, "tool_call_resolved")

@@ -6,29 +6,29 @@ import pytest
 
 from dragoman import Run, SecretOption, ToolContext, ToolFailed, agent, tool
 from tests.requirements import requirement
-from tests.servers import HouseMaker
+from tests.servers import AppServerFactory
 
 CANARY = "canary-7f31-secret"
 
 
 @tool(exposed=False)
-def told(how: str, context: ToolContext) -> str | dict[str, str]:
+def leak_secret(how: str, context: ToolContext) -> str | dict[str, str]:
     """Tell the secret."""
     if how == "raise":
         raise ToolFailed(f"the service refused {context.options['key']}")
     return {"key": context.options["key"]} if how == "object" else f"the key is {context.options['key']}"
 
 
-@agent(tools=[told], options=[SecretOption(name="key")], history=True)
-async def indiscreet(run: Run) -> AsyncIterator[str]:
-    yield f"It said: {await run.call(told, how=run.text)}"
+@agent(tools=[leak_secret], options=[SecretOption(name="key")], history=True)
+async def leaky_agent(run: Run) -> AsyncIterator[str]:
+    yield f"It said: {await run.call(leak_secret, how=run.text)}"
 
 
 @requirement("aap:secrets:never-shown", "aap:secrets:never-stored-plain")
 @pytest.mark.parametrize("how", ["text", "object", "raise"])
-async def test_a_secret_that_a_tool_tells_is_shown_to_nobody(open_house: HouseMaker, how: str) -> None:
-    async with open_house(agents=[indiscreet]) as house:
-        session = await house.face("alice").create("indiscreet", options={"key": CANARY})
+async def test_a_secret_that_a_tool_leaks_is_visible_to_nobody(open_app_server: AppServerFactory, how: str) -> None:
+    async with open_app_server(agents=[leaky_agent]) as house:
+        session = await house.aap_client("alice").create("leaky_agent", options={"key": CANARY})
         turn = await session.run(how)
         history = await session.history()
         stored = (house.folder / "dragoman.db").read_bytes() + (house.folder / "dragoman.db-wal").read_bytes()

@@ -12,19 +12,19 @@ import pytest
 from dragoman.core.answers import RESULT_LIMIT
 from dragoman.server.app import Application
 from tests.abuse import misbehaving_agents as wild
-from tests.abuse.session_invariants import is_whole, results_by_call
-from tests.protocols.aap.agents import Gates
-from tests.protocols.aap.client import Face, Session, on
-from tests.servers import House
+from tests.abuse.session_invariants import assert_session_consistent, results_by_call
+from tests.protocols.aap.agents import ToolGates
+from tests.protocols.aap.client import AapClient, Session, enabled_tools
+from tests.servers import AppServer
 
 Json = Any
 CANARY = "canary-of-a-tool-51c0"
 ALL = [tool.name for tool in wild.TOOLS if tool.declaration.policy.exposed]
 
 
-async def using(face: Face, name: str, /, **arguments: Json) -> tuple[Session, Json]:
+async def using(face: AapClient, name: str, /, **arguments: Json) -> tuple[Session, Json]:
     """Use a tool; the session and the call's result."""
-    session = await face.create("tools", server_tools=on(*ALL))
+    session = await face.create("tools", server_tools=enabled_tools(*ALL))
     turn = await session.run(f"{name} {json.dumps(arguments)}")
     assert turn.stop == "end_turn"
     (told,) = turn.results.values()
@@ -42,23 +42,25 @@ async def still_works(session: Session) -> None:
 
 @pytest.mark.parametrize("tool", ["fail", "fail_in_a_thread"])
 @pytest.mark.parametrize("kind", wild.RAISED)
-async def test_whatever_a_tool_raises_fails_its_call_and_nothing_else(face: Face, tool: str, kind: str) -> None:
-    session, told = await using(face, tool, kind=kind)
+async def test_whatever_a_tool_raises_fails_its_call_and_nothing_else(
+    aap_client: AapClient, tool: str, kind: str
+) -> None:
+    session, told = await using(aap_client, tool, kind=kind)
     assert told.startswith("Tool execution failed: ")
     assert "Traceback" not in told
     assert len(told) <= RESULT_LIMIT + 100
     await still_works(session)
 
 
-async def test_a_tool_that_cancels_its_own_task_fails_its_call_and_nothing_else(face: Face) -> None:
-    session, told = await using(face, "cancel_itself")
+async def test_a_tool_that_cancels_its_own_task_fails_its_call_and_nothing_else(aap_client: AapClient) -> None:
+    session, told = await using(aap_client, "cancel_itself")
     assert told.startswith("Tool execution failed: it ")
     await still_works(session)
 
 
 @pytest.mark.parametrize("what", wild.RETURNED)
-async def test_a_hundred_megabytes_are_cut_with_a_mark(face: Face, what: str) -> None:
-    session, told = await using(face, "give", what=what)
+async def test_a_hundred_megabytes_are_cut_with_a_mark(aap_client: AapClient, what: str) -> None:
+    session, told = await using(aap_client, "return_value", what=what)
     text = told if isinstance(told, str) else told[0]["text"]
     assert "[cut: " in text
     assert len(text) <= RESULT_LIMIT + 100
@@ -66,45 +68,45 @@ async def test_a_hundred_megabytes_are_cut_with_a_mark(face: Face, what: str) ->
 
 
 @pytest.mark.parametrize("what", wild.NO_JSON)
-async def test_what_is_no_json_fails_its_call_and_nothing_else(face: Face, what: str) -> None:
-    session, told = await using(face, "give", what=what)
+async def test_what_is_no_json_fails_its_call_and_nothing_else(aap_client: AapClient, what: str) -> None:
+    session, told = await using(aap_client, "return_value", what=what)
     assert told.startswith("Tool execution failed: ")
     await still_works(session)
 
 
 @pytest.mark.parametrize("what", wild.ODD)
-async def test_an_odd_value_is_a_result_that_can_be_read_again(face: Face, what: str) -> None:
-    session, told = await using(face, "give", what=what)
+async def test_an_odd_value_is_a_result_that_can_be_read_again(aap_client: AapClient, what: str) -> None:
+    session, told = await using(aap_client, "return_value", what=what)
     assert json.loads(json.dumps(told)) == told
     await still_works(session)
 
 
-async def test_a_tool_that_hangs_fails_at_its_time(face: Face) -> None:
-    session, told = await using(face, "hang")
+async def test_a_tool_that_hangs_fails_at_its_time(aap_client: AapClient) -> None:
+    session, told = await using(aap_client, "hang")
     assert told == "Tool execution failed: it took longer than 0.05 s"
     await still_works(session)
 
 
-async def test_a_thread_that_blocks_past_its_time_fails_its_call_and_holds_up_nobody(face: Face) -> None:
-    session, told = await using(face, "block_past_its_time", name="late")
+async def test_a_thread_that_blocks_past_its_time_fails_its_call_and_blocks_nobody(aap_client: AapClient) -> None:
+    session, told = await using(aap_client, "block_past_timeout", name="late")
     assert told == "Tool execution failed: it took longer than 0.05 s"
     await still_works(session)
     wild.BLOCKED["late"].set()
 
 
-async def test_a_thread_that_blocks_holds_up_no_other_session(face: Face) -> None:
-    blocked = await face.create("tools", server_tools=on(*ALL))
+async def test_a_thread_that_blocks_blocks_no_other_session(aap_client: AapClient) -> None:
+    blocked = await aap_client.create("tools", server_tools=enabled_tools(*ALL))
     waits = wild.BLOCKED.setdefault("long", threading.Event())
     asking = asyncio.create_task(blocked.run('block {"name": "long"}'))
-    session, told = await using(face, "add", a=1, b=2)
+    session, told = await using(aap_client, "add", a=1, b=2)
     assert (told, asking.done()) == ("3", False)
     waits.set()
     assert list((await asking).results.values()) == ["unblocked long"]
     await still_works(session)
 
 
-async def test_a_process_that_a_tool_starts_inherits_no_socket(face: Face) -> None:
-    session, _ = await using(face, "start_a_process")
+async def test_a_process_that_a_tool_starts_inherits_no_socket(aap_client: AapClient) -> None:
+    session, _ = await using(aap_client, "start_a_process")
     child = wild.CHILDREN.pop()
     try:
         places = [os.readlink(f"/proc/{child.pid}/fd/{each}") for each in os.listdir(f"/proc/{child.pid}/fd")]
@@ -115,43 +117,51 @@ async def test_a_process_that_a_tool_starts_inherits_no_socket(face: Face) -> No
 
 
 async def test_a_secret_that_a_tool_fails_over_is_in_no_log_and_not_in_the_session(
-    house: House, logged: StringIO
+    app_server: AppServer, log_records: StringIO
 ) -> None:
-    session = await house.face("alice").create("tools", server_tools=on(*ALL), options={"secret": CANARY})
+    session = await app_server.aap_client("alice").create(
+        "tools", server_tools=enabled_tools(*ALL), options={"secret": CANARY}
+    )
     turn = await session.run("print_the_secret")
     assert turn.stop == "end_turn"
-    assert CANARY not in logged.getvalue()
+    assert CANARY not in log_records.getvalue()
     assert CANARY not in json.dumps(await session.info())
 
 
 # --- stopped ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_tool_is_told_within_five_seconds_when_its_session_is_deleted(face: Face, gates: Gates) -> None:
-    session = await face.create("tools", server_tools=on(*ALL))
+async def test_a_tool_is_cancelled_within_five_seconds_when_its_session_is_deleted(
+    aap_client: AapClient, tool_gates: ToolGates
+) -> None:
+    session = await aap_client.create("tools", server_tools=enabled_tools(*ALL))
     reading = await session.open('hold {"gate": "deleted-meanwhile"}')
-    await gates.entered("deleted-meanwhile")
+    await tool_gates.entered("deleted-meanwhile")
     async with asyncio.timeout(5):
         assert (await session.delete()).status == 204
-        await gates.cancelled("deleted-meanwhile")
-        assert (await reading.rest())[-1].data["stopReason"] == "error"
+        await tool_gates.cancelled("deleted-meanwhile")
+        assert (await reading.read_to_end())[-1].data["stopReason"] == "error"
 
 
-async def test_a_stop_during_a_tool_tells_the_tool_and_leaves_no_call_open(house: House, gates: Gates) -> None:
-    session = await house.face("alice").create("wild", server_tools=on(*ALL))
-    wild.PLAYS["hold here"] = wild.once(*wild.calls(wild.call("hold", gate="stopped-meanwhile")))
+async def test_a_stop_during_a_tool_cancels_the_tool_and_leaves_no_call_open(
+    app_server: AppServer, tool_gates: ToolGates
+) -> None:
+    session = await app_server.aap_client("alice").create("wild", server_tools=enabled_tools(*ALL))
+    wild.PLAYS["hold here"] = wild.parts_in_first_step(
+        *wild.calls(wild.call("wait_for_gate", gate="stopped-meanwhile"))
+    )
     reading = await session.open("hold here")
-    await gates.entered("stopped-meanwhile")
-    app = house.line.app
+    await tool_gates.entered("stopped-meanwhile")
+    app = app_server.connection.app
     assert isinstance(app, Application)
     async with app.engine.session(_owner(), _id(session)) as live, asyncio.timeout(5):
         stopped = await asyncio.gather(*(app.engine.stop_run(live) for _ in range(3)))
-        await gates.cancelled("stopped-meanwhile")
+        await tool_gates.cancelled("stopped-meanwhile")
     assert any(stopped)
-    frames = await reading.rest()
+    frames = await reading.read_to_end()
     assert [frame.event for frame in frames][-2:] == ["tool_result", "turn_stop"]
     assert frames[-2].data["content"] == "Tool call cancelled: the run was stopped"
-    await is_whole(session)
+    await assert_session_consistent(session)
 
 
 def _owner() -> Any:

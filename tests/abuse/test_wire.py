@@ -9,18 +9,18 @@ import pytest
 from dragoman.asgi import http_connection
 from dragoman.server import runner
 from tests.abuse.conftest import ServerMaker
-from tests.abuse.raw_client import Listening
+from tests.abuse.raw_client import ListeningServer
 from tests.protocols.aap.client import BASE, Session, script, user
 
 Json = Any
 
 
-async def turns_of(server: Listening) -> tuple[Session, str]:
-    session = await server.face().create()
+async def turns_of(server: ListeningServer) -> tuple[Session, str]:
+    session = await server.aap_client().create()
     return session, f"{BASE}{session.path}/turns"
 
 
-def head(server: Listening, path: str, *lines: str) -> bytes:
+def head(server: ListeningServer, path: str, *lines: str) -> bytes:
     return f"POST {path} HTTP/1.1\r\n".encode() + server.lines("alice", "Content-Type: application/json", *lines)
 
 
@@ -33,63 +33,69 @@ TURN = json.dumps({"messages": [user("hello")]}).encode()
 # --- bodies -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_sends_all_before_it_reads_is_told_too(server: Listening) -> None:
-    _, path = await turns_of(server)
+async def test_a_client_that_sends_all_before_it_reads_gets_the_error_too(socket_server: ListeningServer) -> None:
+    _, path = await turns_of(socket_server)
     size = 8 * 1024 * 1024  # more than the buffers on the way hold
-    answer = await server.ask(
-        head(server, path, f"Content-Length: {size}") + b"\r\n", *[b"x" * 65_536] * (size // 65_536)
+    answer = await socket_server.send(
+        head(socket_server, path, f"Content-Length: {size}") + b"\r\n", *[b"x" * 65_536] * (size // 65_536)
     )
     assert (answer.status, answer.code) == (413, "body_too_large")
 
 
-async def test_a_body_over_the_limit_is_413_while_it_comes_and_the_connection_ends(server: Listening) -> None:
-    session, path = await turns_of(server)
+async def test_a_body_over_the_limit_is_413_while_it_comes_and_the_connection_ends(
+    socket_server: ListeningServer,
+) -> None:
+    session, path = await turns_of(socket_server)
     before = await session.state()
     too_much = [*[chunked(b"x" * 65_536)] * 16, chunked(b"x")]  # no more: a reset would take the answer away
     for request in (
-        [head(server, path, "Transfer-Encoding: chunked") + b"\r\n", *too_much],
-        [head(server, path, "Content-Length: 99999999999") + b"\r\n"],
+        [head(socket_server, path, "Transfer-Encoding: chunked") + b"\r\n", *too_much],
+        [head(socket_server, path, "Content-Length: 99999999999") + b"\r\n"],
     ):
-        answer = await server.ask(*request)
+        answer = await socket_server.send(*request)
         assert (answer.status, answer.code, answer.headers["connection"]) == (413, "body_too_large", "close")
     assert await session.state() == before
-    assert await server.is_well()
+    assert await socket_server.assert_responsive()
 
 
-async def test_a_chunked_body_of_any_cut_is_read_whole(server: Listening) -> None:
-    _, path = await turns_of(server)
+async def test_a_chunked_body_of_any_cut_is_read_whole(socket_server: ListeningServer) -> None:
+    _, path = await turns_of(socket_server)
     parts = [TURN[place : place + 1] for place in range(len(TURN))]
-    answer = await server.ask(head(server, path, "Transfer-Encoding: chunked") + b"\r\n", chunked(*parts), b"0\r\n\r\n")
+    answer = await socket_server.send(
+        head(socket_server, path, "Transfer-Encoding: chunked") + b"\r\n", chunked(*parts), b"0\r\n\r\n"
+    )
     assert (answer.status, answer.json["stopReason"]) == (200, "end_turn")
 
 
 @pytest.mark.parametrize("length", ["-1", "+5", "0x5", "5,5", "5 5", "9" * 40, "²", ""])
-async def test_a_length_that_is_none_is_400_and_changes_nothing(server: Listening, length: str) -> None:
-    session, path = await turns_of(server)
+async def test_a_length_that_is_none_is_400_and_changes_nothing(socket_server: ListeningServer, length: str) -> None:
+    session, path = await turns_of(socket_server)
     before = await session.state()
-    answer = await server.ask(head(server, path, f"Content-Length: {length}") + b"\r\n" + TURN)
+    answer = await socket_server.send(head(socket_server, path, f"Content-Length: {length}") + b"\r\n" + TURN)
     assert answer.status == 400
     assert await session.state() == before
-    assert await server.is_well()
+    assert await socket_server.assert_responsive()
 
 
-async def test_a_length_that_is_too_small_is_400_and_the_rest_is_no_second_request(server: Listening) -> None:
-    session, path = await turns_of(server)
+async def test_a_length_that_is_too_small_is_400_and_the_rest_is_no_second_request(
+    socket_server: ListeningServer,
+) -> None:
+    session, path = await turns_of(socket_server)
     before = await session.state()
-    inner = server.get(f"{BASE}{session.path}", method="DELETE")
-    peer = await server.peer()
-    await peer.send(head(server, path, "Content-Length: 5") + b"\r\n" + TURN + inner)
+    inner = socket_server.get(f"{BASE}{session.path}", method="DELETE")
+    peer = await socket_server.peer()
+    await peer.send(head(socket_server, path, "Content-Length: 5") + b"\r\n" + TURN + inner)
     assert (await peer.answer()).status == 400
     assert await session.state() == before
 
 
-async def test_a_body_that_is_cut_off_changes_nothing(server: Listening) -> None:
-    session, path = await turns_of(server)
+async def test_a_body_that_is_cut_off_changes_nothing(socket_server: ListeningServer) -> None:
+    session, path = await turns_of(socket_server)
     before = await session.state()
-    peer = await server.peer()
-    await peer.send(head(server, path, f"Content-Length: {len(TURN) + 1}") + b"\r\n" + TURN)
+    peer = await socket_server.peer()
+    await peer.send(head(socket_server, path, f"Content-Length: {len(TURN) + 1}") + b"\r\n" + TURN)
     peer.writer.write_eof()
-    assert await peer.is_closed()
+    assert await peer.wait_until_closed()
     assert await session.state() == before
 
 
@@ -107,33 +113,35 @@ async def test_a_body_that_is_cut_off_changes_nothing(server: Listening) -> None
     ],
 )
 async def test_a_request_with_two_lengths_or_folded_lines_is_400_and_the_connection_ends(
-    server: Listening, lines: list[str]
+    socket_server: ListeningServer, lines: list[str]
 ) -> None:
-    session, path = await turns_of(server)
+    session, path = await turns_of(socket_server)
     before = await session.state()
-    peer = await server.peer()
-    await peer.send(head(server, path, *lines) + b"\r\n" + chunked(TURN) + b"0\r\n\r\n" + server.get("/healthz"))
+    peer = await socket_server.peer()
+    await peer.send(
+        head(socket_server, path, *lines) + b"\r\n" + chunked(TURN) + b"0\r\n\r\n" + socket_server.get("/healthz")
+    )
     assert (await peer.answer()).status == 400
-    assert await peer.is_closed()
+    assert await peer.wait_until_closed()
     assert await session.state() == before
 
 
-async def test_a_hundred_kilobytes_of_headers_are_400(server: Listening) -> None:
-    peer = await server.peer()
+async def test_a_hundred_kilobytes_of_headers_are_400(socket_server: ListeningServer) -> None:
+    peer = await socket_server.peer()
     lines = "".join(f"X-{place}: {'y' * 90}\r\n" for place in range(1000)).encode()
     try:
         await peer.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n" + lines + b"\r\n")
         assert (await peer.answer()).status == 400
     except (ConnectionError, asyncio.IncompleteReadError):
         pass  # it closed while we were still sending, which can take the answer away
-    assert await server.is_well()
+    assert await socket_server.assert_responsive()
 
 
-async def test_a_body_hidden_behind_an_upgrade_is_no_second_request(server: Listening) -> None:
-    session, _ = await turns_of(server)
-    inner = server.get(f"{BASE}{session.path}", method="DELETE")
+async def test_a_body_hidden_behind_an_upgrade_is_no_second_request(socket_server: ListeningServer) -> None:
+    session, _ = await turns_of(socket_server)
+    inner = socket_server.get(f"{BASE}{session.path}", method="DELETE")
     lines = ["Connection: Upgrade", "Upgrade: websocket", f"Content-Length: {len(inner)}"]
-    answer = await server.ask(head(server, "/healthz", *lines) + b"\r\n" + inner)
+    answer = await socket_server.send(head(socket_server, "/healthz", *lines) + b"\r\n" + inner)
     assert answer.status in (400, 405)
     assert (await session.info())["_meta"]["status"] == "idle"
 
@@ -153,23 +161,23 @@ async def test_a_body_hidden_behind_an_upgrade_is_no_second_request(server: List
         "GET /aap/v3/meta\tHTTP/1.1",
     ],
 )
-async def test_a_target_or_a_line_that_is_for_others_is_400(server: Listening, line: str) -> None:
-    answer = await server.ask(line.encode() + b"\r\n" + server.lines() + b"\r\n")
+async def test_a_target_or_a_line_that_is_for_others_is_400(socket_server: ListeningServer, line: str) -> None:
+    answer = await socket_server.send(line.encode() + b"\r\n" + socket_server.lines() + b"\r\n")
     assert answer.status == 400
 
 
 @pytest.mark.parametrize("lines", ["Host: a\r\nHost: b\r\n", "Host: x/?\r\n", "", "Host: a b\r\n", "Host: a@b\r\n"])
-async def test_a_request_without_one_good_host_is_400(server: Listening, lines: str) -> None:
-    key = f"Authorization: Bearer {server.keys['alice']}\r\n\r\n"
-    answer = await server.ask(f"GET {BASE}/meta HTTP/1.1\r\n{lines}{key}".encode())
+async def test_a_request_without_one_good_host_is_400(socket_server: ListeningServer, lines: str) -> None:
+    key = f"Authorization: Bearer {socket_server.keys['alice']}\r\n\r\n"
+    answer = await socket_server.send(f"GET {BASE}/meta HTTP/1.1\r\n{lines}{key}".encode())
     assert answer.status == 400
 
 
-async def test_http_1_0_is_answered_and_the_connection_ends(server: Listening) -> None:
-    session, path = await turns_of(server)
+async def test_http_1_0_is_answered_and_the_connection_ends(socket_server: ListeningServer) -> None:
+    session, path = await turns_of(socket_server)
     body = json.dumps({"messages": [user("hello")], "stream": "delta"}).encode()
-    lines = server.lines("alice", f"Content-Length: {len(body)}")
-    answer = await server.ask(f"POST {path} HTTP/1.0\r\n".encode() + lines + b"\r\n" + body)
+    lines = socket_server.lines("alice", f"Content-Length: {len(body)}")
+    answer = await socket_server.send(f"POST {path} HTTP/1.0\r\n".encode() + lines + b"\r\n" + body)
     assert (answer.status, answer.headers["connection"]) == (200, "close")
     assert "transfer-encoding" not in answer.headers, "HTTP/1.0 knows no chunks"
     assert answer.body.startswith(b"id: 1\nevent: turn_start\n")
@@ -178,20 +186,22 @@ async def test_http_1_0_is_answered_and_the_connection_ends(server: Listening) -
     assert (await session.history())[-1]["role"] == "assistant"
 
 
-async def test_head_answers_as_get_without_a_body_and_ends_where_a_stream_would_begin(server: Listening) -> None:
-    session, _ = await turns_of(server)
-    peer = await server.peer()
+async def test_head_answers_as_get_without_a_body_and_ends_where_a_stream_would_begin(
+    socket_server: ListeningServer,
+) -> None:
+    session, _ = await turns_of(socket_server)
+    peer = await socket_server.peer()
     for path in (f"{BASE}/meta", f"{BASE}{session.path}", f"{BASE}{session.path}/events"):
-        await peer.send(server.get(path, method="HEAD"))
+        await peer.send(socket_server.get(path, method="HEAD"))
         assert (await peer.answer(is_to_head=True)).status == 200
-    await peer.send(server.get(f"{BASE}/meta"))
+    await peer.send(socket_server.get(f"{BASE}/meta"))
     assert (await peer.answer()).json["version"] == 3
 
 
-async def test_options_without_a_preflight_is_405_and_tells_nothing(server: Listening) -> None:
-    answer = await server.ask(server.get(f"{BASE}/sessions", method="OPTIONS"))
+async def test_options_without_a_preflight_is_405_and_reveals_nothing(socket_server: ListeningServer) -> None:
+    answer = await socket_server.send(socket_server.get(f"{BASE}/sessions", method="OPTIONS"))
     assert (answer.status, answer.code) == (405, "method_not_allowed")
-    assert (await server.ask(server.get(f"{BASE}/sessions", None, method="OPTIONS"))).status == 401
+    assert (await socket_server.send(socket_server.get(f"{BASE}/sessions", None, method="OPTIONS"))).status == 401
 
 
 PATHS = [
@@ -214,16 +224,16 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_no_way_of_writing_a_path_gets_past_the_key(server: Listening, path: str) -> None:
-    answers = [await server.ask(server.get(path, name)) for name in (None, "alice")]
+async def test_no_way_of_writing_a_path_gets_past_the_key(socket_server: ListeningServer, path: str) -> None:
+    answers = [await socket_server.send(socket_server.get(path, name)) for name in (None, "alice")]
     assert answers[0].status in (400, 401, 404)
     assert answers[1].status in (200, 400, 404)
     assert b"rehearsal" not in answers[0].body
 
 
-async def test_a_thousand_requests_in_one_go_are_answered_in_order(server: Listening) -> None:
-    peer = await server.peer()
-    await peer.send(server.get("/healthz") * 999 + server.get(f"{BASE}/meta"))
+async def test_a_thousand_requests_in_one_go_are_answered_in_order(socket_server: ListeningServer) -> None:
+    peer = await socket_server.peer()
+    await peer.send(socket_server.get("/healthz") * 999 + socket_server.get(f"{BASE}/meta"))
     statuses = [(await peer.answer()).status for _ in range(1000)]
     assert statuses == [200] * 1000
 
@@ -232,9 +242,9 @@ async def test_a_thousand_requests_in_one_go_are_answered_in_order(server: Liste
 
 
 async def test_a_thousand_wrong_keys_are_429_after_the_first_and_the_right_one_still_works(
-    open_server: ServerMaker,
+    open_socket_server: ServerMaker,
 ) -> None:
-    async with open_server(wrong_keys_per_minute=10) as server:
+    async with open_socket_server(wrong_keys_per_minute=10) as server:
         peer = await server.peer()
         statuses = []
         for number in range(1000):
@@ -244,19 +254,19 @@ async def test_a_thousand_wrong_keys_are_429_after_the_first_and_the_right_one_s
         assert statuses[:10] == [401] * 10
         assert set(statuses[10:]) <= {401, 429}
         assert statuses.count(429) > 900
-        assert (await server.ask(server.get(f"{BASE}/meta"))).status == 200
+        assert (await server.send(server.get(f"{BASE}/meta"))).status == 200
 
 
-async def test_a_key_in_the_url_is_400_and_not_repeated(server: Listening) -> None:
-    for query in (f"api_key={server.keys['alice']}", f"x={server.keys['alice']}"):
-        answer = await server.ask(server.get(f"{BASE}/meta?{query}", None))
+async def test_a_key_in_the_url_is_400_and_not_repeated(socket_server: ListeningServer) -> None:
+    for query in (f"api_key={socket_server.keys['alice']}", f"x={socket_server.keys['alice']}"):
+        answer = await socket_server.send(socket_server.get(f"{BASE}/meta?{query}", None))
         assert answer.status == 400
-        assert server.keys["alice"].encode() not in answer.body
+        assert socket_server.keys["alice"].encode() not in answer.body
 
 
-async def test_a_stream_whose_key_is_revoked_ends_whole_within_five_seconds(open_server: ServerMaker) -> None:
-    async with open_server() as server:
-        session = await server.face("alice_phone").create()
+async def test_a_stream_whose_key_is_revoked_ends_whole_within_five_seconds(open_socket_server: ServerMaker) -> None:
+    async with open_socket_server() as server:
+        session = await server.aap_client("alice_phone").create()
         peer = await server.peer()
         body = {"messages": [user(script({"say": "a"}, {"wait_ms": 60_000}))], "stream": "delta"}
         await peer.send(server.post(f"{BASE}{session.path}/turns", body, "alice_phone"))
@@ -269,59 +279,59 @@ async def test_a_stream_whose_key_is_revoked_ends_whole_within_five_seconds(open
             rest = b"".join([chunk async for chunk in peer.chunks()])
         assert b"turn_stop" not in said + rest
         assert (said + rest).endswith(b"\n\n")
-        assert (await server.ask(server.get(f"{BASE}/meta", "alice_phone"))).status == 401
-        assert (await session.seen_by(server.face()).info())["_meta"]["status"] == "running"
+        assert (await server.send(server.get(f"{BASE}/meta", "alice_phone"))).status == 401
+        assert (await session.as_client(server.aap_client()).info())["_meta"]["status"] == "running"
 
 
 # --- slow and half-dead clients ---------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_closes_its_half_leaves_and_its_turn_goes_on(server: Listening) -> None:
-    session, path = await turns_of(server)
-    peer = await server.peer()
-    await peer.send(server.post(path, {"messages": [user(script({"wait_ms": 50}, {"say": "done"}))]}))
+async def test_a_client_that_closes_its_half_leaves_and_its_turn_goes_on(socket_server: ListeningServer) -> None:
+    session, path = await turns_of(socket_server)
+    peer = await socket_server.peer()
+    await peer.send(socket_server.post(path, {"messages": [user(script({"wait_ms": 50}, {"say": "done"}))]}))
     peer.writer.write_eof()
-    assert await peer.is_closed()
+    assert await peer.wait_until_closed()
     reading = await session.watch("0")
     await reading.until("turn_stop")
     assert (await session.history())[-1]["content"] == [{"type": "text", "text": "done"}]
 
 
 async def test_heads_that_trickle_lose_their_connections_and_the_others_are_served(
-    open_server: ServerMaker, monkeypatch: pytest.MonkeyPatch
+    open_socket_server: ServerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_connection, "HEAD_S", 0.2)
-    async with open_server() as server:
+    monkeypatch.setattr(http_connection, "HEAD_TIMEOUT_S", 0.2)
+    async with open_socket_server() as server:
         peers = [await server.peer() for _ in range(50)]
         for peer in peers:
             await peer.send(b"GET /healthz HTTP/1.1\r\nX: ")
-        assert await server.is_well()
-        assert all(await asyncio.gather(*(peer.is_closed() for peer in peers)))
+        assert await server.assert_responsive()
+        assert all(await asyncio.gather(*(peer.wait_until_closed() for peer in peers)))
 
 
 async def test_who_is_silent_after_a_body_that_was_refused_before_its_end_loses_the_connection(
-    open_server: ServerMaker, monkeypatch: pytest.MonkeyPatch
+    open_socket_server: ServerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "KEEP_ALIVE_S", 0.3)
-    async with open_server() as server:
+    monkeypatch.setattr(runner, "KEEP_ALIVE_TIMEOUT_S", 0.3)
+    async with open_socket_server() as server:
         whole, half = await server.peer(), await server.peer()
         for peer in (whole, half):
             await peer.send(head(server, f"{BASE}/nothing", "Content-Length: 10") + b"\r\n")
             assert (await peer.answer()).status == 404
         await whole.send(b"0123456789")
         await half.send(b"01234")
-        assert await whole.is_closed()
-        assert await half.is_closed()
+        assert await whole.wait_until_closed()
+        assert await half.wait_until_closed()
 
 
-async def test_a_reader_with_a_closed_window_holds_up_neither_its_turn_nor_others(server: Listening) -> None:
-    session, path = await turns_of(server)
-    peer = await server.peer(receive_buffer=4096)
+async def test_a_reader_with_a_closed_window_blocks_neither_its_turn_nor_others(socket_server: ListeningServer) -> None:
+    session, path = await turns_of(socket_server)
+    peer = await socket_server.peer(receive_buffer=4096)
     body = {"messages": [user(script({"emit": {"count": 2000, "text": "x" * 5000}}))], "stream": "delta"}
-    await peer.send(server.post(path, body))
+    await peer.send(socket_server.post(path, body))
     watching = await session.watch("0", "?stream=message")
     await watching.until("turn_stop")
-    other = await server.face().create()
+    other = await socket_server.aap_client().create()
     assert (await other.run("hello")).stop == "end_turn"
     assert len((await session.history())[-1]["content"][0]["text"]) == 10_000_000
     await peer.close()

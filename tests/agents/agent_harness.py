@@ -22,7 +22,7 @@ from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT, CallId, LoopId, UserId
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.engine.engine import Engine, EngineOptions
-from dragoman.engine.services.memories import MemoryBook
+from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports import (
     CallRequested,
@@ -46,25 +46,25 @@ ANN = UserId("ann")
 # --- the model --------------------------------------------------------------------------------------------------------
 
 
-class Gate:
+class ModelGate:
     """Where the model waits in the middle of an answer."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
         self.opened = asyncio.Event()
-        self.was_left = False
+        self.was_cancelled = False
 
     async def pass_through(self) -> None:
         self.reached.set()
         try:
             await self.opened.wait()
         except (asyncio.CancelledError, GeneratorExit):
-            self.was_left = True
+            self.was_cancelled = True
             raise
 
 
-Part = str | ModelEvent | Gate | ModelFailed
-Answering = Sequence[Part] | str | Callable[[ModelRequest], Sequence[Part] | str]
+Part = str | ModelEvent | ModelGate | ModelFailed
+ScriptedAnswer = Sequence[Part] | str | Callable[[ModelRequest], Sequence[Part] | str]
 
 
 class ScriptedModel:
@@ -75,8 +75,8 @@ class ScriptedModel:
 
     def __init__(
         self,
-        *answers: Answering,
-        summaries: Sequence[Answering] = (),
+        *answers: ScriptedAnswer,
+        summaries: Sequence[ScriptedAnswer] = (),
         context_window: int | None = None,
         name: str = "scripted",
     ) -> None:
@@ -103,7 +103,7 @@ class ScriptedModel:
                 match part:
                     case str():
                         yield TextDelta(part)
-                    case Gate():
+                    case ModelGate():
                         await part.pass_through()
                     case ModelFailed():
                         raise part
@@ -117,7 +117,7 @@ class ScriptedModel:
 
     def read(self, place: int = -1) -> list[str]:
         """The messages of a request in short."""
-        return told(self.requests[place].messages)
+        return summarize(self.requests[place].messages)
 
 
 def call(name: str, /, raw: str | None = None, **arguments: Any) -> CallRequested:
@@ -134,7 +134,7 @@ def end(stop: ModelStop, usage: Usage | None = None) -> Finished:
     return Finished(stop=stop, usage=usage)
 
 
-def told(messages: Sequence[Message]) -> list[str]:
+def summarize(messages: Sequence[Message]) -> list[str]:
     """Messages in short: who, text, calls with their arguments."""
     found = []
     for message in messages:
@@ -148,13 +148,13 @@ def told(messages: Sequence[Message]) -> list[str]:
 # --- the stage --------------------------------------------------------------------------------------------------------
 
 
-class Stage:
+class AgentHarness:
     """An engine and the agents that it serves; may be killed and started again."""
 
     def __init__(self, database: Database, folder: Path, agents: Sequence[Agent]) -> None:
         self.agents = {agent.spec.name: agent for agent in agents}
         self.engine: Engine
-        self.memories = MemoryBook(SqliteMemories(database), SystemClock())
+        self.memories = MemoryService(SqliteMemories(database), SystemClock())
         self._database = database
         self._folder = folder
 
@@ -165,13 +165,13 @@ class Stage:
             index=store,
             blobs=FolderBlobs(self._folder / "blobs"),
             bus=LocalBus(),
-            cipher=Backwards(),
+            cipher=ReversingCipher(),
             clock=SystemClock(),
             ids=RandomIds(),
             agents=self.agents,
             default_agent=next(iter(self.agents)),
             limits=InputLimits(),
-            options=EngineOptions(window_s=0.0),
+            options=EngineOptions(commit_window_s=0.0),
             memories=self.memories,
         )
         await self.engine.start()
@@ -188,11 +188,11 @@ class Stage:
     async def kill(self) -> None:
         """Die as by SIGKILL, as far as the log goes, and start again. What was done until now is on the disk."""
         engine = self.engine
-        for live in engine.running():
+        for live in engine.running_sessions():
             await live.until_durable(live.state.seq)
-        engine._runs._is_parking = True  # the dead write no ends
-        engine._runs._cancelled |= engine._runs._tasks.keys()
-        tasks = [task for task in (engine._committer._task, *engine._runs._tasks) if task is not None]
+        engine._runner._is_parking = True  # the dead write no ends
+        engine._runner._cancelled_tasks |= engine._runner._tasks.keys()
+        tasks = [task for task in (engine._committer._task, *engine._runner._tasks) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=DEADLINE_S)
@@ -201,29 +201,29 @@ class Stage:
     async def session(self, agent: str | None = None, **fields: Any) -> "Session":
         """A new session, all tools on."""
         name = agent or next(iter(self.agents))
-        live = await self.engine.create(ANN, Create(**{"door": "test", "agent": name, "tools": "all", **fields}))
+        live = await self.engine.create(ANN, Create(**{"protocol": "test", "agent": name, "tools": "all", **fields}))
         return Session(self, live)
 
 
 class Session:
     """A session on the stage."""
 
-    def __init__(self, stage: Stage, live: LiveSession) -> None:
-        self.stage = stage
+    def __init__(self, harness: AgentHarness, live: LiveSession) -> None:
+        self.harness = harness
         self.id = live.state.session_id
 
     async def live(self) -> LiveSession:
-        return await self.stage.engine.found(ANN, self.id)
+        return await self.harness.engine.find_session(ANN, self.id)
 
     async def send(self, content: str | tuple[InputBlock, ...] = "", *answers: Answer, **fields: Any) -> None:
         """Send a message, answers, or both."""
         messages = (UserInput(content=content),) if content else ()
-        request = Submit(door="test", messages=messages, answers=answers, **fields)
+        request = Submit(protocol="test", messages=messages, answers=answers, **fields)
         live = await self.live()
-        await self.stage.engine.submit(live, request, by=ANN)
+        await self.harness.engine.submit(live, request, by=ANN)
         await live.until_durable(live.state.seq)
 
-    async def ended(self) -> StopReason:
+    async def wait_for_end(self) -> StopReason:
         """Wait for the run's end, and tell why it ended."""
         async with asyncio.timeout(DEADLINE_S):
             live = await self.live()
@@ -233,50 +233,52 @@ class Session:
         assert live.state.last_stop is not None
         return live.state.last_stop
 
-    async def say(self, content: str | tuple[InputBlock, ...]) -> StopReason:
+    async def send_and_wait(self, content: str | tuple[InputBlock, ...]) -> StopReason:
         """Send a message, and wait for the end of the run."""
         await self.send(content)
-        return await self.ended()
+        return await self.wait_for_end()
 
     async def answer(self, *answers: Answer) -> StopReason:
         """Send answers, and wait for the end of the run."""
         await self.send("", *answers)
-        return await self.ended()
+        return await self.wait_for_end()
 
     async def pending(self) -> list[str]:
         """The names of the calls that wait."""
-        return [each.call.name for each in (await self.live()).state.waiting()]
+        return [each.call.name for each in (await self.live()).state.waiting_calls()]
 
-    async def waiting(self, name: str | None = None) -> CallId:
+    async def waiting_call_id(self, name: str | None = None) -> CallId:
         """The first call that waits, or the first of that name."""
-        calls = [each.call for each in (await self.live()).state.waiting()]
+        calls = [each.call for each in (await self.live()).state.waiting_calls()]
         return next(each.call_id for each in calls if name in (None, each.name))
 
     async def allow(self, name: str | None = None) -> StopReason:
-        return await self.answer(Decision(call_id=await self.waiting(name), granted=True))
+        return await self.answer(Decision(call_id=await self.waiting_call_id(name), granted=True))
 
     async def deny(self, reason: str | None = None) -> StopReason:
-        return await self.answer(Decision(call_id=await self.waiting(), granted=False, reason=reason))
+        return await self.answer(Decision(call_id=await self.waiting_call_id(), granted=False, reason=reason))
 
-    async def choose(self, *indices: int, words: str | None = None) -> StopReason:
-        custom = {} if words is None else {"0": words}
+    async def choose(self, *indices: int, custom_text: str | None = None) -> StopReason:
+        custom = {} if custom_text is None else {"0": custom_text}
         return await self.answer(
-            Choice(call_id=await self.waiting(), selections={"0": list(indices)} if indices else {}, custom=custom)
+            Choice(
+                call_id=await self.waiting_call_id(), selections={"0": list(indices)} if indices else {}, custom=custom
+            )
         )
 
-    async def give(self, content: str) -> StopReason:
+    async def give_result(self, content: str) -> StopReason:
         """Give the result of a client tool's call."""
-        return await self.answer(Result(call_id=await self.waiting(), content=content))
+        return await self.answer(Result(call_id=await self.waiting_call_id(), content=content))
 
     async def events(self) -> list[Event]:
-        return [logged.event for logged in await self.stage.engine.past.events(await self.live(), 0)]
+        return [logged.event for logged in await self.harness.engine.history.events(await self.live(), 0)]
 
     async def messages(self, loop: LoopId | None = ROOT) -> list[Message]:
-        return messages_of(await self.stage.engine.past.events(await self.live(), 0), loop)
+        return messages_of(await self.harness.engine.history.events(await self.live(), 0), loop)
 
-    async def told(self, loop: LoopId | None = ROOT) -> list[str]:
+    async def summary_lines(self, loop: LoopId | None = ROOT) -> list[str]:
         """The session's messages in short."""
-        return told(await self.messages(loop))
+        return summarize(await self.messages(loop))
 
     async def stop(self) -> RunStopped:
         """The end of the newest run."""
@@ -286,24 +288,24 @@ class Session:
         return [event for event in await self.events() if isinstance(event, CompactionMade)]
 
 
-class Backwards:
+class ReversingCipher:
     """`Cipher` for people who read backwards."""
 
-    def seal(self, plain: str) -> str:
-        return plain[::-1]
+    def encrypt(self, plaintext: str) -> str:
+        return plaintext[::-1]
 
-    def open(self, sealed: str) -> str:
-        return sealed[::-1]
+    def decrypt(self, ciphertext: str) -> str:
+        return ciphertext[::-1]
 
 
 @asynccontextmanager
-async def stage(folder: Path, *agents: Agent) -> AsyncIterator[Stage]:
+async def agent_harness(folder: Path, *agents: Agent) -> AsyncIterator[AgentHarness]:
     """Check the agents as a server does, and serve them."""
     serving.check(agents)
     database = Database(folder / "data", synchronous="normal")
     database.start()
     try:
-        found = Stage(database, folder, agents)
+        found = AgentHarness(database, folder, agents)
         await found.start()
         yield found
         async with asyncio.timeout(DEADLINE_S):

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dragoman.core.agent import Agent, Paused, RunnableTool, ToolFailed
-from dragoman.core.answers import failure, not_found, result_content
+from dragoman.core.answers import failed_result, not_found_result, result_content
 from dragoman.core.content import (
     AssistantMessage,
     Block,
     Call,
-    Growing,
     InputBlock,
     Json,
     JsonObject,
     Message,
+    StreamedBlockKind,
     Text,
     Thinking,
     ToolMessage,
@@ -24,9 +24,9 @@ from dragoman.core.content import (
     UserMessage,
     text_of,
 )
-from dragoman.core.events import PlanShown, StopReason
+from dragoman.core.events import PlanUpdated, StopReason
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, fork_loop
-from dragoman.core.tools import ASK, FORK, ToolSpec
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, ToolSpec
 
 DRAIN_AFTER = 100
 
@@ -35,7 +35,7 @@ class Killed(BaseException):
     """The server died."""
 
 
-class Starts:
+class InMemoryStarts:
     """`agents.rehearsal_tools.Starts` in memory."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Starts:
         return self.tags.count(tag)
 
 
-class Open(NamedTuple):
+class OpenCall(NamedTuple):
     """A call without a result."""
 
     call: Call
@@ -61,7 +61,7 @@ class Context:
 
     def __init__(self, run: "MemoryRun", call_id: CallId) -> None:
         self.session_id, self.run_id, self.call_id = run.session_id, run.run_id, call_id
-        self.user, self.options, self.props, self.time_zone = run.user, run.options, run.props, run.time_zone
+        self.user, self.options, self.metadata, self.time_zone = run.user, run.options, run.metadata, run.time_zone
 
 
 class Session:
@@ -89,11 +89,11 @@ class Session:
         self.options = options or {}
         self.props = props or {}
         self.messages = list(history)
-        self.open: list[Open] = []
-        self.grown: list[tuple[Growing, str]] = []
-        self.plans: list[PlanShown] = []
+        self.open: list[OpenCall] = []
+        self.deltas: list[tuple[StreamedBlockKind, str]] = []
+        self.plans: list[PlanUpdated] = []
         self.cards: list[Json] = []
-        self.brought: list[RunnableTool] = []
+        self.call_tools: list[RunnableTool] = []
         self.drains = 0
         self.steps = 0
         self.dies_after_steps = dies_after_steps
@@ -103,7 +103,7 @@ class Session:
 
     # --- from outside ---------------------------------------------------------------------------------------------
 
-    async def tell(self, content: str | tuple[InputBlock, ...]) -> StopReason:
+    async def send(self, content: str | tuple[InputBlock, ...]) -> StopReason:
         """Say something and let the agent answer."""
         self.messages.append(UserMessage(id=self.new_id(), content=content))
         return await self.play()
@@ -116,7 +116,7 @@ class Session:
         raw: Json | msgspec.UnsetType = msgspec.UNSET,
     ) -> None:
         """Give the first call that waits its result."""
-        each = next(each for each in self.open if self.waits(each))
+        each = next(each for each in self.open if self.is_waiting(each))
         self.settle(each, content, is_error=is_error, raw=raw)
 
     async def play(self) -> StopReason:
@@ -133,7 +133,7 @@ class Session:
             raise
         return reason or "end_turn"
 
-    def said(self, loop: LoopId | None = ROOT) -> list[Message]:
+    def reply_messages(self, loop: LoopId | None = ROOT) -> list[Message]:
         """The messages of a loop (of all: None) after the last user message, without those that a death cut off."""
         kept = [
             each
@@ -147,13 +147,13 @@ class Session:
         """What the assistant messages of the root's answer hold, calls without their ids."""
         return [
             [msgspec.structs.replace(each, call_id="") if isinstance(each, Call) else each for each in message.content]
-            for message in self.said()
+            for message in self.reply_messages()
             if isinstance(message, AssistantMessage) and not isinstance(message.content, str)
         ]
 
     def text(self) -> str:
         """The words of the root's answer."""
-        return "".join(text_of(each.content) for each in self.said() if isinstance(each, AssistantMessage))
+        return "".join(text_of(each.content) for each in self.reply_messages() if isinstance(each, AssistantMessage))
 
     # --- from inside ----------------------------------------------------------------------------------------------
 
@@ -165,12 +165,12 @@ class Session:
         self._call_ids += 1
         return CallId(f"c{self._call_ids}")
 
-    def waits(self, each: Open) -> bool:
-        return each.tool is None and (each.call.name in self.client_tools or each.call.name == ASK)
+    def is_waiting(self, each: OpenCall) -> bool:
+        return each.tool is None and (each.call.name in self.client_tools or each.call.name == ASK_USER_QUESTION)
 
     def settle(
         self,
-        each: Open,
+        each: OpenCall,
         content: str | tuple[InputBlock, ...],
         *,
         is_error: bool = False,
@@ -190,9 +190,9 @@ class Session:
             )
         )
 
-    def count_delta(self, kind: Growing, text: str) -> None:
-        self.grown.append((kind, text))
-        if self.dies_after_deltas is not None and len(self.grown) >= self.dies_after_deltas:
+    def count_delta(self, kind: StreamedBlockKind, text: str) -> None:
+        self.deltas.append((kind, text))
+        if self.dies_after_deltas is not None and len(self.deltas) >= self.dies_after_deltas:
             self.dies_after_deltas = None
             raise Killed
 
@@ -215,16 +215,16 @@ class MemoryRun:
         self.user = UserId("alice")
         self.options = session.options
         self.parameters: JsonObject = {}
-        self.props = session.props
+        self.metadata = session.props
         self.memories = ""
         self.memory_tool: RunnableTool | None = None
         self._blocks: list[Block] = []
-        self._asked: list[Open] = []
+        self._requested_calls: list[OpenCall] = []
         self._since_drain = 0
 
     @property
     def time_zone(self) -> str:
-        zone = self.props.get("time_zone", "UTC")
+        zone = self.metadata.get("time_zone", "UTC")
         return str(zone)
 
     def emit(self, text: str) -> bool:
@@ -238,7 +238,7 @@ class MemoryRun:
         if isinstance(block, Text | Thinking):
             self.session.count_delta("text" if isinstance(block, Text) else "thinking", block.text)
 
-    def plan(self, plan: PlanShown) -> None:
+    def plan(self, plan: PlanUpdated) -> None:
         self.session.plans.append(plan)
 
     def stage(self, name: str | None) -> None:
@@ -252,9 +252,9 @@ class MemoryRun:
 
     def call(self, name: str, arguments: JsonObject, *, tool: RunnableTool | None = None) -> CallId:
         call_id = self.session.new_call_id()
-        self._asked.append(Open(Call(call_id=call_id, name=name, input=arguments), self.loop, tool))
+        self._requested_calls.append(OpenCall(Call(call_id=call_id, name=name, input=arguments), self.loop, tool))
         if tool is not None:
-            self.session.brought.append(tool)
+            self.session.call_tools.append(tool)
         return call_id
 
     async def drain(self) -> None:
@@ -263,7 +263,7 @@ class MemoryRun:
         await asyncio.sleep(0)
 
     async def end_step(self, *, usage: Usage | None = None, model: str | None = None) -> Sequence[ToolMessage]:
-        asked, self._asked = self._asked, []
+        asked, self._requested_calls = self._requested_calls, []
         self._blocks += [each.call for each in asked]
         self._close("completed", usage)
         self.session.open += asked
@@ -271,14 +271,14 @@ class MemoryRun:
         self.session.count_step()
         return [results[each.call.call_id] for each in asked]
 
-    def offered(self) -> Sequence[ToolSpec]:
+    def offered_tools(self) -> Sequence[ToolSpec]:
         return [tool.spec for tool in self.agent.spec.tools]
 
     async def turn(self) -> Sequence[Message]:
         if self.loop != ROOT:
-            return self.session.said(self.loop)
+            return self.session.reply_messages(self.loop)
         asked = [each for each in self.session.messages if isinstance(each, UserMessage)][-1:]
-        return [*asked, *self.session.said()]
+        return [*asked, *self.session.reply_messages()]
 
     async def history(self) -> AsyncIterator[Message]:
         for message in reversed(self.session.messages):
@@ -300,23 +300,23 @@ class MemoryRun:
         """Run the loop's open calls, the last first: nobody may rely on the order of results."""
         session = self.session
         for each in [each for each in reversed(session.open) if each.loop == self.loop]:
-            if session.waits(each):
+            if session.is_waiting(each):
                 continue
             if each.call.name == FORK:
                 await self._fork(each)
                 continue
             tool = each.tool or self.agent.tool(each.call.name)
             if tool is None:
-                session.settle(each, not_found(each.call.name), is_error=True)
+                session.settle(each, not_found_result(each.call.name), is_error=True)
                 continue
             is_error, value = await run_tool(tool, each.call.input, Context(self, each.call.call_id))
             raw = value if isinstance(value, dict) else msgspec.UNSET
             session.settle(each, result_content(value), is_error=is_error, raw=raw)
         if any(each.loop == self.loop for each in session.open):
             raise Paused
-        return {each.call_id: each for each in session.said(self.loop) if isinstance(each, ToolMessage)}
+        return {each.call_id: each for each in session.reply_messages(self.loop) if isinstance(each, ToolMessage)}
 
-    async def _fork(self, each: Open) -> None:
+    async def _fork(self, each: OpenCall) -> None:
         child = self.agent.child(each.call)
         assert child is not None
         run = MemoryRun(self.session, fork_loop(each.call.call_id), child)
@@ -329,7 +329,7 @@ class MemoryRun:
         except Killed:
             run.finish("cut")
             raise
-        texts = [text_of(m.content) for m in self.session.said(run.loop) if isinstance(m, AssistantMessage)]
+        texts = [text_of(m.content) for m in self.session.reply_messages(run.loop) if isinstance(m, AssistantMessage)]
         self.session.settle(each, next((text for text in reversed(texts) if text), ""))
 
     def finish(self, status: Any = "completed") -> None:
@@ -341,7 +341,7 @@ class MemoryRun:
         message = AssistantMessage(id=self.session.new_id(), content=blocks, loop=self.loop, status=status, usage=usage)
         self.session.messages.append(message)
 
-    def _grow(self, kind: Growing, text: str) -> bool:
+    def _grow(self, kind: StreamedBlockKind, text: str) -> bool:
         last = self._blocks[-1]
         if kind == "text":
             assert isinstance(last, Text)
@@ -359,4 +359,4 @@ async def run_tool(tool: RunnableTool, arguments: JsonObject, context: Context) 
     try:
         return False, await tool.run(arguments, context)
     except (ToolFailed, RuntimeError) as error:
-        return True, failure(str(error))
+        return True, failed_result(str(error))

@@ -17,11 +17,11 @@ server = MCPServer("program", log_level="CRITICAL")
 PIXEL = base64.b64decode("R0lGODlhAQABAAAAACwAAAAAAQABAAA=")
 
 
-def note(words: str) -> None:
+def note(text: str) -> None:
     """Tell the test, which listens there."""
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(os.environ["NOTES"])
-        line.sendall(words.encode())
+        line.sendall(text.encode())
 
 
 class Weather(BaseModel):

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from dragoman import Agent, tool
-from dragoman.agents.compaction import HEADING, INSTRUCTIONS
+from dragoman.agents.compaction import INSTRUCTIONS, SUMMARY_HEADING
 from dragoman.agents.window import tokens_of_all
 from dragoman.core.content import AssistantMessage, SystemMessage, Usage, UserMessage
 from dragoman.core.ids import MessageId
 from dragoman.core.tools import FORK
 from dragoman.ports import ContextTooLong, ModelRequest, ModelUnavailable
-from tests.agents.agent_harness import Part, ScriptedModel, call, end, stage
+from tests.agents.agent_harness import Part, ScriptedModel, agent_harness, call, end
 
 LONG = "word " * 400
 """About 500 tokens."""
@@ -21,12 +21,12 @@ def is_summary(request: ModelRequest) -> bool:
 
 async def test_a_conversation_that_outgrows_the_window_is_summed_up_and_goes_on(tmp_path: Path) -> None:
     model = ScriptedModel("First.", "Second.", "Third.", summaries=["They spoke of words."], context_window=2000)
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session(seeds=(SystemMessage(id=MessageId("1"), content="Be kind."),))
         for number in range(3):
-            assert await session.say(f"{number} {LONG}") == "end_turn"
+            assert await session.send_and_wait(f"{number} {LONG}") == "end_turn"
         (made,) = await session.compactions()
-        assert made.summary == f"Be kind.\n\n{HEADING}\nThey spoke of words."
+        assert made.summary == f"Be kind.\n\n{SUMMARY_HEADING}\nThey spoke of words."
         assert made.tokens_after < made.tokens_before
         assert len(await session.messages()) == 7, "clients keep the whole history"
     *summing, asked = model.requests[2:]
@@ -42,10 +42,10 @@ async def test_what_summaries_cost_is_part_of_the_steps_that_they_were_made_for(
     used = Usage(100, 10)
     answer: list[Part] = ["Yes.", end("end_turn", Usage(7, 3))]
     model = ScriptedModel(*[answer] * 3, summaries=[["So.", end("end_turn", used)]], context_window=2000)
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
         for _ in range(3):
-            await session.say(LONG)
+            await session.send_and_wait(LONG)
         made = sum(map(is_summary, model.requests))
         assert made > 0
         usages = [message.usage for message in await session.messages() if isinstance(message, AssistantMessage)]
@@ -55,15 +55,15 @@ async def test_what_summaries_cost_is_part_of_the_steps_that_they_were_made_for(
 
 async def test_the_next_summary_takes_in_the_one_before(tmp_path: Path) -> None:
     model = ScriptedModel(*["Yes."] * 9, summaries=["One.", "Two."], context_window=2000)
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
         while len(await session.compactions()) < 2:
-            assert await session.say(LONG) == "end_turn"
+            assert await session.send_and_wait(LONG) == "end_turn"
         await house.restart()
-        await session.say("And now?")
+        await session.send_and_wait("And now?")
     second = [request for request in model.requests if is_summary(request)][1]
-    assert str(second.messages[0].content).startswith(f"{HEADING}\nOne.\n\nWhat followed:\n")
-    assert model.read()[0] == f"user: {HEADING}\nTwo."
+    assert str(second.messages[0].content).startswith(f"{SUMMARY_HEADING}\nOne.\n\nWhat followed:\n")
+    assert model.read()[0] == f"user: {SUMMARY_HEADING}\nTwo."
 
 
 async def test_calls_and_their_results_are_never_parted(tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ async def test_calls_and_their_results_are_never_parted(tmp_path: Path) -> None:
 
     steps = [[call("look", at=str(number))] for number in range(4)]
     model = ScriptedModel(*steps, "Done.", summaries=["Looked around."], context_window=2000)
-    async with stage(tmp_path, Agent("a", model=model, tools=[look])) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[look])) as house:
         session = await house.session()
-        assert await session.say("Look around") == "end_turn"
+        assert await session.send_and_wait("Look around") == "end_turn"
         assert len(await session.messages()) == 10
     for request in model.requests:
         if not is_summary(request):
@@ -90,12 +90,12 @@ async def test_what_the_model_counted_outweighs_the_estimate(tmp_path: Path) -> 
     model = ScriptedModel(
         ["Hi.", end("end_turn", Usage(1900, 5))], "Bye.", "Again.", summaries=["Short."], context_window=2000
     )
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
-        await session.say("Hello")
-        await session.say("Bye")
+        await session.send_and_wait("Hello")
+        await session.send_and_wait("Bye")
         assert len(await session.compactions()) == 1
-        await session.say("Once more")
+        await session.send_and_wait("Once more")
         assert len(await session.compactions()) == 1, "a count from before the summary counts no more"
 
 
@@ -109,33 +109,33 @@ async def test_many_messages_are_summed_up_whatever_their_length(tmp_path: Path)
         )
     )
     model = ScriptedModel("Yes.", summaries=["Numbers."])
-    async with stage(tmp_path, Agent("a", model=model, max_messages=8)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, max_messages=8)) as house:
         session = await house.session(seeds=seeds)
-        assert await session.say("10?") == "end_turn"
+        assert await session.send_and_wait("10?") == "end_turn"
         assert len(await session.compactions()) == 1
     assert is_summary(model.requests[0])
     assert "User: 7?" in str(model.requests[0].messages[0].content)
-    assert model.read()[0] == f"user: {HEADING}\nNumbers."
+    assert model.read()[0] == f"user: {SUMMARY_HEADING}\nNumbers."
     assert model.read()[-1] == "user: 10?"
     assert len(model.read()) < 8
 
 
 async def test_a_request_that_is_too_long_is_summed_up_and_tried_once_more(tmp_path: Path) -> None:
     model = ScriptedModel("One.", [ContextTooLong("9000 > 8192")], "Two.", summaries=["Summary."])
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
-        await session.say(LONG)
-        assert await session.say("Go on") == "end_turn"
+        await session.send_and_wait(LONG)
+        assert await session.send_and_wait("Go on") == "end_turn"
         assert len(await session.compactions()) == 1
-    assert model.read() == [f"user: {HEADING}\nSummary.", "user: Go on"]
+    assert model.read() == [f"user: {SUMMARY_HEADING}\nSummary.", "user: Go on"]
 
 
 async def test_a_second_refusal_ends_the_run(tmp_path: Path) -> None:
     model = ScriptedModel("One.", [ContextTooLong("a")], [ContextTooLong("b")], summaries=["Summary."])
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
-        await session.say(LONG)
-        assert await session.say("Go on") == "error"
+        await session.send_and_wait(LONG)
+        assert await session.send_and_wait("Go on") == "error"
         assert (await session.stop()).code == "context_too_long"
 
 
@@ -144,13 +144,13 @@ async def test_without_a_summary_the_oldest_is_left_out(tmp_path: Path) -> None:
     model = ScriptedModel(
         "One.", "Two.", "Three.", "Four.", summaries=[[ModelUnavailable("busy")], ""], context_window=2000
     )
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
         for _ in range(3):
-            assert await session.say(LONG) == "end_turn"
+            assert await session.send_and_wait(LONG) == "end_turn"
         assert await session.compactions() == []
         assert model.read() == [f"user: {LONG}", "assistant: Two.", f"user: {LONG}"]
-        assert await session.say(LONG * 20) == "end_turn"
+        assert await session.send_and_wait(LONG * 20) == "end_turn"
         assert await session.compactions() == []
     assert all(tokens_of_all(request.messages) < 2000 for request in model.requests if not is_summary(request))
     assert "characters left out" in model.read()[-1]
@@ -166,33 +166,33 @@ async def test_a_sub_agent_sums_up_its_own_loop(tmp_path: Path) -> None:
     inner = ScriptedModel(*steps, "Done.", summaries=["Seen some."], context_window=2000)
     outer = ScriptedModel([call(FORK, agent="looker", task="Look around")], "Thanks.")
     looker = Agent("looker", model=inner, tools=[look])
-    async with stage(tmp_path, Agent("a", model=outer, subagents=[looker])) as house:
+    async with agent_harness(tmp_path, Agent("a", model=outer, subagents=[looker])) as house:
         session = await house.session()
-        assert await session.say("Go") == "end_turn"
+        assert await session.send_and_wait("Go") == "end_turn"
         assert await session.compactions() == [], "it is not the session's conversation that was summed up"
-        assert (await session.told())[2] == "tool: Done."
-    assert inner.read()[0] == f"user: {HEADING}\nSeen some."
+        assert (await session.summary_lines())[2] == "tool: Done."
+    assert inner.read()[0] == f"user: {SUMMARY_HEADING}\nSeen some."
 
 
 async def test_a_conversation_is_summed_up_when_somebody_asks_for_it(tmp_path: Path) -> None:
     model = ScriptedModel("First.", "Second.", "Third.", summaries=["They greeted."])
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
         for word in ("one", "two"):
-            assert await session.say(word) == "end_turn"
+            assert await session.send_and_wait(word) == "end_turn"
         made = await house.engine.compact(await session.live())
         assert made is not None
-        assert (made.summary, made.archived, made.trigger) == (f"{HEADING}\nThey greeted.", 2, "manual")
-        assert await session.say("three") == "end_turn"
+        assert (made.summary, made.archived_count, made.trigger) == (f"{SUMMARY_HEADING}\nThey greeted.", 2, "manual")
+        assert await session.send_and_wait("three") == "end_turn"
     *_, asked = model.requests
     assert [message.content for message in asked.messages[:2]] == [made.summary, "two"]
 
 
 async def test_there_may_be_nothing_to_sum_up(tmp_path: Path) -> None:
     model = ScriptedModel("First.", summaries=["A word."])
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
         assert await house.engine.compact(await session.live()) is None
-        await session.say("one")
+        await session.send_and_wait("one")
         assert await house.engine.compact(await session.live()) is not None, "the question, but not its answer"
         assert await house.engine.compact(await session.live()) is None

@@ -8,8 +8,8 @@ import pytest
 from dragoman import Agent
 from dragoman.agents.function import FunctionAgent
 from dragoman.agents.loading import load
-from dragoman.core.tools import ASK
-from tests.agents.agent_harness import ScriptedModel, call, stage
+from dragoman.core.tools import ASK_USER_QUESTION
+from tests.agents.agent_harness import ScriptedModel, agent_harness, call
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
@@ -33,9 +33,9 @@ async def test_the_assistant_uses_its_two_tools(tmp_path: Path) -> None:
         ],
         "Here you are.",
     )
-    async with stage(tmp_path, modelled("assistant.py", model)) as house:
+    async with agent_harness(tmp_path, modelled("assistant.py", model)) as house:
         session = await house.session()
-        assert await session.say("100 euros in yen, and the time there?") == "end_turn"
+        assert await session.send_and_wait("100 euros in yen, and the time there?") == "end_turn"
     good, bad, tokyo, here, nowhere = model.read()[-5:]
     assert good == 'tool: {"amount":16300.0,"currency":"JPY"}'
     assert bad == (
@@ -47,33 +47,33 @@ async def test_the_assistant_uses_its_two_tools(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("allowed", "words"),
+    ("allowed", "text"),
     [
         (True, "Done: ticket for RO 13, first class, 59 EUR. It leaves at 13:15."),
         (False, "Nothing was bought (Tool call denied)."),
     ],
 )
-async def test_the_trip_waits_for_its_user_twice(tmp_path: Path, allowed: bool, words: str) -> None:
+async def test_the_trip_waits_for_its_user_twice(tmp_path: Path, allowed: bool, text: str) -> None:
     (trip,) = load(str(EXAMPLES / "trip.py"))
     assert isinstance(trip, FunctionAgent)
-    async with stage(tmp_path, trip) as house:
+    async with agent_harness(tmp_path, trip) as house:
         session = await house.session(options={"class": "first"})
-        assert await session.say("Rome") == "tool_use"
-        assert await session.pending() == [ASK]
+        assert await session.send_and_wait("Rome") == "tool_use"
+        assert await session.pending() == [ASK_USER_QUESTION]
         await house.kill()
         assert await session.choose(0) == "tool_use"
         assert await session.pending() == ["buy"]
         await house.restart()
         assert await (session.allow() if allowed else session.deny()) == "end_turn"
-        assert (await session.told())[-1] == f"assistant: {words}"
+        assert (await session.summary_lines())[-1] == f"assistant: {text}"
 
 
 async def test_the_trip_takes_the_users_own_words(tmp_path: Path) -> None:
-    async with stage(tmp_path, *load(f"{EXAMPLES / 'trip.py'}:trip")) as house:
+    async with agent_harness(tmp_path, *load(f"{EXAMPLES / 'trip.py'}:trip")) as house:
         session = await house.session()
-        await session.say("Rome")
-        assert await session.choose(words="the boat") == "end_turn"
-        assert (await session.told())[-1] == "assistant: There is no train 'the boat'."
+        await session.send_and_wait("Rome")
+        assert await session.choose(custom_text="the boat") == "end_turn"
+        assert (await session.summary_lines())[-1] == "assistant: There is no train 'the boat'."
 
 
 async def test_the_secretary_sends_nothing_that_was_not_allowed(tmp_path: Path) -> None:
@@ -81,19 +81,19 @@ async def test_the_secretary_sends_nothing_that_was_not_allowed(tmp_path: Path) 
     model = ScriptedModel([mail], "Not sent.", [mail], "Sent.", [mail], "There is no password.")
     secretary = modelled("approval.py", model)
     outbox = sys.modules["approval"].outbox
-    async with stage(tmp_path, secretary) as house:
+    async with agent_harness(tmp_path, secretary) as house:
         session = await house.session(options={"mail_password": "pass123"})
-        assert await session.say("Write to Bob") == "tool_use"
+        assert await session.send_and_wait("Write to Bob") == "tool_use"
         assert await session.deny("later") == "end_turn"
         assert outbox == []
-        assert await session.say("Now") == "tool_use"
+        assert await session.send_and_wait("Now") == "tool_use"
         await house.restart()
         assert outbox == []
         assert await session.allow() == "end_turn"
         assert outbox == ["ann to bob@b.example: Hi\nHow are you?"]
         assert model.read()[-1] == "tool: sent to bob@b.example"
         without = await house.session()
-        assert await without.say("Write to Bob") == "tool_use"
+        assert await without.send_and_wait("Write to Bob") == "tool_use"
         assert await without.allow() == "end_turn"
         assert model.read()[-1].endswith("the user has not set the option mail_password yet")
     assert len(outbox) == 1

@@ -25,11 +25,11 @@ from dragoman import (
     tool,
 )
 from dragoman.agents.function import FunctionAgent
-from dragoman.agents.parameters import Misdeclared
+from dragoman.agents.parameters import DeclarationError
 from dragoman.core.content import AssistantMessage, ToolMessage, Usage
-from dragoman.core.events import CardShown, PlanShown, StageChanged
-from dragoman.core.tools import ASK, FORK, Capabilities, ToolSpec
-from tests.agents.agent_harness import DEADLINE_S, Gate, ScriptedModel, stage, told
+from dragoman.core.events import CardUpdated, PlanUpdated, StageChanged
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, Capabilities, ToolSpec
+from tests.agents.agent_harness import DEADLINE_S, ModelGate, ScriptedModel, agent_harness, summarize
 
 
 class Flight(msgspec.Struct):
@@ -84,11 +84,11 @@ async def test_a_function_yields_its_answer(tmp_path: Path) -> None:
         yield Text("Bye")
         yield Plan(status="done", steps=(PlanStep("speak", "done"),))
         run.card({"type": "text"})
-        run.spent(input_tokens=3, output_tokens=4)
+        run.add_usage(input_tokens=3, output_tokens=4)
 
-    async with stage(tmp_path, parrot) as house:
+    async with agent_harness(tmp_path, parrot) as house:
         session = await house.session()
-        assert await session.say("Polly") == "end_turn"
+        assert await session.send_and_wait("Polly") == "end_turn"
         answer = (await session.messages())[-1]
         assert isinstance(answer, AssistantMessage)
         assert answer.content == (
@@ -99,10 +99,10 @@ async def test_a_function_yields_its_answer(tmp_path: Path) -> None:
             Text("Bye"),
         )
         assert answer.usage == Usage(3, 4)
-        shown = [event for event in await session.events() if isinstance(event, PlanShown | CardShown)]
+        shown = [event for event in await session.events() if isinstance(event, PlanUpdated | CardUpdated)]
         assert shown == [
-            PlanShown(status="done", steps=(PlanStep("speak", "done"),)),
-            CardShown(card={"type": "text"}),
+            PlanUpdated(status="done", steps=(PlanStep("speak", "done"),)),
+            CardUpdated(card={"type": "text"}),
         ]
     assert (parrot.spec.name, parrot.spec.description) == ("parrot", "Says it again.")
 
@@ -114,10 +114,10 @@ async def test_a_coroutine_returns_its_answer(tmp_path: Path) -> None:
             await run.drain()
         return run.text
 
-    async with stage(tmp_path, say_again) as house:
+    async with agent_harness(tmp_path, say_again) as house:
         session = await house.session()
-        await session.say("Hi")
-        assert await session.told() == ["user: Hi", "assistant: So: Hi"]
+        await session.send_and_wait("Hi")
+        assert await session.summary_lines() == ["user: Hi", "assistant: So: Hi"]
     assert say_again.spec.capabilities == Capabilities(client_tools=True)
 
 
@@ -127,10 +127,10 @@ async def test_a_function_that_says_nothing_leaves_no_message(tmp_path: Path) ->
         for _ in range(0):
             yield ""
 
-    async with stage(tmp_path, mute) as house:
+    async with agent_harness(tmp_path, mute) as house:
         session = await house.session()
-        assert await session.say("Hi") == "end_turn"
-        assert await session.told() == ["user: Hi"]
+        assert await session.send_and_wait("Hi") == "end_turn"
+        assert await session.summary_lines() == ["user: Hi"]
 
 
 async def test_what_a_function_cannot_yield_fails_the_run(tmp_path: Path) -> None:
@@ -139,11 +139,11 @@ async def test_what_a_function_cannot_yield_fails_the_run(tmp_path: Path) -> Non
         yield "a"
         yield 5
 
-    async with stage(tmp_path, wrong) as house:
+    async with agent_harness(tmp_path, wrong) as house:
         session = await house.session()
-        assert await session.say("Hi") == "error"
+        assert await session.send_and_wait("Hi") == "error"
         assert (await session.stop()).code == "agent_error"
-        assert await session.told() == ["user: Hi", "assistant: a"]
+        assert await session.summary_lines() == ["user: Hi", "assistant: a"]
 
 
 async def test_many_deltas_give_way_to_others(tmp_path: Path) -> None:
@@ -152,12 +152,12 @@ async def test_many_deltas_give_way_to_others(tmp_path: Path) -> None:
         for number in range(100_000):
             yield f"{number},"
 
-    async with stage(tmp_path, flood) as house:
+    async with agent_harness(tmp_path, flood) as house:
         one, other = await house.session(), await house.session()
         await one.send("Go")
         await other.send("Go")
-        assert (await one.ended(), await other.ended()) == ("end_turn", "end_turn")
-        assert (await one.told())[-1] == "assistant: " + "".join(f"{number}," for number in range(100_000))
+        assert (await one.wait_for_end(), await other.wait_for_end()) == ("end_turn", "end_turn")
+        assert (await one.summary_lines())[-1] == "assistant: " + "".join(f"{number}," for number in range(100_000))
 
 
 async def test_a_function_knows_its_run_and_the_conversation(tmp_path: Path) -> None:
@@ -167,11 +167,11 @@ async def test_a_function_knows_its_run_and_the_conversation(tmp_path: Path) -> 
         assert run.message is not None
         yield f"{run.user} {run.option('tone')} {run.time_zone} {''.join(earlier)} {run.message.content}"
 
-    async with stage(tmp_path, knows) as house:
+    async with agent_harness(tmp_path, knows) as house:
         session = await house.session(options={"tone": "kind"})
-        await session.say("One")
-        await session.say("Two")
-        assert await session.told() == [
+        await session.send_and_wait("One")
+        await session.send_and_wait("Two")
+        assert await session.summary_lines() == [
             "user: One",
             "assistant: ann kind UTC U One",
             "user: Two",
@@ -195,9 +195,9 @@ async def test_calls_give_what_the_tools_return_in_their_types(tmp_path: Path) -
         seen.append(await run.call_all([(search, {"place": "Oslo"}), ("count", {}), ("price", {"flight": flights[0]})]))
         seen.append(await run.call_all([]))
 
-    async with stage(tmp_path, traveller) as house:
+    async with agent_harness(tmp_path, traveller) as house:
         session = await house.session()
-        assert await session.say("Go") == "end_turn"
+        assert await session.send_and_wait("Go") == "end_turn"
         assert seen == [
             [Flight("Rome 1", 100)],
             {"price": 100, "currency": "USD"},
@@ -205,7 +205,7 @@ async def test_calls_give_what_the_tools_return_in_their_types(tmp_path: Path) -
             [[Flight("Oslo 1", 100), Flight("Oslo 2", 200)], 7, {"price": 100, "currency": "EUR"}],
             [],
         ]
-        assert [line.split("(")[0] for line in await session.told() if line.startswith("assistant")] == [
+        assert [line.split("(")[0] for line in await session.summary_lines() if line.startswith("assistant")] == [
             "assistant: search",
             "assistant: 100 price",
             "assistant: count",
@@ -241,8 +241,8 @@ async def test_the_return_annotation_says_what_a_result_is(tmp_path: Path, calle
     async def caller(run: Run) -> None:
         seen.append(await run.call(called))
 
-    async with stage(tmp_path, caller) as house:
-        assert await (await house.session()).say("Go") == "end_turn"
+    async with agent_harness(tmp_path, caller) as house:
+        assert await (await house.session()).send_and_wait("Go") == "end_turn"
     assert seen == [expected]
 
 
@@ -255,12 +255,12 @@ async def test_a_tools_failure_is_an_exception_that_can_be_caught(tmp_path: Path
             yield f"({error})"
         await run.call("nothing")
 
-    async with stage(tmp_path, careful) as house:
+    async with agent_harness(tmp_path, careful) as house:
         session = await house.session()
-        assert await session.say("Go") == "error"
+        assert await session.send_and_wait("Go") == "error"
         stopped = await session.stop()
         assert (stopped.code, stopped.message) == ("tool_failed", "Tool not found: nothing")
-        assert (await session.told())[2:] == [
+        assert (await session.summary_lines())[2:] == [
             "tool: Tool execution failed: no luck",
             "assistant: (Tool execution failed: no luck) nothing({})",
             "tool: Tool not found: nothing",
@@ -277,9 +277,9 @@ async def test_two_calls_at_once_are_refused_unless_made_together(tmp_path: Path
     async def hasty(run: Run) -> None:
         await asyncio.gather(run.call(slow), run.call(slow))
 
-    async with stage(tmp_path, hasty) as house:
+    async with agent_harness(tmp_path, hasty) as house:
         session = await house.session()
-        assert await session.say("Go") == "error"
+        assert await session.send_and_wait("Go") == "error"
         assert (await session.stop()).code == "agent_error"
 
 
@@ -288,12 +288,12 @@ async def test_the_application_can_be_called(tmp_path: Path) -> None:
     async def guide(run: Run) -> AsyncIterator[str]:
         yield f"You are in {await run.call('location', precise=True)}."
 
-    async with stage(tmp_path, guide) as house:
+    async with agent_harness(tmp_path, guide) as house:
         location = ToolSpec(name="location", description="", parameters={"type": "object"})
         session = await house.session(client_tools=(location,))
-        assert await session.say("Where am I?") == "tool_use"
-        assert await session.give("Rome") == "end_turn"
-        assert (await session.told())[-1] == "assistant: You are in Rome."
+        assert await session.send_and_wait("Where am I?") == "tool_use"
+        assert await session.give_result("Rome") == "end_turn"
+        assert (await session.summary_lines())[-1] == "assistant: You are in Rome."
 
 
 async def test_a_run_that_goes_on_enters_the_stage_in_which_it_has_something_new_to_do(tmp_path: Path) -> None:
@@ -304,10 +304,10 @@ async def test_a_run_that_goes_on_enters_the_stage_in_which_it_has_something_new
         yield f"It is {await run.call('paint')}."
         run.stage(None)
 
-    async with stage(tmp_path, staged) as house:
+    async with agent_harness(tmp_path, staged) as house:
         session = await house.session(client_tools=(ToolSpec(name="paint", description="", parameters={}),))
-        assert await session.say("Go") == "tool_use"
-        assert await session.give("red") == "end_turn"
+        assert await session.send_and_wait("Go") == "tool_use"
+        assert await session.give_result("red") == "end_turn"
         entered = [event.stage for event in await session.events() if isinstance(event, StageChanged)]
         assert entered == ["router", "worker", "worker", None]
 
@@ -326,12 +326,12 @@ async def test_a_function_gives_tasks_to_other_agents(tmp_path: Path) -> None:
         yield ", "
         yield await run.fork("modelled", "speak")
 
-    async with stage(tmp_path, outer) as house:
+    async with agent_harness(tmp_path, outer) as house:
         session = await house.session()
-        assert await session.say("Go") == "tool_use"
+        assert await session.send_and_wait("Go") == "tool_use"
         await house.restart()
         assert await session.choose(0) == "end_turn"
-        assert await session.told() == [
+        assert await session.summary_lines() == [
             "user: Go",
             'assistant: Agent({"agent":"inner","task":"do it"})',
             "tool: do it: yes",
@@ -339,7 +339,7 @@ async def test_a_function_gives_tasks_to_other_agents(tmp_path: Path) -> None:
             "tool: I am one.",
             "assistant: I am one.",
         ]
-    assert outer.spec.builtins == {ASK, FORK}
+    assert outer.spec.builtins == {ASK_USER_QUESTION, FORK}
 
 
 async def test_asking_and_forking_have_to_be_declared(tmp_path: Path) -> None:
@@ -350,10 +350,10 @@ async def test_asking_and_forking_have_to_be_declared(tmp_path: Path) -> None:
                 await attempt
             yield f"{error.value}; "
 
-    async with stage(tmp_path, shy) as house:
+    async with agent_harness(tmp_path, shy) as house:
         session = await house.session()
-        await session.say("Go")
-        assert (await session.told())[-1] == (
+        await session.send_and_wait("Go")
+        assert (await session.summary_lines())[-1] == (
             "assistant: agent shy cannot ask: it was made with ask_user=False; agent shy has no sub-agents; "
         )
 
@@ -361,10 +361,10 @@ async def test_asking_and_forking_have_to_be_declared(tmp_path: Path) -> None:
 # --- waiting, and doing it again --------------------------------------------------------------------------------------
 
 
-def traveller_of(noted: list[str]) -> FunctionAgent:
+def traveller_of(metadata: list[str]) -> FunctionAgent:
     @agent(tools=[search, book])
     async def traveller(run: Run) -> AsyncIterator[str]:
-        noted.append("begun")
+        metadata.append("begun")
         yield f"To {run.text}. "
         flights = await run.call(search, run.text)
         choice = await run.ask(
@@ -372,7 +372,7 @@ def traveller_of(noted: list[str]) -> FunctionAgent:
         )
         yield f"So {choice}. "
         receipt = await run.call(book, flight=choice)
-        noted.append("booked")
+        metadata.append("booked")
         yield f"{receipt}."
 
     return traveller
@@ -395,35 +395,35 @@ ITINERARY = [
 
 async def test_code_reads_as_if_it_had_waited(tmp_path: Path) -> None:
     noted: list[str] = []
-    async with stage(tmp_path, traveller_of(noted)) as house:
+    async with agent_harness(tmp_path, traveller_of(noted)) as house:
         session = await house.session()
-        assert await session.say("Rome") == "tool_use"
+        assert await session.send_and_wait("Rome") == "tool_use"
         await house.restart()
         assert await session.choose(1) == "tool_use"
         await house.kill()
         assert await session.allow() == "end_turn"
-        assert await session.told() == ITINERARY
+        assert await session.summary_lines() == ITINERARY
     assert noted == ["begun", "begun", "begun", "booked"]
 
 
 async def test_the_persons_own_words_and_a_denial_reach_the_function(tmp_path: Path) -> None:
-    async with stage(tmp_path, traveller_of([])) as house:
+    async with agent_harness(tmp_path, traveller_of([])) as house:
         session = await house.session()
-        await session.say("Rome")
-        assert await session.choose(words="the night train") == "tool_use"
+        await session.send_and_wait("Rome")
+        assert await session.choose(custom_text="the night train") == "tool_use"
         assert await session.deny("too expensive") == "error"
         stopped = await session.stop()
         assert (stopped.code, stopped.message) == ("tool_failed", "Tool call denied: too expensive")
 
 
 async def test_a_new_message_begins_anew(tmp_path: Path) -> None:
-    async with stage(tmp_path, traveller_of([])) as house:
+    async with agent_harness(tmp_path, traveller_of([])) as house:
         session = await house.session()
-        await session.say("Rome")
-        assert await session.say("Oslo") == "tool_use"
+        await session.send_and_wait("Rome")
+        assert await session.send_and_wait("Oslo") == "tool_use"
         assert await session.choose(0) == "tool_use"
         assert await session.allow() == "end_turn"
-        assert (await session.told())[-1] == "assistant: booked Oslo 1."
+        assert (await session.summary_lines())[-1] == "assistant: booked Oslo 1."
 
 
 async def test_the_conversation_is_the_same_when_a_function_is_called_again(tmp_path: Path) -> None:
@@ -431,14 +431,14 @@ async def test_the_conversation_is_the_same_when_a_function_is_called_again(tmp_
 
     @agent
     async def looks_back(run: Run) -> AsyncIterator[str]:
-        seen.append(told(await run.messages()))
+        seen.append(summarize(await run.messages()))
         yield await run.ask("Sure?", ["yes"])
 
-    async with stage(tmp_path, looks_back) as house:
+    async with agent_harness(tmp_path, looks_back) as house:
         session = await house.session()
-        await session.say("One")
+        await session.send_and_wait("One")
         await session.choose(0)
-        await session.say("Two")
+        await session.send_and_wait("Two")
         await session.choose(0)
     assert seen[0] == seen[1] == ["user: One"]
     assert seen[2] == seen[3]
@@ -446,7 +446,7 @@ async def test_the_conversation_is_the_same_when_a_function_is_called_again(tmp_
 
 
 async def test_after_a_crash_a_function_goes_on_from_its_last_whole_step(tmp_path: Path) -> None:
-    gate = Gate()
+    gate = ModelGate()
     ran: list[str] = []
 
     @tool
@@ -464,7 +464,7 @@ async def test_after_a_crash_a_function_goes_on_from_its_last_whole_step(tmp_pat
             await gate.pass_through()
         yield " c"
 
-    async with stage(tmp_path, steps) as house:
+    async with agent_harness(tmp_path, steps) as house:
         session = await house.session()
         await session.send("Go")
         await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
@@ -472,8 +472,8 @@ async def test_after_a_crash_a_function_goes_on_from_its_last_whole_step(tmp_pat
         gate.opened = asyncio.Event()
         gate.opened.set()
         await house.kill()
-        assert await session.ended() == "end_turn"
-        assert (await session.told())[-1] == "assistant: B and c"
+        assert await session.wait_for_end() == "end_turn"
+        assert (await session.summary_lines())[-1] == "assistant: B and c"
     assert ran == ["a", "b"]
 
 
@@ -492,15 +492,15 @@ async def test_a_function_whose_end_is_on_record_says_nothing_twice(tmp_path: Pa
         yield "All "
         yield "said."
 
-    async with stage(tmp_path, Dies(speak)) as house:
+    async with agent_harness(tmp_path, Dies(speak)) as house:
         session = await house.session()
         await session.send("Go")
         await asyncio.wait_for(died.wait(), DEADLINE_S)
         live = await session.live()
         await live.until_durable(live.state.seq)
         await house.kill()
-        assert await session.ended() == "end_turn"
-        assert await session.told() == ["user: Go", "assistant: All said."]
+        assert await session.wait_for_end() == "end_turn"
+        assert await session.summary_lines() == ["user: Go", "assistant: All said."]
 
 
 async def test_other_steps_than_before_are_found_out(tmp_path: Path) -> None:
@@ -512,9 +512,9 @@ async def test_other_steps_than_before_are_found_out(tmp_path: Path) -> None:
         await run.call(name, **({"place": "Rome"} if name == "search" else {}))
         await run.call(book, flight="x")
 
-    async with stage(tmp_path, fickle) as house:
+    async with agent_harness(tmp_path, fickle) as house:
         session = await house.session()
-        assert await session.say("Go") == "tool_use"
+        assert await session.send_and_wait("Go") == "tool_use"
         assert await session.allow() == "error"
         stopped = await session.stop()
         assert (stopped.code, stopped.message) == ("replay_mismatch", "The agent did not take the same steps again")
@@ -535,12 +535,12 @@ async def test_a_function_that_catches_everything_still_waits(tmp_path: Path) ->
         finally:
             noted.append("finally")
 
-    async with stage(tmp_path, grabby) as house:
+    async with agent_harness(tmp_path, grabby) as house:
         session = await house.session()
-        assert await session.say("Go") == "tool_use"
-        assert (await session.told())[-1] == 'assistant: book({"flight":"x"})'
+        assert await session.send_and_wait("Go") == "tool_use"
+        assert (await session.summary_lines())[-1] == 'assistant: book({"flight":"x"})'
         assert await session.allow() == "end_turn"
-        assert (await session.told())[-1] == "assistant: booked x"
+        assert (await session.summary_lines())[-1] == "assistant: booked x"
     assert noted == ["Paused", "finally", "finally"]
 
 
@@ -552,15 +552,15 @@ async def test_an_ordinary_except_does_not_notice_the_waiting(tmp_path: Path) ->
         except Exception as error:  # noqa: BLE001  # that is the point
             yield f"failed: {error}"
 
-    async with stage(tmp_path, cautious) as house:
+    async with agent_harness(tmp_path, cautious) as house:
         session = await house.session()
-        assert await session.say("Go") == "tool_use"
+        assert await session.send_and_wait("Go") == "tool_use"
         assert await session.deny() == "end_turn"
-        assert (await session.told())[-1] == "assistant: failed: Tool call denied"
+        assert (await session.summary_lines())[-1] == "assistant: failed: Tool call denied"
 
 
 async def test_stopping_a_run_cancels_the_function_and_runs_its_finally(tmp_path: Path) -> None:
-    gate = Gate()
+    gate = ModelGate()
     noted: list[str] = []
 
     @agent
@@ -571,13 +571,13 @@ async def test_stopping_a_run_cancels_the_function_and_runs_its_finally(tmp_path
         finally:
             noted.append("finally")
 
-    async with stage(tmp_path, patient) as house:
+    async with agent_harness(tmp_path, patient) as house:
         session = await house.session()
         await session.send("Go")
         await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
         await house.engine.stop_run(await session.live())
-        assert await session.told() == ["user: Go", "assistant: One, "]
-    assert (noted, gate.was_left) == (["finally"], True)
+        assert await session.summary_lines() == ["user: Go", "assistant: One, "]
+    assert (noted, gate.was_cancelled) == (["finally"], True)
 
 
 async def test_an_agents_own_error_is_for_the_client_and_any_other_is_not(tmp_path: Path) -> None:
@@ -588,12 +588,12 @@ async def test_an_agents_own_error_is_for_the_client_and_any_other_is_not(tmp_pa
             raise AgentError("closed", "Come back on Monday")
         raise ValueError("the password is 123")
 
-    async with stage(tmp_path, closed) as house:
+    async with agent_harness(tmp_path, closed) as house:
         session = await house.session()
-        assert await session.say("own") == "error"
+        assert await session.send_and_wait("own") == "error"
         stopped = await session.stop()
         assert (stopped.code, stopped.message) == ("closed", "Come back on Monday")
-        assert await session.say("other") == "error"
+        assert await session.send_and_wait("other") == "error"
         stopped = await session.stop()
         assert (stopped.code, stopped.message) == ("agent_error", "The agent failed")
 
@@ -613,7 +613,7 @@ def test_what_cannot_be_an_agent_is_refused_with_the_reason() -> None:
         (two, "agent two: its function takes one parameter, the run"),
     ]
     for function, message in cases:
-        with pytest.raises(Misdeclared) as refused:
+        with pytest.raises(DeclarationError) as refused:
             agent(function)
         assert str(refused.value) == message
 
@@ -623,4 +623,4 @@ def test_a_tools_context_is_not_an_argument_for_callers() -> None:
     def who(context: ToolContext, greeting: str) -> str:
         return f"{greeting} {context.user}"
 
-    assert who.named(greeting="Hi") == {"greeting": "Hi"}
+    assert who.bind_arguments(greeting="Hi") == {"greeting": "Hi"}

@@ -14,12 +14,12 @@ import pytest
 
 from dragoman import Agent, McpServer, ToolFailed, agent
 from dragoman.agents import serving
-from dragoman.agents.builtins import UNREADABLE
+from dragoman.agents.builtins import UNPARSED_ARGUMENTS
 from dragoman.agents.mcp import StartFailed
-from dragoman.agents.parameters import Misdeclared
+from dragoman.agents.parameters import DeclarationError
 from dragoman.core.content import Image, Text
 from dragoman.core.tools import ServerTool, ToolPolicy, ToolSpec
-from tests.agents.agent_harness import DEADLINE_S, ScriptedModel, call, stage
+from tests.agents.agent_harness import DEADLINE_S, ScriptedModel, agent_harness, call
 from tests.agents.test_tool import Context
 
 PROGRAM = str(Path(__file__).with_name("mcp_program.py"))
@@ -106,7 +106,7 @@ async def test_options_choose_tools_and_set_their_policy(tmp_path: Path) -> None
 
 
 async def test_a_list_of_names_is_no_text(tmp_path: Path) -> None:
-    with pytest.raises(Misdeclared, match="a list of tools' names expected, got the text 'add'"):
+    with pytest.raises(DeclarationError, match="a list of tools' names expected, got the text 'add'"):
         async with started(program(tmp_path, needs_approval="add")):
             pass
 
@@ -137,7 +137,7 @@ async def test_results_are_values_or_blocks(
     [
         ("fail", {}, "it rained"),
         ("add", {"a": "x"}, r"(?s)validation error.*a.*integer.*b.*required"),
-        ("add", {UNREADABLE: "{"}, "the arguments are not a JSON object"),
+        ("add", {UNPARSED_ARGUMENTS: "{"}, "the arguments are not a JSON object"),
     ],
 )
 async def test_failures_say_what_the_server_says(
@@ -148,7 +148,7 @@ async def test_failures_say_what_the_server_says(
 
 
 @pytest.mark.slow
-async def test_calls_run_side_by_side_and_a_cancelled_one_is_told_to_the_server(tmp_path: Path) -> None:
+async def test_calls_run_side_by_side_and_a_cancelled_one_is_reported_to_the_server(tmp_path: Path) -> None:
     notes: asyncio.Queue[str] = asyncio.Queue()
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -195,7 +195,7 @@ async def test_a_server_that_died_between_two_calls_is_not_noticed(tmp_path: Pat
         os.kill(process, signal.SIGKILL)
         connection = server._connection
         assert connection is not None
-        await asyncio.wait_for(connection._ends.come.wait(), DEADLINE_S)
+        await asyncio.wait_for(connection._end_of_stream.reached.wait(), DEADLINE_S)
         assert await run(server, "add", a=1, b=2) == 3
     assert children() == before, "no process is left behind"
 
@@ -277,13 +277,13 @@ async def test_agents_call_mcp_tools_and_wait_for_approvals(tmp_path: Path) -> N
 
     await serving.start([modelled, direct])
     try:
-        async with stage(tmp_path, modelled, direct) as house:
+        async with agent_harness(tmp_path, modelled, direct) as house:
             session = await house.session("modelled")
-            assert await session.say("1 + 2?") == "tool_use"
+            assert await session.send_and_wait("1 + 2?") == "tool_use"
             assert await session.allow() == "end_turn"
             session = await house.session("direct")
-            assert await session.say("Rome?") == "end_turn"
-            assert (await session.told())[-1] == "assistant: 21.5 degrees"
+            assert await session.send_and_wait("Rome?") == "end_turn"
+            assert (await session.summary_lines())[-1] == "assistant: 21.5 degrees"
     finally:
         await serving.close([modelled, direct])
     assert model.read()[-2:] == [

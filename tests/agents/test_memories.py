@@ -14,17 +14,17 @@ from dragoman.core.content import ToolMessage
 from dragoman.core.events import MemoriesInjected, MemoryUse, SettingsChange
 from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts
 from dragoman.core.refusals import NotFound
-from tests.agents.agent_harness import ANN, Gate, ScriptedModel, Session, Stage, call, stage
+from tests.agents.agent_harness import ANN, AgentHarness, ModelGate, ScriptedModel, Session, agent_harness, call
 
 NOT_ON = "Tool execution failed: "
 
 
-async def note(house: Stage, content: str, **texts: Any) -> Memory:
-    return await house.memories.add(ANN, MemoryTexts(content=content, **texts))
+async def note(harness: AgentHarness, content: str, **texts: Any) -> Memory:
+    return await harness.memories.add(ANN, MemoryTexts(content=content, **texts))
 
 
-async def everything(house: Stage) -> Sequence[Memory]:
-    page, _ = await house.memories.page(ANN, MemoryFilter(), 0, 100)
+async def everything(harness: AgentHarness) -> Sequence[Memory]:
+    page, _ = await harness.memories.page(ANN, MemoryFilter(), 0, 100)
     return page
 
 
@@ -38,17 +38,17 @@ async def results(session: Session) -> list[str]:
 
 async def test_a_model_reads_what_is_remembered_and_the_log_notes_it(tmp_path: Path) -> None:
     model = ScriptedModel("hello", "again")
-    async with stage(tmp_path, Agent("a", model=model, instructions="Be kind.")) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, instructions="Be kind.")) as house:
         await note(house, "likes tea")
         await note(house, "the kettle is broken", type="experience")
         await note(house, "rain in Spain", type="experience")
         session = await house.session(memory_enabled=True)
-        await session.say("is the kettle on?")
+        await session.send_and_wait("is the kettle on?")
         told = model.requests[0].instructions.split("\n")
         assert (told[0], told[1], told[3:]) == ("Be kind.", "", ["- [1] likes tea", "- [2] the kettle is broken"])
         uses = (MemoryUse(1, "likes tea"), MemoryUse(2, "the kettle is broken"))
         assert await injected(session) == [MemoriesInjected(memories=uses)]
-        await session.say("and now?")
+        await session.send_and_wait("and now?")
         assert [each.memories for each in await injected(session)] == [uses, uses[:1]]
         assert [(each.id, each.hit_count, each.last_hit_at is not None) for each in await everything(house)] == [
             (3, 0, False),
@@ -66,10 +66,10 @@ async def test_memory_is_on_as_the_session_says_else_as_the_agent_does(
     tmp_path: Path, agent: bool | None, session: bool | None, is_on: bool
 ) -> None:
     model = ScriptedModel("hello")
-    async with stage(tmp_path, Agent("a", model=model, memory=agent)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=agent)) as house:
         await note(house, "likes tea")
         talk = await house.session(memory_enabled=session)
-        await talk.say("hi")
+        await talk.send_and_wait("hi")
         assert ("likes tea" in model.requests[0].instructions) == is_on
         assert [spec.name for spec in model.requests[0].tools] == (["WriteMemory"] if is_on else [])
         assert len(await injected(talk)) == is_on
@@ -78,20 +78,20 @@ async def test_memory_is_on_as_the_session_says_else_as_the_agent_does(
 
 async def test_memory_can_be_switched_in_a_session(tmp_path: Path) -> None:
     model = ScriptedModel("one", "two")
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         await note(house, "likes tea")
         session = await house.session()
-        await session.say("hi")
+        await session.send_and_wait("hi")
         await session.send("hi", change=SettingsChange(memory_enabled=True))
-        await session.ended()
+        await session.wait_for_end()
         assert ["likes tea" in each.instructions for each in model.requests] == [False, True]
 
 
-async def test_a_run_with_nothing_to_tell_says_so_in_the_log(tmp_path: Path) -> None:
+async def test_a_run_with_nothing_to_report_says_so_in_the_log(tmp_path: Path) -> None:
     model = ScriptedModel("hello")
-    async with stage(tmp_path, Agent("a", model=model, memory=True)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as house:
         session = await house.session()
-        await session.say("hi")
+        await session.send_and_wait("hi")
         assert (await injected(session), model.requests[0].instructions) == ([MemoriesInjected()], "")
 
 
@@ -101,10 +101,10 @@ async def test_a_model_writes_a_memory_with_source_and_reason_and_replaces_an_ol
         "noted",
         "yes",
     )
-    async with stage(tmp_path, Agent("a", model=model, memory=True)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as house:
         await note(house, "likes tea")
         session = await house.session()
-        await session.say("I like coffee now")
+        await session.send_and_wait("I like coffee now")
         new, old = await everything(house)
         assert (new.texts, new.source_session, old.superseded_by) == (
             MemoryTexts(content="likes coffee", write_reason="said so", topic="taste"),
@@ -112,7 +112,7 @@ async def test_a_model_writes_a_memory_with_source_and_reason_and_replaces_an_ol
             2,
         )
         assert await results(session) == ['{"id":2}']
-        await session.say("hi")
+        await session.send_and_wait("hi")
         assert [each.memories for each in await injected(session)] == [
             (MemoryUse(1, "likes tea"),),
             (MemoryUse(2, "likes coffee"),),
@@ -120,7 +120,7 @@ async def test_a_model_writes_a_memory_with_source_and_reason_and_replaces_an_ol
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ({"content": "x" * 501, "reason": "r"}, "Expected str of length <= 500 - at $.content"),
         ({"content": "x"}, "Object missing required field reason"),
@@ -128,22 +128,22 @@ async def test_a_model_writes_a_memory_with_source_and_reason_and_replaces_an_ol
         ({"content": "x", "reason": "r", "replaces": 7}, "there is no memory 7"),
     ],
 )
-async def test_what_cannot_be_remembered_is_told_to_the_model(
-    tmp_path: Path, arguments: dict[str, Any], told: str
+async def test_what_cannot_be_remembered_is_reported_to_the_model(
+    tmp_path: Path, arguments: dict[str, Any], expected: str
 ) -> None:
     model = ScriptedModel([call("WriteMemory", **arguments)], "oh")
-    async with stage(tmp_path, Agent("a", model=model, memory=True)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as house:
         session = await house.session()
-        await session.say("remember this")
-        assert await results(session) == [f"Tool execution failed: {told}"]
+        await session.send_and_wait("remember this")
+        assert await results(session) == [f"Tool execution failed: {expected}"]
         assert await everything(house) == []
 
 
 async def test_where_memory_is_off_there_is_no_such_tool(tmp_path: Path) -> None:
     model = ScriptedModel([call("WriteMemory", content="c", reason="r")], "oh")
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
-        await session.say("remember this")
+        await session.send_and_wait("remember this")
         assert await results(session) == ["Tool not found: WriteMemory"]
 
 
@@ -153,40 +153,40 @@ async def test_an_agents_own_tool_of_that_name_wins(tmp_path: Path) -> None:
         return f"mine: {content}"
 
     model = ScriptedModel([call("WriteMemory", content="c")], "oh")
-    async with stage(tmp_path, Agent("a", model=model, memory=True, tools=[own])) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=True, tools=[own])) as house:
         session = await house.session()
-        await session.say("remember this")
+        await session.send_and_wait("remember this")
         assert (await results(session), await everything(house)) == (["mine: c"], [])
 
 
-async def test_a_run_that_goes_on_after_a_crash_tells_the_same_and_counts_once(tmp_path: Path) -> None:
-    gate = Gate()
+async def test_a_run_that_goes_on_after_a_crash_reports_the_same_and_counts_once(tmp_path: Path) -> None:
+    gate = ModelGate()
     model = ScriptedModel(["half", gate], "whole")
-    async with stage(tmp_path, Agent("a", model=model, memory=True)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as house:
         await note(house, "likes tea")
         session = await house.session()
         await session.send("hi")
         await gate.reached.wait()
         await note(house, "likes coffee")
         await house.kill()
-        await session.ended()
+        await session.wait_for_end()
         first, second = (each.instructions for each in model.requests)
         assert first == second
         assert len(await injected(session)) == 1
         assert [(each.id, each.hit_count) for each in await everything(house)] == [(2, 0), (1, 1)]
 
 
-async def test_what_was_removed_meanwhile_is_told_no_more(tmp_path: Path) -> None:
-    gate = Gate()
+async def test_what_was_removed_meanwhile_is_reported_no_more(tmp_path: Path) -> None:
+    gate = ModelGate()
     model = ScriptedModel(["half", gate], "whole")
-    async with stage(tmp_path, Agent("a", model=model, memory=True)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as house:
         await note(house, "likes tea")
         session = await house.session()
         await session.send("hi")
         await gate.reached.wait()
         await house.memories.remove(ANN, (1,))
         await house.kill()
-        await session.ended()
+        await session.wait_for_end()
         assert ["likes tea" in each.instructions for each in model.requests] == [True, False]
 
 
@@ -196,15 +196,15 @@ async def test_a_function_reads_and_writes_memories(tmp_path: Path) -> None:
         yield run.memories.partition("\n")[2]
         await run.remember("likes tea", reason="said so", kind="feedback")
 
-    async with stage(tmp_path, keeper) as house:
+    async with agent_harness(tmp_path, keeper) as house:
         session = await house.session()
-        await session.say("hi")
-        await session.say("hi")
+        await session.send_and_wait("hi")
+        await session.send_and_wait("hi")
         assert [each.texts.content for each in await everything(house)] == ["likes tea", "likes tea"]
-        assert "assistant: - [1] likes tea" in " ".join(await session.told())
+        assert "assistant: - [1] likes tea" in " ".join(await session.summary_lines())
 
 
 async def test_a_removed_memory_cannot_be_changed(tmp_path: Path) -> None:
-    async with stage(tmp_path, Agent("a", model=ScriptedModel("hello"))) as house:
+    async with agent_harness(tmp_path, Agent("a", model=ScriptedModel("hello"))) as house:
         with pytest.raises(NotFound):
             await house.memories.change(ANN, 1, {"content": "c"})

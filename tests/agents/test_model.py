@@ -11,18 +11,18 @@ from dragoman.core.content import AssistantMessage, Image, SystemMessage, Text, 
 from dragoman.core.events import RunStopped
 from dragoman.core.ids import MessageId
 from dragoman.core.inputs import Create, Submit, UserInput
-from dragoman.core.tools import ASK, FORK, ToolGrant, ToolSpec
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, ToolGrant, ToolSpec
 from dragoman.ports import ContextTooLong, Finished, ModelFailed, ModelUnavailable
 from tests.agents.agent_harness import (
     ANN,
     DEADLINE_S,
-    Gate,
+    ModelGate,
     Part,
     ScriptedModel,
+    agent_harness,
     arguments_of,
     call,
     end,
-    stage,
     thought,
 )
 
@@ -56,12 +56,12 @@ ALERT = ToolSpec(name="alert", description="Show it.", parameters={"type": "obje
 
 async def test_an_agent_says_what_its_model_says(tmp_path: Path) -> None:
     model = ScriptedModel([thought("Hm. "), thought("Yes."), "Hel", "lo!"])
-    async with stage(
+    async with agent_harness(
         tmp_path, Agent("a", model=model, instructions="Be kind.", parameters={"temperature": 0})
     ) as house:
         session = await house.session()
-        assert await session.say("Hi") == "end_turn"
-        assert await session.told() == ["user: Hi", "assistant: Hello!"]
+        assert await session.send_and_wait("Hi") == "end_turn"
+        assert await session.summary_lines() == ["user: Hi", "assistant: Hello!"]
         (_, answer) = await session.messages()
         assert isinstance(answer, AssistantMessage)
         assert (answer.content, answer.model, answer.usage) == (
@@ -89,10 +89,10 @@ async def test_calls_of_a_step_run_side_by_side_and_their_results_go_back_in_ord
         return f"{name} met"
 
     model = ScriptedModel(["Let me see.", call("meet", name="one"), call("meet", name="two")], "Done.")
-    async with stage(tmp_path, Agent("a", model=model, tools=[meet])) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[meet])) as house:
         session = await house.session()
-        assert await session.say("Go") == "end_turn"
-        history = await session.told()
+        assert await session.send_and_wait("Go") == "end_turn"
+        history = await session.summary_lines()
     assert sorted(history[2:4]) == ["tool: one met", "tool: two met"]
     assert model.read() == [
         "user: Go",
@@ -105,14 +105,14 @@ async def test_calls_of_a_step_run_side_by_side_and_their_results_go_back_in_ord
 
 async def test_a_tools_failure_is_a_result_that_the_model_reads(tmp_path: Path) -> None:
     model = ScriptedModel([call("fail")], "I see.")
-    async with stage(tmp_path, Agent("a", model=model, tools=[fail])) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[fail])) as house:
         session = await house.session()
-        assert await session.say("Go") == "end_turn"
+        assert await session.send_and_wait("Go") == "end_turn"
     assert model.read()[-1] == "tool: Tool execution failed: no such thing"
 
 
 @pytest.mark.parametrize(
-    ("asked", "result", "kept"),
+    ("requested", "result", "expected_parts"),
     [
         (
             call("wipe", raw='{"disk": '),
@@ -126,7 +126,7 @@ async def test_a_tools_failure_is_a_result_that_the_model_reads(tmp_path: Path) 
         ),
         (call("wipe_all", disk="a"), "Tool not found: wipe_all", {"disk": "a"}),
         (
-            call(ASK, questions=[]),
+            call(ASK_USER_QUESTION, questions=[]),
             "Tool execution failed: Expected array of length >= 1 - at $.questions",
             {"questions": []},
         ),
@@ -138,37 +138,39 @@ async def test_a_tools_failure_is_a_result_that_the_model_reads(tmp_path: Path) 
     ],
 )
 async def test_what_the_model_got_wrong_reaches_neither_tool_nor_user(
-    tmp_path: Path, asked: Part, result: str, kept: object
+    tmp_path: Path, requested: Part, result: str, expected_parts: object
 ) -> None:
-    model = ScriptedModel([asked], "Sorry.")
+    model = ScriptedModel([requested], "Sorry.")
     helper = Agent("helper", model=ScriptedModel())
-    async with stage(tmp_path, Agent("a", model=model, tools=[wipe], ask_user=True, subagents=[helper])) as house:
+    async with agent_harness(
+        tmp_path, Agent("a", model=model, tools=[wipe], ask_user=True, subagents=[helper])
+    ) as house:
         session = await house.session()
-        assert await session.say("Go") == "end_turn"
-        assert arguments_of(await session.messages()) == [kept]
+        assert await session.send_and_wait("Go") == "end_turn"
+        assert arguments_of(await session.messages()) == [expected_parts]
     assert model.read()[-1] == f"tool: {result}"
 
 
 async def test_a_call_that_needs_approval_waits_and_the_run_goes_on_with_the_answer(tmp_path: Path) -> None:
     model = ScriptedModel([call("wipe", disk="a"), call("add", a=1, b=2)], "Wiped.", [call("wipe", disk="b")], "Not.")
-    async with stage(tmp_path, Agent("a", model=model, tools=[wipe, add])) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[wipe, add])) as house:
         session = await house.session()
-        assert await session.say("Wipe a") == "tool_use"
+        assert await session.send_and_wait("Wipe a") == "tool_use"
         await house.restart()
         assert await session.allow() == "end_turn"
         assert model.read()[2:] == ["tool: a wiped", "tool: 3"]
-        assert await session.say("And b") == "tool_use"
+        assert await session.send_and_wait("And b") == "tool_use"
         assert await session.deny("too late") == "end_turn"
         assert model.read()[-1] == "tool: Tool call denied: too late"
 
 
 async def test_a_result_follows_its_call_though_a_message_came_between(tmp_path: Path) -> None:
     model = ScriptedModel([call("alert", text="now")], "Fine.")
-    async with stage(tmp_path, Agent("a", model=model, client_tools=True)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, client_tools=True)) as house:
         session = await house.session(client_tools=(ALERT,))
-        assert await session.say("Warn me") == "tool_use"
+        assert await session.send_and_wait("Warn me") == "tool_use"
         await session.send("Never mind")
-        assert await session.ended() == "end_turn"
+        assert await session.wait_for_end() == "end_turn"
     assert model.read() == [
         "user: Warn me",
         'assistant: alert({"text":"now"})',
@@ -179,11 +181,11 @@ async def test_a_result_follows_its_call_though_a_message_came_between(tmp_path:
 
 async def test_applications_bring_tools_and_hidden_tools_run_unasked(tmp_path: Path) -> None:
     model = ScriptedModel([call("secret"), call("alert", text="x")], "Done.")
-    async with stage(tmp_path, Agent("a", model=model, tools=[secret, wipe], client_tools=True)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[secret, wipe], client_tools=True)) as house:
         session = await house.session(client_tools=(ALERT,), tools=(ToolGrant("wipe"),))
-        assert await session.say("Go") == "tool_use"
+        assert await session.send_and_wait("Go") == "tool_use"
         assert await session.pending() == ["alert"]
-        assert await session.give("shown") == "end_turn"
+        assert await session.give_result("shown") == "end_turn"
     assert [spec.name for spec in model.requests[0].tools] == ["alert", "secret", "wipe"]
     assert model.read()[-2:] == ["tool: for ann", "tool: shown"]
 
@@ -193,14 +195,14 @@ async def test_applications_bring_tools_and_hidden_tools_run_unasked(tmp_path: P
 
 async def test_the_model_asks_the_user_and_reads_the_answer(tmp_path: Path) -> None:
     question = {"question": "Which?", "options": [{"label": "red"}, {"label": "blue"}]}
-    model = ScriptedModel([call(ASK, questions=[question])], "Blue it is.")
-    async with stage(tmp_path, Agent("a", model=model, ask_user=True)) as house:
+    model = ScriptedModel([call(ASK_USER_QUESTION, questions=[question])], "Blue it is.")
+    async with agent_harness(tmp_path, Agent("a", model=model, ask_user=True)) as house:
         session = await house.session()
-        assert await session.say("Paint") == "tool_use"
+        assert await session.send_and_wait("Paint") == "tool_use"
         assert await session.choose(1) == "end_turn"
     assert model.read()[-1] == 'tool: {"answers":[{"question":"Which?","labels":["blue"],"custom":null}]}'
     (spec,) = model.requests[0].tools
-    assert (spec.name, spec.parameters["required"]) == (ASK, ["questions"])
+    assert (spec.name, spec.parameters["required"]) == (ASK_USER_QUESTION, ["questions"])
 
 
 async def test_a_sub_agent_gets_its_task_alone_and_gives_its_last_words(tmp_path: Path) -> None:
@@ -214,10 +216,10 @@ async def test_a_sub_agent_gets_its_task_alone_and_gives_its_last_words(tmp_path
         options=[TextOption(name="base", default="10")],
         instructions=lambda run: f"Base {run.option('base')} for {run.text}",
     )
-    async with stage(tmp_path, Agent("a", model=outer, subagents=[counter], client_tools=True)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=outer, subagents=[counter], client_tools=True)) as house:
         session = await house.session(client_tools=(ALERT,))
-        assert await session.say("Count") == "end_turn"
-        assert await session.told() == [
+        assert await session.send_and_wait("Count") == "end_turn"
+        assert await session.summary_lines() == [
             "user: Count",
             'assistant: Agent({"agent":"counter","task":"2 and 3?"})',
             "tool: It is 5.",
@@ -238,9 +240,9 @@ async def test_a_sub_agent_may_wait_for_the_user_in_its_own_loop(tmp_path: Path,
     inner = ScriptedModel([call("wipe", disk="a")], "Wiped it.")
     outer = ScriptedModel([call(FORK, agent="cleaner", task="Wipe a")], "All clean.")
     cleaner = Agent("cleaner", model=inner, tools=[wipe])
-    async with stage(tmp_path, Agent("a", model=outer, subagents=[cleaner])) as house:
+    async with agent_harness(tmp_path, Agent("a", model=outer, subagents=[cleaner])) as house:
         session = await house.session(tools=tools)
-        assert await session.say("Clean") == "tool_use"
+        assert await session.send_and_wait("Clean") == "tool_use"
         assert await session.pending() == ["wipe"]
         await house.restart()
         assert await session.allow() == "end_turn"
@@ -254,10 +256,10 @@ async def test_a_sub_agent_may_wait_for_the_user_in_its_own_loop(tmp_path: Path,
 @pytest.mark.parametrize("stop", ["max_tokens", "refusal"])
 async def test_an_answer_that_broke_off_ends_the_run_and_its_calls_are_not_made(tmp_path: Path, stop: str) -> None:
     model = ScriptedModel(["Well", call("wipe", disk="a"), end(stop)])  # type: ignore[arg-type]  # of two names
-    async with stage(tmp_path, Agent("a", model=model, tools=[wipe])) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[wipe])) as house:
         session = await house.session()
-        assert await session.say("Go") == stop
-        assert await session.told() == ["user: Go", "assistant: Well"]
+        assert await session.send_and_wait("Go") == stop
+        assert await session.summary_lines() == ["user: Go", "assistant: Well"]
 
 
 @pytest.mark.parametrize(
@@ -272,12 +274,12 @@ async def test_a_models_failure_ends_the_run_without_what_the_provider_said(
     tmp_path: Path, error: ModelFailed, code: str, message: str
 ) -> None:
     model = ScriptedModel(["Half a", error], [error])
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
-        assert await session.say("Go") == "error"
+        assert await session.send_and_wait("Go") == "error"
         stopped = await session.stop()
         assert (stopped.code, stopped.message) == (code, message)
-        assert await session.told() == ["user: Go", "assistant: Half a"]
+        assert await session.summary_lines() == ["user: Go", "assistant: Half a"]
     assert len(model.requests) == 1, "words that were sent are not taken back, so that there is no second try"
 
 
@@ -288,44 +290,44 @@ async def test_a_stream_without_an_end_is_a_failure(tmp_path: Path) -> None:
                 if not isinstance(event, Finished):
                     yield event
 
-    async with stage(tmp_path, Agent("a", model=Cut("Hello"))) as house:
+    async with agent_harness(tmp_path, Agent("a", model=Cut("Hello"))) as house:
         session = await house.session()
-        assert await session.say("Go") == "error"
+        assert await session.send_and_wait("Go") == "error"
         assert (await session.stop()).code == "model_error"
 
 
 async def test_a_run_ends_at_its_limit_of_steps(tmp_path: Path) -> None:
     model = ScriptedModel(*[[call("add", a=1, b=1)]] * 5)
-    async with stage(tmp_path, Agent("a", model=model, tools=[add], max_steps=2)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[add], max_steps=2)) as house:
         session = await house.session()
-        assert await session.say("Go") == "max_steps"
-        assert [line.split(":")[0] for line in await session.told()] == ["user", *["assistant", "tool"] * 2]
+        assert await session.send_and_wait("Go") == "max_steps"
+        assert [line.split(":")[0] for line in await session.summary_lines()] == ["user", *["assistant", "tool"] * 2]
 
 
 async def test_a_run_ends_when_it_has_used_its_tokens(tmp_path: Path) -> None:
     model = ScriptedModel(*[[call("add", a=1, b=1)]] * 5)
-    async with stage(tmp_path, Agent("a", model=model, tools=[add], max_run_tokens=30, max_tokens=7)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[add], max_run_tokens=30, max_tokens=7)) as house:
         session = await house.session()
-        assert await session.say("Go") == "max_tokens"
+        assert await session.send_and_wait("Go") == "max_tokens"
         assert len(model.requests) == 2
         assert {request.max_tokens for request in model.requests} == {7}
         model.answers = [["Fine.", end("end_turn", Usage(100, 1))]]
-        assert await session.say("Go on") == "end_turn"
+        assert await session.send_and_wait("Go on") == "end_turn"
 
 
 async def test_stopping_a_run_closes_the_models_stream(tmp_path: Path) -> None:
-    gate = Gate()
+    gate = ModelGate()
     model = ScriptedModel(["One, ", gate, "two"])
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
         await session.send("Count")
         await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
         await house.engine.stop_run(await session.live())
-        assert (gate.was_left, model.closed) == (True, 1)
-        assert await session.ended() == "cancelled"
-        assert await session.told() == ["user: Count", "assistant: One, "]
+        assert (gate.was_cancelled, model.closed) == (True, 1)
+        assert await session.wait_for_end() == "cancelled"
+        assert await session.summary_lines() == ["user: Count", "assistant: One, "]
         model.answers = ["Again."]
-        assert await session.say("Go on") == "end_turn"
+        assert await session.send_and_wait("Go on") == "end_turn"
     assert model.read() == ["user: Count", "assistant: One, ", "user: Go on"]
 
 
@@ -333,15 +335,15 @@ async def test_stopping_a_run_closes_the_models_stream(tmp_path: Path) -> None:
 
 
 async def test_after_a_crash_the_step_that_was_cut_is_played_again(tmp_path: Path) -> None:
-    gate = Gate()
+    gate = ModelGate()
     model = ScriptedModel([call("add", a=1, b=2)], ["The sum", gate], "The sum is 3.")
-    async with stage(tmp_path, Agent("a", model=model, tools=[add])) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[add])) as house:
         session = await house.session()
         await session.send("1 + 2?")
         await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
         await house.kill()
-        assert await session.ended() == "end_turn"
-        assert (await session.told())[-1] == "assistant: The sum is 3."
+        assert await session.wait_for_end() == "end_turn"
+        assert (await session.summary_lines())[-1] == "assistant: The sum is 3."
     assert model.read() == ["user: 1 + 2?", 'assistant: add({"a":1,"b":2})', "tool: 3"]
 
 
@@ -361,7 +363,7 @@ async def test_a_broken_call_stays_broken_after_a_crash(tmp_path: Path) -> None:
         await asyncio.Event().wait()
 
     model = ScriptedModel([call("delete", raw="{"), call("wait")], "Sorry.")
-    async with stage(tmp_path, Agent("a", model=model, tools=[delete, wait])) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[delete, wait])) as house:
         session = await house.session()
         live = await session.live()
         await session.send("Go")
@@ -369,7 +371,7 @@ async def test_a_broken_call_stays_broken_after_a_crash(tmp_path: Path) -> None:
             while not live.state.calls:
                 await live.next_commit()
         await house.kill()
-        assert await session.ended() == "end_turn"
+        assert await session.wait_for_end() == "end_turn"
     assert ran == []
     assert model.read()[2].startswith("tool: Tool execution failed: ")
 
@@ -386,26 +388,26 @@ async def test_an_answer_that_was_whole_when_the_server_died_is_not_given_again(
 
     died = asyncio.Event()
     model = ScriptedModel("All said.")
-    async with stage(tmp_path, Dies("a", model=model)) as house:
+    async with agent_harness(tmp_path, Dies("a", model=model)) as house:
         session = await house.session()
         await session.send("Speak")
         await asyncio.wait_for(died.wait(), DEADLINE_S)
         live = await session.live()
         await live.until_durable(live.state.seq)
         await house.kill()
-        assert await session.ended() == "end_turn"
-        assert await session.told() == ["user: Speak", "assistant: All said."]
+        assert await session.wait_for_end() == "end_turn"
+        assert await session.summary_lines() == ["user: Speak", "assistant: All said."]
     assert len(model.requests) == 1
 
 
 async def test_an_agent_that_cannot_go_on_is_interrupted(tmp_path: Path) -> None:
-    gate = Gate()
-    async with stage(tmp_path, Agent("a", model=ScriptedModel(["One", gate]), resumable=False)) as house:
+    gate = ModelGate()
+    async with agent_harness(tmp_path, Agent("a", model=ScriptedModel(["One", gate]), resumable=False)) as house:
         session = await house.session()
         await session.send("Count")
         await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
         await house.kill()
-        assert await session.ended() == "interrupted"
+        assert await session.wait_for_end() == "interrupted"
 
 
 # --- what the model is told -------------------------------------------------------------------------------------------
@@ -417,9 +419,9 @@ async def test_instructions_can_depend_on_the_run(tmp_path: Path) -> None:
 
     model = ScriptedModel("Hallo.")
     language = SelectOption(name="language", options=("English", "German"), default="English")
-    async with stage(tmp_path, Agent("a", model=model, instructions=instructions, options=[language])) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, instructions=instructions, options=[language])) as house:
         session = await house.session(options={"language": "German"})
-        await session.say("Hi")
+        await session.send_and_wait("Hi")
     assert model.requests[0].instructions == "Answer ann in German, by UTC time: Hi"
 
 
@@ -428,11 +430,11 @@ async def test_instructions_cannot_answer(tmp_path: Path) -> None:
         run.emit("I am the agent now")
         return ""
 
-    async with stage(tmp_path, Agent("a", model=ScriptedModel(), instructions=instructions)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=ScriptedModel(), instructions=instructions)) as house:
         session = await house.session()
-        assert await session.say("Hi") == "error"
+        assert await session.send_and_wait("Hi") == "error"
         assert (await session.stop()).code == "agent_error"
-        assert await session.told() == ["user: Hi"]
+        assert await session.summary_lines() == ["user: Hi"]
 
 
 async def test_seeds_are_part_of_the_conversation(tmp_path: Path) -> None:
@@ -442,9 +444,9 @@ async def test_seeds_are_part_of_the_conversation(tmp_path: Path) -> None:
         AssistantMessage(id=MessageId("3"), content="Hat."),
     )
     model = ScriptedModel("House.")
-    async with stage(tmp_path, Agent("a", model=model)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session(seeds=seeds)
-        await session.say("Mouse?")
+        await session.send_and_wait("Mouse?")
     assert model.read() == ["system: Rhyme.", "user: Cat?", "assistant: Hat.", "user: Mouse?"]
 
 
@@ -465,9 +467,9 @@ async def test_a_model_is_sent_pictures_only_if_the_agent_declares_them(
         return Image("https://a.example/b.png")
 
     model = ScriptedModel([call("look")], "Nice.")
-    async with stage(tmp_path, Agent("a", model=model, tools=[look], capabilities=capabilities)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[look], capabilities=capabilities)) as house:
         session = await house.session()
-        await session.say("What is there?")
+        await session.send_and_wait("What is there?")
     assert list(model.requests[-1].messages[-1].content) == expected
 
 
@@ -495,9 +497,9 @@ def test_models_are_resolved_by_the_server_and_sub_agents_get_theirs() -> None:
 
 
 async def test_an_agent_without_a_model_says_so_in_the_log(tmp_path: Path) -> None:
-    async with stage(tmp_path, Agent("a")) as house:
+    async with agent_harness(tmp_path, Agent("a")) as house:
         session = await house.session()
-        assert await session.say("Hi") == "error"
+        assert await session.send_and_wait("Hi") == "error"
         stopped = await session.stop()
         assert stopped == RunStopped(
             run_id=stopped.run_id, reason="error", code="agent_error", message="The agent failed"
@@ -508,9 +510,9 @@ async def test_an_error_of_the_agents_own_goes_to_the_client(tmp_path: Path) -> 
     def instructions(run: Run) -> str:
         raise AgentError("closed", "We are closed on Sundays")
 
-    async with stage(tmp_path, Agent("a", model=ScriptedModel(), instructions=instructions)) as house:
+    async with agent_harness(tmp_path, Agent("a", model=ScriptedModel(), instructions=instructions)) as house:
         session = await house.session()
-        assert await session.say("Hi") == "error"
+        assert await session.send_and_wait("Hi") == "error"
         stopped = await session.stop()
         assert (stopped.code, stopped.message) == ("closed", "We are closed on Sundays")
 
@@ -524,10 +526,10 @@ async def test_many_sessions_are_answered_at_once(tmp_path: Path) -> None:
             async for event in super().stream(request):
                 yield event
 
-    async with stage(tmp_path, Agent("a", model=Together(*["Hello."] * 20))) as house:
-        lives = [await house.engine.create(ANN, Create(door="test", agent="a", tools="all")) for _ in range(20)]
+    async with agent_harness(tmp_path, Agent("a", model=Together(*["Hello."] * 20))) as house:
+        lives = [await house.engine.create(ANN, Create(protocol="test", agent="a", tools="all")) for _ in range(20)]
         for live in lives:
-            await house.engine.submit(live, Submit(door="test", messages=(UserInput(content="Hi"),)), by=ANN)
+            await house.engine.submit(live, Submit(protocol="test", messages=(UserInput(content="Hi"),)), by=ANN)
         async with asyncio.timeout(DEADLINE_S):
             for live in lives:
                 while live.state.run is not None:

@@ -24,16 +24,16 @@ from dragoman.core.content import (
     Usage,
     UserMessage,
 )
-from dragoman.core.events import PlanShown, PlanStep
+from dragoman.core.events import PlanStep, PlanUpdated
 from dragoman.core.ids import ROOT, CallId, MessageId
 from dragoman.core.tools import AgentSpec, Capabilities, SecretOption, SelectOption, TextOption
-from tests.agents.in_memory_run import DRAIN_AFTER, MemoryRun, Session, Starts
+from tests.agents.in_memory_run import DRAIN_AFTER, InMemoryStarts, MemoryRun, Session
 
 Json = Any
 
 
 def session(agent: Agent | None = None, **settings: Any) -> Session:
-    return Session(agent or rehearsal(Starts()), **settings)
+    return Session(agent or rehearsal(InMemoryStarts()), **settings)
 
 
 def script(*steps: Json) -> str:
@@ -55,13 +55,13 @@ def calls(*names: str) -> Json:
 async def blocks(*steps: Json, **settings: Any) -> list[list[Block]]:
     """The model steps that a script makes."""
     playing = session(**settings)
-    assert await playing.tell(script(*steps)) == "end_turn"
+    assert await playing.send(script(*steps)) == "end_turn"
     return playing.blocks()
 
 
 async def text(*steps: Json, **settings: Any) -> str:
     playing = session(**settings)
-    await playing.tell(script(*steps))
+    await playing.send(script(*steps))
     return playing.text()
 
 
@@ -69,7 +69,7 @@ async def text(*steps: Json, **settings: Any) -> str:
 
 
 def test_one_agent_declares_everything() -> None:
-    spec = rehearsal(Starts()).spec
+    spec = rehearsal(InMemoryStarts()).spec
     assert spec.name == "rehearsal"
     assert spec.capabilities == Capabilities(
         history_full=True, history_compacted=True, client_tools=True, image_http=True, image_data=True
@@ -87,15 +87,15 @@ def test_one_agent_declares_everything() -> None:
 
 
 def test_the_other_declares_nothing_but_plays_as_well() -> None:
-    spec = rehearsal_bare(Starts()).spec
+    spec = rehearsal_bare(InMemoryStarts()).spec
     assert (spec.name, spec.options, spec.exposed()) == ("rehearsal-bare", (), ())
     assert spec.capabilities == AgentSpec(name="any").capabilities
 
 
 async def test_both_play_the_same() -> None:
     play = script({"think": "t"}, call("add", a=1, b=2), {"say": "{result}"}, {"stop": "refusal"})
-    full, bare = session(), session(rehearsal_bare(Starts()))
-    assert await full.tell(play) == await bare.tell(play) == "refusal"
+    full, bare = session(), session(rehearsal_bare(InMemoryStarts()))
+    assert await full.send(play) == await bare.send(play) == "refusal"
     assert full.messages == bare.messages
 
 
@@ -103,7 +103,7 @@ async def test_both_play_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "steps"),
+    ("text", "steps"),
     [
         ("hello", [[Text("Hello! I am the rehearsal agent.")]]),
         ("add 1 and -3", [[called("add", a=1, b=-3)], [Text("The sum is -2.")]]),
@@ -113,21 +113,21 @@ async def test_both_play_the_same() -> None:
         ("", [[Text("You said: ")]]),
     ],
 )
-async def test_some_words_have_an_answer_and_all_others_come_back(words: str, steps: list[list[Block]]) -> None:
+async def test_some_words_have_an_answer_and_all_others_come_back(text: str, steps: list[list[Block]]) -> None:
     playing = session()
-    assert await playing.tell(words) == "end_turn"
+    assert await playing.send(text) == "end_turn"
     assert playing.blocks() == steps
 
 
 async def test_text_blocks_are_joined_and_pictures_are_no_text() -> None:
     playing = session()
-    await playing.tell((Text("hel"), Image("https://images.example/a.png"), Text("lo")))
+    await playing.send((Text("hel"), Image("https://images.example/a.png"), Text("lo")))
     assert playing.text() == "Hello! I am the rehearsal agent."
 
 
-async def test_ask_me_waits_and_tells_the_choice() -> None:
+async def test_ask_me_waits_and_reports_the_choice() -> None:
     playing = session()
-    assert await playing.tell("ask me") == "tool_use"
+    assert await playing.send("ask me") == "tool_use"
     (open_call,) = playing.open
     assert open_call.call.name == "AskUserQuestion"
     assert [each["label"] for each in open_call.call.input["questions"][0]["options"]] == ["staging", "production"]
@@ -139,15 +139,15 @@ async def test_ask_me_waits_and_tells_the_choice() -> None:
 async def test_of_a_bad_script_nothing_is_played() -> None:
     playing = session()
     with pytest.raises(AgentError) as raised:
-        await playing.tell(script({"say": "x"}, call("add", a=1, b=1), {"dance": 1}))
+        await playing.send(script({"say": "x"}, call("add", a=1, b=1), {"dance": 1}))
     assert (raised.value.code, raised.value.message) == ("bad_script", "step 3: there is no step `dance`")
-    assert (playing.said(), playing.grown) == ([], [])
+    assert (playing.reply_messages(), playing.deltas) == ([], [])
 
 
 async def test_an_empty_script_says_nothing() -> None:
     playing = session()
-    assert await playing.tell(script()) == "end_turn"
-    assert playing.said() == []
+    assert await playing.send(script()) == "end_turn"
+    assert playing.reply_messages() == []
 
 
 async def test_answers_without_any_user_message_are_not_for_it() -> None:
@@ -182,15 +182,15 @@ async def test_answers_without_any_user_message_are_not_for_it() -> None:
 )
 async def test_words_come_in_these_deltas(step: Json, deltas: list[str]) -> None:
     playing = session()
-    await playing.tell(script(step))
-    assert playing.grown == [("text", delta) for delta in deltas]
+    await playing.send(script(step))
+    assert playing.deltas == [("text", delta) for delta in deltas]
     assert playing.blocks() == ([[Text("".join(deltas))]] if deltas else [])
 
 
 async def test_thinking_comes_in_deltas_too() -> None:
     playing = session()
-    await playing.tell(script({"think": "0123456789"}, {"think": ["a", "b"], "every_ms": 0.01}))
-    assert playing.grown == [("thinking", each) for each in ("01234567", "89", "a", "b")]
+    await playing.send(script({"think": "0123456789"}, {"think": ["a", "b"], "every_ms": 0.01}))
+    assert playing.deltas == [("thinking", each) for each in ("01234567", "89", "a", "b")]
     assert playing.blocks() == [[Thinking("0123456789"), Thinking("ab")]]
 
 
@@ -201,11 +201,11 @@ async def test_every_step_is_a_block_of_its_own() -> None:
 
 async def test_many_deltas_give_way_when_the_run_asks_for_it_and_only_then() -> None:
     playing = session()
-    await playing.tell(script({"emit": {"count": DRAIN_AFTER, "text": "x"}}))
+    await playing.send(script({"emit": {"count": DRAIN_AFTER, "text": "x"}}))
     assert playing.drains == 0
-    await playing.tell(script({"emit": {"count": 5 * DRAIN_AFTER + 1, "text": "{i}"}}))
+    await playing.send(script({"emit": {"count": 5 * DRAIN_AFTER + 1, "text": "{i}"}}))
     assert playing.drains == 5
-    await playing.tell(script({"burst": 3 * DRAIN_AFTER}))
+    await playing.send(script({"burst": 3 * DRAIN_AFTER}))
     assert playing.drains == 6
 
 
@@ -222,7 +222,7 @@ async def test_without_a_pause_nobody_else_has_a_turn_between_deltas(step: Json)
             await asyncio.sleep(0)
 
     other = asyncio.create_task(counting())
-    await playing.tell(script(step))
+    await playing.send(script(step))
     assert turns == 0
     other.cancel()
 
@@ -251,20 +251,20 @@ async def test_pauses_keep_to_the_schedule_that_the_script_sets(
     own = SimpleNamespace(**vars(asyncio) | {"sleep": sleep})  # a server of other tests may be on this loop, and sleep
     monkeypatch.setattr("dragoman.agents.rehearsal.agent.asyncio", own)
     monkeypatch.setattr("dragoman.agents.rehearsal.agent.monotonic", lambda: now_ms / 1000)
-    await session().tell(script(step))
+    await session().send(script(step))
     assert slept == pauses
 
 
 async def test_waiting_can_be_cancelled() -> None:
     playing = session()
-    waiting = asyncio.create_task(playing.tell(script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})))
+    waiting = asyncio.create_task(playing.send(script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})))
     async with asyncio.timeout(10):
         await asyncio.sleep(0)  # nothing before the wait lets anybody else have a turn
-        assert playing.grown == [("text", "one")]
+        assert playing.deltas == [("text", "one")]
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-    assert playing.grown == [("text", "one")]
+    assert playing.deltas == [("text", "one")]
 
 
 # --- other blocks -----------------------------------------------------------------------------------------------------
@@ -279,9 +279,9 @@ async def test_pictures_and_data_are_blocks_of_the_answer() -> None:
 async def test_a_plan_and_a_card_are_shown_and_say_nothing() -> None:
     playing = session()
     plan = {"status": "in_progress", "steps": [{"title": "a", "status": "done"}, {"title": "b", "status": "pending"}]}
-    await playing.tell(script({"plan": plan}, {"card": {"type": "text", "text": "c"}}))
-    assert playing.plans == [PlanShown(status="in_progress", steps=(PlanStep("a", "done"), PlanStep("b", "pending")))]
-    assert (playing.cards, playing.said()) == ([{"type": "text", "text": "c"}], [])
+    await playing.send(script({"plan": plan}, {"card": {"type": "text", "text": "c"}}))
+    assert playing.plans == [PlanUpdated(status="in_progress", steps=(PlanStep("a", "done"), PlanStep("b", "pending")))]
+    assert (playing.cards, playing.reply_messages()) == ([{"type": "text", "text": "c"}], [])
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ async def test_calls_are_of_one_step_and_their_results_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("steps", "expected_text"),
     [
         ((calls("stamp", "whisper"), call("lookup", q="x")), "looked up x; stamped stamp, whispered whisper"),
         ((call("lookup", q="x"), calls("stamp", "whisper")), "whispered whisper; stamped stamp, whispered whisper"),
@@ -308,8 +308,8 @@ async def test_calls_are_of_one_step_and_their_results_in_their_order() -> None:
         ((), "{result}; {results}"),
     ],
 )
-async def test_results_are_those_of_the_last_calls(steps: tuple[Json, ...], said: str) -> None:
-    assert await text(*steps, {"say": "{result}; {results}"}) == said
+async def test_results_are_those_of_the_last_calls(steps: tuple[Json, ...], expected_text: str) -> None:
+    assert await text(*steps, {"say": "{result}; {results}"}) == expected_text
 
 
 async def test_other_braces_stay_and_results_are_not_read_again() -> None:
@@ -329,7 +329,7 @@ async def test_a_failed_call_is_a_result_like_any_other(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "expected_text"),
     [
         ("out", "out"),
         ("", ""),
@@ -341,19 +341,19 @@ async def test_a_failed_call_is_a_result_like_any_other(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("server", [None, "maps"])
-async def test_a_tool_comes_with_its_call(server: str | None, output: Json, said: str) -> None:
+async def test_a_tool_comes_with_its_call(server: str | None, output: Json, expected_text: str) -> None:
     playing = session()
     inner = {"name": "inner", "input": {"x": 1}, "output": output}
     step = {"tool": inner} if server is None else {"mcp": {"server": server, **inner}}
-    assert await playing.tell(script(step, {"say": "={result}"})) == "end_turn"
-    assert playing.blocks() == [[called("inner", x=1)], [Text(f"={said}")]]
-    (tool,) = playing.brought
+    assert await playing.send(script(step, {"say": "={result}"})) == "end_turn"
+    assert playing.blocks() == [[called("inner", x=1)], [Text(f"={expected_text}")]]
+    (tool,) = playing.call_tools
     assert (tool.declaration.spec.name, tool.declaration.policy.exposed) == ("inner", False)
     assert tool.declaration.server == server
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected_text"),
     [
         ("blue", "blue"),
         ((Text("bl"), Text("ue")), "blue"),
@@ -363,17 +363,19 @@ async def test_a_tool_comes_with_its_call(server: str | None, output: Json, said
         ),
     ],
 )
-async def test_the_run_that_brings_a_clients_result_goes_on_with_the_next_step(content: Any, said: str) -> None:
+async def test_the_run_that_brings_a_clients_result_goes_on_with_the_next_step(
+    content: Any, expected_text: str
+) -> None:
     playing = session(client_tools=["paint"])
-    assert await playing.tell(script({"say": "so "}, call("paint", c=1), {"say": "{result}"})) == "tool_use"
+    assert await playing.send(script({"say": "so "}, call("paint", c=1), {"say": "{result}"})) == "tool_use"
     playing.answer(content)
     assert await playing.play() == "end_turn"
-    assert playing.blocks() == [[Text("so "), called("paint", c=1)], [Text(said)]]
+    assert playing.blocks() == [[Text("so "), called("paint", c=1)], [Text(expected_text)]]
 
 
 async def test_a_clients_error_is_a_result_as_the_model_sees_it() -> None:
     playing = session(client_tools=["paint"])
-    await playing.tell(script(call("paint"), {"say": "{result}"}))
+    await playing.send(script(call("paint"), {"say": "{result}"}))
     playing.answer("out of paint", is_error=True)
     await playing.play()
     assert playing.text() == "out of paint"
@@ -381,9 +383,9 @@ async def test_a_clients_error_is_a_result_as_the_model_sees_it() -> None:
 
 async def test_a_new_text_starts_anew_even_when_it_comes_with_answers() -> None:
     playing = session(client_tools=["paint"])
-    await playing.tell(script(call("paint"), {"say": "never"}))
+    await playing.send(script(call("paint"), {"say": "never"}))
     playing.answer("blue")
-    assert await playing.tell("hello") == "end_turn"
+    assert await playing.send("hello") == "end_turn"
     assert playing.text() == "Hello! I am the rehearsal agent."
 
 
@@ -396,7 +398,7 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize(
-    ("content", "raw", "said"),
+    ("content", "raw", "expected_text"),
     [
         (
             "x",
@@ -412,20 +414,20 @@ QUESTIONS = {
     ],
 )
 async def test_a_question_is_asked_as_it_is_written_and_the_answer_is_known_from_then_on(
-    content: str, raw: Json, said: str
+    content: str, raw: Json, expected_text: str
 ) -> None:
     playing = session()
-    assert await playing.tell(script({"ask": QUESTIONS}, call("lookup", q="x"), {"say": "{answer}"})) == "tool_use"
+    assert await playing.send(script({"ask": QUESTIONS}, call("lookup", q="x"), {"say": "{answer}"})) == "tool_use"
     assert playing.open[0].call.input == QUESTIONS
     playing.answer(content, raw=raw)
     await playing.play()
-    assert playing.text() == said
+    assert playing.text() == expected_text
 
 
 async def test_a_sub_agent_plays_its_script_below_its_call() -> None:
     inner = [{"think": "in"}, {"say": "unseen"}, call("add", a=1, b=2), {"say": "sum {result}"}, call("boom")]
     playing = session()
-    await playing.tell(
+    await playing.send(
         script({"say": "out "}, {"fork": {"description": "dig", "script": inner}}, {"say": "({result})"})
     )
     assert playing.blocks() == [
@@ -444,14 +446,14 @@ async def test_sub_agents_have_sub_agents_and_may_wait_for_the_application() -> 
     deep = {"fork": {"description": "b", "script": [call("paint"), {"say": "<{result}>"}]}}
     playing = session(client_tools=["paint"])
     steps = ({"fork": {"description": "a", "script": [{"say": "x"}, deep, {"say": "[{result}]"}]}}, {"say": "{result}"})
-    assert await playing.tell(script(*steps)) == "tool_use"
+    assert await playing.send(script(*steps)) == "tool_use"
     playing.answer("blue")
     assert await playing.play() == "end_turn"
     assert playing.text() == "[<blue>]"
 
 
 def test_a_call_that_makes_no_sense_has_no_sub_agent() -> None:
-    agent = rehearsal(Starts())
+    agent = rehearsal(InMemoryStarts())
     assert agent.child(Call(call_id=CallId("c"), name="Agent", input={"prompt": "dig"})) is None
     child = agent.child(Call(call_id=CallId("c"), name="Agent", input={"description": "d", "script": []}))
     assert child is not None
@@ -466,18 +468,18 @@ async def test_a_step_ends_without_a_call() -> None:
 # --- usage ------------------------------------------------------------------------------------------------------------
 
 
-def usages(playing: Session) -> list[Usage | None]:
-    return [each.usage for each in playing.said() if isinstance(each, AssistantMessage)]
+def usages(session: Session) -> list[Usage | None]:
+    return [each.usage for each in session.reply_messages() if isinstance(each, AssistantMessage)]
 
 
 async def test_a_step_reports_the_usage_that_the_script_says() -> None:
     playing = session()
     used = {"usage": {"input_tokens": 11, "output_tokens": 7}}
-    await playing.tell(script(used, call("add", a=1, b=2), {"say": "x"}, used))
+    await playing.send(script(used, call("add", a=1, b=2), {"say": "x"}, used))
     assert usages(playing) == [Usage(11, 7), Usage(11, 7)]
-    await playing.tell(script(used))
+    await playing.send(script(used))
     assert usages(playing) == [Usage(11, 7)]
-    await playing.tell(script(used, {"step": True}, {"say": "four"}))
+    await playing.send(script(used, {"step": True}, {"say": "four"}))
     assert usages(playing)[0] == Usage(11, 7)
     assert usages(playing)[1] == Usage(math.ceil(len(script(used, {"step": True}, {"say": "four"})) / 4), 1)
 
@@ -485,14 +487,14 @@ async def test_a_step_reports_the_usage_that_the_script_says() -> None:
 async def test_otherwise_it_reports_a_quarter_of_the_characters_read_and_written() -> None:
     playing = session()
     play = script({"think": "12345"}, {"say": "1234"}, call("add", a=1, b=2), {"say": "x"}, {"step": True})
-    await playing.tell(play)
+    await playing.send(play)
     arguments, result = len('{"a":1,"b":2}'), len("3")
     read = [len(play), len(play) + 5 + 4 + arguments + result]
     assert usages(playing) == [
         Usage(math.ceil(read[0] / 4), math.ceil((9 + arguments) / 4)),
         Usage(math.ceil(read[1] / 4), 1),
     ]
-    await playing.tell("hello")
+    await playing.send("hello")
     assert usages(playing) == [Usage(2, 8)]
 
 
@@ -508,15 +510,15 @@ async def test_it_recalls_what_users_said_that_was_no_script() -> None:
         UserMessage(id=MessageId("s5"), content=(Image("https://a.example/b.png"),)),
     ]
     playing = session(history=seeds)
-    await playing.tell("recall")
+    await playing.send("recall")
     assert playing.text() == "first"
-    await playing.tell(script({"say": "x"}))
+    await playing.send(script({"say": "x"}))
     with pytest.raises(AgentError):
-        await playing.tell('{"script": [')
-    await playing.tell(script({"recall": "user"}, {"say": " / "}, {"recall": "system"}, {"recall": "memory"}))
+        await playing.send('{"script": [')
+    await playing.send(script({"recall": "user"}, {"say": " / "}, {"recall": "system"}, {"recall": "memory"}))
     assert playing.text() == "first | recall / Be brief. | Be kind.none"
     fork = {"fork": {"description": "d", "script": [{"recall": "user"}]}}
-    await playing.tell(script(fork, {"say": "{result}"}))
+    await playing.send(script(fork, {"say": "{result}"}))
     assert playing.text() == "first | recall"
 
 
@@ -524,15 +526,15 @@ async def test_it_recalls_nothing_where_there_is_nothing() -> None:
     assert await text({"recall": "user"}, {"recall": "system"}, {"recall": "memory"}) == "nonenonenone"
 
 
-@pytest.mark.parametrize(("token", "said"), [("", "unset"), ("abc", "set(3)"), ("🧑‍🚀", "set(3)")])
-async def test_it_tells_options_but_no_secret(token: str, said: str) -> None:
+@pytest.mark.parametrize(("token", "expected_text"), [("", "unset"), ("abc", "set(3)"), ("🧑‍🚀", "set(3)")])
+async def test_it_reports_options_but_no_secret(token: str, expected_text: str) -> None:
     options = {"greeting": "Hi {result}", "token": token}
-    assert await text({"option": "token"}, options=options) == said
+    assert await text({"option": "token"}, options=options) == expected_text
     assert await text({"option": "greeting"}, options=options) == "Hi {result}"
     assert await text({"option": "colour"}, options=options) == "none"
 
 
-async def test_it_tells_the_properties_of_the_run() -> None:
+async def test_it_reports_the_properties_of_the_run() -> None:
     names = ("time_zone", "client_time", "model", "user", "mode")
     asked = [{"say": ";"} if place % 2 else {"props": names[place // 2]} for place in range(9)]
     assert await text(*asked) == "UTC;none;none;none;none"
@@ -548,8 +550,8 @@ async def test_it_tells_the_properties_of_the_run() -> None:
     assert await text({"props": "client_time"}, props={"client_time": "noon"}) == '"noon"'
 
 
-async def test_it_tells_how_often_the_slow_tool_was_started() -> None:
-    starts = Starts()
+async def test_it_reports_how_often_the_slow_tool_was_started() -> None:
+    starts = InMemoryStarts()
     starts.append("tea")
     steps = ({"starts": "tea"}, call("slow", seconds=0, tag="tea"), {"starts": "tea"}, {"starts": "other"})
     assert await text(*steps, agent=rehearsal(starts)) == "120"
@@ -561,19 +563,19 @@ async def test_it_tells_how_often_the_slow_tool_was_started() -> None:
 @pytest.mark.parametrize("reason", ["max_tokens", "refusal"])
 async def test_a_script_may_stop_early(reason: str) -> None:
     playing = session()
-    assert await playing.tell(script({"say": "cut of"}, {"stop": reason}, call("boom"))) == reason
+    assert await playing.send(script({"say": "cut of"}, {"stop": reason}, call("boom"))) == reason
     assert playing.blocks() == [[Text("cut of")]]
-    assert await playing.tell(script(call("boom"), {"stop": reason})) == reason
+    assert await playing.send(script(call("boom"), {"stop": reason})) == reason
     assert playing.blocks() == [[called("boom")]]
 
 
 async def test_a_script_may_fail_inside_its_text() -> None:
     playing = session()
     with pytest.raises(RuntimeError, match=r"^internal looked up x$"):
-        await playing.tell(script(call("lookup", q="x"), {"say": "half"}, {"fail": "internal {result}"}))
-    assert playing.grown == [("text", "half")]
+        await playing.send(script(call("lookup", q="x"), {"say": "half"}, {"fail": "internal {result}"}))
+    assert playing.deltas == [("text", "half")]
     with pytest.raises(AgentError) as raised:
-        await playing.tell(script({"fail": {"code": "teapot", "message": "Short and stout"}}))
+        await playing.send(script({"fail": {"code": "teapot", "message": "Short and stout"}}))
     assert (raised.value.code, raised.value.message) == ("teapot", "Short and stout")
 
 
@@ -612,17 +614,17 @@ async def test_what_was_played_is_read_off_the_history_alone() -> None:
 async def test_a_script_that_was_played_to_its_end_is_not_played_again(final: tuple[Json, ...], reason: str) -> None:
     """The server may die between the last words and the end of the run."""
     playing = session()
-    assert await playing.tell(script({"say": "a"}, {"step": True}, {"say": "b"}, *final)) == reason
+    assert await playing.send(script({"say": "a"}, {"step": True}, {"say": "b"}, *final)) == reason
     kept = list(playing.messages)
     assert await playing.play() == reason
     assert playing.messages == kept
 
 
 async def test_the_agent_keeps_nothing_between_two_runs() -> None:
-    agent = rehearsal(Starts())
+    agent = rehearsal(InMemoryStarts())
     one, other = (session(agent, client_tools=["paint"]) for _ in range(2))
     for playing in (one, other):
-        assert await playing.tell(script(call("paint"), {"say": "{result}"})) == "tool_use"
+        assert await playing.send(script(call("paint"), {"say": "{result}"})) == "tool_use"
     for playing, result in ((other, "red"), (one, "blue")):
         playing.answer(result)
         await playing.play()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.agents.rehearsal.script import read
+from dragoman.agents.rehearsal.script import parse_script
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rehearsal.md").read_text(encoding="utf-8")
 STEPS = [
@@ -17,9 +17,9 @@ STEPS = [
 
 @pytest.mark.parametrize("script", re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL))
 def test_a_script_of_the_page_is_read(script: str) -> None:
-    assert read(script)
+    assert parse_script(script)
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS if "[…]" not in step and "[{}, {}]" not in step])
 def test_a_step_of_the_page_is_read(step: str) -> None:
-    assert read(f'{{"script": [{step}]}}')
+    assert parse_script(f'{{"script": [{step}]}}')

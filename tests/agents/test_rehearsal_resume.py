@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dragoman.agents.rehearsal.agent import rehearsal
 from dragoman.core.agent import AgentError
 from dragoman.core.content import AssistantMessage
-from tests.agents.in_memory_run import Killed, Session, Starts
+from tests.agents.in_memory_run import InMemoryStarts, Killed, Session
 
 Json = Any
 
@@ -69,17 +69,17 @@ async def outcome(play: str, **dies: Any) -> Outcome:
 
     Whoever is asked answers, and who died is followed by another.
     """
-    playing = Session(rehearsal(Starts()), client_tools=["paint"], **dies)
+    playing = Session(rehearsal(InMemoryStarts()), client_tools=["paint"], **dies)
     try:
         try:
-            reason: str = await playing.tell(play)
+            reason: str = await playing.send(play)
         except Killed:
             reason = "killed"
         while reason in ("tool_use", "killed"):
-            playing.agent = rehearsal(Starts())
+            playing.agent = rehearsal(InMemoryStarts())
             if reason == "tool_use":
                 raw = {"answers": [{"question": "q", "labels": ["this"], "custom": None}]}
-                waiting = next(each for each in playing.open if playing.waits(each))
+                waiting = next(each for each in playing.open if playing.is_waiting(each))
                 is_question = waiting.call.name == "AskUserQuestion"
                 playing.answer("painted", raw=raw if is_question else msgspec.UNSET)
             try:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agents.rehearsal.script import BURST_MOST, is_script, read, read_fork
-from dragoman.agents.rehearsal.steps import Asked, End, Fail, Recall, Script, Segment, Words
+from dragoman.agents.rehearsal.script import MAX_BURST_DELTAS, is_script, parse_fork_script, parse_script
+from dragoman.agents.rehearsal.steps import BlockStep, End, Fail, Recall, RequestedCall, Script, Segment
 from dragoman.core.agent import AgentError
 from dragoman.core.content import Usage
 
@@ -21,17 +21,17 @@ def script(*steps: Json) -> str:
 
 def complaint(text: str) -> str:
     with pytest.raises(AgentError) as raised:
-        read(text)
+        parse_script(text)
     assert raised.value.code == "bad_script"
     return raised.value.message
 
 
 def echo(text: str) -> Script:
-    return (Segment((Words("text", f"You said: {text}"),)),)
+    return (Segment((BlockStep("text", f"You said: {text}"),)),)
 
 
-def asked(name: str, **arguments: Json) -> End:
-    return End((Asked(name, arguments),))
+def asked_call(name: str, **arguments: Json) -> End:
+    return End((RequestedCall(name, arguments),))
 
 
 WHICH = {
@@ -54,7 +54,7 @@ WHICH = {
     ],
 )
 def test_some_words_are_scripts(text: str, steps: list[Json]) -> None:
-    assert read(text) == read(script(*steps))
+    assert parse_script(text) == parse_script(script(*steps))
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_some_words_are_scripts(text: str, steps: list[Json]) -> None:
     ],
 )
 def test_anything_else_comes_back_as_it_came(text: str) -> None:
-    assert read(text) == echo(text)
+    assert parse_script(text) == echo(text)
     assert not is_script(text)
 
 
 @given(st.text())
 def test_no_text_is_too_strange(text: str) -> None:
-    assert read(f"~{text}") == echo(f"~{text}")
+    assert parse_script(f"~{text}") == echo(f"~{text}")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_no_text_is_too_strange(text: str) -> None:
 )
 def test_a_json_object_with_an_array_script_is_a_script_whatever_stands_beside_it(text: str) -> None:
     assert is_script(text)
-    assert read(text) in ((Segment(()),), (Segment((Words("text", "x"),)),))
+    assert parse_script(text) in ((Segment(()),), (Segment((BlockStep("text", "x"),)),))
 
 
 def test_a_script_is_cut_into_model_steps_and_ends_where_it_stops() -> None:
@@ -105,39 +105,45 @@ def test_a_script_is_cut_into_model_steps_and_ends_where_it_stops() -> None:
         {"say": "never"},
         {"call": {"name": "never", "input": {}}},
     )
-    assert read(text) == (
-        Segment((Words("thinking", ("a", "b")),), End((Asked("x", {"n": 1}), Asked("y", {})), is_many=True)),
+    assert parse_script(text) == (
+        Segment(
+            (BlockStep("thinking", ("a", "b")),),
+            End((RequestedCall("x", {"n": 1}), RequestedCall("y", {})), is_many=True),
+        ),
         Segment((), End()),
         Segment((Recall("system"),), stop="refusal"),
     )
     failing = script({"call": {"name": "x", "input": {}}}, {"fail": {"code": "c", "message": "m"}}, {"step": True})
-    assert read(failing) == (Segment((), asked("x")), Segment((Fail("c", "m"),)))
+    assert parse_script(failing) == (Segment((), asked_call("x")), Segment((Fail("c", "m"),)))
 
 
 @pytest.mark.parametrize(
     ("step", "made"),
     [
-        ({"call": {"name": "x", "input": {"a": [None]}}}, asked("x", a=[None])),
-        ({"tool": {"name": "x", "input": {"a": 1}, "output": {"b": 2}}}, End((Asked("x", {"a": 1}, {"b": 2}),))),
-        ({"tool": {"name": "x", "input": {}, "output": None}}, End((Asked("x", {}, None),))),
+        ({"call": {"name": "x", "input": {"a": [None]}}}, asked_call("x", a=[None])),
+        (
+            {"tool": {"name": "x", "input": {"a": 1}, "output": {"b": 2}}},
+            End((RequestedCall("x", {"a": 1}, {"b": 2}),)),
+        ),
+        ({"tool": {"name": "x", "input": {}, "output": None}}, End((RequestedCall("x", {}, None),))),
         (
             {"mcp": {"server": "maps", "name": "x", "input": {}, "output": "o"}},
-            End((Asked("x", {}, "o", "maps"),)),
+            End((RequestedCall("x", {}, "o", "maps"),)),
         ),
-        ({"ask": {"questions": [WHICH]}}, asked("AskUserQuestion", questions=[WHICH])),
+        ({"ask": {"questions": [WHICH]}}, asked_call("AskUserQuestion", questions=[WHICH])),
         (
             {"fork": {"description": "d", "script": [{"say": "x", "every_ms": 5}]}},
-            asked("Agent", description="d", script=[{"say": "x", "every_ms": 5}]),
+            asked_call("Agent", description="d", script=[{"say": "x", "every_ms": 5}]),
         ),
         ({"step": True}, End()),
     ],
 )
 def test_what_ends_a_model_step(step: Json, made: End) -> None:
-    assert read(script(step)) == (Segment((), made), Segment(()))
+    assert parse_script(script(step)) == (Segment((), made), Segment(()))
 
 
 def test_a_usage_may_name_one_count() -> None:
-    assert read(script({"usage": {"output_tokens": 3}})) == (Segment((Usage(0, 3),)),)
+    assert parse_script(script({"usage": {"output_tokens": 3}})) == (Segment((Usage(0, 3),)),)
 
 
 BAD = [
@@ -159,7 +165,7 @@ BAD = [
     ({"emit": {"text": "x"}}, "count"),
     ({"emit": {"count": 1, "text": "x", "size": 1}}, "size"),
     ({"burst": -1}, "burst"),
-    ({"burst": BURST_MOST + 1}, "burst"),
+    ({"burst": MAX_BURST_DELTAS + 1}, "burst"),
     ({"burst": True}, "burst"),
     ({"image": {}}, "image"),
     ({"data": "x"}, "data"),
@@ -196,13 +202,13 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("step", "words"), BAD)
+@pytest.mark.parametrize(("step", "problem"), BAD)
 @pytest.mark.parametrize("before", [(), ({"say": "x"}, {"step": True}), ({"stop": "refusal"}, {"say": "x"})])
-def test_a_bad_step_is_named(before: tuple[Json, ...], step: Json, words: str) -> None:
+def test_a_bad_step_is_named(before: tuple[Json, ...], step: Json, problem: str) -> None:
     """Also where it stands behind a step that ends the run."""
     text = script(*before, step, {"dance": 2})
     assert complaint(text).startswith(f"step {len(before) + 1}: ")
-    assert words in complaint(text)
+    assert problem in complaint(text)
     assert is_script(text)
 
 
@@ -229,7 +235,7 @@ def forks(depth: int) -> str:
 
 
 def test_what_is_nested_too_deeply_to_be_read_is_a_bad_script() -> None:
-    assert len(read(forks(8))) == 2
+    assert len(parse_script(forks(8))) == 2
     assert complaint(forks(5000))
 
 
@@ -239,14 +245,14 @@ def test_near_that_depth_a_script_is_read_or_refused(depth: int) -> None:
 
 
 def test_a_sub_agents_script_is_read_off_its_call() -> None:
-    assert read_fork({"description": "d", "script": [{"say": "x"}]}) == (Segment((Words("text", "x"),)),)
+    assert parse_fork_script({"description": "d", "script": [{"say": "x"}]}) == (Segment((BlockStep("text", "x"),)),)
     odd: list[Json] = [
         {},
         {"script": []},
         {"description": "d", "script": [{"say": 1}]},
         {"description": "d", "script": 1},
     ]
-    assert [read_fork(each) for each in odd] == [None] * 4
+    assert [parse_fork_script(each) for each in odd] == [None] * 4
 
 
 words = st.text(alphabet=st.characters(exclude_categories=["Cs"]))
@@ -260,5 +266,5 @@ steps = st.one_of(
 @given(st.lists(steps))
 def test_every_step_that_ends_a_model_step_begins_a_segment(written: list[Json]) -> None:
     ends = sum("call" in step or "step" in step for step in written)
-    segments = read(script(*written))
+    segments = parse_script(script(*written))
     assert [segment.end is None for segment in segments] == [False] * ends + [True]

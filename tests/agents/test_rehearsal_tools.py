@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from dragoman.agents.rehearsal.agent import rehearsal, rehearsal_bare
-from dragoman.agents.rehearsal.tools import Starts as AnyStarts
-from dragoman.agents.rehearsal.tools import StartsFile
+from dragoman.agents.rehearsal.tools import StartLog as AnyStarts
+from dragoman.agents.rehearsal.tools import StartLogFile
 from dragoman.core.agent import Agent, RunnableTool, ToolFailed
 from dragoman.core.content import JsonObject
 from dragoman.core.ids import ROOT, CallId
-from tests.agents.in_memory_run import Context, MemoryRun, Session, Starts
+from tests.agents.in_memory_run import Context, InMemoryStarts, MemoryRun, Session
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 def agent(starts: AnyStarts | None = None) -> Agent:
-    return rehearsal(starts or Starts(), lambda: NOON)
+    return rehearsal(starts or InMemoryStarts(), lambda: NOON)
 
 
 def tool(name: str, starts: AnyStarts | None = None) -> RunnableTool:
@@ -108,7 +108,7 @@ async def test_arguments_that_a_tool_cannot_take_are_a_failure(name: str, argume
 async def test_the_slow_tool_notes_its_start_before_it_sleeps_and_can_be_cancelled() -> None:
     noted = threading.Event()
 
-    class Noting(Starts):
+    class Noting(InMemoryStarts):
         def append(self, tag: str) -> None:
             super().append(tag)
             noted.set()
@@ -143,7 +143,7 @@ def test_what_the_tools_declare() -> None:
 
 
 def test_the_bare_agent_has_the_same_tools_all_hidden() -> None:
-    bare = rehearsal_bare(Starts())
+    bare = rehearsal_bare(InMemoryStarts())
     assert [each.spec for each in bare.spec.tools] == [each.spec for each in agent().spec.tools]
     assert bare.spec.exposed() == ()
     assert all(bare.tool(each.spec.name) is not None for each in bare.spec.tools)
@@ -154,11 +154,11 @@ def test_the_bare_agent_has_the_same_tools_all_hidden() -> None:
 
 def test_starts_are_counted_by_tag_also_by_another_that_opens_the_file(tmp_path: Path) -> None:
     path = tmp_path / "starts.jsonl"
-    starts = StartsFile(path)
+    starts = StartLogFile(path)
     assert starts.count("a") == 0
     for tag in ("a", "b", "", 'ü"\n\\', "a", "ab"):
         starts.append(tag)
-    for each in (starts, StartsFile(path)):
+    for each in (starts, StartLogFile(path)):
         assert {tag: each.count(tag) for tag in ("a", "b", "", 'ü"\n\\', "ab", "none")} == {
             "a": 2,
             "b": 1,
@@ -171,19 +171,19 @@ def test_starts_are_counted_by_tag_also_by_another_that_opens_the_file(tmp_path:
 
 def test_a_line_that_a_crash_cut_is_lost_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "starts.jsonl"
-    StartsFile(path).append("first")
+    StartLogFile(path).append("first")
     whole = path.read_bytes()
-    StartsFile(path).append("second")
+    StartLogFile(path).append("second")
     for length in range(len(whole), path.stat().st_size):
         path.write_bytes(path.read_bytes()[:length])
-        starts = StartsFile(path)
+        starts = StartLogFile(path)
         starts.append("third")
         assert (starts.count("first"), starts.count("third")) == (1, 1)
         path.write_bytes(whole + b'"second"\n')
 
 
 def test_threads_do_not_lose_each_others_starts(tmp_path: Path) -> None:
-    starts = StartsFile(tmp_path / "starts.jsonl")
+    starts = StartLogFile(tmp_path / "starts.jsonl")
 
     def append_ten() -> None:
         for _ in range(10):

@@ -14,9 +14,9 @@ import dragoman
 from dragoman import Agent, Capabilities, McpServer, SelectOption, TextOption, agent, tool
 from dragoman.agents import serving
 from dragoman.agents.loading import LoadError, is_agent, load
-from dragoman.agents.parameters import Misdeclared
+from dragoman.agents.parameters import DeclarationError
 from dragoman.core.tools import AgentSpec, ServerTool, ToolSpec
-from tests.agents.agent_harness import ScriptedModel, stage
+from tests.agents.agent_harness import ScriptedModel, agent_harness
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
@@ -81,10 +81,10 @@ async def test_a_file_gives_its_public_agents_in_order_without_sub_agents(
 ) -> None:
     agents = load(str(app(APP)))
     assert names(agents) == ["above", "function"]
-    async with stage(tmp_path, agents[1]) as house:
+    async with agent_harness(tmp_path, agents[1]) as house:
         session = await house.session()
-        await session.say("?")
-        assert (await session.told())[-1] == "assistant: 42"
+        await session.send_and_wait("?")
+        assert (await session.summary_lines())[-1] == "assistant: 42"
 
 
 @pytest.mark.parametrize(("name", "expected"), [("below", ["below"]), ("several", ["above", "below"])])
@@ -161,7 +161,7 @@ def test_anything_with_the_parts_of_an_agent_is_one() -> None:
 # --- checking ---------------------------------------------------------------------------------------------------------
 
 
-class Bare:
+class MinimalAgent:
     """An agent that is only a face."""
 
     def __init__(self, **fields: Any) -> None:
@@ -193,7 +193,7 @@ def hidden(a: int) -> int:
 @pytest.mark.parametrize(
     ("agents", "message"),
     [
-        ([Agent("a"), Bare(name="a")], "two agents are called 'a': names and aliases are unique on a server"),
+        ([Agent("a"), MinimalAgent(name="a")], "two agents are called 'a': names and aliases are unique on a server"),
         (
             [Agent("a"), Agent("b", aliases=["a"])],
             "two agents are called 'a': names and aliases are unique on a server",
@@ -209,7 +209,7 @@ def hidden(a: int) -> int:
         ),
         ([Agent("a", tools=[tool(name="Agent")(hidden)])], "agent a: Agent is the name of a built-in tool"),
         (
-            [Bare(tools=(declared("x", type="array"),))],
+            [MinimalAgent(tools=(declared("x", type="array"),))],
             "agent bare: the parameters of tool x are no schema of an object",
         ),
         (
@@ -232,7 +232,7 @@ def hidden(a: int) -> int:
     ],
 )
 def test_what_cannot_be_served_is_refused_with_the_reason(agents: Sequence[Any], message: str) -> None:
-    with pytest.raises(Misdeclared) as refused:
+    with pytest.raises(DeclarationError) as refused:
         serving.check(agents)
     assert str(refused.value) == message
 
@@ -241,7 +241,7 @@ def test_what_can_be_served_passes() -> None:
     one = Agent("one-1.x", version="1.0.0-rc.1+build.5", tools=[add], subagents=[Agent("two")])
     round_about = Agent("three", subagents=[one])
     one.subagents = (round_about,)
-    serving.check([one, round_about, Bare()])
+    serving.check([one, round_about, MinimalAgent()])
 
 
 @pytest.mark.parametrize(
@@ -254,13 +254,13 @@ def test_what_can_be_served_passes() -> None:
             "agent a: a function, a tool or an MCP server expected among its tools, got 3",
         ),
         (
-            lambda: Agent("a", tools=[Bare]),
-            f"agent a: a function, a tool or an MCP server expected among its tools, got {Bare!r}",
+            lambda: Agent("a", tools=[MinimalAgent]),
+            f"agent a: a function, a tool or an MCP server expected among its tools, got {MinimalAgent!r}",
         ),
     ],
 )
 def test_an_agent_is_refused_where_it_is_made(make: Callable[[], object], message: str) -> None:
-    with pytest.raises(Misdeclared) as refused:
+    with pytest.raises(DeclarationError) as refused:
         make()
     assert str(refused.value) == message
 
@@ -272,7 +272,7 @@ async def test_agents_of_any_kind_pass_through_binding_and_starting() -> None:
         asked.append(name)
         return ScriptedModel()
 
-    agents: list[Any] = [Agent("a"), Bare(), agent("f")(lambda_agent)]
+    agents: list[Any] = [Agent("a"), MinimalAgent(), agent("f")(lambda_agent)]
     serving.bind(agents, resolve, "openai:x")
     await serving.start(agents)
     await serving.close(agents)
@@ -316,7 +316,7 @@ def test_what_the_pages_show_can_be_run(block: str) -> None:
     assert found or any(isinstance(each, McpServer) for each in variables.values())
 
 
-def test_the_page_tells_the_parameters_as_they_are() -> None:
+def test_the_page_reports_the_parameters_as_they_are() -> None:
     """Names, order and defaults of `Agent(…)`."""
     page = (DOCS / "agents.md").read_text(encoding="utf-8")
     shown = re.search(r"```python\nAgent\(\n(.*?)\n\)\n```", page, re.DOTALL)

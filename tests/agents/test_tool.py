@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from dragoman.agents.parameters import Misdeclared, read_docstring
+from dragoman.agents.parameters import DeclarationError, read_docstring
 from dragoman.agents.tool import FunctionTool, tool
 from dragoman.core.agent import ToolContext, ToolFailed
 from dragoman.core.content import Data, Image, JsonObject, Text
@@ -30,7 +30,7 @@ class Context:
         self.call_id = CallId("c-1")
         self.user = UserId("alice")
         self.options: Mapping[str, str] = {"unit": "km"}
-        self.props: JsonObject = {}
+        self.metadata: JsonObject = {}
         self.time_zone = "UTC"
 
 
@@ -47,7 +47,7 @@ class Place(msgspec.Struct):
 # --- what models are told ---------------------------------------------------------------------------------------------
 
 
-def test_a_function_becomes_a_tool_with_the_face_that_its_signature_gives_it() -> None:
+def test_a_function_becomes_a_tool_with_the_spec_that_its_signature_gives_it() -> None:
     @tool
     def find(
         what: Annotated[str, "the thing"],
@@ -130,7 +130,7 @@ def test_an_idempotent_tool_is_repeated_after_a_restart_and_others_fail() -> Non
     def act() -> None: ...
 
     assert (look.declaration.policy.on_restart, act.declaration.policy.on_restart) == ("repeat", "fail")
-    with pytest.raises(Misdeclared, match="on_restart='ask' is wrong"):
+    with pytest.raises(DeclarationError, match="on_restart='ask' is wrong"):
         tool(idempotent=True, on_restart="ask")
 
 
@@ -202,7 +202,7 @@ class Shelf:
     ],
 )
 def test_what_cannot_be_a_tool_is_refused_with_the_reason(function: Callable[..., Any], message: str) -> None:
-    with pytest.raises(Misdeclared) as refused:
+    with pytest.raises(DeclarationError) as refused:
         tool(function)
     assert str(refused.value) == message
 
@@ -286,7 +286,7 @@ async def test_arguments_arrive_as_the_types_of_the_function() -> None:
         ),
     ],
 )
-async def test_arguments_that_do_not_fit_are_told_all_at_once(arguments: JsonObject, message: str) -> None:
+async def test_arguments_that_do_not_fit_are_reported_all_at_once(arguments: JsonObject, message: str) -> None:
     with pytest.raises(ToolFailed) as refused:
         await run(order, **arguments)
     assert str(refused.value) == message

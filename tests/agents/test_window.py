@@ -6,13 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agents.compaction import HEADING, cut_place, parts, system_texts, told
+from dragoman.agents.compaction import (
+    SUMMARY_HEADING,
+    as_transcript_line,
+    find_cut_index,
+    split_into_parts,
+    system_texts,
+)
 from dragoman.agents.window import (
     MEDIA_TOKENS,
-    arranged,
-    cuts,
-    fitted,
-    shortened_text,
+    cut_points,
+    fit_to_budget,
+    order_for_model,
+    shorten_text,
     tokens_of,
     tokens_of_all,
 )
@@ -30,20 +36,20 @@ from dragoman.core.content import (
     UserMessage,
 )
 from dragoman.core.ids import CallId, MessageId
-from dragoman.core.tokens import tokens_of_text
+from dragoman.core.tokens import estimate_tokens
 
 
 def user(text: str) -> UserMessage:
     return UserMessage(id=MessageId(text), content=text)
 
 
-def asks(*ids: str, text: str = "", **arguments: object) -> AssistantMessage:
+def call_message(*ids: str, text: str = "", **arguments: object) -> AssistantMessage:
     words = (Text(text),) if text else ()
     calls = tuple(Call(CallId(each), "look", dict(arguments)) for each in ids)
     return AssistantMessage(id=MessageId("+".join(ids) or text), content=(*words, *calls))
 
 
-def gives(call_id: str, text: str = "result") -> ToolMessage:
+def result_message(call_id: str, text: str = "result") -> ToolMessage:
     return ToolMessage(id=MessageId(f"r{call_id}"), call_id=CallId(call_id), name="look", content=text)
 
 
@@ -61,14 +67,14 @@ def conversations(draw: st.DrawFn) -> list[Message]:
             case "user":
                 found.append(user(f"u{number}" + "x" * draw(st.integers(0, 400))))
             case "say":
-                found.append(asks(text=f"s{number}"))
+                found.append(call_message(text=f"s{number}"))
             case "call":
                 names = [f"{number}-{place}" for place in range(draw(st.integers(1, 3)))]
-                found.append(asks(*names, path="y" * draw(st.integers(0, 400))))
+                found.append(call_message(*names, path="y" * draw(st.integers(0, 400))))
                 open_calls += names
             case "result" if open_calls:
                 name = open_calls.pop(draw(st.integers(0, len(open_calls) - 1)))
-                found.append(gives(name, "z" * draw(st.integers(0, 800))))
+                found.append(result_message(name, "z" * draw(st.integers(0, 800))))
             case _:
                 found.append(SystemMessage(id=MessageId(f"i{number}"), content="be kind"))
     return found
@@ -89,33 +95,33 @@ def assert_paired(messages: Sequence[Message]) -> None:
 
 @given(conversations())
 def test_an_arranged_conversation_has_every_call_with_its_result(messages: list[Message]) -> None:
-    found = arranged(messages)
+    found = order_for_model(messages)
     assert_paired(found)
     answered = {message.call_id for message in messages if isinstance(message, ToolMessage)}
     assert {message.call_id for message in found if isinstance(message, ToolMessage)} == answered
     others = [message.id for message in messages if isinstance(message, UserMessage | SystemMessage)]
     assert [message.id for message in found if isinstance(message, UserMessage | SystemMessage)] == others
-    assert arranged(found) == found
+    assert order_for_model(found) == found
 
 
 def test_results_move_behind_their_calls_and_what_has_no_partner_goes() -> None:
     messages: list[Message] = [
-        gives("0"),
-        asks("b", "a", "open"),
+        result_message("0"),
+        call_message("b", "a", "open"),
         user("hm"),
-        gives("a"),
-        gives("b"),
-        asks("open2"),
-        asks(text="so"),
+        result_message("a"),
+        result_message("b"),
+        call_message("open2"),
+        call_message(text="so"),
     ]
-    found = arranged(messages)
+    found = order_for_model(messages)
     assert ids(found) == ["b+a+open", "rb", "ra", "hm", "so"]
-    assert [call.call_id for call in asks("b", "a").calls()] == ["b", "a"]
+    assert [call.call_id for call in call_message("b", "a").calls()] == ["b", "a"]
 
 
 @given(conversations())
 def test_no_cut_parts_a_call_from_its_result(messages: list[Message]) -> None:
-    for place in cuts(messages):
+    for place in cut_points(messages):
         asked = {
             call.call_id for each in messages[:place] if isinstance(each, AssistantMessage) for call in each.calls()
         }
@@ -128,8 +134,8 @@ def test_no_cut_parts_a_call_from_its_result(messages: list[Message]) -> None:
 def test_what_is_fitted_stays_paired_ends_the_same_and_is_within_the_budget(
     messages: list[Message], budget: int
 ) -> None:
-    whole = arranged(messages)
-    found = fitted(whole, budget)
+    whole = order_for_model(messages)
+    found = fit_to_budget(whole, budget)
     assert_paired(found)
     assert ids(found)[-1:] == ids(whole)[-1:]
     if tokens_of_all(whole) <= budget:
@@ -148,23 +154,23 @@ def test_the_oldest_goes_first_but_never_the_instructions_nor_the_question() -> 
     messages: list[Message] = [
         rule,
         user("old"),
-        asks("a", text=long),
-        gives("a", long),
+        call_message("a", text=long),
+        result_message("a", long),
         user("new"),
-        asks("b"),
-        gives("b", long),
+        call_message("b"),
+        result_message("b", long),
     ]
-    assert ids(fitted(messages, 600)) == ["rule", "new", "b", "rb"]
+    assert ids(fit_to_budget(messages, 600)) == ["rule", "new", "b", "rb"]
 
 
 def test_a_long_result_is_shortened_in_the_middle() -> None:
-    messages: list[Message] = [user("go"), asks("a"), gives("a", "b" * 500_000 + "e" * 500_000)]
-    (_, _, result) = fitted(messages, 10_000)
+    messages: list[Message] = [user("go"), call_message("a"), result_message("a", "b" * 500_000 + "e" * 500_000)]
+    (_, _, result) = fit_to_budget(messages, 10_000)
     assert isinstance(result.content, str)
     assert result.content.startswith("bbb")
     assert result.content.endswith("eee")
     assert "[… 984000 characters left out …]" in result.content
-    assert shortened_text("short", 10) == "short"
+    assert shorten_text("short", 10) == "short"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +178,7 @@ def test_a_long_result_is_shortened_in_the_middle() -> None:
     [("", 0, 1), ("a" * 400, 100, 101), ("日本語" * 100, 300, 450), ("привет" * 100, 300, 600), ("\ud800", 0, 2)],
 )
 def test_tokens_are_estimated_for_any_script(text: str, at_least: int, at_most: int) -> None:
-    assert at_least <= tokens_of_text(text) <= at_most
+    assert at_least <= estimate_tokens(text) <= at_most
 
 
 def test_media_count_by_the_piece_and_not_by_their_size() -> None:
@@ -189,44 +195,44 @@ def test_media_count_by_the_piece_and_not_by_their_size() -> None:
 def test_a_cut_falls_before_a_users_words_if_it_can() -> None:
     messages: list[Message] = [
         user("a" * 400),
-        asks("1", text="b" * 400),
-        gives("1"),
+        call_message("1", text="b" * 400),
+        result_message("1"),
         user("c" * 40),
-        asks(text="d" * 40),
+        call_message(text="d" * 40),
         user("e"),
     ]
-    assert cut_place(messages, 60) == 3
-    assert cut_place(messages, 5) == 5
-    assert cut_place(messages[:3], 150) == 1
-    assert cut_place([user("a")], 5) is None
-    assert cut_place([asks("1"), gives("1")], 5) is None
+    assert find_cut_index(messages, 60) == 3
+    assert find_cut_index(messages, 5) == 5
+    assert find_cut_index(messages[:3], 150) == 1
+    assert find_cut_index([user("a")], 5) is None
+    assert find_cut_index([call_message("1"), result_message("1")], 5) is None
 
 
 @given(conversations(), st.integers(0, 1000))
 def test_a_cut_leaves_something_on_both_sides(messages: list[Message], keep: int) -> None:
-    place = cut_place(messages, keep)
+    place = find_cut_index(messages, keep)
     if place is not None:
         assert 0 < place < len(messages)
-        assert place in set(cuts(messages))
+        assert place in set(cut_points(messages))
 
 
 def test_system_messages_outlive_summaries_word_for_word() -> None:
     first = system_texts([SystemMessage(id=MessageId("1"), content="Be kind."), user("hi")], None)
     assert first == "Be kind.\n\n"
-    summary = f"{first}{HEADING}\nThey met."
+    summary = f"{first}{SUMMARY_HEADING}\nThey met."
     second = system_texts([SystemMessage(id=MessageId("2"), content="Rhyme.")], summary)
     assert second == "Be kind.\n\nRhyme.\n\n"
-    assert system_texts([user("hi")], f"{HEADING}\nThey met.") == ""
+    assert system_texts([user("hi")], f"{SUMMARY_HEADING}\nThey met.") == ""
 
 
 def test_parts_are_about_as_long_as_there_is_room() -> None:
     items = ["a" * 400, "b" * 400, "c" * 4000, "d" * 40]
-    assert parts(items, 250) == ["a" * 400 + "\n" + "b" * 400, "c" * 4000, "d" * 40]
-    assert parts([], 10) == []
+    assert split_into_parts(items, 250) == ["a" * 400 + "\n" + "b" * 400, "c" * 4000, "d" * 40]
+    assert split_into_parts([], 10) == []
 
 
 @pytest.mark.parametrize(
-    ("message", "words"),
+    ("message", "text"),
     [
         (user("hi"), "User: hi"),
         (
@@ -241,7 +247,7 @@ def test_parts_are_about_as_long_as_there_is_room() -> None:
             ),
             'Assistant: Let me look. [calls look with {"at":"x"}] [a picture]',
         ),
-        (gives("1", "seen"), "Result of look: seen"),
+        (result_message("1", "seen"), "Result of look: seen"),
         (
             UserMessage(id=MessageId("1"), content=(File("https://a", name="b.pdf"), Data({"c": 1}))),
             'User: [a file: b.pdf] {"c":1}',
@@ -249,5 +255,5 @@ def test_parts_are_about_as_long_as_there_is_room() -> None:
         (SystemMessage(id=MessageId("1"), content="Be kind."), "Instructions: Be kind."),
     ],
 )
-def test_messages_are_told_in_words(message: Message, words: str) -> None:
-    assert told(message) == words
+def test_messages_are_reported_in_words(message: Message, text: str) -> None:
+    assert as_transcript_line(message) == text

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dragoman.asgi.routing import Door, _Stream
+from dragoman.asgi.routing import StreamGuard, _GuardedStream
 from dragoman.asgi.security import Message, Receive, Send
 from dragoman.core.ids import UserId
 from dragoman.core.principal import Principal
@@ -16,25 +16,25 @@ STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 OPEN = STREAMS_OPEN.labels(protocol="test")
 
 
-class Keys:
+class ManualAuthenticator:
     """A doorkeeper whose keys are revoked by hand."""
 
     def __init__(self) -> None:
-        self.told: list[Callable[[], None]] = []
+        self.callbacks: list[Callable[[], None]] = []
 
     def authenticate(self, header: str | None, address: str) -> Principal:
         return ANN
 
-    def on_revoked(self, principal: Principal, told: Callable[[], None]) -> Callable[[], None]:
-        self.told.append(told)
-        return lambda: self.told.remove(told)
+    def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:
+        self.callbacks.append(callback)
+        return lambda: self.callbacks.remove(callback)
 
 
 async def no_body() -> Message:
     return {"type": "http.disconnect"}
 
 
-class Sent:
+class SentMessages:
     """What left, and a sign that something did."""
 
     def __init__(self) -> None:
@@ -59,32 +59,34 @@ def request() -> Message:
 
 
 async def test_a_stream_ends_whole_when_its_key_is_revoked() -> None:
-    keys, sent = Keys(), Sent()
+    keys, sent = ManualAuthenticator(), SentMessages()
     async with asyncio.timeout(10):
-        task = asyncio.create_task(Door(endless, "test", keys)(request(), no_body, sent))
+        task = asyncio.create_task(StreamGuard(endless, "test", keys)(request(), no_body, sent))
         await sent.something.wait()
         await asyncio.sleep(0)
         assert OPEN.value == 1
-        keys.told[0]()
+        keys.callbacks[0]()
         await task
     assert [message.get("body") for message in sent.messages] == [None, b"event: x\n\n", b""]
     assert sent.messages[-1]["more_body"] is False
-    assert (OPEN.value, keys.told) == (0, [])
+    assert (OPEN.value, keys.callbacks) == (0, [])
 
 
 async def test_a_stream_that_is_cancelled_for_another_reason_is_cancelled() -> None:
-    keys, sent = Keys(), Sent()
-    task = asyncio.create_task(Door(endless, "test", keys)(request(), no_body, sent))
+    keys, sent = ManualAuthenticator(), SentMessages()
+    task = asyncio.create_task(StreamGuard(endless, "test", keys)(request(), no_body, sent))
     await sent.something.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (OPEN.value, keys.told) == (0, [])
+    assert (OPEN.value, keys.callbacks) == (0, [])
 
 
-async def test_a_stream_that_swallows_the_first_cancellation_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Stream, "AGAIN_S", 0.001)
-    keys, sent, swallowed = Keys(), Sent(), 0
+async def test_a_stream_that_swallows_the_first_cancellation_is_cancelled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_GuardedStream, "RECANCEL_DELAY_S", 0.001)
+    keys, sent, swallowed = ManualAuthenticator(), SentMessages(), 0
 
     async def stubborn(scope: Message, receive: Receive, send: Send) -> None:
         nonlocal swallowed
@@ -99,44 +101,44 @@ async def test_a_stream_that_swallows_the_first_cancellation_is_told_again(monke
                     raise
 
     async with asyncio.timeout(10):
-        task = asyncio.create_task(Door(stubborn, "test", keys)(request(), no_body, sent))
+        task = asyncio.create_task(StreamGuard(stubborn, "test", keys)(request(), no_body, sent))
         await sent.something.wait()
         await asyncio.sleep(0)
-        keys.told[0]()
+        keys.callbacks[0]()
         await task
     assert (swallowed, OPEN.value) == (3, 0)
 
 
 async def test_a_key_that_went_before_the_stream_began_ends_it_at_once() -> None:
-    class Gone(Keys):
+    class Gone(ManualAuthenticator):
         def on_revoked(self, principal: Principal, told: Callable[[], None]) -> Callable[[], None]:
             told()
             return lambda: None
 
-    sent = Sent()
+    sent = SentMessages()
     async with asyncio.timeout(10):
-        await Door(endless, "test", Gone())(request(), no_body, sent)
+        await StreamGuard(endless, "test", Gone())(request(), no_body, sent)
     assert sent.messages[0]["type"] == "http.response.start"
     assert sent.messages[-1]["more_body"] is False
 
 
 async def test_what_is_no_stream_is_not_tied_to_its_key() -> None:
-    keys, sent = Keys(), Sent()
+    keys, sent = ManualAuthenticator(), SentMessages()
 
     async def plain(scope: Message, receive: Receive, send: Send) -> None:
         scope["principal"] = ANN
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
-        assert (keys.told, OPEN.value) == ([], 0)
+        assert (keys.callbacks, OPEN.value) == ([], 0)
         await send({"type": "http.response.body", "body": b"{}"})
 
-    await Door(plain, "test", keys)(request(), no_body, sent)
+    await StreamGuard(plain, "test", keys)(request(), no_body, sent)
     assert len(sent.messages) == 2
 
 
-async def test_a_web_socket_at_a_door_is_closed_and_reaches_no_protocol() -> None:
+async def test_a_web_socket_at_a_protocol_path_is_closed_and_reaches_no_protocol() -> None:
     async def unreached(scope: Message, receive: Receive, send: Send) -> None:
         raise AssertionError("no protocol behind a door has web sockets")
 
-    sent = Sent()
-    await Door(unreached, "test", Keys())({"type": "websocket", "path": "/"}, no_body, sent)
+    sent = SentMessages()
+    await StreamGuard(unreached, "test", ManualAuthenticator())({"type": "websocket", "path": "/"}, no_body, sent)
     assert sent.messages == [{"type": "websocket.close", "code": 1008}]

@@ -4,60 +4,64 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from dragoman.ports import PAYLOAD_BYTES, Bus
+from dragoman.ports import MAX_HINT_BYTES, Bus
 
 DEADLINE_S = 20.0
 
 
-class Ear:
+class RecordingSubscriber:
     """Somebody who listens."""
 
     def __init__(self, bus: Bus, subject: str) -> None:
-        self.heard: list[str] = []
-        self._news = asyncio.Event()
-        self.end = bus.subscribe(subject, self._hear)
+        self.received: list[str] = []
+        self._received_event = asyncio.Event()
+        self.end = bus.subscribe(subject, self._on_message)
 
-    def _hear(self, payload: str) -> None:
-        self.heard.append(payload)
-        self._news.set()
+    def _on_message(self, payload: str) -> None:
+        self.received.append(payload)
+        self._received_event.set()
 
     async def until(self, payload: str) -> list[str]:
         """What was heard, once that was among it."""
         async with asyncio.timeout(DEADLINE_S):
-            while payload not in self.heard:
-                self._news.clear()
-                await self._news.wait()
-        return self.heard
+            while payload not in self.received:
+                self._received_event.clear()
+                await self._received_event.wait()
+        return self.received
 
 
 class BusContract:
     """To be inherited."""
 
     async def test_a_hint_is_heard_by_all_who_listen_for_its_subject(self, bus: Bus) -> None:
-        one, two, other = Ear(bus, "log"), Ear(bus, "log"), Ear(bus, "keys")
+        one, two, other = (
+            RecordingSubscriber(bus, "log"),
+            RecordingSubscriber(bus, "log"),
+            RecordingSubscriber(bus, "keys"),
+        )
         bus.publish("keys", "k")
         bus.publish("log", "a")
         assert [await one.until("a"), await two.until("a"), await other.until("k")] == [["a"], ["a"], ["k"]]
 
     async def test_who_ended_hears_nothing_more(self, bus: Bus) -> None:
-        one, two = Ear(bus, "log"), Ear(bus, "log")
+        one, two = RecordingSubscriber(bus, "log"), RecordingSubscriber(bus, "log")
         bus.publish("log", "a")
         await one.until("a")
         one.end()
         one.end()
         bus.publish("log", "b")
         await two.until("b")
-        assert (one.heard, two.heard) == (["a"], ["a", "b"])
+        assert (one.received, two.received) == (["a"], ["a", "b"])
 
     async def test_who_hears_may_end_and_begin_to_listen(self, bus: Bus) -> None:
-        later: list[Ear] = []
+        later: list[RecordingSubscriber] = []
 
         def hear(payload: str) -> None:
             end()
-            later.append(Ear(bus, "log"))
+            later.append(RecordingSubscriber(bus, "log"))
 
         end = bus.subscribe("log", hear)
-        beside = Ear(bus, "log")
+        beside = RecordingSubscriber(bus, "log")
         bus.publish("log", "a")
         await beside.until("a")
         bus.publish("log", "b")
@@ -69,7 +73,7 @@ class BusContract:
             raise ValueError("a slip of a listener's")
 
         end = bus.subscribe("log", stumble)
-        beside = Ear(bus, "log")
+        beside = RecordingSubscriber(bus, "log")
         with capture_logs() as logs:
             for payload in ("a", "b"):
                 bus.publish("log", payload)
@@ -79,8 +83,8 @@ class BusContract:
         assert told == [{"event": "a hint was not heard", "log_level": "error", "exc_info": True, "subject": "log"}] * 2
 
     async def test_a_payload_is_any_text_up_to_the_bound(self, bus: Bus) -> None:
-        ear = Ear(bus, "log")
-        payloads = ["", "ü 💡\r\n\0", "x" * PAYLOAD_BYTES, "end"]
+        ear = RecordingSubscriber(bus, "log")
+        payloads = ["", "ü 💡\r\n\0", "x" * MAX_HINT_BYTES, "end"]
         for payload in payloads:
             bus.publish("log", payload)
         assert await ear.until("end") == payloads

@@ -11,20 +11,20 @@ from structlog.testing import capture_logs
 
 from dragoman.buses import nats as nats_module
 from dragoman.buses.local import LocalBus
-from dragoman.buses.nats import Counts, NatsBus, checked
-from dragoman.ports import PAYLOAD_BYTES, WORDS, Bus
-from tests.buses.contract import DEADLINE_S, BusContract, Ear
+from dragoman.buses.nats import HintCounts, NatsBus, parse_urls
+from dragoman.ports import DELTAS_SUBJECT_PREFIX, MAX_HINT_BYTES, Bus
+from tests.buses.contract import DEADLINE_S, BusContract, RecordingSubscriber
 from tests.buses.nats_server import Nats, server
 from tests.requirements import requirement
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nats_module, "AGAIN_S", 0.02)
+def _no_retry_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_module, "RETRY_DELAY_S", 0.02)
 
 
 @asynccontextmanager
-async def node(
+async def server_bus(
     url: str, *, subject: str = "dragoman", waits: bool = True, key: bytes | None = None
 ) -> AsyncIterator[NatsBus]:
     """A server's bus."""
@@ -53,56 +53,56 @@ class TestLocal(BusContract):
 class TestNats(BusContract):
     @pytest.fixture
     async def bus(self, nats: Nats) -> AsyncIterator[Bus]:
-        async with node(nats.url) as bus:
+        async with server_bus(nats.url) as bus:
             yield bus
 
 
-class TestNatsThere(BusContract):
+class TestNatsBetweenServers(BusContract):
     """Hints from one server to another: the same contract, published at the one and heard at the other."""
 
     @pytest.fixture
     async def bus(self, nats: Nats) -> AsyncIterator[Bus]:
-        async with node(nats.url) as one, node(nats.url) as other:
-            yield _Across(one, other)
+        async with server_bus(nats.url) as one, server_bus(nats.url) as other:
+            yield TwoBuses(one, other)
 
 
-class _Across:
+class TwoBuses:
     def __init__(self, one: NatsBus, other: NatsBus) -> None:
-        self.words = one.words
+        self.deltas_group = one.deltas_group
         self.publish = one.publish
         self.subscribe = other.subscribe
 
 
-class TestNatsAway(BusContract):
+class TestNatsUnavailable(BusContract):
     """Alone in its process a server loses nothing when NATS is not there."""
 
     @pytest.fixture
     async def bus(self) -> AsyncIterator[Bus]:
-        async with node("nats://127.0.0.1:1", waits=False) as bus:
+        async with server_bus("nats://127.0.0.1:1", waits=False) as bus:
             yield bus
 
 
 @requirement("faults:45:back")
 async def test_words_are_heard_with_the_same_key_alone_and_nats_sees_none_of_them(nats: Nats) -> None:
     """Who listens there without the key, or with another one, hears nothing; nor is what it makes up heard."""
-    there, seen = f"{WORDS}.there", list[bytes]()
+    there, seen = f"{DELTAS_SUBJECT_PREFIX}.there", list[bytes]()
     key, another = b"k" * 32, b"a" * 32
 
     async def watch(message: Msg) -> None:
         seen.append(message.data)
 
     async with (
-        node(nats.url, key=key) as one,
-        node(nats.url, key=key) as other,
-        node(nats.url, key=another) as stranger,
+        server_bus(nats.url, key=key) as one,
+        server_bus(nats.url, key=key) as other,
+        server_bus(nats.url, key=another) as stranger,
     ):
         spy = await nats_driver.connect(nats.url)
         await spy.subscribe("dragoman.>", cb=watch)
         await spy.flush()
-        near, far = Ear(other, there), Ear(stranger, there)
+        near, far = RecordingSubscriber(other, there), RecordingSubscriber(stranger, there)
         probes = 0
         async with asyncio.timeout(DEADLINE_S):
-            while not near.heard:  # until NATS knows the address
+            while not near.received:  # until NATS knows the address
                 probes += 1
                 one.publish(there, f"probe {probes}")
                 await asyncio.sleep(0.01)
@@ -112,19 +112,23 @@ async def test_words_are_heard_with_the_same_key_alone_and_nats_sees_none_of_the
         one.publish(there, "said " * 20_000)
         await near.until("said " * 20_000)
         await spy.close()
-    assert (one.words, one.words == other.words, one.words == stranger.words) == (other.words, True, False)
-    assert all(payload.startswith(("probe ", "said ")) for payload in near.heard)
-    assert far.heard == ["made up"], "what it said itself"
+    assert (one.deltas_group, one.deltas_group == other.deltas_group, one.deltas_group == stranger.deltas_group) == (
+        other.deltas_group,
+        True,
+        False,
+    )
+    assert all(payload.startswith(("probe ", "said ")) for payload in near.received)
+    assert far.received == ["made up"], "what it said itself"
     assert not [data for data in seen if b"probe" in data or b"said" in data]
     assert [data for data in seen if len(data) > 100_000], "and it was sent"
 
 
-async def test_a_bus_finds_back_by_itself_and_tells_once(nats: Nats) -> None:
+async def test_a_bus_finds_back_by_itself_and_reports_once(nats: Nats) -> None:
     """What is said meanwhile is lost, and counted; who said it heard it."""
     with capture_logs() as logs:
         nats.stop()
-        async with node(nats.url, waits=False) as one, node(nats.url, waits=False) as other:
-            near, far = Ear(one, "log"), Ear(other, "log")
+        async with server_bus(nats.url, waits=False) as one, server_bus(nats.url, waits=False) as other:
+            near, far = RecordingSubscriber(one, "log"), RecordingSubscriber(other, "log")
             one.publish("log", "before")
             for said in ("first", "second"):
                 nats.start()
@@ -135,9 +139,12 @@ async def test_a_bus_finds_back_by_itself_and_tells_once(nats: Nats) -> None:
                 nats.stop()
                 await connected(one, False)
                 one.publish("log", f"after {said}")
-            assert near.heard == ["before", "first", "after first", "second", "after second"]
-            assert far.heard == ["first", "second"]
-            assert (one.counts, other.counts) == (Counts(sent=2, heard=0, lost=3), Counts(sent=0, heard=2, lost=0))
+            assert near.received == ["before", "first", "after first", "second", "after second"]
+            assert far.received == ["first", "second"]
+            assert (one.hint_counts, other.hint_counts) == (
+                HintCounts(sent=2, received=0, lost=3),
+                HintCounts(sent=0, received=2, lost=0),
+            )
     told = [each["event"] for each in logs]
     assert told.count("bus connected") == 4
     assert told.count("bus lost") == 4
@@ -147,47 +154,47 @@ async def test_a_bus_finds_back_by_itself_and_tells_once(nats: Nats) -> None:
 @requirement("faults:45:stalled")
 async def test_a_nats_that_stalls_makes_nobody_wait(nats: Nats, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hints are dropped at a bound; the connection ends by itself, and so does the server."""
-    monkeypatch.setattr(nats_module, "ALIVE_S", 0.05)
-    monkeypatch.setattr(nats_module, "WAITING", 100)
-    monkeypatch.setattr(nats_module, "UNSENT_BYTES", 100_000)
-    monkeypatch.setattr(nats_module, "LEAVE_S", 0.1)
-    async with node(nats.url) as bus:
-        ear = Ear(bus, "log")
+    monkeypatch.setattr(nats_module, "PING_INTERVAL_S", 0.05)
+    monkeypatch.setattr(nats_module, "MAX_QUEUED_HINTS", 100)
+    monkeypatch.setattr(nats_module, "MAX_UNSENT_BYTES", 100_000)
+    monkeypatch.setattr(nats_module, "CLOSE_TIMEOUT_S", 0.1)
+    async with server_bus(nats.url) as bus:
+        ear = RecordingSubscriber(bus, "log")
         nats.stall()
         said = 0
         async with asyncio.timeout(DEADLINE_S):
             while bus.is_connected:
                 for _ in range(200):
-                    bus.publish("log", "x" * PAYLOAD_BYTES)
+                    bus.publish("log", "x" * MAX_HINT_BYTES)
                     said += 1
                 await asyncio.sleep(0)
-        assert len(ear.heard) == said
-        assert bus.counts.lost > 0
-        assert bus.counts.sent + bus.counts.lost == said
+        assert len(ear.received) == said
+        assert bus.hint_counts.lost > 0
+        assert bus.hint_counts.sent + bus.hint_counts.lost == said
 
 
 async def test_installations_that_share_a_nats_are_apart_by_their_subjects(nats: Nats) -> None:
     async with (
-        node(nats.url, subject="a.one") as one,
-        node(nats.url, subject="a.two") as two,
-        node(nats.url, subject="a.one") as again,
+        server_bus(nats.url, subject="a.one") as one,
+        server_bus(nats.url, subject="a.two") as two,
+        server_bus(nats.url, subject="a.one") as again,
     ):
-        heard, not_heard = Ear(again, "log"), Ear(two, "log")
+        heard, not_heard = RecordingSubscriber(again, "log"), RecordingSubscriber(two, "log")
         one.publish("log", "mine")
         two.publish("log", "yours")
         await heard.until("mine")
         await not_heard.until("yours")
-        assert (heard.heard, not_heard.heard) == (["mine"], ["yours"])
+        assert (heard.received, not_heard.received) == (["mine"], ["yours"])
 
 
 async def test_what_others_say_on_our_subject_does_no_harm(nats: Nats) -> None:
     from nats.aio.client import Client
 
-    async with node(nats.url) as bus:
-        ear = Ear(bus, "log")
+    async with server_bus(nats.url) as bus:
+        ear = RecordingSubscriber(bus, "log")
         stranger = Client()
         await stranger.connect(nats.url)
-        for content in (b"\xff\xfe", b"x" * (PAYLOAD_BYTES + 1), b"fine"):
+        for content in (b"\xff\xfe", b"x" * (MAX_HINT_BYTES + 1), b"fine"):
             await stranger.publish("dragoman.log", content)
         assert await ear.until("fine") == ["fine"]
         await stranger.close()
@@ -196,9 +203,9 @@ async def test_what_others_say_on_our_subject_does_no_harm(nats: Nats) -> None:
 async def test_a_wrong_password_is_logged_and_never_shown() -> None:
     with server("--user", "ann", "--pass", "rose-of-jericho") as nats, capture_logs() as logs:
         host = nats.url.removeprefix("nats://")
-        async with node(f"nats://ann:rose-of-jericho@{host}"):
+        async with server_bus(f"nats://ann:rose-of-jericho@{host}"):
             pass
-        async with node(f"nats://ann:wrong-password@{host}", waits=False) as bus:
+        async with server_bus(f"nats://ann:wrong-password@{host}", waits=False) as bus:
             async with asyncio.timeout(DEADLINE_S):
                 while not any(each["event"] == "bus not reached" for each in logs):  # noqa: ASYNC110  # as above
                     await asyncio.sleep(0.005)
@@ -209,14 +216,14 @@ async def test_a_wrong_password_is_logged_and_never_shown() -> None:
 
 
 async def test_one_of_several_servers_is_enough(nats: Nats) -> None:
-    async with node(f"nats://127.0.0.1:1, {nats.url}") as bus:
+    async with server_bus(f"nats://127.0.0.1:1, {nats.url}") as bus:
         assert bus.is_connected
 
 
 async def test_what_was_said_before_the_end_is_still_sent(nats: Nats) -> None:
-    async with node(nats.url) as other:
-        ear = Ear(other, "asked")
-        async with node(nats.url) as one:
+    async with server_bus(nats.url) as other:
+        ear = RecordingSubscriber(other, "asked")
+        async with server_bus(nats.url) as one:
             one.publish("asked", "I leave")
         assert await ear.until("I leave") == ["I leave"]
 
@@ -224,4 +231,4 @@ async def test_what_was_said_before_the_end_is_still_sent(nats: Nats) -> None:
 @pytest.mark.parametrize("address", ["", ",", "127.0.0.1:4222", "http://h:1", "nats://", "nats://h/path"])
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="expected an address such as nats://"):
-        checked(address)
+        parse_urls(address)

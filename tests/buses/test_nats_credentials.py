@@ -19,15 +19,15 @@ from dragoman.buses import nats as nats_module
 from dragoman.buses.nats import NatsBus
 from dragoman.buses.nats_credentials import Credentials, _checksum, read_credentials
 from dragoman.settings import SettingsError, load
-from tests.buses.contract import DEADLINE_S, Ear
+from tests.buses.contract import DEADLINE_S, RecordingSubscriber
 from tests.buses.nats_server import server
 
 OPERATOR, ACCOUNT, USER = 14 << 3, 0, 20 << 3
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nats_module, "AGAIN_S", 0.02)
+def _no_retry_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_module, "RETRY_DELAY_S", 0.02)
 
 
 class Key:
@@ -102,7 +102,7 @@ async def test_an_nkey_is_let_in_over_tls_and_another_is_not(tmp_path: Path, mon
         stranger = NatsBus(url, credentials=tmp_path / "other")
         await connected(one)
         await connected(two)
-        ear = Ear(two, "log")
+        ear = RecordingSubscriber(two, "log")
         one.publish("log", "over TLS")
         assert await ear.until("over TLS") == ["over TLS"]
         stranger.start()
@@ -141,12 +141,12 @@ async def test_credentials_of_an_account_are_let_in_and_accounts_are_apart(tmp_p
         )
         for bus in (here, there, elsewhere):
             await connected(bus)
-        heard, not_heard = Ear(there, "log"), Ear(elsewhere, "log")
+        heard, not_heard = RecordingSubscriber(there, "log"), RecordingSubscriber(elsewhere, "log")
         here.publish("log", "ours")
         elsewhere.publish("log", "theirs")
         await heard.until("ours")
         await not_heard.until("theirs")
-        assert (heard.heard, not_heard.heard) == (["ours"], ["theirs"])
+        assert (heard.received, not_heard.received) == (["ours"], ["theirs"])
         for bus in (here, there, elsewhere):
             await bus.close()
 

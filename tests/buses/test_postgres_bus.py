@@ -9,12 +9,12 @@ import pytest
 
 from dragoman.buses.postgres import PostgresBus
 from dragoman.ports import Bus
-from tests.buses.contract import DEADLINE_S, BusContract, Ear
+from tests.buses.contract import DEADLINE_S, BusContract, RecordingSubscriber
 from tests.stores.postgres import server
 
 
 @asynccontextmanager
-async def node(url: str) -> AsyncIterator[PostgresBus]:
+async def server_bus(url: str) -> AsyncIterator[PostgresBus]:
     """A server's bus, once it hears the others."""
     bus = PostgresBus(url)
     bus.start()
@@ -28,7 +28,7 @@ async def node(url: str) -> AsyncIterator[PostgresBus]:
 class TestWithin(BusContract):
     @pytest.fixture
     async def bus(self, postgres_url: str) -> AsyncIterator[Bus]:
-        async with node(postgres_url) as bus:
+        async with server_bus(postgres_url) as bus:
             yield bus
 
 
@@ -37,13 +37,13 @@ class TestBetween(BusContract):
 
     @pytest.fixture
     async def bus(self, postgres_url: str) -> AsyncIterator[Bus]:
-        async with node(postgres_url) as one, node(postgres_url) as other:
-            yield _Across(one, other)
+        async with server_bus(postgres_url) as one, server_bus(postgres_url) as other:
+            yield TwoBuses(one, other)
 
 
-class _Across:
+class TwoBuses:
     def __init__(self, one: PostgresBus, other: PostgresBus) -> None:
-        self.words = one.words
+        self.deltas_group = one.deltas_group
         self.publish = one.publish
         self.subscribe = other.subscribe
 
@@ -51,22 +51,22 @@ class _Across:
 async def test_hints_go_on_when_the_database_is_back() -> None:
     with server() as postgres:
         url = postgres.url("postgres")
-        async with node(url) as one, node(url) as other:
+        async with server_bus(url) as one, server_bus(url) as other:
             await asyncio.to_thread(postgres.stop)
             one.publish("log", "lost")
             await asyncio.to_thread(postgres.start)
-            ear = Ear(other, "log")
+            ear = RecordingSubscriber(other, "log")
             async with asyncio.timeout(DEADLINE_S):
-                while "again" not in ear.heard:
+                while "again" not in ear.received:
                     one.publish("log", "again")
                     await asyncio.sleep(0.05)
-            assert set(ear.heard) <= {"lost", "again"}
+            assert set(ear.received) <= {"lost", "again"}
 
 
 async def test_what_others_notify_on_our_channel_does_no_harm(postgres_url: str) -> None:
     name = "'dragoman_' || substr(md5(current_schema()), 1, 16)"
-    async with node(postgres_url) as one, node(postgres_url) as other:
-        ear = Ear(other, "log")
+    async with server_bus(postgres_url) as one, server_bus(postgres_url) as other:
+        ear = RecordingSubscriber(other, "log")
         with psycopg.connect(postgres_url, autocommit=True) as stranger:
             for said in ("", "x", "x log"):
                 stranger.execute(f"SELECT pg_notify({name}, %s)".encode(), (said,))

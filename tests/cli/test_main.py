@@ -22,7 +22,7 @@ from click.testing import CliRunner, Result
 
 from dragoman.cli.main import commands, main
 from dragoman.server.bootstrap_key import curl_line
-from dragoman.settings import known
+from dragoman.settings import all_settings
 from tests.requirements import requirement
 
 DEADLINE_S = 20
@@ -60,13 +60,13 @@ class Program:
         self.ready = self.process.stdout.readline()
         self.url = self.ready.partition(" ")[2].strip()
 
-    def ask(self, method: str, path: str, key: str | None = None, body: Any = None) -> httpx2.Response:
+    def request(self, method: str, path: str, key: str | None = None, body: Any = None) -> httpx2.Response:
         headers = {"authorization": f"Bearer {key}"} if key else {}
         return httpx2.request(method, self.url + path, headers=headers, json=body, timeout=DEADLINE_S)
 
     def session(self, key: str | None = None) -> str:
         """Open a session; its turns' path."""
-        made = self.ask("POST", "/aap/v3/sessions", key, {"agent": {"name": "rehearsal"}})
+        made = self.request("POST", "/aap/v3/sessions", key, {"agent": {"name": "rehearsal"}})
         return f"/aap/v3/sessions/{made.json()['sessionId']}"
 
     def stop(self, *signals: signal.Signals) -> int:
@@ -100,10 +100,10 @@ def script(*steps: dict[str, Any]) -> list[dict[str, str]]:
 # --- serving ----------------------------------------------------------------------------------------------------------
 
 
-def test_serve_prints_one_line_when_it_is_ready_and_ends_when_told(tmp_path: Path) -> None:
+def test_serve_prints_one_line_when_it_is_ready_and_ends_when_asked(tmp_path: Path) -> None:
     with program(tmp_path / "data") as running:
         assert re.fullmatch(r"ready http://127\.0\.0\.1:[1-9]\d*\n", running.ready)
-        assert running.ask("GET", "/readyz").json() == {"status": "ready"}
+        assert running.request("GET", "/readyz").json() == {"status": "ready"}
         assert running.stop() == 0
         assert running.rest() == ""
         logged = [json.loads(line) for line in running.errors.read_text().splitlines()]
@@ -122,13 +122,13 @@ def test_a_running_run_is_parked_and_its_stream_ends_whole(tmp_path: Path, signa
             assert any(line == 'data: {"delta":"before"}' for line in lines)
             running.process.send_signal(signals[0])
             for each in signals[1:]:
-                while running.ask("GET", "/readyz").json() != {"status": "draining"}:
+                while running.request("GET", "/readyz").json() != {"status": "draining"}:
                     pass
                 running.process.send_signal(each)
             assert "event: turn_stop" not in list(lines), "it is not over: the next start goes on with it"
         assert running.process.wait(DEADLINE_S) == 0
     with program(tmp_path / "data", "--no-auth") as again:
-        assert again.ask("GET", path).json()["_meta"]["status"] == "running"
+        assert again.request("GET", path).json()["_meta"]["status"] == "running"
         assert again.stop(signal.SIGTERM, signal.SIGKILL) == -signal.SIGKILL
 
 
@@ -144,7 +144,7 @@ def test_a_second_server_on_the_folder_says_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("--port", "{taken}"), "Address already in use: choose another one with --host or --port"),
         (("no_such_file.py",), "no_such_file.py"),
@@ -153,8 +153,8 @@ def test_a_second_server_on_the_folder_says_what_to_do(tmp_path: Path) -> None:
         (("--data", "{damaged}"), "is no database of this program"),
     ],
 )
-def test_what_keeps_the_server_from_starting_is_told_in_a_sentence(
-    tmp_path: Path, arguments: tuple[str, ...], told: str
+def test_what_keeps_the_server_from_starting_is_reported_in_a_sentence(
+    tmp_path: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "damaged").mkdir()
@@ -170,17 +170,17 @@ def test_what_keeps_the_server_from_starting_is_told_in_a_sentence(
     assert (ended.returncode, ended.stdout) == (1, "")
     last = ended.stderr.splitlines()[-1]
     assert last.startswith("dragoman: ")
-    assert told in last
+    assert expected in last
     assert "Traceback" not in ended.stderr
 
 
-class Collector(BaseHTTPRequestHandler):
+class SpanRequestHandler(BaseHTTPRequestHandler):
     """Takes what is posted to it."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
-        assert isinstance(self.server, Collecting)
-        self.server.taken.append((self.path, self.headers["x-canary"], body))
+        assert isinstance(self.server, SpanCollector)
+        self.server.received.append((self.path, self.headers["x-canary"], body))
         self.send_response(200)
         self.end_headers()
 
@@ -188,29 +188,29 @@ class Collector(BaseHTTPRequestHandler):
         """Says nothing."""
 
 
-class Collecting(ThreadingHTTPServer):
+class SpanCollector(ThreadingHTTPServer):
     """A collector of spans."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Collector)
-        self.taken: list[tuple[str, str, bytes]] = []
+        super().__init__(("127.0.0.1", 0), SpanRequestHandler)
+        self.received: list[tuple[str, str, bytes]] = []
 
 
 def test_spans_of_runs_and_tools_reach_a_collector_without_what_was_said(tmp_path: Path) -> None:
-    with Collecting() as collecting:
+    with SpanCollector() as collecting:
         threading.Thread(target=collecting.serve_forever, daemon=True).start()
         endpoint = f"http://127.0.0.1:{collecting.server_port}/v1/traces"
         traced = ("--otel", "--otel-endpoint", endpoint, "--otel-headers", "x-canary=canary-4e1b")
         with program(tmp_path / "data", "--no-auth", *traced) as running:
             messages = [{"role": "user", "content": "add 40 and 2"}]
             agent = {"tools": [{"name": "add", "trust": True}]}
-            turn = running.ask("POST", f"{running.session()}/turns", body={"messages": messages, "agent": agent})
+            turn = running.request("POST", f"{running.session()}/turns", body={"messages": messages, "agent": agent})
             assert turn.json()["stopReason"] == "end_turn"
             assert running.stop() == 0, "the last spans are sent before the end"
             assert "canary-4e1b" not in running.errors.read_text()
         collecting.shutdown()
-    assert {(path, canary) for path, canary, _ in collecting.taken} == {("/v1/traces", "canary-4e1b")}
-    sent = b"".join(body for _, _, body in collecting.taken)
+    assert {(path, canary) for path, canary, _ in collecting.received} == {("/v1/traces", "canary-4e1b")}
+    sent = b"".join(body for _, _, body in collecting.received)
     assert b"invoke_agent rehearsal" in sent
     assert b"execute_tool add" in sent
     assert b"The sum is" not in sent
@@ -219,8 +219,8 @@ def test_spans_of_runs_and_tools_reach_a_collector_without_what_was_said(tmp_pat
 # --- the first key ----------------------------------------------------------------------------------------------------
 
 
-def printed(running: Program, word: str) -> str:
-    found = re.search(rf"^{word} +(.*)$", running.errors.read_text(), re.MULTILINE)
+def printed(running: Program, text: str) -> str:
+    found = re.search(rf"^{text} +(.*)$", running.errors.read_text(), re.MULTILINE)
     assert found is not None, running.errors.read_text()
     return found[1]
 
@@ -228,29 +228,29 @@ def printed(running: Program, word: str) -> str:
 def test_the_first_key_is_made_once_kept_and_printed_at_every_start(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with program(folder, "--first-key") as running:
-        assert running.ask("GET", "/healthz").status_code == 200
+        assert running.request("GET", "/healthz").status_code == 200
         key = printed(running, "key")
-        assert running.ask("GET", "/aap/v3/meta", key).status_code == 200
+        assert running.request("GET", "/aap/v3/meta", key).status_code == 200
         assert stat.S_IMODE((folder / "first-key").stat().st_mode) == 0o600
         assert running.stop() == 0
         assert running.rest() == "", "the key is for people, so it is not on standard output"
     with program(folder, "--first-key") as running:
-        assert running.ask("GET", "/healthz").status_code == 200
+        assert running.request("GET", "/healthz").status_code == 200
         assert printed(running, "key") == key
         run("keys", "revoke", "first key", "--data", str(folder))
-        assert running.ask("GET", "/aap/v3/meta", key).status_code == 401
+        assert running.request("GET", "/aap/v3/meta", key).status_code == 401
         assert running.stop() == 0
     with program(folder, "--first-key") as running:
-        assert running.ask("GET", "/healthz").status_code == 200
+        assert running.request("GET", "/healthz").status_code == 200
         assert printed(running, "key") != key, "a revoked key stays revoked"
-        assert running.ask("GET", "/aap/v3/meta", printed(running, "key")).status_code == 200
+        assert running.request("GET", "/aap/v3/meta", printed(running, "key")).status_code == 200
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the line is for curl, which is not installed")
 @pytest.mark.parametrize("arguments", [("--first-key",), ("--first-key", "--no-auth")])
 def test_the_printed_line_streams_an_answer_as_pasted(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with program(tmp_path / "data", *arguments) as running:
-        assert running.ask("GET", "/healthz").status_code == 200
+        assert running.request("GET", "/healthz").status_code == 200
         line = printed(running, "try")
         pasted = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     assert pasted.stdout.startswith("id: 1\nevent: turn_start\n")
@@ -268,7 +268,7 @@ def test_the_line_is_one_line_and_names_key_agent_and_address() -> None:
 
 def test_a_server_without_any_key_says_how_to_make_one(tmp_path: Path) -> None:
     with program(tmp_path / "data") as running:
-        assert running.ask("GET", "/healthz").status_code == 200
+        assert running.request("GET", "/healthz").status_code == 200
         assert "dragoman keys create --name NAME --data" in running.errors.read_text()
 
 
@@ -305,7 +305,7 @@ def test_keys_are_kept_while_the_server_runs_and_a_revoked_ones_stream_ends(tmp_
             assert answer.status_code == 200
             assert run("keys", "revoke", key, *data).returncode == 0
             assert [line for line in answer.iter_lines() if line.startswith("event:")] == []
-        assert running.ask("GET", path, key).status_code == 401
+        assert running.request("GET", path, key).status_code == 401
         assert running.stop() == 0
         assert key not in running.errors.read_text()
 
@@ -320,7 +320,7 @@ def test_a_users_profile_is_set_on_a_folder_at_rest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "expected"),
     [
         (("users", "set", "ann"), 2, "--timezone ZONE, --locale TAG or both were expected"),
         (("users", "set", "ann", "--locale", "de"), 1, "there is no data in"),
@@ -352,7 +352,7 @@ def test_what_is_wrong_is_one_readable_sentence_and_a_code(
     capfd: pytest.CaptureFixture[str],
     arguments: tuple[str, ...],
     code: int,
-    told: str,
+    expected: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["dragoman", *arguments])
@@ -360,7 +360,7 @@ def test_what_is_wrong_is_one_readable_sentence_and_a_code(
         main()
     out, err = capfd.readouterr()
     assert (ended.value.code, out) == (code, "")
-    assert told in err.splitlines()[-1]
+    assert expected in err.splitlines()[-1]
     assert "Traceback" not in err
 
 
@@ -369,7 +369,7 @@ def test_what_is_wrong_is_one_readable_sentence_and_a_code(
 
 def test_help_names_every_setting_and_its_default() -> None:
     text = " ".join(invoke("serve", "--help").output.split())
-    for setting in known():
+    for setting in all_settings():
         if setting.name != "agents":
             assert setting.flag in text
     assert "--auth / --no-auth" in text
@@ -383,11 +383,11 @@ def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
     assert answered.output.startswith("Usage: dragoman")
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_reported() -> None:
     assert re.fullmatch(r"dragoman \d+\.\d+\.\d+\n", invoke("--version").output)
 
 
-def test_config_show_tells_what_is_in_force_and_from_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_show_reports_what_is_in_force_and_from_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dragoman.toml").write_text("seeds = 7\n")
     shown = invoke("config", "show", "--no-auth", DRAGOMAN_PORT="9", DRAGOMAN_OTEL_HEADERS="a=secret").output

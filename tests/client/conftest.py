@@ -5,18 +5,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 from dragoman.client.connection import Backoff
-from tests.servers import SocketHouse, opened_socket
+from tests.servers import SocketServer, running_socket_server
 
 
 @pytest.fixture(scope="session")
-async def socket_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketHouse]:
+async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     """A server behind a real socket."""
-    async with opened_socket(tmp_path_factory.mktemp("house")) as house:
+    async with running_socket_server(tmp_path_factory.mktemp("house")) as house:
         yield house
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_retry_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cuts are the rule here: what waits after each is the machine's time only."""
-    monkeypatch.setattr(Backoff, "FIRST_S", 0.01)
-    monkeypatch.setattr(Backoff, "MOST_S", 0.05)
+    monkeypatch.setattr(Backoff, "INITIAL_DELAY_S", 0.01)
+    monkeypatch.setattr(Backoff, "MAX_DELAY_S", 0.05)

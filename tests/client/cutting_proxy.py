@@ -23,13 +23,13 @@ def at_random(seed: int, *, longest: int = 900) -> Plan:
     return plan
 
 
-class Cutter:
+class CuttingProxy:
     """The proxy, in front of one server. `target` may be changed: a server that started again has a new port."""
 
     def __init__(self, target: str, plan: Plan) -> None:
         self.target = target
         self.plan = plan
-        self.cuts = 0
+        self.cut_count = 0
         self.url: str
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -45,14 +45,14 @@ class Cutter:
             writer.transport.abort()
             self._tasks.discard(task)
             return
-        there = asyncio.create_task(_hand_on(reader, server))
+        there = asyncio.create_task(_forward(reader, server))
         try:
             while chunk := await upstream.read(65536):
                 if limit is not None and len(chunk) > limit:
                     writer.write(chunk[:limit])
                     with suppress(ConnectionError):
                         await writer.drain()
-                    self.cuts += 1
+                    self.cut_count += 1
                     break
                 limit = None if limit is None else limit - len(chunk)
                 writer.write(chunk)
@@ -73,7 +73,7 @@ class Cutter:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with suppress(ConnectionError):
         while chunk := await reader.read(65536):
             writer.write(chunk)
@@ -81,9 +81,9 @@ async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 @asynccontextmanager
-async def cutting(target: str, plan: Plan) -> AsyncIterator[Cutter]:
+async def cutting_proxy(target: str, plan: Plan) -> AsyncIterator[CuttingProxy]:
     """The proxy, from its start to its end."""
-    cutter = Cutter(target, plan)
+    cutter = CuttingProxy(target, plan)
     listening = await asyncio.start_server(cutter._serve, "127.0.0.1", 0)
     cutter.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     try:

@@ -30,10 +30,10 @@ from dragoman.client import Result as ToolAnswer
 from dragoman.client.transports import ProtocolName
 from tests import conversations as c
 from tests.asgi_client import DEADLINE_S
-from tests.client.cutting_proxy import Cutter
+from tests.client.cutting_proxy import CuttingProxy
 
 ASK = "AskUserQuestion"
-TIMEOUTS = Timeouts(connect_s=DEADLINE_S, idle_s=DEADLINE_S, run_s=3 * DEADLINE_S, lost_s=2 * DEADLINE_S)
+TIMEOUTS = Timeouts(connect_s=DEADLINE_S, idle_s=DEADLINE_S, run_s=3 * DEADLINE_S, reconnect_s=2 * DEADLINE_S)
 EVERYTHING: frozenset[c.Feature] = frozenset(
     {"client tools", "permissions", "questions", "sub-agents", "delete", "stop", "rejoin", "history"}
 )
@@ -43,11 +43,17 @@ FEATURES: dict[ProtocolName, frozenset[c.Feature]] = {
     "agentscope": EVERYTHING - {"delete", "history"},
     "blade": EVERYTHING - {"client tools"},
 }
-SHOWS: dict[ProtocolName, frozenset[type]] = {
-    "aap": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled}),
-    "ag-ui": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled, c.Planned}),
-    "agentscope": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled, c.Planned}),
-    "blade": frozenset({c.Heard, c.Said, c.Thought, c.Called, c.Settled, c.Planned}),
+OBSERVABLE: dict[ProtocolName, frozenset[type]] = {
+    "aap": frozenset({c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult}),
+    "ag-ui": frozenset(
+        {c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult, c.ObservedPlan}
+    ),
+    "agentscope": frozenset(
+        {c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult, c.ObservedPlan}
+    ),
+    "blade": frozenset(
+        {c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult, c.ObservedPlan}
+    ),
 }
 
 
@@ -56,23 +62,23 @@ class ClientDriver:
 
     stops: dict[c.Stop, c.Stop] = {}  # noqa: RUF012  # a constant of the class
 
-    def __init__(self, protocol: ProtocolName, cutter: Cutter) -> None:
+    def __init__(self, protocol: ProtocolName, cutter: CuttingProxy) -> None:
         self.features = FEATURES[protocol]
-        self.shows = SHOWS[protocol]
+        self.observable = OBSERVABLE[protocol]
         self.reconnected = 0
         self._protocol: ProtocolName = protocol
-        self._cutter = cutter
+        self._proxy = cutter
         self._client: AsyncClient | None = None
         self._session: AsyncSession
         self._run: AsyncRun
-        self._seen: list[c.Seen] = []
+        self._observed: list[c.Observation] = []
         self._calls: dict[str, str] = {}
 
     def connect(self, server: c.Server) -> None:
-        self._cutter.target = server.line.url
+        self._proxy.target = server.connection.url
         if self._client is None:
             self._client = AsyncClient(
-                self._cutter.url, key=server.key("alice"), protocol=self._protocol, timeouts=TIMEOUTS
+                self._proxy.url, key=server.key("alice"), protocol=self._protocol, timeouts=TIMEOUTS
             )
 
     async def close(self) -> None:
@@ -87,37 +93,37 @@ class ClientDriver:
         tools = [Tool(name=name, parameters={"type": "object"}) for name in setup.client_tools]
         wishes: dict[str, Any] = {} if self._protocol == "blade" else {"tools": tools}
         if self._protocol == "aap":
-            wishes |= {"use": [*setup.trusted, *setup.asking], "trust": setup.trusted}
+            wishes |= {"server_tools": [*setup.trusted, *setup.untrusted], "trusted_tools": setup.trusted}
         self._session = await self.client.create("rehearsal", **wishes)
 
-    async def run(self, does: c.Input) -> c.Outcome:
-        self._begin(does)
-        return await self._rest()
+    async def run(self, input: c.Input) -> c.Outcome:
+        self._begin(input)
+        return await self._read_to_end()
 
-    async def start(self, does: c.Tell, once_said: str) -> None:
-        self._begin(does)
+    async def start(self, input: c.Prompt, after_text: str) -> None:
+        self._begin(input)
         said = ""
-        while said != once_said:
+        while said != after_text:
             event = await anext(self._run)
             self._take(event)
             said += event.text if isinstance(event, Text) else ""
-            assert once_said.startswith(said), said
+            assert after_text.startswith(said), said
 
     async def rejoin(self) -> c.Outcome:
-        return await self._rest()
+        return await self._read_to_end()
 
-    async def cut(self, how: Literal["delete", "stop"]) -> c.Outcome:
+    async def interrupt(self, how: Literal["delete", "stop"]) -> c.Outcome:
         if how == "stop":
             await self._session.stop()
-            return await self._rest()
+            return await self._read_to_end()
         await self._session.delete()
         try:
-            return await self._rest()
+            return await self._read_to_end()
         except NotFound:  # the connection was cut before the end came, and then there was nothing to go on with
-            return c.Outcome(self._seen, "cancelled")
+            return c.Outcome(self._observed, "cancelled")
 
-    async def history(self) -> list[c.Seen]:
-        return [seen for message in await self._session.history() for seen in self._told(message)]
+    async def history(self) -> list[c.Observation]:
+        return [seen for message in await self._session.history() for seen in self._observed_message(message)]
 
     async def is_gone(self) -> bool:
         try:
@@ -128,10 +134,10 @@ class ClientDriver:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _begin(self, does: c.Input) -> None:
-        self._seen = []
-        match does:
-            case c.Tell(text):
+    def _begin(self, input: c.Input) -> None:
+        self._observed = []
+        match input:
+            case c.Prompt(text):
                 self._run = self._session.run(text)
             case c.Answers(answers):
                 self._run = self._session.answer(*map(self._answer, answers))
@@ -142,12 +148,12 @@ class ClientDriver:
                 return ToolAnswer(call_id=self._calls[name], text=text)
             case c.Allow(name):
                 return Allow(call_id=self._calls[name])
-            case c.Refuse(name, reason):
+            case c.Deny(name, reason):
                 return Deny(call_id=self._calls[name], reason=reason or "")
             case c.Choose(selections, custom):
                 return Choice.of(*selections, custom=custom or "")
 
-    async def _rest(self) -> c.Outcome:
+    async def _read_to_end(self) -> c.Outcome:
         async with self._run as run:
             events = [event async for event in run]
         for event in events:
@@ -156,30 +162,30 @@ class ClientDriver:
         assert isinstance(ended, Ended)
         assert [event for event in events[:-1] if isinstance(event, Ended)] == []
         stop: Any = ended.reason
-        return c.Outcome(self._seen, stop)
+        return c.Outcome(self._observed, stop)
 
     def _take(self, event: object) -> None:
         self.reconnected += isinstance(event, Notice) and event.kind == "reconnecting"
-        self._seen += self._shown([event])
+        self._observed += self._observed_items([event])
 
-    def _told(self, message: Message) -> Iterable[c.Seen]:
+    def _observed_message(self, message: Message) -> Iterable[c.Observation]:
         if message.role == "user":
-            return [c.Heard(message.text)]
-        return self._shown(message.blocks)
+            return [c.ObservedPrompt(message.text)]
+        return self._observed_items(message.blocks)
 
-    def _shown(self, items: Iterable[object]) -> Iterable[c.Seen]:
+    def _observed_items(self, items: Iterable[object]) -> Iterable[c.Observation]:
         for item in items:
             match item:
                 case Text(text=text, loop=""):
-                    yield c.Said(text)
+                    yield c.ObservedText(text)
                 case Thinking(text=text, loop=""):
-                    yield c.Thought(text)
+                    yield c.ObservedThinking(text)
                 case ToolCall(name=name, loop=""):
                     self._calls[name] = item.id
-                    yield c.Called(name, item.arguments)
+                    yield c.ObservedCall(name, item.arguments)
                 case Question(loop=""):
-                    yield c.Called(ASK)
+                    yield c.ObservedCall(ASK)
                 case ToolResult(name=name, text=text, loop=""):
-                    yield c.Settled(name, text)
+                    yield c.ObservedResult(name, text)
                 case Notice(kind="plan"):
-                    yield c.Planned(tuple(step["title"] for step in item.content["steps"]))
+                    yield c.ObservedPlan(tuple(step["title"] for step in item.content["steps"]))

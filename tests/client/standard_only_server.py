@@ -11,29 +11,31 @@ import msgspec
 import uvicorn
 
 from tests.asgi_client import DEADLINE_S, App, Message, Receive, Send
-from tests.servers import Announcing, House, build
+from tests.servers import AppServer, NotifyingServer, build
 
-OURS = re.compile(r"/(events|stop|connect|capabilities)(/|$)|^/$")
+EXTENSION_PATHS = re.compile(r"/(events|stop|connect|capabilities)(/|$)|^/$")
 ID = re.compile(rb"^id: .*\n", re.MULTILINE)
 DATA = re.compile(rb"^data: (.*)$", re.MULTILINE)
 
 
-def bare(value: Any) -> Any:
+def without_extensions(value: Any) -> Any:
     """JSON without what is ours."""
     if isinstance(value, Mapping):
-        return {name: bare(each) for name, each in value.items() if name != "_meta"}
-    return [bare(each) for each in value] if isinstance(value, list) else value
+        return {name: without_extensions(each) for name, each in value.items() if name != "_meta"}
+    return [without_extensions(each) for each in value] if isinstance(value, list) else value
 
 
 def rewritten(body: bytes) -> bytes:
     """JSON, or whole frames of a stream, without what is ours."""
     if body[:1] in (b"{", b"["):
-        return msgspec.json.encode(bare(msgspec.json.decode(body)))
+        return msgspec.json.encode(without_extensions(msgspec.json.decode(body)))
     plain = ID.sub(b"", body)
-    return DATA.sub(lambda found: b"data: " + msgspec.json.encode(bare(msgspec.json.decode(found[1]))), plain)
+    return DATA.sub(
+        lambda found: b"data: " + msgspec.json.encode(without_extensions(msgspec.json.decode(found[1]))), plain
+    )
 
 
-class Plain:
+class StandardOnlyApp:
     """The app behind the filter."""
 
     def __init__(self, app: App) -> None:
@@ -42,7 +44,7 @@ class Plain:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        if OURS.search(scope["path"]):
+        if EXTENSION_PATHS.search(scope["path"]):
             scope = {**scope, "path": "/nowhere/at/all", "raw_path": b"/nowhere/at/all"}
         scope = {**scope, "headers": [each for each in scope["headers"] if each[0] != b"idempotency-key"]}
 
@@ -58,12 +60,12 @@ class Plain:
 
 
 @asynccontextmanager
-async def plain_server(folder: Path) -> AsyncIterator[tuple[str, str]]:
+async def standard_only_server(folder: Path) -> AsyncIterator[tuple[str, str]]:
     """The server, from its start to its end: its address, and a key."""
-    house = House(folder)
+    house = AppServer(folder)
     await house.prepare()
-    app: Any = Plain(build(house.settings, (), None))
-    server = Announcing(uvicorn.Config(app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=1))
+    app: Any = StandardOnlyApp(build(house.settings, (), None))
+    server = NotifyingServer(uvicorn.Config(app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=1))
     serving = asyncio.create_task(server._serve())
     try:
         async with asyncio.timeout(DEADLINE_S):

@@ -6,10 +6,10 @@ import pytest
 
 from dragoman.client import AsyncClient, Ended, Permission, Reply, Text, Thinking, ToolCall, ToolResult, Unsupported
 from dragoman.core.tools import Capabilities
-from tests.client.cutting_proxy import cutting
+from tests.client.cutting_proxy import cutting_proxy
 from tests.conversations import call, script
 from tests.protocols.aap.agents import Player, Tool
-from tests.servers import opened_socket
+from tests.servers import running_socket_server
 
 PLAY = script({"think": "hm"}, {"say": "So: "}, call("add", a=1, b=2), {"say": "{result}. "}, call("stamp", text="x"))
 MODES: dict[str, Capabilities] = {
@@ -31,7 +31,7 @@ async def stamp(arguments: dict[str, str]) -> str:
 AGENTS = [Player(name, [Tool("add", add), Tool("stamp", stamp)], capabilities=has) for name, has in MODES.items()]
 
 
-def told(reply: Reply) -> list[tuple[type, str]]:
+def normalized_reply(reply: Reply) -> list[tuple[type, str]]:
     """What was told, in a form that the modes have in common."""
     found: list[tuple[type, str]] = []
     for event in reply.events:
@@ -51,22 +51,22 @@ def told(reply: Reply) -> list[tuple[type, str]]:
 
 async def test_a_run_is_the_same_in_whatever_mode_its_agent_answers(tmp_path: Path) -> None:
     answers = []
-    async with opened_socket(tmp_path, agents=AGENTS) as house:
-        async with AsyncClient(house.line.url, key=house.key("alice")) as client:
+    async with running_socket_server(tmp_path, agents=AGENTS) as house:
+        async with AsyncClient(house.connection.url, key=house.key("alice")) as client:
             for mode in ("delta", "message", "none"):
-                session = await client.create(mode, trust=["add"])
-                answers.append(told(await session.ask(PLAY)))
+                session = await client.create(mode, trusted_tools=["add"])
+                answers.append(normalized_reply(await session.ask(PLAY)))
                 assert [each.role for each in await session.history()][:2] == ["user", "assistant"]
             silent = await client.create("silent")
             with pytest.raises(Unsupported, match="agent 'silent' does not declare that it gives its history over AAP"):
                 await silent.history()
         bounds: list[int | None] = [None, None, None, 0, 0, None]
         async with (
-            cutting(house.line.url, lambda: bounds.pop(0) if bounds else None) as cutter,
+            cutting_proxy(house.connection.url, lambda: bounds.pop(0) if bounds else None) as cutter,
             AsyncClient(cutter.url, key=house.key("alice")) as client,
         ):
-            session = await client.create("none", trust=["add"])
-            answers.append(told(await session.ask(PLAY)))
+            session = await client.create("none", trusted_tools=["add"])
+            answers.append(normalized_reply(await session.ask(PLAY)))
     assert answers[0] == [
         (Thinking, "hm"),
         (Text, "So: "),

@@ -9,19 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.client import Allow, Choice, ClientCall, Deny, Ended, Image, Permission, Question, Result, Text, Thinking
-from dragoman.client.aap import AapFace
-from dragoman.client.agentscope import AgentScopeFace
-from dragoman.client.agui import AguiFace
-from dragoman.client.blade import answer_of, message_of
-from dragoman.client.codec import Said, Talk, Turn
-from dragoman.client.events import Asked, Event, Option, ToolCall, ToolResult
+from dragoman.client.aap import AapCodec
+from dragoman.client.agentscope import AgentScopeCodec
+from dragoman.client.agui import AguiCodec
+from dragoman.client.blade import answer_payload, message_payload
+from dragoman.client.codec import SessionHandle, Turn, UserInput
+from dragoman.client.events import Event, Option, QuestionItem, ToolCall, ToolResult
 from dragoman.client.sse import Frame, FrameReader
 from dragoman.core.content import Image as CoreImage
 from dragoman.core.content import Text as CoreText
-from dragoman.core.events import BlockClosed, CallOpened, CallSettled, Logged, RunStopped
+from dragoman.core.events import BlockClosed, CallOpened, CallSettled, LoggedEvent, RunStopped
 from dragoman.core.ids import CallId
-from dragoman.core.inputs import Decision, UserInput
+from dragoman.core.inputs import Decision
 from dragoman.core.inputs import Result as CoreResult
+from dragoman.core.inputs import UserInput as CoreUserInput
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import ToolSpec
 from dragoman.protocols.aap import translate as aap
@@ -49,7 +50,7 @@ def aap_bytes(mode: Any) -> Callable[[Sequence[Record], Turn], bytes]:
 
 def agui_bytes(records: Sequence[Record], turn: Turn) -> bytes:
     """A request that comes again is answered from the start."""
-    return RunFrames(Translator(RUN, thread_id=SESSION), "1.0").take(records)
+    return RunFrames(Translator(RUN, thread_id=SESSION), "1.0").encode(records)
 
 
 def agentscope_bytes(records: Sequence[Record], turn: Turn) -> bytes:
@@ -57,12 +58,12 @@ def agentscope_bytes(records: Sequence[Record], turn: Turn) -> bytes:
     return b"".join(map(ResponseEvents(RUN, SESSION, skip=int(after) + 1 if after else 0).feed, records))
 
 
-TALK = Talk(id=SESSION, agent="a")
+TALK = SessionHandle(id=SESSION, agent="a")
 SERVERS: dict[str, tuple[Any, Callable[[Sequence[Record], Turn], bytes]]] = {
-    "aap delta": (AapFace(), aap_bytes("delta")),
-    "aap message": (AapFace(), aap_bytes("message")),
-    "ag-ui": (AguiFace(), agui_bytes),
-    "agentscope": (AgentScopeFace(), agentscope_bytes),
+    "aap delta": (AapCodec(), aap_bytes("delta")),
+    "aap message": (AapCodec(), aap_bytes("message")),
+    "ag-ui": (AguiCodec(), agui_bytes),
+    "agentscope": (AgentScopeCodec(), agentscope_bytes),
 }
 
 
@@ -79,7 +80,7 @@ def joined(events: Iterable[Event]) -> list[Event]:
     return found
 
 
-def said_by(records: Sequence[Record], *, images: bool) -> list[Event]:
+def expected_events(records: Sequence[Record], *, images: bool) -> list[Event]:
     """What a run's records say, in the client's words, without its end."""
     events: list[Event] = []
     for record in records:
@@ -88,17 +89,17 @@ def said_by(records: Sequence[Record], *, images: bool) -> list[Event]:
                 events.append(Text(text=text))
             case Piece(text=text):
                 events.append(Thinking(text=text))
-            case Logged(event=BlockClosed(block=CoreImage(url=url))) if images:
+            case LoggedEvent(event=BlockClosed(block=CoreImage(url=url))) if images:
                 events.append(Image(url=url))
-            case Logged(event=CallOpened(call=call)):
+            case LoggedEvent(event=CallOpened(call=call)):
                 events.append(ToolCall(id=call.call_id, name=call.name, arguments=call.input))
-            case Logged(event=CallSettled(result=result)):
+            case LoggedEvent(event=CallSettled(result=result)):
                 assert isinstance(result.content, str)
                 events.append(ToolResult(call_id=result.call_id, name="add", text=result.content))
     return joined(events)
 
 
-def placed(records: Iterable[Record]) -> list[Record]:
+def with_unique_positions(records: Iterable[Record]) -> list[Record]:
     """The records with every piece at a place of its own, as the log has them."""
     found: list[Record] = []
     after = pieces = 0
@@ -118,8 +119,8 @@ def test_a_run_is_read_as_it_was_written_wherever_its_stream_was_cut(
     server: str, steps: Any, reason: str, data: st.DataObject
 ) -> None:
     face, written = SERVERS[server]
-    records = placed(records_of(steps, reason))
-    turn: Turn = face.turn(msgspec.structs.replace(TALK, messages=[], names={}), Said(text="go"), "once")
+    records = with_unique_positions(records_of(steps, reason))
+    turn: Turn = face.turn(msgspec.structs.replace(TALK, messages=[], tool_names={}), UserInput(text="go"), "once")
     events: list[Event] = []
     for _ in range(data.draw(st.integers(0, 3))):
         if not turn.is_over:
@@ -129,8 +130,8 @@ def test_a_run_is_read_as_it_was_written_wherever_its_stream_was_cut(
         events += read(turn, written(records, turn), None)
     assert turn.is_over
     *before, end = events
-    assert joined(before) == said_by(records, images=not server.startswith("aap"))
-    stop = next(each.event for each in records if isinstance(each, Logged) and isinstance(each.event, RunStopped))
+    assert joined(before) == expected_events(records, images=not server.startswith("aap"))
+    stop = next(each.event for each in records if isinstance(each, LoggedEvent) and isinstance(each.event, RunStopped))
     assert isinstance(end, Ended)
     # Nothing waits here; AAP says it with the code, which is another here; the Agent API says it of messages alone.
     nowhere_said = [("agentscope", "max_tokens"), ("aap", "cancelled"), (server.split()[0], "tool_use")]
@@ -166,7 +167,7 @@ PENDING = (
     ClientCall(call_id="c1", name="paint", arguments={}),
     Permission(call_id="c2", name="stamp", arguments={}),
     Permission(call_id="c3", name="stamp", arguments={}),
-    Question(call_id="c4", questions=(Asked(question="?", options=(Option("a"), Option("b"))),)),
+    Question(call_id="c4", questions=(QuestionItem(question="?", options=(Option("a"), Option("b"))),)),
 )
 ANSWERS = (
     Result(call_id="c1", text="red"),
@@ -178,8 +179,8 @@ CHOSEN = {"selections": {"0": ["b"]}, "custom": {"1": "own"}}
 IMAGE = "data:image/png;base64,aGk="
 
 
-def waiting() -> Talk:
-    return Talk(
+def waiting_calls() -> SessionHandle:
+    return SessionHandle(
         id="0199f2a0-0000-7000-8000-000000000001",
         agent="a",
         pending=PENDING,
@@ -188,11 +189,13 @@ def waiting() -> Talk:
 
 
 def test_the_server_of_aap_reads_what_the_client_says_and_answers() -> None:
-    face = AapFace()
-    said = aap_wire.decode_turn(face.turn(waiting(), Said(text="look", images=(IMAGE,)), "once").request.body or b"")
+    face = AapCodec()
+    said = aap_wire.decode_turn(
+        face.turn(waiting_calls(), UserInput(text="look", images=(IMAGE,)), "once").request.body or b""
+    )
     [message] = aap.submit_from(said, "a").messages
-    assert message == UserInput(content=(CoreText("look"), CoreImage(IMAGE)))
-    turn = face.turn(waiting(), ANSWERS, "once")
+    assert message == CoreUserInput(content=(CoreText("look"), CoreImage(IMAGE)))
+    turn = face.turn(waiting_calls(), ANSWERS, "once")
     assert turn.request.headers["Idempotency-Key"] == "once"
     answers = aap.submit_from(aap_wire.decode_turn(turn.request.body or b""), "a").answers
     *others, choice = answers
@@ -207,8 +210,10 @@ def test_the_server_of_aap_reads_what_the_client_says_and_answers() -> None:
 
 
 def test_the_server_of_ag_ui_reads_what_the_client_says_and_answers() -> None:
-    face = AguiFace()
-    said, dropped = decode_run(face.turn(waiting(), Said(text="look", images=(IMAGE,)), "once").request.body or b"")
+    face = AguiCodec()
+    said, dropped = decode_run(
+        face.turn(waiting_calls(), UserInput(text="look", images=(IMAGE,)), "once").request.body or b""
+    )
     assert (said.run_id, said.protocol_version, dropped) == ("once", "1.0", ())
     assert [(each.name, each.description) for each in said.tools] == [("paint", "Paint it")]
     assert list(msgspec.to_builtins(said.messages[0].content)) == [
@@ -220,7 +225,7 @@ def test_the_server_of_ag_ui_reads_what_the_client_says_and_answers() -> None:
         ("c3", "cancelled"),
         ("c4", "cancelled"),
     ]
-    answered = decode_run(face.turn(waiting(), ANSWERS, "once").request.body or b"").run
+    answered = decode_run(face.turn(waiting_calls(), ANSWERS, "once").request.body or b"").run
     [result] = msgspec.to_builtins(answered.messages)
     assert (result["role"], result["toolCallId"], result["content"]) == ("tool", "c1", "red")
     assert [(each.interrupt_id, each.status, each.payload) for each in answered.resume] == [
@@ -231,8 +236,8 @@ def test_the_server_of_ag_ui_reads_what_the_client_says_and_answers() -> None:
 
 
 def test_names_stand_in_the_paths_of_ag_ui_as_one_part_each() -> None:
-    face, talk = AguiFace(), Talk(id="a/b?c", agent="my agent#1")
-    asked = [face.stop(talk).request, face.rejoin(talk).request, face.turn(talk, Said(text="go"), "once").request]
+    face, talk = AguiCodec(), SessionHandle(id="a/b?c", agent="my agent#1")
+    asked = [face.stop(talk).request, face.resume(talk).request, face.turn(talk, UserInput(text="go"), "once").request]
     assert [each.path for each in asked] == [
         "/ag-ui/my%20agent%231/stop/a%2Fb%3Fc",
         "/ag-ui/my%20agent%231/connect",
@@ -241,13 +246,13 @@ def test_names_stand_in_the_paths_of_ag_ui_as_one_part_each() -> None:
 
 
 def test_the_server_of_the_agent_api_reads_what_the_client_says_and_answers() -> None:
-    face = AgentScopeFace()
-    talk = waiting()
+    face = AgentScopeCodec()
+    talk = waiting_calls()
     asked = agentscope_wire.decode_request(
-        face.turn(talk, Said(text="look", images=(IMAGE,)), "once").request.body or b""
+        face.turn(talk, UserInput(text="look", images=(IMAGE,)), "once").request.body or b""
     )
     request = asked.request
-    assert (request.own_id, request.session_id, request.model) == ("resp_once", talk.id, "a")
+    assert (request.client_response_id, request.session_id, request.model) == ("resp_once", talk.id, "a")
     assert [(each.name, each.description) for each in asked.tools] == [("paint", "Paint it")]
     assert request.input[0].content == (agentscope_wire.TextIn(text="look"), agentscope_wire.ImageIn(image_url=IMAGE))
     answered = agentscope_wire.decode_request(face.turn(talk, ANSWERS, "once").request.body or b"").request.input
@@ -262,13 +267,13 @@ def test_the_server_of_the_agent_api_reads_what_the_client_says_and_answers() ->
 
 
 def test_the_server_of_blade_reads_what_the_client_says_and_answers() -> None:
-    talk = waiting()
-    said = blade_wire.read_event(blade_wire.ChatSend, message_of(talk, Said(text="look", images=(IMAGE,))))
+    talk = waiting_calls()
+    said = blade_wire.read_event(blade_wire.ChatSend, message_payload(talk, UserInput(text="look", images=(IMAGE,))))
     assert said == blade_wire.ChatSend(
         session_id=f"sess_{talk.id}",
         message=(blade_wire.TextPart("look"), blade_wire.ImagePart(blade_wire.ImageUrl(IMAGE))),
     )
-    answered = [blade_wire.read_event(blade_wire.ChatSend, answer_of(talk, each)) for each in ANSWERS[1:]]
+    answered = [blade_wire.read_event(blade_wire.ChatSend, answer_payload(talk, each)) for each in ANSWERS[1:]]
     assert [each.askuser_answer for each in answered] == [
         blade_wire.AskUserAnswer("c2", {"0": [0]}),
         blade_wire.AskUserAnswer("c3", {"0": [2]}, {"0": "no"}),

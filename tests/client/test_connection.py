@@ -19,13 +19,13 @@ class Time:
 
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    monkeypatch.setattr(Backoff, "FIRST_S", 0.1)
-    monkeypatch.setattr(Backoff, "MOST_S", 5.0)
+    monkeypatch.setattr(Backoff, "INITIAL_DELAY_S", 0.1)
+    monkeypatch.setattr(Backoff, "MAX_DELAY_S", 5.0)
     return Time()
 
 
-def wait(backoff: Backoff, time: Time, asked_s: float = 0.0) -> float:
-    pause = backoff.next(GONE, asked_s)
+def wait(backoff: Backoff, time: Time, retry_after_s: float = 0.0) -> float:
+    pause = backoff.next_delay(GONE, retry_after_s)
     time.now += pause
     return pause
 
@@ -46,7 +46,7 @@ def test_what_comes_begins_the_count_anew(time: Time) -> None:
     backoff = Backoff(60.0, time)
     for _ in range(12):
         wait(backoff, time)
-    backoff.progressed()
+    backoff.record_progress()
     time.now += 1000.0
     assert wait(backoff, time) <= 0.1
 
@@ -55,15 +55,15 @@ def test_a_connection_that_held_begins_it_anew_and_one_that_broke_at_once_does_n
     backoff = Backoff(60.0, time)
     for _ in range(12):
         wait(backoff, time)
-        backoff.connected()
+        backoff.record_connection()
     assert wait(backoff, time) > 2.0
-    backoff.connected()
+    backoff.record_connection()
     time.now += 90.0  # a long silence, with nothing but the server's pings
     assert wait(backoff, time) <= 0.1
 
 
 def test_what_the_server_asks_for_is_kept_unless_it_is_too_long(time: Time) -> None:
     backoff = Backoff(60.0, time)
-    assert wait(backoff, time, asked_s=7.0) == 7.0
+    assert wait(backoff, time, retry_after_s=7.0) == 7.0
     with pytest.raises(Unreachable):
-        wait(backoff, time, asked_s=54.0)
+        wait(backoff, time, retry_after_s=54.0)

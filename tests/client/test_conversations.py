@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from dragoman.client.transports import ProtocolName
-from tests.client.cutting_proxy import at_random, cutting
+from tests.client.cutting_proxy import at_random, cutting_proxy
 from tests.client.driver import FEATURES, ClientDriver
 from tests.conversations import CONVERSATIONS, Conversation, play
-from tests.servers import SocketHouse, program
+from tests.servers import SocketServer, server_process
 
 PROTOCOLS: list[ProtocolName] = list(FEATURES)
 
@@ -28,15 +28,15 @@ def cases() -> list[tuple[ProtocolName, Conversation]]:
 
 @pytest.mark.parametrize(("protocol", "conversation"), cases(), ids=names)
 async def test_a_conversation_over_a_connection_that_is_cut(
-    socket_house: SocketHouse, protocol: ProtocolName, conversation: Conversation
+    socket_server: SocketServer, protocol: ProtocolName, conversation: Conversation
 ) -> None:
-    async with cutting(socket_house.line.url, at_random(seed=len(conversation.name))) as cutter:
+    async with cutting_proxy(socket_server.connection.url, at_random(seed=len(conversation.name))) as cutter:
         driver = ClientDriver(protocol, cutter)
         try:
-            await play(conversation, driver, socket_house)
+            await play(conversation, driver, socket_server)
         finally:
             await driver.close()
-        assert cutter.cuts > 0
+        assert cutter.cut_count > 0
 
 
 @pytest.mark.parametrize("conversation", [each for each in CONVERSATIONS if each.crashes()], ids=names)
@@ -44,9 +44,9 @@ async def test_a_conversation_with_a_server_that_is_killed_over_one_protocol_aft
     tmp_path: Path, conversation: Conversation
 ) -> None:
     """The library reaches the server again by itself, at another port, and goes on where it was."""
-    async with program(tmp_path) as server:
+    async with server_process(tmp_path) as server:
         for protocol in PROTOCOLS:
-            async with cutting(server.line.url, lambda: None) as cutter:  # the kill is the cut
+            async with cutting_proxy(server.connection.url, lambda: None) as cutter:  # the kill is the cut
                 driver = ClientDriver(protocol, cutter)
                 try:
                     await play(conversation, driver, server)

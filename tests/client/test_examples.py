@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.asgi_client import DEADLINE_S
-from tests.servers import SocketHouse
+from tests.servers import SocketServer
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
-async def told(name: str, *arguments: str, typed: str = "") -> str:
+async def run_example(name: str, *arguments: str, typed: str = "") -> str:
     """What an example prints."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -28,20 +28,20 @@ async def told(name: str, *arguments: str, typed: str = "") -> str:
     return output.decode()
 
 
-async def test_asking_from_a_plain_program(socket_house: SocketHouse) -> None:
-    url, key = socket_house.line.url, socket_house.key("alice")
-    first = await told("client_ask.py", url, key, "hello")
+async def test_asking_from_a_plain_program(socket_server: SocketServer) -> None:
+    url, key = socket_server.connection.url, socket_server.key("alice")
+    first = await run_example("client_ask.py", url, key, "hello")
     assert first.startswith("Hello! I am the rehearsal agent.\n")
     session_id = first.splitlines()[1].partition(":")[0]
-    second = await told("client_ask.py", url, key, "Grüße", session_id)
+    second = await run_example("client_ask.py", url, key, "Grüße", session_id)
     assert second == f"You said: Grüße\n{session_id}: 4 messages so far\n"
 
 
 @pytest.mark.parametrize("protocol", ["aap", "ag-ui"])
-async def test_following_a_run_with_a_tool_and_a_permission(socket_house: SocketHouse, protocol: str) -> None:
+async def test_following_a_run_with_a_tool_and_a_permission(socket_server: SocketServer, protocol: str) -> None:
     script = '{"script": [{"call": {"name": "stamp", "input": {"text": "x"}}}, {"say": "so: {results}"}]}'
-    arguments = (socket_house.line.url, socket_house.key("alice"), script, protocol, "rehearsal")
-    lines = (await told("client_stream.py", *arguments, typed="y\n")).splitlines()
+    arguments = (socket_server.connection.url, socket_server.key("alice"), script, protocol, "rehearsal")
+    lines = (await run_example("client_stream.py", *arguments, typed="y\n")).splitlines()
     assert lines[:-1] == [
         "[stamp {'text': 'x'}]",
         "? stamp {'text': 'x'} [y/n] [stamp gave stamped x]",

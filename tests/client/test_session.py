@@ -22,7 +22,7 @@ from dragoman.client import (
     NotFound,
     Permission,
     Question,
-    Refused,
+    RequestRefused,
     Result,
     RunFailed,
     Text,
@@ -35,12 +35,12 @@ from dragoman.client import (
     Unreachable,
     Unsupported,
 )
-from dragoman.client.pending import Unanswerable
+from dragoman.client.pending import UnmatchedAnswer
 from dragoman.client.transports import ProtocolName
 from dragoman.core.agent import ToolContext
-from tests.client.cutting_proxy import cutting
+from tests.client.cutting_proxy import cutting_proxy
 from tests.conversations import call, calls, script
-from tests.servers import SocketHouse, opened_socket
+from tests.servers import SocketServer, running_socket_server
 
 ALL: list[ProtocolName] = ["aap", "ag-ui", "agentscope", "blade"]
 WITH_TOOLS: list[ProtocolName] = ["aap", "ag-ui", "agentscope"]
@@ -49,8 +49,8 @@ FOREVER = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
 
 
 @pytest.fixture
-async def client(socket_house: SocketHouse, protocol: ProtocolName) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(socket_house.line.url, key=socket_house.key("alice"), protocol=protocol) as client:
+async def client(socket_server: SocketServer, protocol: ProtocolName) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(socket_server.connection.url, key=socket_server.key("alice"), protocol=protocol) as client:
         yield client
 
 
@@ -100,7 +100,7 @@ async def test_functions_run_here_side_by_side_and_their_results_go_back(client:
 @pytest.mark.parametrize("protocol", WITH_TOOLS)
 async def test_a_tool_that_is_only_declared_waits_for_its_answer(client: AsyncClient) -> None:
     session = await client.create("rehearsal", tools=[Tool(name="paint", parameters={"type": "object"})])
-    ended = (await session.ask(script(call("paint", colour="red"), {"say": "{result}"}))).ended
+    ended = (await session.ask(script(call("paint", colour="red"), {"say": "{result}"}))).end
     [waiting] = ended.pending
     assert waiting == ClientCall(call_id=waiting.call_id, name="paint", arguments={"colour": "red"})
     assert (ended.reason, session.pending) == ("tool_use", ended.pending)
@@ -115,7 +115,7 @@ async def test_who_opens_a_session_may_answer_with_functions_of_their_own(client
     session = await client.open(maker.id, agent="rehearsal", tools=[paint])
     assert session.pending == maker.pending
     reply = await session.answer().reply()
-    assert (reply.text, reply.ended.reason) == ("1 of red", "end_turn")
+    assert (reply.text, reply.end.reason) == ("1 of red", "end_turn")
 
 
 # --- permissions and questions ----------------------------------------------------------------------------------------
@@ -165,30 +165,30 @@ async def test_what_is_allowed_for_good_is_not_asked_again(client: AsyncClient) 
 async def test_permissions_may_be_answered_one_by_one_over_blade(client: AsyncClient) -> None:
     session = await client.create("rehearsal")
     play = calls(("stamp", {"text": "x"}), ("stamp", {"text": "y"}), ("stamp", {"text": "z"}))
-    ended = (await session.ask(script(play, {"say": "{results}"}))).ended
+    ended = (await session.ask(script(play, {"say": "{results}"}))).end
     first, second, third = ended.pending
     assert [each.arguments for each in (first, second, third) if isinstance(each, Permission)] == [
         {"text": "x"},
         {"text": "y"},
         {"text": "z"},
     ]
-    told = (await session.answer(Allow(call_id=second.call_id)).reply()).ended
+    told = (await session.answer(Allow(call_id=second.call_id)).reply()).end
     assert (told.reason, told.pending, session.pending) == ("tool_use", (first, third), (first, third))
     assert (await session.info()).pending == (first, third)
     rest = await session.answer(Deny(call_id=third.call_id), Allow(call_id=first.call_id)).reply()
-    assert (rest.text, rest.ended.pending) == ("stamped x, stamped y, Tool call denied", ())
+    assert (rest.text, rest.end.pending) == ("stamped x, stamped y, Tool call denied", ())
 
 
 @pytest.mark.parametrize("protocol", ALL)
 async def test_a_callback_that_says_nothing_leaves_the_run_waiting_for_an_answer(client: AsyncClient) -> None:
     session = await client.create("rehearsal", on_permission=lambda permission: None)
-    ended = (await session.ask(STAMP)).ended
+    ended = (await session.ask(STAMP)).end
     assert (ended.reason, [type(each) for each in ended.pending]) == ("tool_use", [Permission])
-    with pytest.raises(Unanswerable, match="a Choice without a call_id fits 0 of the waiting calls"):
+    with pytest.raises(UnmatchedAnswer, match="a Choice without a call_id fits 0 of the waiting calls"):
         await session.answer(Choice.of("a")).reply()
-    with pytest.raises(Unanswerable, match=r"Allow\(\), Deny\(\), .* was expected, got True"):
+    with pytest.raises(UnmatchedAnswer, match=r"Allow\(\), Deny\(\), .* was expected, got True"):
         await session.answer(True).reply()  # type: ignore[arg-type]  # what a callback may give
-    with pytest.raises(Unanswerable, match="got one to nothing"):
+    with pytest.raises(UnmatchedAnswer, match="got one to nothing"):
         await session.answer(Allow(call_id="nothing")).reply()
     assert (await session.answer(Allow()).reply()).text == "so: stamped x"
 
@@ -243,13 +243,13 @@ async def test_a_run_that_is_stopped_ends_as_cancelled(client: AsyncClient) -> N
 
 
 @pytest.mark.parametrize("protocol", ALL)
-async def test_another_client_resumes_a_run_from_its_start(client: AsyncClient, socket_house: SocketHouse) -> None:
+async def test_another_client_resumes_a_run_from_its_start(client: AsyncClient, socket_server: SocketServer) -> None:
     session = await client.create("rehearsal")
     await session.ask("hello")
     run = session.run(FOREVER)
     assert await anext(run) == Text(text="one")
     await run.aclose()
-    other = AsyncClient(socket_house.line.url, key=socket_house.key("alice_phone"), protocol=client.protocol)
+    other = AsyncClient(socket_server.connection.url, key=socket_server.key("alice_phone"), protocol=client.protocol)
     async with other:
         again = await other.open(session.id, agent="rehearsal")
         async with again.resume() as resumed:
@@ -261,18 +261,20 @@ async def test_another_client_resumes_a_run_from_its_start(client: AsyncClient, 
 
 
 @pytest.mark.parametrize("protocol", ALL)
-async def test_resuming_what_is_over_tells_it_again(client: AsyncClient) -> None:
+async def test_resuming_what_is_over_reports_it_again(client: AsyncClient) -> None:
     session = await client.create("rehearsal")
     first = await session.ask("add 1 and 2" if client.protocol != "aap" else "think")
     again = await (await client.open(session.id, agent="rehearsal")).resume().reply()
     assert (again.text, again.thinking) == (first.text, first.thinking)
     assert [each.name for each in again.calls] == [each.name for each in first.calls]
-    assert again.ended.reason == first.ended.reason == "end_turn"
+    assert again.end.reason == first.end.reason == "end_turn"
 
 
 @pytest.mark.parametrize("protocol", ["aap"])
-async def test_a_run_that_takes_too_long_is_left_and_goes_on(socket_house: SocketHouse, protocol: ProtocolName) -> None:
-    url, key = socket_house.line.url, socket_house.key("alice")
+async def test_a_run_that_takes_too_long_is_left_and_goes_on(
+    socket_server: SocketServer, protocol: ProtocolName
+) -> None:
+    url, key = socket_server.connection.url, socket_server.key("alice")
     async with AsyncClient(url, key=key, protocol=protocol, timeouts=Timeouts(run_s=600)) as client:
         session = await client.create("rehearsal")
         run = session.run(FOREVER)
@@ -292,8 +294,8 @@ async def test_sessions_are_listed_newest_first_over_all_pages(
     tmp_path: Path, protocol: ProtocolName, count: int
 ) -> None:
     async with (
-        opened_socket(tmp_path) as house,
-        AsyncClient(house.line.url, key=house.key("alice"), protocol=protocol) as client,
+        running_socket_server(tmp_path) as house,
+        AsyncClient(house.connection.url, key=house.key("alice"), protocol=protocol) as client,
     ):
         made = [(await client.create("rehearsal")).id for _ in range(count)]
         assert [info.id async for info in client.sessions()] == made[::-1]
@@ -304,12 +306,12 @@ async def test_sessions_are_listed_newest_first_over_all_pages(
 
 @pytest.mark.parametrize("protocol", ["aap", "blade"])
 async def test_a_session_whose_deletion_was_not_acknowledged_is_deleted_once(
-    socket_house: SocketHouse, protocol: ProtocolName
+    socket_server: SocketServer, protocol: ProtocolName
 ) -> None:
     cut_after: list[int] = []
     async with (
-        cutting(socket_house.line.url, lambda: cut_after.pop(0) if cut_after else None) as cutter,
-        AsyncClient(cutter.url, key=socket_house.key("alice"), protocol=protocol) as client,
+        cutting_proxy(socket_server.connection.url, lambda: cut_after.pop(0) if cut_after else None) as cutter,
+        AsyncClient(cutter.url, key=socket_server.key("alice"), protocol=protocol) as client,
     ):
         session = await client.create("rehearsal")
         await cutter.close()  # so that the next request takes a new connection
@@ -320,8 +322,8 @@ async def test_a_session_whose_deletion_was_not_acknowledged_is_deleted_once(
             await session.delete()
 
 
-async def test_a_session_is_the_same_through_every_protocol(socket_house: SocketHouse) -> None:
-    url, key = socket_house.line.url, socket_house.key("alice")
+async def test_a_session_is_the_same_through_every_protocol(socket_server: SocketServer) -> None:
+    url, key = socket_server.connection.url, socket_server.key("alice")
     session_id, told = "", []
     for protocol in ALL:
         async with AsyncClient(url, key=key, protocol=protocol) as client:
@@ -342,7 +344,7 @@ async def test_pictures_are_sent_from_paths(client: AsyncClient, tmp_path: Path)
     path.write_bytes(bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"))
     session = await client.create("rehearsal")
     reply = await session.ask("look", images=[path])
-    assert reply.ended.reason == "end_turn"
+    assert reply.end.reason == "end_turn"
     async with AsyncClient(client.url, key=client.key) as reader:
         history = await (await reader.open(session.id)).history()
     [_, image] = history[0].blocks
@@ -366,15 +368,15 @@ async def test_a_run_that_fails_raises_only_where_a_whole_answer_was_asked_for(c
 
 
 @pytest.mark.parametrize("protocol", ALL)
-async def test_a_wrong_key_is_unauthorized(socket_house: SocketHouse, protocol: ProtocolName) -> None:
-    async with AsyncClient(socket_house.line.url, key="wrong", protocol=protocol) as client:
+async def test_a_wrong_key_is_unauthorized(socket_server: SocketServer, protocol: ProtocolName) -> None:
+    async with AsyncClient(socket_server.connection.url, key="wrong", protocol=protocol) as client:
         with pytest.raises(Unauthorized) as refused:
             await (await client.create("rehearsal")).ask("hello")
     assert (refused.value.status, refused.value.may_retry) == (401, False)
 
 
 @pytest.mark.parametrize("protocol", ALL)
-async def test_nobody_at_an_address_is_told_at_once(protocol: ProtocolName) -> None:
+async def test_an_unreachable_address_is_reported_at_once(protocol: ProtocolName) -> None:
     async with AsyncClient("http://127.0.0.1:9", key="k", protocol=protocol) as client:
         async with asyncio.timeout(5):
             with pytest.raises(Unreachable) as unreachable:
@@ -382,10 +384,10 @@ async def test_nobody_at_an_address_is_told_at_once(protocol: ProtocolName) -> N
     assert unreachable.value.may_retry
 
 
-async def test_a_refusal_has_the_servers_words_and_code(socket_house: SocketHouse) -> None:
-    async with AsyncClient(socket_house.line.url, key=socket_house.key("alice")) as client:
-        with pytest.raises(Refused) as refused:
-            await client.create("rehearsal", use=["nothing_like_it"])
+async def test_a_refusal_has_the_servers_words_and_code(socket_server: SocketServer) -> None:
+    async with AsyncClient(socket_server.connection.url, key=socket_server.key("alice")) as client:
+        with pytest.raises(RequestRefused) as refused:
+            await client.create("rehearsal", server_tools=["nothing_like_it"])
         assert (refused.value.status, refused.value.code) == (400, "unknown_tool")
         with pytest.raises(Unsupported, match="an agent of the server's was expected"):
             await client.create("nobody")
@@ -410,7 +412,7 @@ async def test_what_a_protocol_cannot_express_is_said(client: AsyncClient, wish:
             case "sessions":
                 await anext(client.sessions())
             case "trust":
-                await client.create("rehearsal", trust=["add"])
+                await client.create("rehearsal", trusted_tools=["add"])
             case "tools":
                 await client.create("rehearsal", tools=[paint])
             case "history":
@@ -423,9 +425,9 @@ async def test_what_a_protocol_cannot_express_is_said(client: AsyncClient, wish:
 
 
 async def test_without_the_extra_blade_has_sessions_and_histories_and_no_chats(
-    socket_house: SocketHouse, monkeypatch: pytest.MonkeyPatch
+    socket_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with AsyncClient(socket_house.line.url, key=socket_house.key("alice"), protocol="blade") as client:
+    async with AsyncClient(socket_server.connection.url, key=socket_server.key("alice"), protocol="blade") as client:
         session = await client.create("rehearsal")
         await session.ask("hello")
         monkeypatch.setitem(sys.modules, "websockets", None)
@@ -438,7 +440,7 @@ async def test_without_the_extra_blade_has_sessions_and_histories_and_no_chats(
 
 
 @pytest.mark.parametrize("protocol", ALL)
-async def test_the_blocking_face_says_the_same(socket_house: SocketHouse, protocol: ProtocolName) -> None:
+async def test_the_blocking_client_says_the_same(socket_server: SocketServer, protocol: ProtocolName) -> None:
     def program() -> None:
         asked_in: list[str] = []
 
@@ -446,7 +448,7 @@ async def test_the_blocking_face_says_the_same(socket_house: SocketHouse, protoc
             asked_in.append(threading.current_thread().name)
             return True
 
-        with Client(socket_house.line.url, key=socket_house.key("alice"), protocol=protocol) as client:
+        with Client(socket_server.connection.url, key=socket_server.key("alice"), protocol=protocol) as client:
             session = client.create("rehearsal", on_permission=decide)
             events = list(session.run(STAMP))
             assert [type(event) for event in events if not isinstance(event, Text)] == [
@@ -462,7 +464,7 @@ async def test_the_blocking_face_says_the_same(socket_house: SocketHouse, protoc
                 session.stop()
                 assert [event.reason for event in run if isinstance(event, Ended)] == ["cancelled"]
             again = client.open(session.id, agent="rehearsal")
-            assert again.resume().reply().ended.reason in ("cancelled", "end_turn")
+            assert again.resume().reply().end.reason in ("cancelled", "end_turn")
 
     await asyncio.to_thread(program)
 
@@ -474,12 +476,12 @@ def test_a_client_is_closed_once_or_twice_and_says_so_afterwards() -> None:
         client.agents()
 
 
-async def test_an_interrupted_run_can_be_left(socket_house: SocketHouse) -> None:
+async def test_an_interrupted_run_can_be_left(socket_server: SocketServer) -> None:
     def decide(permission: Permission) -> bool:
         raise KeyboardInterrupt
 
     def program() -> None:
-        with Client(socket_house.line.url, key=socket_house.key("alice")) as client:
+        with Client(socket_server.connection.url, key=socket_server.key("alice")) as client:
             session = client.create("rehearsal", on_permission=decide)
             with pytest.raises(KeyboardInterrupt), session.run(STAMP) as run:
                 list(run)
@@ -489,7 +491,7 @@ async def test_an_interrupted_run_can_be_left(socket_house: SocketHouse) -> None
     await asyncio.to_thread(program)
 
 
-async def test_an_interrupted_wait_loses_nothing(socket_house: SocketHouse) -> None:
+async def test_an_interrupted_wait_loses_nothing(socket_server: SocketServer) -> None:
     """As Ctrl-C in a program at a terminal: the exception comes out of the wait, and iterating again goes on."""
 
     def program() -> None:
@@ -502,7 +504,7 @@ async def test_an_interrupted_wait_loses_nothing(socket_house: SocketHouse) -> N
                 raise KeyboardInterrupt
             return True
 
-        with Client(socket_house.line.url, key=socket_house.key("alice")) as client:
+        with Client(socket_server.connection.url, key=socket_server.key("alice")) as client:
             run = client.create("rehearsal", on_permission=decide).run(STAMP)
             with pytest.raises(KeyboardInterrupt):
                 list(run)

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman.client import AsyncClient, Ended, Permission, Text, ToolCall, Unreachable, Unreadable, Unsupported
-from dragoman.client.agui import AguiFace
-from dragoman.client.codec import Said, Turn, Wanted
+from dragoman.client import AsyncClient, Ended, InvalidResponse, Permission, Text, ToolCall, Unreachable, Unsupported
+from dragoman.client.agui import AguiCodec
+from dragoman.client.codec import SessionConfig, Turn, UserInput
 from dragoman.client.events import Event
 from dragoman.client.sse import Frame
 from dragoman.client.transports import ProtocolName
 from tests.asgi_client import DEADLINE_S
-from tests.client.cutting_proxy import cutting
-from tests.client.standard_only_server import plain_server
+from tests.client.cutting_proxy import cutting_proxy
+from tests.client.standard_only_server import standard_only_server
 from tests.conversations import call, script
 
 PROTOCOLS: list[ProtocolName] = ["aap", "ag-ui", "agentscope"]
@@ -28,14 +28,14 @@ def paint(colour: str) -> str:
 
 
 @pytest.fixture(scope="module")
-async def plain(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, str]]:
-    async with plain_server(tmp_path_factory.mktemp("plain")) as server:
+async def standard_only(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, str]]:
+    async with standard_only_server(tmp_path_factory.mktemp("plain")) as server:
         yield server
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_conversation_needs_no_addition_of_ours(plain: tuple[str, str], protocol: ProtocolName) -> None:
-    async with AsyncClient(plain[0], key=plain[1], protocol=protocol) as client:
+async def test_a_conversation_needs_no_addition_of_ours(standard_only: tuple[str, str], protocol: ProtocolName) -> None:
+    async with AsyncClient(standard_only[0], key=standard_only[1], protocol=protocol) as client:
         session = await client.create("rehearsal", tools=[paint], on_permission=lambda permission: True)
         reply = await session.ask(STAMP)
         assert reply.text == "Wait. so: stamped x"
@@ -45,11 +45,11 @@ async def test_a_conversation_needs_no_addition_of_ours(plain: tuple[str, str], 
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_stream_that_is_cut_cannot_be_read_on(plain: tuple[str, str], protocol: ProtocolName) -> None:
-    async with AsyncClient(plain[0], key=plain[1], protocol=protocol) as client:
+async def test_a_stream_that_is_cut_cannot_be_read_on(standard_only: tuple[str, str], protocol: ProtocolName) -> None:
+    async with AsyncClient(standard_only[0], key=standard_only[1], protocol=protocol) as client:
         session = await client.create("rehearsal")
-        async with cutting(plain[0], lambda: 3000) as cutter:
-            move(client, cutter.url)
+        async with cutting_proxy(standard_only[0], lambda: 3000) as cutter:
+            redirect(client, cutter.url)
             with pytest.raises(
                 Unreachable, match="this server's streams cannot be resumed: the rest is in the history"
             ):
@@ -58,26 +58,26 @@ async def test_a_stream_that_is_cut_cannot_be_read_on(plain: tuple[str, str], pr
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_message_that_may_have_arrived_is_not_sent_again(
-    plain: tuple[str, str], protocol: ProtocolName
+    standard_only: tuple[str, str], protocol: ProtocolName
 ) -> None:
     bounds = [0, None]
-    async with AsyncClient(plain[0], key=plain[1], protocol=protocol) as client:
+    async with AsyncClient(standard_only[0], key=standard_only[1], protocol=protocol) as client:
         session = await client.create("rehearsal")
-        async with cutting(plain[0], lambda: bounds.pop(0)) as cutter:
-            move(client, cutter.url)
+        async with cutting_proxy(standard_only[0], lambda: bounds.pop(0)) as cutter:
+            redirect(client, cutter.url)
             with pytest.raises(Unreachable, match="whether the message arrived is unknown: the history tells"):
                 await session.ask("hello")
         assert bounds == []
 
 
-def move(client: AsyncClient, url: str) -> None:
+def redirect(client: AsyncClient, url: str) -> None:
     """Let the client reach its server there."""
-    door: Any = client._door
-    door._link.url = url
+    door: Any = client._transport
+    door._connection.url = url
 
 
-async def test_a_run_cannot_be_stopped_over_aap(plain: tuple[str, str]) -> None:
-    async with AsyncClient(plain[0], key=plain[1]) as client:
+async def test_a_run_cannot_be_stopped_over_aap(standard_only: tuple[str, str]) -> None:
+    async with AsyncClient(standard_only[0], key=standard_only[1]) as client:
         session = await client.create("rehearsal")
         with pytest.raises(Unsupported, match="this server has no way to stop a run over this protocol"):
             await session.stop()
@@ -90,15 +90,15 @@ def frames(*events: dict[str, Any]) -> list[Frame]:
     return [Frame("", msgspec.json.encode(event), "") for event in events]
 
 
-def fed(turn: Turn, told: Sequence[Frame]) -> list[Event]:
-    return [event for frame in told for event in turn.feed(frame)]
+def read_turn(turn: Turn, events: Sequence[Frame]) -> list[Event]:
+    return [event for frame in events for event in turn.feed(frame)]
 
 
 def test_a_server_that_keeps_nothing_is_sent_all_that_was_said() -> None:
-    face = AguiFace("/agent")
-    talk = face.create(Wanted(agent=""), "once")
-    first = face.turn(talk, Said(text="hi"), "r1")
-    events = fed(
+    face = AguiCodec("/agent")
+    talk = face.create(SessionConfig(agent=""), "once")
+    first = face.turn(talk, UserInput(text="hi"), "r1")
+    events = read_turn(
         first,
         frames(
             {"type": "RUN_STARTED", "threadId": "t", "runId": "r1"},
@@ -119,7 +119,7 @@ def test_a_server_that_keeps_nothing_is_sent_all_that_was_said() -> None:
     assert [(each.name, each.arguments) for each in events if isinstance(each, ToolCall)] == [("look", {"at": 1})]
     assert isinstance(events[-1], Ended)
     assert events[-1].reason == "end_turn"
-    sent = msgspec.json.decode(face.turn(talk, Said(text="and now?"), "r2").request.body or b"")["messages"]
+    sent = msgspec.json.decode(face.turn(talk, UserInput(text="and now?"), "r2").request.body or b"")["messages"]
     assert [{name: value for name, value in each.items() if name != "id"} for each in sent] == [
         {"role": "user", "content": "hi"},
         {
@@ -134,8 +134,8 @@ def test_a_server_that_keeps_nothing_is_sent_all_that_was_said() -> None:
 
 
 def test_a_server_that_says_that_it_goes_is_waited_for() -> None:
-    face = AguiFace()
-    turn = face.turn(face.create(Wanted(agent="a"), "once"), Said(text="hi"), "r1")
+    face = AguiCodec()
+    turn = face.turn(face.create(SessionConfig(agent="a"), "once"), UserInput(text="hi"), "r1")
     started = Frame("", b'{"type":"RUN_STARTED","threadId":"t","runId":"r1"}', "1-0-1")
     assert list(turn.feed(started)) == []
     with pytest.raises(Unreachable, match="back soon"):
@@ -148,7 +148,7 @@ def test_a_server_that_says_that_it_goes_is_waited_for() -> None:
 
 @pytest.mark.parametrize("protocol", ["ag-ui", "agentscope"])
 @pytest.mark.parametrize("kind", ["text/html", "application/json"])
-async def test_an_answer_that_tells_no_run_is_unreadable_and_is_asked_for_once(
+async def test_an_answer_that_reports_no_run_is_unreadable_and_is_asked_for_once(
     protocol: ProtocolName, kind: str
 ) -> None:
     """A proxy's page, say: what it stands for may have run, so that nothing is sent again."""
@@ -166,6 +166,8 @@ async def test_an_answer_that_tells_no_run_is_unreadable_and_is_asked_for_once(
     url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     async with listening, AsyncClient(url, key="k", protocol=protocol) as client, asyncio.timeout(DEADLINE_S):
         session = await client.create("rehearsal")
-        with pytest.raises(Unreadable, match=f"the events of a run were expected, got {len(body)} bytes of {kind}"):
+        with pytest.raises(
+            InvalidResponse, match=f"the events of a run were expected, got {len(body)} bytes of {kind}"
+        ):
             await session.ask("hello")
     assert len(asked) == 1

@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 PROGRAM = Path(__file__).with_name("typed_program.py")
-HOUSE = Path(__file__).parent.parent.parent
+PROJECT_ROOT = Path(__file__).parent.parent.parent
 
 
 def test_a_program_over_the_library_is_understood_by_pyright_in_its_strict_mode(tmp_path: Path) -> None:
     """What is wrong in it carries an ignore, and an ignore too much is an error."""
     config = {
         "include": [str(PROGRAM)],
-        "extraPaths": [str(HOUSE / "src"), str(HOUSE)],
+        "extraPaths": [str(PROJECT_ROOT / "src"), str(PROJECT_ROOT)],
         "pythonVersion": "3.11",
         "typeCheckingMode": "strict",
         "enableTypeIgnoreComments": False,  # those are mypy's

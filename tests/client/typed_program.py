@@ -53,7 +53,7 @@ async def choose(question: Question) -> Choice | str | Sequence[str]:
     return question.questions[0].options[0].label
 
 
-def shown(event: Event) -> str:
+def describe(event: Event) -> str:
     match event:
         case Text(text=text) | Thinking(text=text) | ToolResult(text=text):
             return text
@@ -78,7 +78,7 @@ async def asynchronous() -> None:
         run = session.run("hello", images=["a.png"])
         assert_type(run, AsyncRun)
         async for event in run:
-            assert_type(shown(event), str)
+            assert_type(describe(event), str)
         assert_type(await session.ask("hello"), Reply)
         assert_type(await session.history(), tuple[Message, ...])
         async for info in client.sessions():
@@ -102,7 +102,7 @@ def blocking() -> None:
         with session.run("hello") as run:
             assert_type(run, Run)
             for event in run:
-                assert_type(shown(event), str)
+                assert_type(describe(event), str)
         assert_type(session.ask("hello").text, str)
         session.stop()
 

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 
-from tests.cluster.campaign import FAULTS, LATE_S, LEASE_S, play
+from tests.cluster.campaign import FAULTS, LEASE_S, MAX_DELTA_DELAY_S, play
 
 
 def main() -> int:
@@ -32,11 +32,11 @@ def main() -> int:
                 count=given.nodes,
                 clients=given.clients,
                 lease_s=given.lease,
-                away_s=given.away,
+                outage_s=given.away,
                 over_nats=given.nats,
-                late_s=LATE_S,
+                max_delay_s=MAX_DELTA_DELAY_S,
                 seed=given.seed,
-                told=lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201  # a program's own progress
+                report_progress=lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201  # a program's own progress
             )
         )
     except AssertionError as error:

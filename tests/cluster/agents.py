@@ -12,14 +12,14 @@ from dragoman import Run, ToolContext, agent, tool
 NOTES = "CLUSTER_NOTES"
 """The environment's variable that names the file of notes."""
 STEPS = 4
-WORD_S = 0.05
+DELTA_INTERVAL_S = 0.05
 
 
 @tool(exposed=False, idempotent=True)
 async def act(place: int, context: ToolContext) -> str:
     """Do something that others can see."""
     note(call=context.call_id, run=context.run_id, process=os.getpid())
-    await asyncio.sleep(WORD_S)
+    await asyncio.sleep(DELTA_INTERVAL_S)
     return f"did {place}"
 
 
@@ -30,7 +30,7 @@ async def worker(run: Run) -> AsyncIterator[str]:
         for part in range(3):
             note(said=f"{run.text} {place}.{part}")
             yield f"{run.text} {place}.{part} "
-            await asyncio.sleep(WORD_S)
+            await asyncio.sleep(DELTA_INTERVAL_S)
         yield f"({await run.call(act, place=place)}) "
 
 

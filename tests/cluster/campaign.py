@@ -17,24 +17,24 @@ from dragoman.stores.postgres.log import PostgresLog
 from tests.buses.nats_server import Nats
 from tests.buses.nats_server import server as nats_server
 from tests.cluster.checker import check
-from tests.cluster.clients import Client, Onlooker, decoded
-from tests.cluster.nodes import Node, Proxy, nodes_over
+from tests.cluster.clients import Client, StreamReader, decode_notes
+from tests.cluster.nodes import Node, Proxy, running_nodes
 from tests.stores.postgres import Server, server
 
 LEASE_S = 10.0
-AFTER_WAKING_S = 1.0
+WAKE_GRACE_S = 1.0
 """So long after it woke a server may call a tool of a run that others have taken."""
-LATE_S = 1.5
+MAX_DELTA_DELAY_S = 1.5
 """So late words may reach who reads at another server while hints are lost."""
-LONG_S = 15.0
+LONG_TURN_S = 15.0
 """Turns that take longer are told of."""
-_LOST = (
+_ORPHANED_RUNS_SQL = (
     "SELECT count(*) FROM sessions"
     " WHERE is_running AND NOT EXISTS (SELECT FROM nodes WHERE nodes.node = sessions.node AND until > now())"
 )
 
 
-class Scene(NamedTuple):
+class CampaignState(NamedTuple):
     """What a fault has to do with."""
 
     nodes: list[Node]
@@ -43,7 +43,7 @@ class Scene(NamedTuple):
     chance: Random
     folder: Path
     lease_s: float
-    away_s: float
+    outage_s: float
     """For how long what is taken away stays away."""
     nats: Nats | None
     figures: dict[str, list[float]]
@@ -56,39 +56,39 @@ class Scene(NamedTuple):
         """Keep a measurement."""
         self.figures.setdefault(name, []).append(value)
 
-    async def living(self) -> Node:
+    async def any_ready_node(self) -> Node:
         """One of the servers that take requests."""
         while not (living := [each for each in self.nodes if each.port]):  # noqa: ASYNC110  # they come back
             await asyncio.sleep(0.05)
         return self.chance.choice(living)
 
-    def meanwhile(self, work: Coroutine[Any, Any, None]) -> None:
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Do it while all goes on."""
         task = asyncio.create_task(work)
         self.starting.add(task)
         task.add_done_callback(self.starting.discard)
 
 
-Fault = Callable[[Scene], Awaitable[None]]
+Fault = Callable[[CampaignState], Awaitable[None]]
 
 
-async def kill(scene: Scene) -> None:
+async def kill(scene: CampaignState) -> None:
     """`kill -9` of a server, which is started again after its lease; how long its runs were nobody's."""
-    node = await scene.living()
+    node = await scene.any_ready_node()
     died = time.monotonic()
     await node.end(signal.SIGKILL)
-    await _taken_over(scene, died)
+    await _wait_for_takeover(scene, died)
     await node.start()
 
 
-async def kill_soon(scene: Scene) -> None:
+async def kill_soon(scene: CampaignState) -> None:
     """`kill -9` of a server, which is started again at once; the next one may die before it is there."""
-    node = await scene.living()
+    node = await scene.any_ready_node()
     await node.end(signal.SIGKILL)
-    scene.meanwhile(node.start())
+    scene.in_background(node.start())
 
 
-async def pause(scene: Scene) -> None:
+async def pause(scene: CampaignState) -> None:
     """SIGSTOP for longer than the lease, then SIGCONT: it writes nothing and calls no tool of what others took."""
     node = scene.chance.choice(scene.nodes)
     port, node.port = node.port, 0
@@ -97,8 +97,8 @@ async def pause(scene: Scene) -> None:
     await asyncio.sleep(scene.lease_s + 1.0 + scene.chance.uniform(0, 1))
     node.signal(signal.SIGCONT)
     woken = time.time()
-    await asyncio.sleep(AFTER_WAKING_S + 1.0)
-    notes = [note for note in decoded((scene.folder / "notes").read_text()) if "run" in note]
+    await asyncio.sleep(WAKE_GRACE_S + 1.0)
+    notes = [note for note in decode_notes((scene.folder / "notes").read_text()) if "run" in note]
     before = {str(note["run"]) for note in notes if note["process"] == node.process_id and _at(note) <= stopped}
     taken = {str(note["run"]) for note in notes if note["process"] != node.process_id and _at(note) > stopped}
     late = [
@@ -107,41 +107,41 @@ async def pause(scene: Scene) -> None:
         if note["process"] == node.process_id and note["run"] in before & taken and _at(note) > woken
     ]
     scene.note("tool calls of a server that woke, of runs that others had taken", len(late))
-    assert all(after <= AFTER_WAKING_S for after in late), f"a zombie called tools {late} s after it woke"
+    assert all(after <= WAKE_GRACE_S for after in late), f"a zombie called tools {late} s after it woke"
     node.port = port
 
 
-async def restart(scene: Scene) -> None:
+async def restart(scene: CampaignState) -> None:
     """A server is told to stop, and started again."""
-    node = await scene.living()
+    node = await scene.any_ready_node()
     await node.end(signal.SIGTERM)
     await node.start()
 
 
-async def restart_database(scene: Scene) -> None:
+async def restart_database(scene: CampaignState) -> None:
     """PostgreSQL is ended, with all connections, and comes back."""
     await asyncio.to_thread(scene.postgres.stop)
     await asyncio.to_thread(scene.postgres.start)
 
 
-async def cut(scene: Scene) -> None:
+async def cut(scene: CampaignState) -> None:
     """All connections to the database break."""
     scene.proxy.cut()
 
 
-async def silence(scene: Scene) -> None:
+async def blackhole_database(scene: CampaignState) -> None:
     """The network to the database takes everything and gives nothing back, and then goes on."""
-    scene.proxy.fall_silent()
-    await asyncio.sleep(scene.away_s)
-    scene.proxy.speak()
+    scene.proxy.start_blackhole()
+    await asyncio.sleep(scene.outage_s)
+    scene.proxy.stop_blackhole()
 
 
-async def nats_away(scene: Scene) -> None:
+async def stop_nats(scene: CampaignState) -> None:
     """NATS dies, and comes back at the same address."""
     assert scene.nats is not None, "it was named"
     scene.nats.stop()
     gone = time.time()
-    await asyncio.sleep(scene.away_s)
+    await asyncio.sleep(scene.outage_s)
     scene.without_nats.append((gone, time.time()))
     await asyncio.to_thread(scene.nats.start)
 
@@ -153,8 +153,8 @@ FAULTS: dict[str, Fault] = {
     "restart": restart,
     "postgres": restart_database,
     "cut": cut,
-    "silence": silence,
-    "nats": nats_away,
+    "silence": blackhole_database,
+    "nats": stop_nats,
 }
 
 
@@ -165,11 +165,11 @@ async def play(
     count: int = 3,
     clients: int = 6,
     lease_s: float = LEASE_S,
-    away_s: float = 30.0,
+    outage_s: float = 30.0,
     over_nats: bool = False,
-    late_s: float | None = None,
+    max_delay_s: float | None = None,
     seed: int = 1,
-    told: Callable[[str], None] = lambda _: None,
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, object]:
     """Do things to servers that are talked to, one after the other; what was checked and measured.
 
@@ -188,45 +188,45 @@ async def play(
     Raises:
         AssertionError: a promise was broken.
     """
-    async with _scene(count, lease_s, away_s, over_nats or "nats" in faults, seed) as (scene, url):
+    async with _campaign_state(count, lease_s, outage_s, over_nats or "nats" in faults, seed) as (scene, url):
         talkers = [Client(f"client{number}", scene.nodes, seed * 1000 + number) for number in range(clients)]
-        onlookers = [Onlooker(each, scene.nodes, seed * 2000 + number) for number, each in enumerate(talkers)]
+        onlookers = [StreamReader(each, scene.nodes, seed * 2000 + number) for number, each in enumerate(talkers)]
         over = asyncio.Event()
-        with closing(Database(url, use="beside")) as database:
-            talking = [asyncio.create_task(client.talk(over)) for client in talkers]
-            looking = [asyncio.create_task(each.look()) for each in onlookers]
+        with closing(Database(url, access="beside")) as database:
+            talking = [asyncio.create_task(client.run_turns(over)) for client in talkers]
+            looking = [asyncio.create_task(each.read_until_cancelled()) for each in onlookers]
             try:
                 for number, name in enumerate(faults):
                     await asyncio.sleep(scene.chance.uniform(*every_s))
                     await FAULTS[name](scene)
-                    told(f"{number + 1} of {len(faults)}: {name}")
-                    _failed([*talking, *looking, *scene.starting])
+                    report_progress(f"{number + 1} of {len(faults)}: {name}")
+                    _raise_failures([*talking, *looking, *scene.starting])
                 await asyncio.gather(*scene.starting)
                 await asyncio.sleep(every_s[1])
             finally:
                 over.set()
             await asyncio.gather(*talking)
-            _failed(looking)
+            _raise_failures(looking)
             for task in looking:
                 task.cancel()
             await asyncio.wait(looking)
             checked = await check(talkers, scene.nodes, PostgresLog(database), onlookers)
-            _lateness(scene, onlookers, late_s)
+            _measure_delays(scene, onlookers, max_delay_s)
         for each in (each for client in talkers for each in client.history):
-            if each.ended_at - each.begun_at > LONG_S:
-                told(
-                    f"{each.text} took {each.ended_at - each.begun_at:.1f} s from {each.begun_at:.2f}: {each.failures}"
+            if each.ended_at - each.started_at > LONG_TURN_S:
+                report_progress(
+                    f"{each.text} took {each.ended_at - each.started_at:.1f} s from {each.started_at:.2f}: {each.failures}"
                 )
-        longest = max((each.ended_at - each.begun_at for client in talkers for each in client.history), default=0.0)
+        longest = max((each.ended_at - each.started_at for client in talkers for each in client.history), default=0.0)
         given_up = sum(each.stop != "end_turn" for client in talkers for each in client.history)
         figures = {name: max(values) for name, values in scene.figures.items()}
         return {**checked, "longest turn, s": round(longest, 1), "turns given up": given_up, **figures}
 
 
 @asynccontextmanager
-async def _scene(
-    count: int, lease_s: float, away_s: float, over_nats: bool, seed: int
-) -> AsyncIterator[tuple[Scene, str]]:
+async def _campaign_state(
+    count: int, lease_s: float, outage_s: float, over_nats: bool, seed: int
+) -> AsyncIterator[tuple[CampaignState, str]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-nodes-")))
         postgres = stack.enter_context(server(fsync=True))
@@ -235,30 +235,32 @@ async def _scene(
         proxy = Proxy(folder / "proxy", postgres.folder)
         await proxy.start()
         through = postgres.url("postgres").replace(str(postgres.folder), str(proxy.folder))
-        scene = Scene(
+        scene = CampaignState(
             nodes=[],
             postgres=postgres,
             proxy=proxy,
             chance=Random(seed),
             folder=folder,
             lease_s=lease_s,
-            away_s=away_s,
+            outage_s=outage_s,
             nats=nats,
             figures={},
             without_nats=[],
             starting=set(),
         )
         try:
-            async with nodes_over(folder, through, count, lease_s, None if nats is None else nats.url) as nodes:
+            async with running_nodes(folder, through, count, lease_s, None if nats is None else nats.url) as nodes:
                 yield scene._replace(nodes=nodes), postgres.url("postgres")
         finally:
             await proxy.close()
 
 
-def _lateness(scene: Scene, onlookers: list[Onlooker], late_s: float | None) -> None:
+def _measure_delays(scene: CampaignState, stream_readers: list[StreamReader], max_delay_s: float | None) -> None:
     """How late words reached those who read along; while NATS was away they may not be too late."""
-    said = {str(note["said"]): _at(note) for note in decoded((scene.folder / "notes").read_text()) if "said" in note}
-    late = {at: by_s for each in onlookers for at, by_s in each.late(said).items()}
+    said = {
+        str(note["said"]): _at(note) for note in decode_notes((scene.folder / "notes").read_text()) if "said" in note
+    }
+    late = {at: by_s for each in stream_readers for at, by_s in each.delays(said).items()}
     without = {at: by_s for at, by_s in late.items() if any(gone <= at <= back for gone, back in scene.without_nats)}
     for name, measured in (("words", late), ("words while NATS was away", without)):
         in_order = sorted(measured.values())
@@ -267,16 +269,16 @@ def _lateness(scene: Scene, onlookers: list[Onlooker], late_s: float | None) -> 
             scene.note(f"{name}, late at the 99th percentile, s", round(in_order[len(in_order) * 99 // 100], 3))
             scene.note(f"{name}, late at most, s", round(in_order[-1], 3))
     latest_s = max(without.values(), default=0.0)
-    assert late_s is None or latest_s <= late_s, f"words came {latest_s:.2f} s late"
+    assert max_delay_s is None or latest_s <= max_delay_s, f"words came {latest_s:.2f} s late"
 
 
-async def _taken_over(scene: Scene, died: float) -> None:
+async def _wait_for_takeover(scene: CampaignState, died: float) -> None:
     """Wait until no run is without a living owner; note how long that took since the death."""
     limit_s = scene.lease_s + 5.0
     async with await psycopg.AsyncConnection.connect(scene.postgres.url("postgres"), autocommit=True) as connection:
         while True:
             living = await (await connection.execute("SELECT count(*) FROM nodes WHERE until > now()")).fetchone()
-            lost = await (await connection.execute(_LOST)).fetchone()
+            lost = await (await connection.execute(_ORPHANED_RUNS_SQL)).fetchone()
             took = time.monotonic() - died
             if living == (len(scene.nodes) - 1,) and lost == (0,):
                 break
@@ -285,7 +287,7 @@ async def _taken_over(scene: Scene, died: float) -> None:
     scene.note("runs of a dead server taken over after, s", round(took, 2))
 
 
-def _failed(tasks: list[asyncio.Task[None]]) -> None:
+def _raise_failures(tasks: list[asyncio.Task[None]]) -> None:
     """Raise what one of them ended with."""
     for task in tasks:
         if task.done() and task.exception() is not None:

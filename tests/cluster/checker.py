@@ -7,9 +7,9 @@ from dragoman.core.history import messages_of
 from dragoman.core.ids import SessionId
 from dragoman.stores.postgres.log import PostgresLog
 from tests.cluster.agents import act
-from tests.cluster.clients import Client, Onlooker
+from tests.cluster.clients import Client, StreamReader
 from tests.cluster.nodes import Node
-from tests.crash.client import ask
+from tests.crash.client import send_request
 from tests.engine.log_checker import check_session
 
 ENDS = ("end_turn", "interrupted", "error")
@@ -17,7 +17,7 @@ ENDS = ("end_turn", "interrupted", "error")
 
 
 async def check(
-    clients: Sequence[Client], nodes: Sequence[Node], log: PostgresLog, onlookers: Sequence[Onlooker] = ()
+    clients: Sequence[Client], nodes: Sequence[Node], log: PostgresLog, stream_readers: Sequence[StreamReader] = ()
 ) -> dict[str, int]:
     """Raise AssertionError where a promise was broken; how much was checked."""
     turns = streams = 0
@@ -44,12 +44,12 @@ async def check(
                 streams += 1
                 assert said[each.text].startswith(answer), (each.text, answer, said[each.text])
             assert not each.stop or said[each.text] == each.answers[-1], "a stream to its end shows all"
-        for answer in (each for onlooker in onlookers if onlooker.client is client for each in onlooker.answers):
+        for answer in (each for onlooker in stream_readers if onlooker.client is client for each in onlooker.answers):
             streams += 1
             text = answer.partition(" ")[0]
             assert not answer or said[text].startswith(answer), (text, answer, said[text])
         told = {
-            (await ask(node.port, "GET", f"/sessions/{client.session_id}/history?type=full")).body
+            (await send_request(node.port, "GET", f"/sessions/{client.session_id}/history?type=full")).body
             for node in nodes
             if node.port
         }

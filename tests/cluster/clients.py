@@ -10,23 +10,23 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.cluster.nodes import Node
-from tests.crash.client import Gone, Stuck, ask, opened
+from tests.crash.client import ConnectionBroken, NoResponse, open_request, send_request
 
-PAUSE_S = 0.05
-STAY_S = 5.0
+RETRY_DELAY_S = 0.05
+MAX_READ_S = 5.0
 """So long an onlooker stays with a server, at least."""
 WORD = re.compile(r"\S+ \d\.\d(?= )")
 """As the agent says them."""
-PATIENCE_S = 60.0
+RECOVERY_TIMEOUT_S = 60.0
 """Within which a turn has to end, whatever happens meanwhile."""
 
 
 @dataclass
-class Called:
+class TurnRecord:
     """One turn, as its client knows it. `answers` are all texts that streams of it showed, each from its beginning."""
 
     text: str
-    begun_at: float
+    started_at: float
     is_acknowledged: bool = False
     ended_at: float = 0.0
     stop: str = ""
@@ -40,89 +40,89 @@ class Client:
     def __init__(self, name: str, nodes: Sequence[Node], seed: int) -> None:
         self.name = name
         self.session_id = ""
-        self.history: list[Called] = []
+        self.history: list[TurnRecord] = []
         self._nodes = nodes
         self._chance = Random(seed)
 
-    async def talk(self, until: asyncio.Event) -> None:
+    async def run_turns(self, until: asyncio.Event) -> None:
         """Ask for one turn after the other."""
         while not self.session_id and not until.is_set():
             try:
-                answer = await ask(await self._port(), "POST", "/sessions", {"agent": {"name": "worker"}})
+                answer = await send_request(await self._port(), "POST", "/sessions", {"agent": {"name": "worker"}})
                 if answer.status == 201:
                     self.session_id = answer.json["sessionId"]
-            except (Gone, Stuck):
-                await asyncio.sleep(PAUSE_S)
+            except (ConnectionBroken, NoResponse):
+                await asyncio.sleep(RETRY_DELAY_S)
         while not until.is_set():
             await self._turn(f"{self.name}-{len(self.history)}")
 
     async def _turn(self, text: str) -> None:
-        called = Called(text, time.time())
+        called = TurnRecord(text, time.time())
         self.history.append(called)
         key = str(uuid.uuid4())
         while not called.stop:
-            assert time.time() - called.begun_at < PATIENCE_S, f"{text} does not end: {called.failures[-5:]}"
+            assert time.time() - called.started_at < RECOVERY_TIMEOUT_S, f"{text} does not end: {called.failures[-5:]}"
             try:
                 await self._try(called, key)
-            except (Gone, Stuck) as error:
+            except (ConnectionBroken, NoResponse) as error:
                 called.failures.append(f"{time.time():.2f} {error}")
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(RETRY_DELAY_S)
         called.ended_at = time.time()
 
-    async def _try(self, called: Called, key: str) -> None:
-        body = {"messages": [{"role": "user", "content": called.text}], "stream": "delta"}
+    async def _try(self, turn: TurnRecord, key: str) -> None:
+        body = {"messages": [{"role": "user", "content": turn.text}], "stream": "delta"}
         path = f"/sessions/{self.session_id}/turns"
-        async with opened(await self._port(), "POST", path, body, {"idempotency-key": key}) as exchange:
+        async with open_request(await self._port(), "POST", path, body, {"idempotency-key": key}) as exchange:
             if exchange.status != 200:
-                refused = await exchange.whole()
-                called.failures.append(f"{time.time():.2f} {refused.status} {refused.body.decode()[:200]}")
+                refused = await exchange.read_to_end()
+                turn.failures.append(f"{time.time():.2f} {refused.status} {refused.body.decode()[:200]}")
                 assert refused.status in (409, 503), refused
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(RETRY_DELAY_S)
                 return
-            called.is_acknowledged = True
+            turn.is_acknowledged = True
             said = ""
-            place = len(called.answers)
-            called.answers.append(said)
+            place = len(turn.answers)
+            turn.answers.append(said)
             async for frame in exchange.frames():
                 match frame.event:
                     case "text_delta":
-                        called.answers[place] += frame.data["delta"]
+                        turn.answers[place] += frame.data["delta"]
                     case "turn_stop":
-                        called.stop = frame.data["stopReason"]
-        if not called.stop:
-            called.failures.append(f"{time.time():.2f} the stream ended")
+                        turn.stop = frame.data["stopReason"]
+        if not turn.stop:
+            turn.failures.append(f"{time.time():.2f} the stream ended")
 
     async def _port(self) -> int:
         while not (ports := [node.port for node in self._nodes if node.port]):  # noqa: ASYNC110  # they come back
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(RETRY_DELAY_S)
         return self._chance.choice(ports)
 
 
-class Onlooker:
+class StreamReader:
     """Reads along with a client's session, at one server or another."""
 
     def __init__(self, client: Client, nodes: Sequence[Node], seed: int) -> None:
         self.client = client
         self.answers: list[str] = []
         """What turns said, each as far as a stream showed it, from its beginning."""
-        self.seen: dict[str, tuple[float, float]] = {}
+        self.first_seen_at: dict[str, tuple[float, float]] = {}
         """When a word was first seen, and when the stream had begun that showed it."""
         self._nodes = nodes
         self._chance = Random(seed)
 
-    async def look(self) -> None:
+    async def read_until_cancelled(self) -> None:
         """Until it is cancelled."""
         while True:
             ports = [node.port for node in self._nodes if node.port]
             try:
                 if ports and self.client.session_id:
                     await self._follow(self._chance.choice(ports))
-            except (Gone, Stuck):
+            except (ConnectionBroken, NoResponse):
                 pass  # it goes on elsewhere
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(RETRY_DELAY_S)
 
     async def _follow(self, port: int) -> None:
-        async with opened(port, "GET", f"/sessions/{self.client.session_id}/events?stream=delta") as exchange:
+        async with open_request(port, "GET", f"/sessions/{self.client.session_id}/events?stream=delta") as exchange:
             if exchange.status != 200:
                 return
             begun_at = time.time()
@@ -133,20 +133,20 @@ class Onlooker:
                     case "text_delta":
                         self.answers[-1] += frame.data["delta"]
                         for word in WORD.findall(self.answers[-1]):
-                            self.seen.setdefault(word, (time.time(), begun_at))
-                    case "turn_stop" if time.time() - begun_at > STAY_S:
+                            self.first_seen_at.setdefault(word, (time.time(), begun_at))
+                    case "turn_stop" if time.time() - begun_at > MAX_READ_S:
                         return  # and to another server
 
-    def late(self, said: dict[str, float]) -> dict[float, float]:
+    def delays(self, emitted_at: dict[str, float]) -> dict[float, float]:
         """How late the words were that it waited for: by the time at which they were said."""
         return {
-            said[word]: at - said[word]
-            for word, (at, begun_at) in self.seen.items()
-            if word in said and said[word] > begun_at
+            emitted_at[word]: at - emitted_at[word]
+            for word, (at, begun_at) in self.first_seen_at.items()
+            if word in emitted_at and emitted_at[word] > begun_at
         }
 
 
-def decoded(lines: str) -> list[dict[str, object]]:
+def decode_notes(lines: str) -> list[dict[str, object]]:
     """Notes, one JSON object a line; the last may have been cut."""
     found = []
     for line in lines.splitlines():

@@ -14,54 +14,54 @@ import uvicorn
 from dragoman.server.supervisor import KEY_FILES
 from dragoman.stores.encryption import KEY_BYTES
 from tests.asgi_client import Message, Receive, Send
-from tests.servers import House, Listening, SocketLine
+from tests.servers import AppServer, Listener, SocketLine
 
 
-class Houses:
+class InProcessCluster:
     """Several servers as one, with the keys of the first."""
 
-    def __init__(self, houses: list[House]) -> None:
-        self.houses = houses
-        self.chance = Random(5)
-        self.line: SocketLine
-        self.asked = [0] * len(houses)
+    def __init__(self, servers: list[AppServer]) -> None:
+        self.servers = servers
+        self.random = Random(5)
+        self.connection: SocketLine
+        self.request_counts = [0] * len(servers)
         """What each of them was given."""
-        self._serving: Listening
+        self._listener: Listener
 
     async def start(self) -> None:
-        for house in self.houses:
+        for house in self.servers:
             await house.start()
-        self._serving = Listening(
+        self._listener = Listener(
             uvicorn.Config(
                 self._balance, port=0, log_config=None, lifespan="off", interface="asgi3", timeout_graceful_shutdown=1
             )
         )
-        self.line = await self._serving.start()
+        self.connection = await self._listener.start()
 
     async def stop(self) -> None:
-        await self._serving.stop()
-        for house in self.houses:
+        await self._listener.stop()
+        for house in self.servers:
             await house.stop()
 
     async def restart(self) -> None:
         """One after the other, as a new release is rolled out."""
-        for house in self.houses:
+        for house in self.servers:
             await house.restart()
 
     async def crash(self) -> None:
         raise NotImplementedError("what runs in the test's own process cannot be killed")
 
     def key(self, name: str) -> str:
-        return self.houses[0].key(name)
+        return self.servers[0].key(name)
 
     async def _balance(self, scope: Message, receive: Receive, send: Send) -> None:
-        place = self.chance.randrange(len(self.houses))
-        self.asked[place] += 1
-        await self.houses[place].line.app(scope, receive, send)
+        place = self.random.randrange(len(self.servers))
+        self.request_counts[place] += 1
+        await self.servers[place].connection.app(scope, receive, send)
 
 
 @asynccontextmanager
-async def opened(folder: Path, url: str, count: int = 3, **settings: Any) -> AsyncIterator[Houses]:
+async def running_cluster(folder: Path, url: str, count: int = 3, **settings: Any) -> AsyncIterator[InProcessCluster]:
     """So many servers on one database, from their start to their end."""
     folders = [folder / f"{number}" for number in range(count)]
     for each in folders:
@@ -69,7 +69,7 @@ async def opened(folder: Path, url: str, count: int = 3, **settings: Any) -> Asy
         for name in KEY_FILES:  # an installation has one of each
             (each / name).touch(mode=0o600)
             (each / name).write_bytes(bytes(range(KEY_BYTES)))
-    houses = Houses([House(each, database=url, **settings) for each in folders])
+    houses = InProcessCluster([AppServer(each, database=url, **settings) for each in folders])
     try:
         await houses.start()
         yield houses

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.cluster.agents import NOTES
 
-HOUSE = Path(__file__).parent.parent.parent
+PROJECT_ROOT = Path(__file__).parent.parent.parent
 AGENT = Path(__file__).parent / "agents.py"
 DEADLINE_S = 60.0
 
@@ -45,7 +45,7 @@ class Node:
                     "0",
                 ],
                 *["--log-level", "warning", "--drain-s", "1", *flags],
-                cwd=HOUSE,
+                cwd=PROJECT_ROOT,
                 env={**os.environ, NOTES: notes},
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
@@ -77,14 +77,14 @@ class Node:
 class Proxy:
     """Stands between servers and their database, and cuts, or keeps to itself what it was given."""
 
-    def __init__(self, folder: Path, behind: Path) -> None:
+    def __init__(self, folder: Path, target_folder: Path) -> None:
         self.folder = folder
-        self._behind = behind / ".s.PGSQL.5432"
+        self._target_folder = target_folder / ".s.PGSQL.5432"
         self._server: asyncio.Server
         self._pipes: set[asyncio.StreamWriter] = set()
         self._passing: set[asyncio.Task[None]] = set()
-        self._speaks = asyncio.Event()
-        self._speaks.set()
+        self._is_forwarding = asyncio.Event()
+        self._is_forwarding.set()
 
     async def start(self) -> None:
         """Begin to pass on."""
@@ -96,13 +96,13 @@ class Proxy:
         for writer in tuple(self._pipes):
             writer.transport.abort()
 
-    def fall_silent(self) -> None:
+    def start_blackhole(self) -> None:
         """Take everything and pass nothing on, with all connections open."""
-        self._speaks.clear()
+        self._is_forwarding.clear()
 
-    def speak(self) -> None:
+    def stop_blackhole(self) -> None:
         """Pass on again, what was kept first."""
-        self._speaks.set()
+        self._is_forwarding.set()
 
     async def close(self) -> None:
         """Pass nothing on."""
@@ -111,7 +111,7 @@ class Proxy:
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            far_reader, far_writer = await asyncio.open_unix_connection(self._behind)
+            far_reader, far_writer = await asyncio.open_unix_connection(self._target_folder)
         except OSError:
             writer.transport.abort()
             return
@@ -124,7 +124,7 @@ class Proxy:
     async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while content := await source.read(65536):
-                await self._speaks.wait()
+                await self._is_forwarding.wait()
                 sink.write(content)
                 await sink.drain()
         self._pipes.discard(sink)
@@ -132,7 +132,7 @@ class Proxy:
 
 
 @asynccontextmanager
-async def nodes_over(
+async def running_nodes(
     folder: Path, url: str, count: int, lease_s: float, nats: str | None = None
 ) -> AsyncIterator[list[Node]]:
     """So many servers, from their start to their end."""

@@ -8,14 +8,14 @@ from tests.requirements import requirement
 
 @requirement("faults:41:several", "faults:42:zombie", "faults:44:restart", "faults:45:away", "faults:47:rolling")
 @pytest.mark.slow
-async def test_whatever_is_done_to_three_servers_nothing_that_was_told_is_lost_and_every_run_ends() -> None:
+async def test_whatever_is_done_to_three_servers_nothing_that_was_reported_is_lost_and_every_run_ends() -> None:
     """One of each fault, under clients that send every request to another server."""
     report = await play(
         ["kill", "cut", "nats", "pause", "postgres", "restart"],
         every_s=(0.5, 1.0),
         clients=4,
         lease_s=4.0,
-        away_s=2.0,
+        outage_s=2.0,
         seed=7,
     )
     assert isinstance(report["turns"], int)

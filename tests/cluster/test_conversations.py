@@ -12,94 +12,96 @@ from typing import Any
 import pytest
 
 from tests.buses.nats_server import server as nats_server
-from tests.cluster.in_process_cluster import Houses, opened
+from tests.cluster.in_process_cluster import InProcessCluster, running_cluster
 from tests.conversations import CONVERSATIONS, Conversation, Driver, play
 from tests.conversations import Server as Served
-from tests.protocols.aap.client import Face
+from tests.protocols.aap.client import AapClient
 from tests.protocols.aap.driver import AapDriver
 from tests.protocols.agentscope.driver import AgentScopeDriver
-from tests.protocols.agui.endpoint_driver import AguiDriver
-from tests.protocols.agui.official_clients import Official, official_clients
-from tests.protocols.agui.run_service_driver import RunsDriver
+from tests.protocols.agui.endpoint_driver import EndpointDriver
+from tests.protocols.agui.official_clients import OfficialClients, official_clients
+from tests.protocols.agui.run_service_driver import RunServiceDriver
 from tests.protocols.blade.driver import BladeDriver
 from tests.stores.postgres import Server
 
-ALIVE = [each for each in CONVERSATIONS if not each.crashes()]
+WITHOUT_CRASHES = [each for each in CONVERSATIONS if not each.crashes()]
 
 
-def face_of(server: Served) -> Face:
-    return Face(server.line, server.key("alice"))
+def aap_client_of(server: Served) -> AapClient:
+    return AapClient(server.connection, server.key("alice"))
 
 
-DOORS: dict[str, Callable[[Official], Driver]] = {
-    "aap": lambda official: AapDriver("delta", face_of),
-    "ag-ui": lambda official: AguiDriver(official, "1"),
-    "run service": lambda official: RunsDriver(looks_back=False),
+PROTOCOL_DRIVERS: dict[str, Callable[[OfficialClients], Driver]] = {
+    "aap": lambda official: AapDriver("delta", aap_client_of),
+    "ag-ui": lambda official: EndpointDriver(official, "1"),
+    "run service": lambda official: RunServiceDriver(compares_history=False),
     "agent api": lambda official: AgentScopeDriver(),
     "blade": lambda official: BladeDriver(),
 }
-NAMES = list(DOORS)
+NAMES = list(PROTOCOL_DRIVERS)
 
 
-def sampled() -> list[Any]:
+def sampled_cases() -> list[Any]:
     """What is played unasked: all without NATS, each once with it, each protocol once with a restart."""
     cases = [(door, each, "database", False) for door in NAMES for each in playable(door)]
-    for place, each in enumerate(ALIVE):
+    for place, each in enumerate(WITHOUT_CRASHES):
         able = [door for door in NAMES if each in playable(door)]
         cases.append((able[place % len(able)], each, "nats", False))
     return cases + [(door, playable(door)[place + 2], "database", True) for place, door in enumerate(NAMES)]
 
 
-def whole() -> list[Any]:
+def full_cases() -> list[Any]:
     """Everything over NATS, without and with restarts."""
     return [(door, each, "nats", restarts) for restarts in (False, True) for door in NAMES for each in playable(door)]
 
 
-def playable(door: str) -> list[Conversation]:
+def playable(protocol: str) -> list[Conversation]:
     """What a protocol can express."""
-    features = DOORS[door](None).features  # type: ignore[arg-type]  # it is not used before it is spoken through
-    return [each for each in ALIVE if each.needs <= features]
+    features = PROTOCOL_DRIVERS[protocol](None).features  # type: ignore[arg-type]  # it is not used before it is spoken through
+    return [each for each in WITHOUT_CRASHES if each.needs <= features]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "conversation" in metafunc.fixturenames:
-        cases = whole() if metafunc.config.getoption("--nats") else sampled()
+        cases = full_cases() if metafunc.config.getoption("--nats") else sampled_cases()
         ids = [
             f"{door}-{each.name}-{bus}{'-restarts' if restarts else ''}".replace(" ", "-")
             for door, each, bus, restarts in cases
         ]
-        metafunc.parametrize(("door", "conversation", "bus", "restarts"), cases, ids=ids)
+        metafunc.parametrize(("protocol", "conversation", "bus", "restarts"), cases, ids=ids)
 
 
-class Fleets:
+class Clusters:
     """Three servers for each bus, made when the first conversation wants them."""
 
     def __init__(self, stack: AsyncExitStack, folder: Path, postgres: Server) -> None:
         self._stack = stack
         self._folder = folder
         self._postgres = postgres
-        self._made: dict[str, Houses] = {}
+        self._made: dict[str, InProcessCluster] = {}
 
-    async def over(self, bus: str) -> Houses:
+    async def for_bus(self, bus: str) -> InProcessCluster:
         if bus not in self._made:
             settings: dict[str, Any] = {"default_agent": "rehearsal"}
             url = self._postgres.new()
             self._stack.callback(self._postgres.drop, url)
             if bus == "nats":
                 settings["nats"] = self._stack.enter_context(nats_server()).url
-            self._made[bus] = await self._stack.enter_async_context(opened(self._folder / bus, url, **settings))
+            self._made[bus] = await self._stack.enter_async_context(
+                running_cluster(self._folder / bus, url, **settings)
+            )
         return self._made[bus]
 
 
 @pytest.fixture(scope="module")
-async def fleets(tmp_path_factory: pytest.TempPathFactory, postgres: Server) -> AsyncIterator[Fleets]:
+async def clusters(tmp_path_factory: pytest.TempPathFactory, postgres: Server) -> AsyncIterator[Clusters]:
     """The servers that the conversations share."""
     async with AsyncExitStack() as stack:
-        yield Fleets(stack, tmp_path_factory.mktemp("fleets"), postgres)
+        yield Clusters(stack, tmp_path_factory.mktemp("fleets"), postgres)
 
 
 @pytest.fixture(scope="module")
-async def clients() -> AsyncIterator[Official]:
+async def clients() -> AsyncIterator[OfficialClients]:
     """The process of the official AG-UI clients."""
     async with official_clients() as official:
         yield official
@@ -107,19 +109,21 @@ async def clients() -> AsyncIterator[Official]:
 
 @pytest.mark.slow
 async def test_a_conversation_with_each_request_at_another_server(
-    fleets: Fleets, clients: Official, door: str, conversation: Conversation, bus: str, restarts: bool
+    clusters: Clusters, clients: OfficialClients, protocol: str, conversation: Conversation, bus: str, restarts: bool
 ) -> None:
-    houses = await fleets.over(bus)
-    houses.chance.seed(f"{door} {conversation.name}")
+    houses = await clusters.for_bus(bus)
+    houses.random.seed(f"{protocol} {conversation.name}")
     clients.console.clear()
-    driver = DOORS[door](clients)
+    driver = PROTOCOL_DRIVERS[protocol](clients)
     await play(conversation, driver, houses, restart_before=lambda place: restarts and place == 1)
     if isinstance(driver, BladeDriver):
         await driver.close()
     assert clients.console == []
 
 
-def test_all_doors_are_spoken_through_and_all_conversations_held() -> None:
-    cases = sampled()
-    assert {(door, bus) for door, _, bus, _ in cases} == {(door, bus) for door in DOORS for bus in ("database", "nats")}
-    assert {each.name for _, each, bus, _ in cases if bus == "nats"} == {each.name for each in ALIVE}
+def test_all_protocols_and_all_conversations_are_covered() -> None:
+    cases = sampled_cases()
+    assert {(door, bus) for door, _, bus, _ in cases} == {
+        (door, bus) for door in PROTOCOL_DRIVERS for bus in ("database", "nats")
+    }
+    assert {each.name for _, each, bus, _ in cases if bus == "nats"} == {each.name for each in WITHOUT_CRASHES}

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from dragoman.settings import SettingsError, load
-from tests.crash.client import Gone, ask
+from tests.crash.client import ConnectionBroken, send_request
 from tests.servers import COMMAND
 
 DEADLINE_S = 40.0
@@ -30,7 +30,7 @@ async def test_workers_share_a_port_and_one_that_dies_is_started_again(tmp_path:
         port = int(ready.rsplit(":", 1)[1])
         workers = psutil.Process(process.pid).children()
         assert len(workers) == 2
-        made = await ask(port, "POST", "/sessions", {"agent": {"name": "rehearsal"}})
+        made = await send_request(port, "POST", "/sessions", {"agent": {"name": "rehearsal"}})
         path = f"/sessions/{made.json['sessionId']}"
         os.kill(workers[0].pid, signal.SIGKILL)
         while len(psutil.Process(process.pid).children()) < 2 or workers[0].is_running():  # noqa: ASYNC110  # a process
@@ -39,8 +39,8 @@ async def test_workers_share_a_port_and_one_that_dies_is_started_again(tmp_path:
         while answered < 10:
             try:
                 turn = {"messages": [{"role": "user", "content": "hello"}]}
-                answered += (await ask(port, "POST", f"{path}/turns", turn)).status == 200
-            except Gone:
+                answered += (await send_request(port, "POST", f"{path}/turns", turn)).status == 200
+            except ConnectionBroken:
                 continue
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
@@ -86,4 +86,4 @@ async def test_a_worker_that_does_not_stop_in_time_is_killed() -> None:
 
 def test_workers_want_a_database() -> None:
     with pytest.raises(SettingsError, match="several workers \\(flag --workers\\) share a PostgreSQL database"):
-        load({"workers": "2"}, {}, here=Path(sys.prefix))
+        load({"workers": "2"}, {}, folder=Path(sys.prefix))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.console.console_page import Desk
+from tests.console.console_page import ConsolePage
 
 SCRIPT = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
-SERIOUS = "['serious', 'critical']"
+SERIOUS_IMPACTS = "['serious', 'critical']"
 
 
 @cache
@@ -19,12 +19,12 @@ def script() -> str:
     return SCRIPT.read_text(encoding="utf-8")
 
 
-async def faults(desk: Desk) -> list[str]:
+async def serious_violations(console_page: ConsolePage) -> list[str]:
     """The serious faults of what is shown: each rule with the places that break it."""
-    await desk.run(f"{await asyncio.to_thread(script)}; 1")
-    told = await desk.run(
+    await console_page.run(f"{await asyncio.to_thread(script)}; 1")
+    told = await console_page.run(
         "axe.run(document, {resultTypes: ['violations'], iframes: false}).then(({violations}) => violations"
-        f".filter((each) => {SERIOUS}.includes(each.impact))"
+        f".filter((each) => {SERIOUS_IMPACTS}.includes(each.impact))"
         ".flatMap((each) => each.nodes.map((node) => `${each.id} at ${node.target}: ${node.failureSummary}`)))"
     )
     return [str(each) for each in told]

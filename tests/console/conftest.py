@@ -9,10 +9,10 @@ import pytest
 
 from dragoman.asgi.console import FOLDER
 from tests.browser import Browser, browser
-from tests.console.console_page import Desk
-from tests.servers import SocketHouse, opened_socket
+from tests.console.console_page import ConsolePage
+from tests.servers import SocketServer, running_socket_server
 
-PICTURES = Path(__file__).parents[2] / "build" / "console"
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "console"
 
 
 @pytest.fixture(scope="module")
@@ -23,18 +23,18 @@ async def chromium(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Br
 
 
 @pytest.fixture(scope="module")
-async def console_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketHouse]:
+async def console_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     """The server of a file's tests."""
     if not (FOLDER / "index.html").is_file():
         pytest.skip("the console is not built: run `make console`")
-    async with opened_socket(tmp_path_factory.mktemp("house")) as house:
+    async with running_socket_server(tmp_path_factory.mktemp("house")) as house:
         yield house
 
 
 @pytest.fixture
-async def desk(chromium: Browser, console_house: SocketHouse) -> AsyncIterator[Desk]:
+async def console_page(chromium: Browser, console_server: SocketServer) -> AsyncIterator[ConsolePage]:
     """A window in which somebody with a key of their own is at the console."""
-    window = Desk(await chromium.page(), console_house.line.url, console_house.key("alice"), PICTURES)
+    window = ConsolePage(await chromium.page(), console_server.connection.url, console_server.key("alice"), SCREENSHOTS)
     await window.resize(1280, 860)
     try:
         yield window
@@ -43,21 +43,21 @@ async def desk(chromium: Browser, console_house: SocketHouse) -> AsyncIterator[D
     assert window.console == []
 
 
-class Elsewhere:
+class ForeignOrigin:
     """Another origin, which notes who asks it for something. Hostile content names it, and must not reach it."""
 
-    def __init__(self, url: str, asked: list[str]) -> None:
+    def __init__(self, url: str, requests: list[str]) -> None:
         self.url = url
-        self.asked = asked
+        self.requests = requests
 
 
 @pytest.fixture
-def elsewhere() -> Iterator[Elsewhere]:
+def foreign_origin() -> Iterator[ForeignOrigin]:
     asked: list[str] = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), _noting(asked.append))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield Elsewhere(f"http://127.0.0.1:{server.server_address[1]}", asked)
+    yield ForeignOrigin(f"http://127.0.0.1:{server.server_address[1]}", asked)
     server.shutdown()
     thread.join()
     server.server_close()

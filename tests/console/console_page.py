@@ -6,19 +6,19 @@ from pathlib import Path
 from tests.browser import Json, Page
 
 
-def quoted(text: str) -> str:
+def js_string(text: str) -> str:
     """A text as JavaScript has it."""
     return json.dumps(text)
 
 
-class Desk:
+class ConsolePage:
     """One window of the console."""
 
-    def __init__(self, page: Page, url: str, key: str | None, pictures: Path) -> None:
+    def __init__(self, page: Page, url: str, key: str | None, screenshots: Path) -> None:
         self.page = page
         self.url = url
         self.key = key
-        self._pictures = pictures
+        self._screenshots = screenshots
 
     @property
     def console(self) -> list[str]:
@@ -28,15 +28,15 @@ class Desk:
     async def open(self, place: str = "conversations", id: str = "") -> None:  # noqa: A002  # the router's word
         """Load the console anew, with the key of this desk, and go to a place."""
         await self.page.go(f"{self.url}/healthz")  # a page of the same origin, where the browser keeps things
-        script = f"localStorage.setItem('dragoman.key', {quoted(self.key)})" if self.key else "localStorage.clear()"
+        script = f"localStorage.setItem('dragoman.key', {js_string(self.key)})" if self.key else "localStorage.clear()"
         await self.run(script)
         await self.page.go(f"{self.url}/#/{place}{'/' + id if id else ''}", "document.querySelector('#main > *')")
         await self.until("!document.querySelector('#main > .loading')")
 
-    async def set(self, **kept: str) -> None:
+    async def set(self, **preferences: str) -> None:
         """Choose a theme or a language, as the console keeps them; `open` shows it."""
-        for name, value in kept.items():
-            await self.run(f"localStorage.setItem('dragoman.{name}', {quoted(value)})")
+        for name, value in preferences.items():
+            await self.run(f"localStorage.setItem('dragoman.{name}', {js_string(value)})")
 
     async def run(self, script: str) -> Json:
         """Evaluate an expression in the window."""
@@ -48,48 +48,48 @@ class Desk:
 
     async def text(self, selector: str = "main") -> str:
         """What is written there."""
-        return str(await self.run(f"document.querySelector({quoted(selector)})?.innerText ?? ''"))
+        return str(await self.run(f"document.querySelector({js_string(selector)})?.innerText ?? ''"))
 
-    async def sees(self, text: str, selector: str = "main") -> None:
+    async def wait_for_text(self, text: str, selector: str = "main") -> None:
         """Wait until that is written there."""
-        where = f"[...document.querySelectorAll({quoted(selector)})]"
-        await self.until(f"{where}.some((each) => each.innerText.includes({quoted(text)}))")
+        where = f"[...document.querySelectorAll({js_string(selector)})]"
+        await self.until(f"{where}.some((each) => each.innerText.includes({js_string(text)}))")
 
     async def press(self, name: str, within: str = "body") -> None:
         """Press the button, link or box with that name, once it is there and can be pressed."""
         await self.until(
-            f"(() => {{ {FIND} const it = find({quoted(within)}, {quoted(name)}); return it; }})() !== null"
+            f"(() => {{ {FIND} const it = find({js_string(within)}, {js_string(name)}); return it; }})() !== null"
         )
-        await self.run(f"(() => {{ {FIND} find({quoted(within)}, {quoted(name)}).click(); }})()")
+        await self.run(f"(() => {{ {FIND} find({js_string(within)}, {js_string(name)}).click(); }})()")
 
     async def write(self, label: str, text: str, within: str = "body") -> None:
         """Replace the text of the field with that label."""
-        await self._there(label, within)
+        await self._wait_for_element(label, within)
         script = "it.focus(); it.select?.(); document.execCommand('delete');"
-        await self.run(f"(() => {{ {FIELD} const it = field({quoted(within)}, {quoted(label)}); {script} }})()")
+        await self.run(f"(() => {{ {FIELD} const it = field({js_string(within)}, {js_string(label)}); {script} }})()")
         if text:
             await self.page.type(text)
 
     async def choose(self, label: str, value: str, within: str = "body") -> None:
         """Choose from the list with that label."""
-        await self._there(label, within)
+        await self._wait_for_element(label, within)
         await self.run(
-            f"(() => {{ {FIELD} const it = field({quoted(within)}, {quoted(label)}); it.value = {quoted(value)};"
+            f"(() => {{ {FIELD} const it = field({js_string(within)}, {js_string(label)}); it.value = {js_string(value)};"
             " it.dispatchEvent(new Event('change', {bubbles: true})); })()"
         )
 
-    async def _there(self, label: str, within: str) -> None:
-        await self.until(f"(() => {{ {FIELD} return field({quoted(within)}, {quoted(label)}); }})() !== null")
+    async def _wait_for_element(self, label: str, within: str) -> None:
+        await self.until(f"(() => {{ {FIELD} return field({js_string(within)}, {js_string(label)}); }})() !== null")
 
     async def resize(self, width: int, height: int) -> None:
         """Give the window another size."""
         await self.page.resize(width, height)
 
-    async def picture(self, name: str) -> None:
+    async def screenshot(self, name: str) -> None:
         """Keep what the window shows in `build/console/NAME.png`."""
-        await self.page.front()
+        await self.page.bring_to_front()
         await self.run("document.fonts.ready.then(() => new Promise(requestAnimationFrame)).then(() => 1)")
-        await self.page.picture(self._pictures / f"{name}.png")
+        await self.page.screenshot(self._screenshots / f"{name}.png")
 
     async def close(self) -> None:
         """Leave."""

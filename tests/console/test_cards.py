@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.browser import WAIT_S, Browser
-from tests.console.conftest import Elsewhere
-from tests.console.console_page import Desk
-from tests.console.sessions import PICTURE, played
-from tests.servers import SocketHouse, opened_socket
+from tests.browser import TIMEOUT_S, Browser
+from tests.console.conftest import ForeignOrigin
+from tests.console.console_page import ConsolePage
+from tests.console.sessions import PICTURE, play_session
+from tests.servers import SocketServer, running_socket_server
 
 Json = Any
 PIXEL = f"data:image/png;base64,{b64encode(PICTURE).decode()}"
@@ -25,30 +25,32 @@ def tool(name: str, output: Json) -> Json:
     return {"tool": {"name": name, "input": {}, "output": output}}
 
 
-async def shown(desk: Desk, session: str, kind: str) -> None:
+async def open_in_lens(console_page: ConsolePage, session: str, kind: str) -> None:
     """Open a session in the lens at the first row of that kind."""
-    await desk.open("lens", session)
+    await console_page.open("lens", session)
     row = f"[...document.querySelectorAll('.lens-row')].find((row) => row.dataset.moment.startsWith('{kind}'))"
-    await desk.until(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && {row}")
-    await desk.run(f"{row}.click()")
-    await desk.until("document.querySelector('.lens-detail')")
+    await console_page.until(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && {row}")
+    await console_page.run(f"{row}.click()")
+    await console_page.until("document.querySelector('.lens-detail')")
 
 
 async def test_a_hostile_card_runs_in_its_frame_and_reaches_nobody(
-    desk: Desk, console_house: SocketHouse, elsewhere: Elsewhere
+    console_page: ConsolePage, console_server: SocketServer, foreign_origin: ForeignOrigin
 ) -> None:
-    html = HOSTILE.replace("URL", elsewhere.url).replace("PAGE", console_house.line.url)
+    html = HOSTILE.replace("URL", foreign_origin.url).replace("PAGE", console_server.connection.url)
     ui = {"target": "inline", "resourceHTML": html, "height": 300}
-    session = await played(console_house, tool("draw", {"_meta": {"ui": ui}}))
-    await desk.open("keys")
-    await desk.run("addEventListener('message', (event) => { if (event.data.got) window.heard = event.data.got; })")
-    await desk.run(f"location.hash = '#/lens/{session}'")
+    session = await play_session(console_server, tool("draw", {"_meta": {"ui": ui}}))
+    await console_page.open("keys")
+    await console_page.run(
+        "addEventListener('message', (event) => { if (event.data.got) window.heard = event.data.got; })"
+    )
+    await console_page.run(f"location.hash = '#/lens/{session}'")
     row = "[...document.querySelectorAll('.lens-row')].find((row) => row.dataset.moment.startsWith('result'))"
-    await desk.until(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && {row}")
-    await desk.run(f"{row}.click()")
-    await desk.until("document.querySelector('.tool-card iframe')")
-    await desk.run("document.querySelector('.tool-card').scrollIntoView()")
-    got = await desk.until("window.heard")
+    await console_page.until(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && {row}")
+    await console_page.run(f"{row}.click()")
+    await console_page.until("document.querySelector('.tool-card iframe')")
+    await console_page.run("document.querySelector('.tool-card').scrollIntoView()")
+    got = await console_page.until("window.heard")
     assert got == {
         "ran": True,
         "origin": "null",
@@ -66,61 +68,65 @@ async def test_a_hostile_card_runs_in_its_frame_and_reaches_nobody(
         "fetch": "rejected rejected rejected",
     }
     frame = "document.querySelector('.tool-card iframe')"
-    assert await desk.run(f"{frame}.sandbox.value") == "allow-scripts"
-    assert await desk.run(f"{frame}.contentDocument") is None
-    async with asyncio.timeout(WAIT_S):  # the last thing that it tries: to go there itself
-        while not any(f"Framing '{elsewhere.url}" in each.replace("\\'", "'") for each in desk.console):
-            await desk.run("1")
-    assert elsewhere.asked == []
-    assert await desk.run("location.hash") == f"#/lens/{session}"
-    assert await desk.run("document.querySelectorAll('.lens-row').length") > 0
-    assert all("Content Security Policy" in each for each in desk.console), "nothing else was complained about"
-    desk.console.clear()
+    assert await console_page.run(f"{frame}.sandbox.value") == "allow-scripts"
+    assert await console_page.run(f"{frame}.contentDocument") is None
+    async with asyncio.timeout(TIMEOUT_S):  # the last thing that it tries: to go there itself
+        while not any(f"Framing '{foreign_origin.url}" in each.replace("\\'", "'") for each in console_page.console):
+            await console_page.run("1")
+    assert foreign_origin.requests == []
+    assert await console_page.run("location.hash") == f"#/lens/{session}"
+    assert await console_page.run("document.querySelectorAll('.lens-row').length") > 0
+    assert all("Content Security Policy" in each for each in console_page.console), "nothing else was complained about"
+    console_page.console.clear()
 
 
-async def test_a_card_is_drawn_with_its_own_scripts_and_styles(desk: Desk, console_house: SocketHouse) -> None:
+async def test_a_card_is_drawn_with_its_own_scripts_and_styles(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
     html = (
         "<style>body { background: rgb(1, 2, 3) }</style><h1>Parcel</h1>"
         "<script>parent.postMessage({drawn: document.querySelector('h1').innerText +"
         " getComputedStyle(document.body).backgroundColor + innerHeight}, '*')</script>"
     )
     ui = {"target": "inline", "resourceHTML": html, "height": 120}
-    session = await played(console_house, tool("draw", {"_meta": {"ui": ui}}))
-    await desk.open("keys")
-    await desk.run("addEventListener('message', (event) => { window.drawn ??= event.data.drawn; })")
-    await desk.run(f"location.hash = '#/lens/{session}'")
+    session = await play_session(console_server, tool("draw", {"_meta": {"ui": ui}}))
+    await console_page.open("keys")
+    await console_page.run("addEventListener('message', (event) => { window.drawn ??= event.data.drawn; })")
+    await console_page.run(f"location.hash = '#/lens/{session}'")
     row = "[...document.querySelectorAll('.lens-row')].find((row) => row.dataset.moment.startsWith('result'))"
-    await desk.until(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && {row}")
-    await desk.run(f"{row}.click()")
-    assert await desk.until("window.drawn") == "Parcelrgb(1, 2, 3)120"
+    await console_page.until(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && {row}")
+    await console_page.run(f"{row}.click()")
+    assert await console_page.until("window.drawn") == "Parcelrgb(1, 2, 3)120"
 
 
 async def test_a_page_of_somebody_else_is_a_link_that_nobody_follows_by_itself(
-    desk: Desk, console_house: SocketHouse, elsewhere: Elsewhere
+    console_page: ConsolePage, console_server: SocketServer, foreign_origin: ForeignOrigin
 ) -> None:
-    ui = {"resourceUri": f"{elsewhere.url}/page"}
-    session = await played(console_house, tool("map", {"_meta": {"ui": ui}}))
-    await shown(desk, session, "result")
-    await desk.sees("map has a page elsewhere; open it", ".tool-card")
+    ui = {"resourceUri": f"{foreign_origin.url}/page"}
+    session = await play_session(console_server, tool("map", {"_meta": {"ui": ui}}))
+    await open_in_lens(console_page, session, "result")
+    await console_page.wait_for_text("map has a page elsewhere; open it", ".tool-card")
     link = "document.querySelector('.tool-card a')"
-    assert await desk.run(f"[{link}.href, {link}.rel, {link}.target]") == [
-        f"{elsewhere.url}/page", "noopener noreferrer", "_blank",
+    assert await console_page.run(f"[{link}.href, {link}.rel, {link}.target]") == [
+        f"{foreign_origin.url}/page", "noopener noreferrer", "_blank",
     ]  # fmt: skip
-    assert await desk.run("document.querySelector('.tool-card iframe')") is None
-    assert elsewhere.asked == []
+    assert await console_page.run("document.querySelector('.tool-card iframe')") is None
+    assert foreign_origin.requests == []
 
 
 async def test_an_action_for_the_application_is_shown_and_done_by_nobody(
-    desk: Desk, console_house: SocketHouse
+    console_page: ConsolePage, console_server: SocketServer
 ) -> None:
     bridge = {"action": "map.highlight", "payload": {"cityIds": ["rome"]}}
-    session = await played(console_house, tool("highlight", {"_meta": {"bridge": bridge}}))
-    await shown(desk, session, "result")
-    await desk.sees("map.highlight", ".bridge")
-    await desk.sees("no application here", ".bridge")
-    await desk.run("document.querySelector('.bridge').open = true")
-    await desk.sees('"rome"', ".bridge")
-    assert await desk.run("[...document.querySelectorAll('.bridge button')].length") == 1, "nobody to send it to"
+    session = await play_session(console_server, tool("highlight", {"_meta": {"bridge": bridge}}))
+    await open_in_lens(console_page, session, "result")
+    await console_page.wait_for_text("map.highlight", ".bridge")
+    await console_page.wait_for_text("no application here", ".bridge")
+    await console_page.run("document.querySelector('.bridge').open = true")
+    await console_page.wait_for_text('"rome"', ".bridge")
+    assert await console_page.run("[...document.querySelectorAll('.bridge button')].length") == 1, (
+        "nobody to send it to"
+    )
 
 
 UI = {
@@ -149,57 +155,62 @@ UI = {
 }  # fmt: skip
 
 
-async def test_a_ui_schema_is_drawn_as_components(desk: Desk, console_house: SocketHouse, elsewhere: Elsewhere) -> None:
-    far = {"type": "image", "url": f"{elsewhere.url}/a.png", "alt": "Far"}
+async def test_a_ui_schema_is_drawn_as_components(
+    console_page: ConsolePage, console_server: SocketServer, foreign_origin: ForeignOrigin
+) -> None:
+    far = {"type": "image", "url": f"{foreign_origin.url}/a.png", "alt": "Far"}
     card = {**UI, "children": [*UI["children"], far]}
-    session = await played(console_house, {"card": card}, {"say": "Here."})
-    await shown(desk, session, "card")
-    await desk.sees("Order <b>17</b>", ".ui-schema .ui-title")
+    session = await play_session(console_server, {"card": card}, {"say": "Here."})
+    await open_in_lens(console_page, session, "card")
+    await console_page.wait_for_text("Order <b>17</b>", ".ui-schema .ui-title")
     drawn = ".ui-schema"
-    assert await desk.run(f"document.querySelector('{drawn} .badge').className") == "badge good"
+    assert await console_page.run(f"document.querySelector('{drawn} .badge').className") == "badge good"
     assert (
-        await desk.run(f"document.querySelector('{drawn} dl').innerText.replace(/\\s+/g, ' ').trim()") == "Weight 2 kg"
+        await console_page.run(f"document.querySelector('{drawn} dl').innerText.replace(/\\s+/g, ' ').trim()")
+        == "Weight 2 kg"
     )
     link = f"document.querySelector('{drawn} a.button')"
-    assert await desk.run(f"[{link}.innerText, {link}.href, {link}.rel]") == [
+    assert await console_page.run(f"[{link}.innerText, {link}.href, {link}.rel]") == [
         "Track", "https://example.org/17", "noopener noreferrer",
     ]  # fmt: skip
     cancel = f"document.querySelector('{drawn} button.danger')"
-    assert await desk.run(f"[{cancel}.innerText, {cancel}.disabled]") == ["Cancel", True], "nobody does it here"
-    assert await desk.run(f"document.querySelector('{drawn} .ui-emoji').getAttribute('aria-label')") == "parcel"
-    assert await desk.run(f"document.querySelector('{drawn} pre').innerText") == "<script>alert(1)</script>"
+    assert await console_page.run(f"[{cancel}.innerText, {cancel}.disabled]") == ["Cancel", True], "nobody does it here"
+    assert await console_page.run(f"document.querySelector('{drawn} .ui-emoji').getAttribute('aria-label')") == "parcel"
+    assert await console_page.run(f"document.querySelector('{drawn} pre').innerText") == "<script>alert(1)</script>"
     picture = f"document.querySelector('{drawn} img')"
-    assert await desk.until(f"{picture}.complete && {picture}.naturalWidth") == 1
-    await desk.sees("What nobody knows yet", drawn)
-    await desk.sees("Far", f"{drawn} a.ui-elsewhere, {drawn} .soft")
-    assert elsewhere.asked == []
-    await desk.run(f"document.querySelector('{drawn}').scrollIntoView()")
-    await desk.picture("ui-schema")
+    assert await console_page.until(f"{picture}.complete && {picture}.naturalWidth") == 1
+    await console_page.wait_for_text("What nobody knows yet", drawn)
+    await console_page.wait_for_text("Far", f"{drawn} a.ui-elsewhere, {drawn} .soft")
+    assert foreign_origin.requests == []
+    await console_page.run(f"document.querySelector('{drawn}').scrollIntoView()")
+    await console_page.screenshot("ui-schema")
 
 
-async def test_a_button_of_an_answer_asks_before_the_agent_is_asked(desk: Desk, console_house: SocketHouse) -> None:
+async def test_a_button_of_an_answer_asks_before_the_agent_is_asked(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
     buttons = [
         {"type": "button", "label": "Cancel it", "action": {"type": "tool", "tool": "cancel", "args": {"order": 17}}},
         {"type": "button", "label": "Elsewhere", "action": {"type": "event", "name": "moved"}},
         {"type": "text", "format": "markdown", "content": "Some **strong** words"},
     ]
-    session = await played(console_house, {"card": {"type": "stack", "children": buttons}}, {"say": "Here."})
-    await desk.open("conversations", session)
-    await desk.sees("strong", ".ui-schema strong")
-    await desk.press("Elsewhere", ".ui-schema")
-    await desk.sees("This needs an application around the console", ".toast")
-    await desk.press("Cancel it", ".ui-schema")
-    await desk.sees('cancel {"order":17}', "dialog")
-    await desk.press("Cancel", "dialog")
-    await desk.until("!document.querySelector('dialog')")
-    assert await desk.run("document.querySelectorAll('.turn.assistant').length") == 1
-    await desk.press("Cancel it", ".ui-schema")
-    await desk.press("Ask", "dialog")
-    await desk.sees('You said: Please use the tool: cancel {"order":17}', ".turn.assistant")
+    session = await play_session(console_server, {"card": {"type": "stack", "children": buttons}}, {"say": "Here."})
+    await console_page.open("conversations", session)
+    await console_page.wait_for_text("strong", ".ui-schema strong")
+    await console_page.press("Elsewhere", ".ui-schema")
+    await console_page.wait_for_text("This needs an application around the console", ".toast")
+    await console_page.press("Cancel it", ".ui-schema")
+    await console_page.wait_for_text('cancel {"order":17}', "dialog")
+    await console_page.press("Cancel", "dialog")
+    await console_page.until("!document.querySelector('dialog')")
+    assert await console_page.run("document.querySelectorAll('.turn.assistant').length") == 1
+    await console_page.press("Cancel it", ".ui-schema")
+    await console_page.press("Ask", "dialog")
+    await console_page.wait_for_text('You said: Please use the tool: cancel {"order":17}', ".turn.assistant")
 
 
-async def test_the_frame_of_cards_has_rights_to_nothing(console_house: SocketHouse) -> None:
-    stream = await console_house.line.open("GET", "/card.html")
+async def test_the_frame_of_cards_has_rights_to_nothing(console_server: SocketServer) -> None:
+    stream = await console_server.connection.open("GET", "/card.html")
     await stream.read()
     policy = dict(each.strip().partition(" ")[::2] for each in stream.headers["content-security-policy"].split(";"))
     assert (policy["sandbox"], policy["default-src"]) == ("allow-scripts", "'none'")
@@ -211,7 +222,7 @@ async def test_the_frame_of_cards_has_rights_to_nothing(console_house: SocketHou
 
 
 @pytest.fixture
-def host() -> Iterator[str]:
+def embedding_origin() -> Iterator[str]:
     """The origin of an application that shows the console in a frame."""
 
     class Application(BaseHTTPRequestHandler):
@@ -234,30 +245,30 @@ def host() -> Iterator[str]:
 
 
 async def test_an_action_goes_to_the_page_around_the_console_once_its_reader_allows_it(
-    chromium: Browser, tmp_path: Path, host: str
+    chromium: Browser, tmp_path: Path, embedding_origin: str
 ) -> None:
     bridge = {"action": "map.highlight", "payload": {"cityIds": ["rome"]}}
-    async with opened_socket(tmp_path, agents=(), cors_origins=(host,)) as house:
-        session = await played(house, tool("highlight", {"_meta": {"bridge": bridge}}))
-        desk = Desk(await chromium.page(), house.line.url, house.key("alice"), tmp_path)
+    async with running_socket_server(tmp_path, agents=(), cors_origins=(embedding_origin,)) as house:
+        session = await play_session(house, tool("highlight", {"_meta": {"bridge": bridge}}))
+        desk = ConsolePage(await chromium.page(), house.connection.url, house.key("alice"), tmp_path)
         await desk.open("keys")
-        await desk.page.go(host)
+        await desk.page.go(embedding_origin)
         await desk.run("addEventListener('message', (event) => (window.heard ??= []).push([event.origin, event.data]))")
         await desk.run("document.body.append(document.createElement('iframe'))")
-        await desk.run(f"document.querySelector('iframe').src = '{house.line.url}/#/lens/{session}'")
+        await desk.run(f"document.querySelector('iframe').src = '{house.connection.url}/#/lens/{session}'")
         inside = await frame_of(desk)
         row = "[...document.querySelectorAll('.lens-row')].find((row) => row.dataset.moment.startsWith('result'))"
         await inside(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && ({row}?.click(), {row})")
         send = "[...document.querySelectorAll('.bridge button')].find((each) => each.innerText.includes('{}'))"
-        await inside(f"{send.format(f'Allow {host} and send')}")
+        await inside(f"{send.format(f'Allow {embedding_origin} and send')}")
         assert await desk.run("window.heard ?? null") is None, "nothing goes before somebody has allowed it"
         await inside(f"({send.format('Allow')}?.click(), true)")
         told = await desk.until("window.heard")
         call = told[0][1].pop("toolCallId")
-        assert told == [[house.line.url, {"type": "dragoman:action", **bridge}]]
+        assert told == [[house.connection.url, {"type": "dragoman:action", **bridge}]]
         assert call.startswith("tc_")
         await desk.run("document.querySelector('iframe').src = 'about:blank'")
-        await desk.run(f"document.querySelector('iframe').src = '{house.line.url}/#/lens/{session}'")
+        await desk.run(f"document.querySelector('iframe').src = '{house.connection.url}/#/lens/{session}'")
         await inside(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && ({row}?.click(), {row})")
         await inside("document.querySelector('.bridge')")
         assert await desk.run("window.heard.length") == 1, "what is loaded again does nothing by itself"
@@ -265,15 +276,15 @@ async def test_an_action_goes_to_the_page_around_the_console_once_its_reader_all
         await desk.close()
 
 
-async def frame_of(desk: Desk) -> Callable[[str], Awaitable[None]]:
+async def frame_of(console_page: ConsolePage) -> Callable[[str], Awaitable[None]]:
     """Waits inside the page's frame until an expression holds; the frame may change to another page meanwhile."""
-    await desk.until("document.querySelector('iframe')")
+    await console_page.until("document.querySelector('iframe')")
 
     async def holds(condition: str) -> bool:
-        tree = await desk.page.ask("Page.getFrameTree")
+        tree = await console_page.page.send_command("Page.getFrameTree")
         [child] = tree["frameTree"]["childFrames"]
-        world = await desk.page.ask("Page.createIsolatedWorld", frameId=child["frame"]["id"])
-        told = await desk.page.ask(
+        world = await console_page.page.send_command("Page.createIsolatedWorld", frameId=child["frame"]["id"])
+        told = await console_page.page.send_command(
             "Runtime.evaluate",
             expression=f"!!({condition})",
             contextId=world["executionContextId"],
@@ -282,16 +293,16 @@ async def frame_of(desk: Desk) -> Callable[[str], Awaitable[None]]:
         return told["result"].get("value") is True
 
     async def until(condition: str) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not await attempted(holds(condition)):
-                await desk.run("new Promise((resolve) => setTimeout(resolve, 20))")
+        async with asyncio.timeout(TIMEOUT_S):
+            while not await retry_during_navigation(holds(condition)):
+                await console_page.run("new Promise((resolve) => setTimeout(resolve, 20))")
 
     return until
 
 
-async def attempted(asking: Awaitable[bool]) -> bool:
+async def retry_during_navigation(call: Awaitable[bool]) -> bool:
     """What was asked of a page that went away in between is asked again."""
     try:
-        return await asking
+        return await call
     except AssertionError:
         return False

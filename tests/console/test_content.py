@@ -10,16 +10,16 @@ import pytest
 
 from dragoman.asgi.console import FOLDER
 from tests.browser import Browser, Json
-from tests.console.conftest import PICTURES, Elsewhere
-from tests.console.console_page import Desk
+from tests.console.conftest import SCREENSHOTS, ForeignOrigin
+from tests.console.console_page import ConsolePage
 from tests.conversations import script
 from tests.protocols.agui.official_clients import node
-from tests.servers import SocketHouse, opened_socket
+from tests.servers import SocketServer, running_socket_server
 
 WEB = Path(__file__).parents[2] / "web"
 FIRST_PAINT_BYTES = 200 * 1024
 MESSAGES = 5_000
-DRAWN = 60
+MAX_RENDERED_MESSAGES = 60
 
 
 def hostile(url: str) -> str:
@@ -42,60 +42,62 @@ def hostile(url: str) -> str:
     )
 
 
-async def test_hostile_markdown_gets_nothing(desk: Desk, elsewhere: Elsewhere) -> None:
-    await desk.open()
-    await desk.until("document.querySelector('[aria-label=Message]')")
-    words = hostile(elsewhere.url)
-    await desk.write("Message", script({"think": words}, {"say": words}))
-    await desk.page.press("Enter")
-    await desk.until("document.querySelector('.answer-foot')")
-    await desk.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+async def test_hostile_markdown_gets_nothing(console_page: ConsolePage, foreign_origin: ForeignOrigin) -> None:
+    await console_page.open()
+    await console_page.until("document.querySelector('[aria-label=Message]')")
+    words = hostile(foreign_origin.url)
+    await console_page.write("Message", script({"think": words}, {"say": words}))
+    await console_page.page.press("Enter")
+    await console_page.until("document.querySelector('.answer-foot')")
+    await console_page.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     answer = "document.querySelector('.assistant')"
     kinds = "script, iframe, img, link, style, object, embed, form, svg:not(.icon), b, input, base, meta"
-    assert await desk.run(f"[...{answer}.querySelectorAll('{kinds}')].map((each) => each.outerHTML)") == []
+    assert await console_page.run(f"[...{answer}.querySelectorAll('{kinds}')].map((each) => each.outerHTML)") == []
     loose = "[...each.attributes].filter(({name}) => name.startsWith('on'))"
-    assert await desk.run(f"[...{answer}.querySelectorAll('*')].flatMap((each) => {loose}).map(String)") == []
-    links = await desk.run(f"[...{answer}.querySelectorAll('a')].map((each) => each.protocol)")
+    assert await console_page.run(f"[...{answer}.querySelectorAll('*')].flatMap((each) => {loose}).map(String)") == []
+    links = await console_page.run(f"[...{answer}.querySelectorAll('a')].map((each) => each.protocol)")
     assert set(links) <= {"http:", "https:"}
-    assert await desk.run(f"[...{answer}.querySelectorAll('a')].every((each) => each.rel.includes('noopener'))")
-    assert "<script>fetch(" in await desk.text(".assistant")
-    await desk.picture("hostile")
-    assert elsewhere.asked == []
+    assert await console_page.run(f"[...{answer}.querySelectorAll('a')].every((each) => each.rel.includes('noopener'))")
+    assert "<script>fetch(" in await console_page.text(".assistant")
+    await console_page.screenshot("hostile")
+    assert foreign_origin.requests == []
 
 
 async def test_five_thousand_messages_scroll_and_stream_without_jank(
-    chromium: Browser, console_house: SocketHouse, tmp_path: Path, record_property: Callable[[str, object], None]
+    chromium: Browser, console_server: SocketServer, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """Only what is in sight is drawn. The report has the frames' times, which a busy machine may not fail by."""
-    async with opened_socket(tmp_path, seeds=MESSAGES) as house:
-        desk = Desk(await chromium.page(), house.line.url, house.key("alice"), PICTURES)
+    async with running_socket_server(tmp_path, seeds=MESSAGES) as house:
+        desk = ConsolePage(await chromium.page(), house.connection.url, house.key("alice"), SCREENSHOTS)
         await desk.resize(1280, 860)
-        figures = await measured(desk, await told(house, MESSAGES))
+        figures = await measure_scrolling(desk, await imported_session(house, MESSAGES))
         await desk.close()
     for name, figure in figures.items():
         record_property(name, json.dumps(figure))
     print(figures)  # noqa: T201  # the test's report
     assert desk.console == []
-    assert figures["most_rows"] < DRAWN
+    assert figures["most_rows"] < MAX_RENDERED_MESSAGES
 
 
-async def measured(desk: Desk, session: str) -> dict[str, Json]:
+async def measure_scrolling(console_page: ConsolePage, session: str) -> dict[str, Json]:
     """How long a conversation takes to open, and how even its frames are while it scrolls and streams."""
-    await desk.open()
-    await desk.run("performance.mark('begin')")
-    await desk.run(f"location.hash = '#/conversations/{session}'")
-    await desk.until("document.querySelector('.feed article')")
-    opened_ms = await desk.run("performance.measure('open', 'begin').duration")
-    await desk.until("document.querySelector('.feed').innerText.includes('Message 4999')")
-    await desk.page.front()
-    scrolled = await desk.run(FRAMES.replace("ACT", "feed.scrollTop -= 400"))
-    await desk.run("document.querySelector('.feed').scrollTop = 0")
-    await desk.sees("Message 1 ", ".feed")
-    await desk.run("document.querySelector('.feed').scrollTop = 1e9")
-    await desk.write("Message", script({"emit": {"count": 600, "text": "word {i} of **many** ", "every_ms": 2}}))
-    await desk.page.press("Enter")
-    await desk.sees("word 20 ", ".feed")
-    streamed = await desk.run(FRAMES.replace("ACT", ""))
+    await console_page.open()
+    await console_page.run("performance.mark('begin')")
+    await console_page.run(f"location.hash = '#/conversations/{session}'")
+    await console_page.until("document.querySelector('.feed article')")
+    opened_ms = await console_page.run("performance.measure('open', 'begin').duration")
+    await console_page.until("document.querySelector('.feed').innerText.includes('Message 4999')")
+    await console_page.page.bring_to_front()
+    scrolled = await console_page.run(FRAMES.replace("ACT", "feed.scrollTop -= 400"))
+    await console_page.run("document.querySelector('.feed').scrollTop = 0")
+    await console_page.wait_for_text("Message 1 ", ".feed")
+    await console_page.run("document.querySelector('.feed').scrollTop = 1e9")
+    await console_page.write(
+        "Message", script({"emit": {"count": 600, "text": "word {i} of **many** ", "every_ms": 2}})
+    )
+    await console_page.page.press("Enter")
+    await console_page.wait_for_text("word 20 ", ".feed")
+    streamed = await console_page.run(FRAMES.replace("ACT", ""))
     most = max(phase.pop("rows") for phase in (scrolled, streamed))
     return {"open_ms": round(opened_ms), "scroll": scrolled, "stream": streamed, "most_rows": most}
 
@@ -126,7 +128,7 @@ new Promise((resolve) => {
 """
 
 
-async def told(house: SocketHouse, count: int) -> str:
+async def imported_session(server: SocketServer, count: int) -> str:
     """A session with so many messages, as an application brings them along."""
     messages = [
         {
@@ -136,8 +138,8 @@ async def told(house: SocketHouse, count: int) -> str:
         for number in range(count)
     ]
     body = {"agent": {"name": "rehearsal"}, "messages": messages}
-    headers = [("authorization", f"Bearer {house.key('alice')}"), ("content-type", "application/json")]
-    made = await house.line.open("POST", "/aap/v3/sessions", headers=headers, body=json.dumps(body).encode())
+    headers = [("authorization", f"Bearer {server.key('alice')}"), ("content-type", "application/json")]
+    made = await server.connection.open("POST", "/aap/v3/sessions", headers=headers, body=json.dumps(body).encode())
     answer = json.loads(await made.read())
     assert made.status == 201, answer
     return str(answer["sessionId"])

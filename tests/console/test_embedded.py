@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from tests.browser import Browser
-from tests.console.conftest import PICTURES
-from tests.console.console_page import Desk
-from tests.servers import opened_socket
+from tests.console.conftest import SCREENSHOTS
+from tests.console.console_page import ConsolePage
+from tests.servers import running_socket_server
 
 
 @pytest.mark.slow
 async def test_a_newcomer_gets_an_answer_of_a_real_model_and_its_title(chromium: Browser, tmp_path: Path) -> None:
-    async with opened_socket(tmp_path, rehearsal=False) as house:
-        desk = Desk(await chromium.page(), house.line.url, house.key("alice"), PICTURES)
+    async with running_socket_server(tmp_path, rehearsal=False) as house:
+        desk = ConsolePage(await chromium.page(), house.connection.url, house.key("alice"), SCREENSHOTS)
         await desk.resize(1280, 860)
         await desk.open()
         await desk.write("Message", "What is the capital of France?")
@@ -25,6 +25,6 @@ async def test_a_newcomer_gets_an_answer_of_a_real_model_and_its_title(chromium:
         await desk.until("document.querySelector('.answer-foot')")
         assert await desk.text(".chat-title") == "What is the capital of France?"
         assert "tokens" in await desk.text(".answer-foot")
-        await desk.picture("embedded")
+        await desk.screenshot("embedded")
         assert desk.console == []
         await desk.close()

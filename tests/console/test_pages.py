@@ -5,174 +5,190 @@ from typing import Any
 
 import pytest
 
-from tests.console.axe import faults
-from tests.console.console_page import Desk, quoted
-from tests.console.sessions import PICTURE, answer, played
-from tests.servers import SocketHouse
+from tests.console.axe import serious_violations
+from tests.console.console_page import ConsolePage, js_string
+from tests.console.sessions import PICTURE, answer, play_session
+from tests.servers import SocketServer
 
 Json = Any
 
 
-async def test_a_memory_is_written_found_corrected_switched_off_and_removed(desk: Desk) -> None:
-    await desk.open("memories")
-    await desk.sees("Nothing is remembered yet")
+async def test_a_memory_is_written_found_corrected_switched_off_and_removed(console_page: ConsolePage) -> None:
+    await console_page.open("memories")
+    await console_page.wait_for_text("Nothing is remembered yet")
     for content, topic in (("Likes short answers.", "style"), ("The office is in Hamburg.", "places")):
-        await desk.press("New memory")
-        await desk.write("What is to be remembered", content, "dialog")
-        await desk.write("Topic", topic, "dialog")
-        await desk.write("Reason", "Said so.", "dialog")
-        await desk.press("Create", "dialog")
-        await desk.sees(content, ".items")
-    await desk.sees("Because: Said so.", ".item")
-    assert await faults(desk) == []
-    await desk.picture("memories-light")
-    await desk.write("Search memories", "hamb")
-    await desk.until("document.querySelectorAll('.item').length === 1")
-    await desk.press("Edit", ".item")
-    await desk.write("What is to be remembered", "The office is in Bremen.", "dialog")
-    await desk.press("Save", "dialog")
-    await desk.sees("No memory fits")
-    await desk.write("Search memories", "")
-    await desk.sees("The office is in Bremen.", ".item")
-    await desk.press("Switch off", ".item:first-child")
-    await desk.sees("Off", ".item:first-child .badge.warning")
-    await desk.choose("State", "enabled")
-    await desk.until("document.querySelectorAll('.item').length === 1")
-    await desk.press("Delete", ".item")
-    await desk.press("Delete", "dialog")
-    await desk.sees("No memory fits")
-    await desk.choose("State", "")
-    await desk.sees("The office is in Bremen.", ".item")
+        await console_page.press("New memory")
+        await console_page.write("What is to be remembered", content, "dialog")
+        await console_page.write("Topic", topic, "dialog")
+        await console_page.write("Reason", "Said so.", "dialog")
+        await console_page.press("Create", "dialog")
+        await console_page.wait_for_text(content, ".items")
+    await console_page.wait_for_text("Because: Said so.", ".item")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("memories-light")
+    await console_page.write("Search memories", "hamb")
+    await console_page.until("document.querySelectorAll('.item').length === 1")
+    await console_page.press("Edit", ".item")
+    await console_page.write("What is to be remembered", "The office is in Bremen.", "dialog")
+    await console_page.press("Save", "dialog")
+    await console_page.wait_for_text("No memory fits")
+    await console_page.write("Search memories", "")
+    await console_page.wait_for_text("The office is in Bremen.", ".item")
+    await console_page.press("Switch off", ".item:first-child")
+    await console_page.wait_for_text("Off", ".item:first-child .badge.warning")
+    await console_page.choose("State", "enabled")
+    await console_page.until("document.querySelectorAll('.item').length === 1")
+    await console_page.press("Delete", ".item")
+    await console_page.press("Delete", "dialog")
+    await console_page.wait_for_text("No memory fits")
+    await console_page.choose("State", "")
+    await console_page.wait_for_text("The office is in Bremen.", ".item")
 
 
 async def test_a_key_is_shown_once_works_and_is_refused_when_it_is_revoked(
-    desk: Desk, console_house: SocketHouse
+    console_page: ConsolePage, console_server: SocketServer
 ) -> None:
-    await desk.open("keys")
-    await desk.sees("this browser", ".item")
-    await desk.press("New key")
-    await desk.write("Name", "laptop", "dialog")
-    await desk.press("Create", "dialog")
-    await desk.sees("it is not shown again", "dialog")
-    plain = await desk.until("document.querySelector('.secret code')?.innerText")
-    assert await faults(desk) == []
-    await desk.picture("keys-made")
-    await desk.press("I have it", "dialog")
-    await desk.sees("laptop", ".item")
-    assert plain not in await desk.run("document.documentElement.outerHTML")
-    console_house.house._keys["laptop"] = plain
-    await answer(console_house, "GET", "/api/auth/me", key="laptop")
-    row = f".item[data-id={quoted(await desk.run(ID_OF.replace('NAME', 'laptop')))}]"
-    await desk.press("Rename", row)
-    await desk.write("Name", "old laptop", "dialog")
-    await desk.press("Save", "dialog")
-    await desk.sees("old laptop", row)
-    await desk.press("Revoke", row)
-    await desk.press("Revoke", "dialog")
-    await desk.until(f"!document.querySelector({quoted(row)})")
+    await console_page.open("keys")
+    await console_page.wait_for_text("this browser", ".item")
+    await console_page.press("New key")
+    await console_page.write("Name", "laptop", "dialog")
+    await console_page.press("Create", "dialog")
+    await console_page.wait_for_text("it is not shown again", "dialog")
+    plain = await console_page.until("document.querySelector('.secret code')?.innerText")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("keys-made")
+    await console_page.press("I have it", "dialog")
+    await console_page.wait_for_text("laptop", ".item")
+    assert plain not in await console_page.run("document.documentElement.outerHTML")
+    console_server.app_server._keys["laptop"] = plain
+    await answer(console_server, "GET", "/api/auth/me", key="laptop")
+    row = f".item[data-id={js_string(await console_page.run(ID_OF.replace('NAME', 'laptop')))}]"
+    await console_page.press("Rename", row)
+    await console_page.write("Name", "old laptop", "dialog")
+    await console_page.press("Save", "dialog")
+    await console_page.wait_for_text("old laptop", row)
+    await console_page.press("Revoke", row)
+    await console_page.press("Revoke", "dialog")
+    await console_page.until(f"!document.querySelector({js_string(row)})")
     with pytest.raises(AssertionError, match="401"):
-        await answer(console_house, "GET", "/api/auth/me", key="laptop")
+        await answer(console_server, "GET", "/api/auth/me", key="laptop")
 
 
 ID_OF = "[...document.querySelectorAll('.item')].find((each) => each.innerText.includes('NAME')).dataset.id"
 
 
-async def test_a_task_is_made_with_its_next_times_in_sight_and_stands_in_the_calendar(desk: Desk) -> None:
-    await desk.open("schedules")
-    await desk.sees("There is no scheduled task")
-    await desk.press("New task")
-    await desk.write("Title", "Report", "dialog")
-    await desk.write("Prompt", "Sum up the day.", "dialog")
-    await desk.write("Cron", "0 0 31 2 *", "dialog")
-    await desk.sees("cron:", ".schedule-preview")
-    desk.console.clear()  # browsers note every 422
-    await desk.choose("When", "0 9 * * mon-fri", "dialog")
-    await desk.write("Time zone", "Asia/Tokyo", "dialog")
-    await desk.until("document.querySelectorAll('.schedule-preview li').length === 5")
-    await desk.sees("09:00", ".schedule-preview li")
-    assert await faults(desk) == []
-    await desk.picture("schedules-editor")
-    await desk.press("Create", "dialog")
-    await desk.sees("Report", ".item")
-    await desk.sees("next: ", ".item")
-    await desk.press("Calendar")
-    await desk.press("Month after")
-    await desk.until("document.querySelectorAll('.calendar-due').length > 15")
-    assert await faults(desk) == []
-    await desk.picture("schedules-calendar")
-    await desk.press("Tasks")
-    await desk.press("Switch off", ".item")
-    await desk.sees("off", ".item .badge.warning")
-    await desk.press("Runs", ".item")
-    await desk.sees("It has not been due yet.", ".item")
-    await desk.press("Edit", ".item")
-    await desk.write("Title", "Evening report", "dialog")
-    await desk.press("Save", "dialog")
-    await desk.sees("Evening report", ".item h2")
-    await desk.press("Delete", ".item")
-    await desk.press("Delete", "dialog")
-    await desk.sees("There is no scheduled task")
+async def test_a_task_is_made_with_its_next_times_in_sight_and_stands_in_the_calendar(
+    console_page: ConsolePage,
+) -> None:
+    await console_page.open("schedules")
+    await console_page.wait_for_text("There is no scheduled task")
+    await console_page.press("New task")
+    await console_page.write("Title", "Report", "dialog")
+    await console_page.write("Prompt", "Sum up the day.", "dialog")
+    await console_page.write("Cron", "0 0 31 2 *", "dialog")
+    await console_page.wait_for_text("cron:", ".schedule-preview")
+    console_page.console.clear()  # browsers note every 422
+    await console_page.choose("When", "0 9 * * mon-fri", "dialog")
+    await console_page.write("Time zone", "Asia/Tokyo", "dialog")
+    await console_page.until("document.querySelectorAll('.schedule-preview li').length === 5")
+    await console_page.wait_for_text("09:00", ".schedule-preview li")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("schedules-editor")
+    await console_page.press("Create", "dialog")
+    await console_page.wait_for_text("Report", ".item")
+    await console_page.wait_for_text("next: ", ".item")
+    await console_page.press("Calendar")
+    await console_page.press("Month after")
+    await console_page.until("document.querySelectorAll('.calendar-due').length > 15")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("schedules-calendar")
+    await console_page.press("Tasks")
+    await console_page.press("Switch off", ".item")
+    await console_page.wait_for_text("off", ".item .badge.warning")
+    await console_page.press("Runs", ".item")
+    await console_page.wait_for_text("It has not been due yet.", ".item")
+    await console_page.press("Edit", ".item")
+    await console_page.write("Title", "Evening report", "dialog")
+    await console_page.press("Save", "dialog")
+    await console_page.wait_for_text("Evening report", ".item h2")
+    await console_page.press("Delete", ".item")
+    await console_page.press("Delete", "dialog")
+    await console_page.wait_for_text("There is no scheduled task")
 
 
-async def test_a_picture_is_uploaded_shown_linked_to_and_removed(desk: Desk, tmp_path: Path) -> None:
+async def test_a_picture_is_uploaded_shown_linked_to_and_removed(console_page: ConsolePage, tmp_path: Path) -> None:
     file = tmp_path / "pixel.png"
     file.write_bytes(PICTURE)
-    await desk.open("attachments")
-    await desk.sees("Nothing is uploaded")
-    chooser = await desk.page.ask("Runtime.evaluate", expression="document.querySelector('input[type=file]')")
-    await desk.page.ask("DOM.setFileInputFiles", files=[str(file)], objectId=chooser["result"]["objectId"])
-    await desk.until("document.querySelector('.picture img')?.naturalWidth === 1")
-    await desk.run("navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }")
-    await desk.press("Copy the link", ".picture")
-    assert await desk.until("window.copied") == await desk.run("document.querySelector('.picture img').src")
-    assert await faults(desk) == []
-    await desk.picture("attachments")
-    await desk.press("Delete", ".picture")
-    await desk.press("Delete", "dialog")
-    await desk.sees("Nothing is uploaded")
+    await console_page.open("attachments")
+    await console_page.wait_for_text("Nothing is uploaded")
+    chooser = await console_page.page.send_command(
+        "Runtime.evaluate", expression="document.querySelector('input[type=file]')"
+    )
+    await console_page.page.send_command(
+        "DOM.setFileInputFiles", files=[str(file)], objectId=chooser["result"]["objectId"]
+    )
+    await console_page.until("document.querySelector('.picture img')?.naturalWidth === 1")
+    await console_page.run(
+        "navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }"
+    )
+    await console_page.press("Copy the link", ".picture")
+    assert await console_page.until("window.copied") == await console_page.run(
+        "document.querySelector('.picture img').src"
+    )
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("attachments")
+    await console_page.press("Delete", ".picture")
+    await console_page.press("Delete", "dialog")
+    await console_page.wait_for_text("Nothing is uploaded")
 
 
-async def test_a_file_that_is_no_picture_is_refused_with_the_reason(desk: Desk, tmp_path: Path) -> None:
+async def test_a_file_that_is_no_picture_is_refused_with_the_reason(console_page: ConsolePage, tmp_path: Path) -> None:
     file = tmp_path / "fake.png"
     file.write_bytes(b"no picture")
-    await desk.open("attachments")
-    chooser = await desk.page.ask("Runtime.evaluate", expression="document.querySelector('input[type=file]')")
-    await desk.page.ask("DOM.setFileInputFiles", files=[str(file)], objectId=chooser["result"]["objectId"])
-    await desk.sees("a file that is what it is declared to be", ".toast.error")
-    desk.console.clear()  # browsers note every 415
-
-
-async def test_the_servers_health_is_told_with_what_it_counts_and_serves(
-    desk: Desk, console_house: SocketHouse
-) -> None:
-    await played(console_house, {"say": "Hello."})
-    await desk.open("health")
-    await desk.sees("The server takes work")
-    await desk.sees("Runs now", ".figure")
-    await desk.sees("end_turn", ".parts")
-    await desk.sees("Plays what the message says", ".item")
-    assert await faults(desk) == []
-    await desk.picture("health")
-
-
-async def test_all_pages_fit_a_telephone_in_the_dark_and_in_chinese(desk: Desk, console_house: SocketHouse) -> None:
-    await answer(console_house, "POST", "/api/memories", {"content": "Likes tea.", "write_reason": "Said so."})
-    await answer(
-        console_house, "POST", "/api/scheduled-tasks", {"title": "Report", "prompt": "Sum up.", "cron": "0 9 * * *"}
+    await console_page.open("attachments")
+    chooser = await console_page.page.send_command(
+        "Runtime.evaluate", expression="document.querySelector('input[type=file]')"
     )
-    session = await played(console_house, {"say": "Hello."})
-    await desk.resize(400, 800)
-    await desk.open()
-    await desk.set(theme="dark", language="zh")
-    await desk.open()
+    await console_page.page.send_command(
+        "DOM.setFileInputFiles", files=[str(file)], objectId=chooser["result"]["objectId"]
+    )
+    await console_page.wait_for_text("a file that is what it is declared to be", ".toast.error")
+    console_page.console.clear()  # browsers note every 415
+
+
+async def test_the_servers_health_is_reported_with_what_it_counts_and_serves(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    await play_session(console_server, {"say": "Hello."})
+    await console_page.open("health")
+    await console_page.wait_for_text("The server takes work")
+    await console_page.wait_for_text("Runs now", ".figure")
+    await console_page.wait_for_text("end_turn", ".parts")
+    await console_page.wait_for_text("Plays what the message says", ".item")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("health")
+
+
+async def test_all_pages_fit_a_telephone_in_the_dark_and_in_chinese(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    await answer(console_server, "POST", "/api/memories", {"content": "Likes tea.", "write_reason": "Said so."})
+    await answer(
+        console_server, "POST", "/api/scheduled-tasks", {"title": "Report", "prompt": "Sum up.", "cron": "0 9 * * *"}
+    )
+    session = await play_session(console_server, {"say": "Hello."})
+    await console_page.resize(400, 800)
+    await console_page.open()
+    await console_page.set(theme="dark", language="zh")
+    await console_page.open()
     for place, name in PLACES.items():
-        await desk.run(f"location.hash = '#/{place}{f'/{session}' if place == 'lens' else ''}'")
-        await desk.sees(name, "h1")
-        await desk.until("document.querySelector('.item, .lens-row[data-moment=end], .empty')")
-        assert await desk.run("document.documentElement.scrollWidth") == 400
-        assert await faults(desk) == []
-        await desk.picture(f"{place}-dark-narrow-zh")
-    await desk.set(theme="light", language="en")
+        await console_page.run(f"location.hash = '#/{place}{f'/{session}' if place == 'lens' else ''}'")
+        await console_page.wait_for_text(name, "h1")
+        await console_page.until("document.querySelector('.item, .lens-row[data-moment=end], .empty')")
+        assert await console_page.run("document.documentElement.scrollWidth") == 400
+        assert await serious_violations(console_page) == []
+        await console_page.screenshot(f"{place}-dark-narrow-zh")
+    await console_page.set(theme="light", language="en")
 
 
 PLACES = {

@@ -9,8 +9,8 @@ from random import Random
 from hypothesis import strategies as st
 
 from dragoman.core import admission
-from dragoman.core.admission import Admitted, InputLimits, kind_of_call
-from dragoman.core.answers import settled
+from dragoman.core.admission import Admission, InputLimits, kind_of_call
+from dragoman.core.answers import settle_call
 from dragoman.core.content import Block, Call, Data, Image, Json, Text, Thinking, UserMessage
 from dragoman.core.events import (
     BlockClosed,
@@ -19,32 +19,32 @@ from dragoman.core.events import (
     CallParked,
     CallSettled,
     CallStarted,
-    CardShown,
+    CardUpdated,
     CompactionMade,
+    EncryptedValue,
     Event,
-    Logged,
+    LoggedEvent,
     MemoriesInjected,
     MemoryUse,
     MessageAdded,
     MessageClosed,
     MessageOpened,
-    PlanShown,
+    PlanUpdated,
     RunParked,
     RunResumed,
     RunStarted,
     RunStopped,
-    Sealed,
     SettingsChange,
+    SharedStateReplaced,
     StageChanged,
-    StateShared,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, fork_loop
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import Refused
-from dragoman.core.session import OpenCall, SessionState, begin, fold, freeze
-from dragoman.core.stream import Piece, Record, cut, gather_cuts
+from dragoman.core.session import OpenCall, SessionState, encode_head, fold, initial_state
+from dragoman.core.stream import Piece, Record, gather_cuts, split_into_pieces
 from dragoman.core.tools import (
-    ASK,
+    ASK_USER_QUESTION,
     FORK,
     AgentSpec,
     Capabilities,
@@ -72,21 +72,21 @@ SPEC = AgentSpec(
     tools=(tool("plain"), tool("asking", needs_approval=True), tool("hidden", exposed=False)),
     options=(TextOption(name="tone"), SecretOption(name="key")),
     capabilities=Capabilities(client_tools=True),
-    builtins=frozenset({ASK, FORK}),
+    builtins=frozenset({ASK_USER_QUESTION, FORK}),
 )
 PAINT = ToolSpec(name="paint", description="", parameters={"type": "object"})
 QUESTION = {"questions": [{"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}]}
-TOOL_NAMES = ("plain", "asking", "hidden", "paint", ASK, FORK, "nothing")
+TOOL_NAMES = ("plain", "asking", "hidden", "paint", ASK_USER_QUESTION, FORK, "nothing")
 
 
 WORDS = ("", "a", "so ", "it is.", "\n", "\0", "\u202e", "\U0001f600", "é\u0301", '{"a": 1}', "long " * 2000)
 
 
-def seal(plain: str) -> Sealed:
-    return Sealed(plain[::-1], len(plain))
+def encrypt(plaintext: str) -> EncryptedValue:
+    return EncryptedValue(plaintext[::-1], len(plaintext))
 
 
-class Growing:
+class OpenBlock:
     """An open block, with the pieces that readers saw."""
 
     def __init__(self, kind: str) -> None:
@@ -94,15 +94,15 @@ class Growing:
         self.pieces: list[Piece] = []
 
 
-class Scribe:
+class LogGenerator:
     """A session, its log, and its stream as live readers saw it."""
 
     def __init__(self) -> None:
         self._ids = 0
         self.state: SessionState
-        self.log: list[Logged] = []
+        self.log: list[LoggedEvent] = []
         self.stream: list[Record] = []
-        self.growing: dict[LoopId, Growing] = {}
+        self.open_blocks: dict[LoopId, OpenBlock] = {}
         self._place = 0
         self.refused = 0
         self.stops: list[int] = []
@@ -115,14 +115,14 @@ class Scribe:
     @property
     def open_pieces(self) -> list[Piece]:
         """The pieces so far of the blocks that are open."""
-        return [piece for each in self.growing.values() for piece in each.pieces]
+        return [piece for each in self.open_blocks.values() for piece in each.pieces]
 
     # --- writing --------------------------------------------------------------------------------------------------
 
     def create(self, request: Create) -> None:
-        events = admission.create(SPEC, request, seal, LIMITS)
+        events = admission.create(SPEC, request, encrypt, LIMITS)
         first = self._logged(1, None, events[0])
-        self.state = begin(SessionId("session"), ANN, first)
+        self.state = initial_state(SessionId("session"), ANN, first)
         self.log.append(first)
         self.stream.append(first)
         self.append(events[1:])
@@ -135,27 +135,27 @@ class Scribe:
             self.stream.append(logged)
             self._place = 0
 
-    def _logged(self, seq: int, run_id: RunId | None, event: Event) -> Logged:
-        return Logged(seq, NOON, run_id, event)
+    def _logged(self, seq: int, run_id: RunId | None, event: Event) -> LoggedEvent:
+        return LoggedEvent(seq, NOON, run_id, event)
 
     def grow(self, loop: LoopId, text: str) -> None:
-        growing, opened = self.growing[loop], self.state.open_messages[loop]
-        for part in cut(text) if text else ():
+        growing, opened = self.open_blocks[loop], self.state.open_messages[loop]
+        for part in split_into_pieces(text) if text else ():
             self._place += 1
             kind = "text" if growing.kind == "text" else "thinking"
-            piece = Piece(self.state.seq, self._place, opened.message_id, opened.blocks, kind, part, loop)  # type: ignore[arg-type]  # a literal
+            piece = Piece(self.state.seq, self._place, opened.message_id, opened.closed_block_count, kind, part, loop)  # type: ignore[arg-type]  # a literal
             growing.pieces.append(piece)
             self.stream.append(piece)
 
     def close_block(self, loop: LoopId) -> None:
-        growing = self.growing.pop(loop, None)
+        growing = self.open_blocks.pop(loop, None)
         if growing is None:
             return
         opened = self.state.open_messages[loop]
         text = "".join(piece.text for piece in growing.pieces)
         closed = BlockClosed(
             message_id=opened.message_id,
-            index=opened.blocks,
+            index=opened.closed_block_count,
             block=Text(text) if growing.kind == "text" else Thinking(text),
             loop=loop,
             cuts=gather_cuts(growing.pieces),
@@ -168,32 +168,32 @@ class Scribe:
     def _run_id(self) -> RunId | None:
         return None if self.state.run is None else self.state.run.run_id
 
-    def go_on(self, chance: Random) -> None:
+    def step(self, chance: Random) -> None:
         """Let one thing happen."""
         if self.state.run is None or chance.random() < 0.2:
-            self.hear(chance)
+            self.receive_request(chance)
         else:
             self.play(chance)
 
-    def hear(self, chance: Random) -> None:
+    def receive_request(self, chance: Random) -> None:
         """An application sends something, right or wrong."""
         request = some_request(chance, self.state)
-        before = freeze(self.state, with_settings=True)
+        before = encode_head(self.state, with_settings=True)
         try:
             admitted = self.admit(request)
         except Refused:
-            assert freeze(self.state, with_settings=True) == before, "a refusal changes nothing"
+            assert encode_head(self.state, with_settings=True) == before, "a refusal changes nothing"
             self.refused += 1
             return
-        assert freeze(self.state, with_settings=True) == before, (
+        assert encode_head(self.state, with_settings=True) == before, (
             "what is admitted changes nothing before it is appended"
         )
         self.append(admitted.events, admitted.run_id)
 
-    def admit(self, request: Submit) -> Admitted:
-        change = admission.check_change(SPEC, self.state.settings, request.change, seal, LIMITS)
+    def admit(self, request: Submit) -> Admission:
+        change = admission.check_change(SPEC, self.state.settings, request.change, encrypt, LIMITS)
         if admission.is_busy(self.state) and request.messages:
-            return admission.queue(self.state, SPEC, request, change, self.new_id, LIMITS)
+            return admission.queue_run(self.state, SPEC, request, change, self.new_id, LIMITS)
         known = {each.event.call.call_id for each in self.log if isinstance(each.event, CallOpened)}
         return admission.admit(
             self.state,
@@ -220,11 +220,13 @@ class Scribe:
             self._settle(chance, loop)
         elif what == "show":
             remembered = MemoriesInjected(memories=(MemoryUse(7, "tea"),))
-            plan, stage = PlanShown(status="draft", steps=()), StageChanged(stage="a")
-            self.append([plan, stage, StateShared(state=None), CardShown(card={"a": 1}), remembered], self._run_id)
+            plan, stage = PlanUpdated(status="draft", steps=()), StageChanged(stage="a")
+            self.append(
+                [plan, stage, SharedStateReplaced(state=None), CardUpdated(card={"a": 1}), remembered], self._run_id
+            )
         elif what == "sum up":
             up_to = chance.randint(1, self.state.seq)
-            made = CompactionMade(summary="…", up_to=up_to, archived=0, tokens_before=2, tokens_after=1)
+            made = CompactionMade(summary="…", up_to=up_to, archived_count=0, tokens_before=2, tokens_after=1)
             self.append([made], self._run_id)
         elif what == "crash":
             self._crash()
@@ -232,49 +234,50 @@ class Scribe:
             self._stop(chance)
 
     def _speak(self, chance: Random, loop: LoopId, what: str) -> None:
-        if self.state.in_loop(loop):
+        if self.state.calls_in_loop(loop):
             return  # the step's calls are settled first
         if loop not in self.state.open_messages:
             self.append([MessageOpened(message_id=MessageId(self.new_id()), loop=loop)], self._run_id)
         opened = self.state.open_messages[loop]
         if what in ("say", "think"):
-            growing = self.growing.get(loop)
+            growing = self.open_blocks.get(loop)
             if growing is not None and growing.kind != ("text" if what == "say" else "thinking"):
                 self.close_block(loop)
                 growing = None
             if growing is None:
-                self.growing[loop] = Growing("text" if what == "say" else "thinking")
+                self.open_blocks[loop] = OpenBlock("text" if what == "say" else "thinking")
             self.grow(loop, chance.choice(WORDS))
         elif what == "add":
             self.close_block(loop)
             some: list[Block] = [Image("https://example.org/a.png"), Data({"a": 1})]
             block = chance.choice(some)
             self.append(
-                [BlockClosed(message_id=opened.message_id, index=opened.blocks, block=block, loop=loop)], self._run_id
+                [BlockClosed(message_id=opened.message_id, index=opened.closed_block_count, block=block, loop=loop)],
+                self._run_id,
             )
         else:
             self.close_block(loop)
             names = chance.choices(TOOL_NAMES, k=chance.randrange(4))
             opening: list[Event] = []
-            for index, name in enumerate(names, opened.blocks):
-                arguments = QUESTION if name == ASK else {}
+            for index, name in enumerate(names, opened.closed_block_count):
+                arguments = QUESTION if name == ASK_USER_QUESTION else {}
                 call = Call(call_id=CallId(self.new_id()), name=name, input=arguments)
                 kind = kind_of_call(name, SPEC, self.state.settings)
                 opening.append(CallOpened(message_id=opened.message_id, index=index, call=call, kind=kind, loop=loop))
             self.append([*opening, MessageClosed(message_id=opened.message_id, loop=loop)], self._run_id)
 
     def _settle(self, chance: Random, loop: LoopId) -> None:
-        ready = [call for call in self.state.in_loop(loop) if not call.waits()]
+        ready = [call for call in self.state.calls_in_loop(loop) if not call.is_waiting()]
         if not ready:
             return
         call = chance.choice(ready)
         below = fork_loop(call.call.call_id)
-        if call.kind == "fork" and (self.state.in_loop(below) or below in self.state.open_messages):
+        if call.kind == "fork" and (self.state.calls_in_loop(below) or below in self.state.open_messages):
             return  # its sub-agent is at work
         if call.kind in ("inline", "permission") and not call.started and call.granted is not False:
             self.append([CallStarted(call_id=call.call.call_id)], self._run_id)
         outcome: CallOutcome = "denied" if call.granted is False else "done" if chance.random() < 0.5 else "failed"
-        self.append([settled(call, outcome, chance.choice(WORDS), self.new_id)], self._run_id)
+        self.append([settle_call(call, outcome, chance.choice(WORDS), self.new_id)], self._run_id)
 
     def _crash(self) -> None:
         assert self.state.run is not None
@@ -297,22 +300,24 @@ class Scribe:
         assert run_id is not None
         for loop in list(self.state.open_messages):
             self._close_message(loop, "interrupted")
-        pending = any(True for _ in self.state.waiting())
+        pending = any(True for _ in self.state.waiting_calls())
         is_cancelled = not pending or chance.random() < 0.2
-        ready = [call for call in self.state.calls.values() if not call.waits() and call.kind != "fork"]
+        ready = [call for call in self.state.calls.values() if not call.is_waiting() and call.kind != "fork"]
         if is_cancelled:
-            self.append(admission.cancelled(self.state, "stopped", self.new_id), run_id)
+            self.append(admission.cancel_open_calls(self.state, "stopped", self.new_id), run_id)
         else:
-            self.append([settled(call, "failed", "", self.new_id) for call in ready], run_id)
+            self.append([settle_call(call, "failed", "", self.new_id) for call in ready], run_id)
             self._settle_childless()
-        held = () if self.state.run is None else self.state.run.held
+        held = () if self.state.run is None else self.state.run.pending_inputs
         self.append([MessageAdded(message=message) for message in held], run_id)
         self.append([RunStopped(run_id=run_id, reason="cancelled" if is_cancelled else "tool_use")], run_id)
         self.stops.append(self.state.seq)
         if self.state.queue:
             queued = self.state.queue[0]
-            self.append(admission.cancelled(self.state, admission.NEW_MESSAGE, self.new_id), queued.run_id)
-            self.append([RunStarted(run_id=queued.run_id, door=queued.door)], queued.run_id)
+            self.append(
+                admission.cancel_open_calls(self.state, admission.CANCELLED_BY_NEW_MESSAGE, self.new_id), queued.run_id
+            )
+            self.append([RunStarted(run_id=queued.run_id, protocol=queued.protocol)], queued.run_id)
             self.append([MessageAdded(message=each) for each in queued.inputs], queued.run_id)
 
     def _settle_childless(self) -> None:
@@ -322,11 +327,11 @@ class Scribe:
             idle = [
                 call
                 for call in self.state.calls.values()
-                if call.kind == "fork" and not call.waits() and fork_loop(call.call.call_id) not in above
+                if call.kind == "fork" and not call.is_waiting() and fork_loop(call.call.call_id) not in above
             ]
             if not idle:
                 return
-            self.append([settled(call, "failed", "", self.new_id) for call in idle], self._run_id)
+            self.append([settle_call(call, "failed", "", self.new_id) for call in idle], self._run_id)
 
     # --- looking --------------------------------------------------------------------------------------------------
 
@@ -336,22 +341,22 @@ class Scribe:
 
 def some_request(chance: Random, state: SessionState) -> Submit:
     """Anything that an application might send into a session."""
-    waiting = list(state.waiting())
+    waiting = list(state.waiting_calls())
     if waiting and chance.random() < 0.6:
         return Submit(
-            door="test", answers=tuple(right_answer(chance, call) for call in waiting[: chance.randint(1, 3)])
+            protocol="test", answers=tuple(right_answer(chance, call) for call in waiting[: chance.randint(1, 3)])
         )
     known = [call.call.call_id for call in state.calls.values()]
     strange = [CallId("nobody's"), *(CallId(f"id-{number}") for number in (1, 5, 9))]
     chosen = chance.choices([*known, *known, *strange], k=chance.choice([0, 0, 1, 1, 2, 3]))
     texts = chance.choices(WORDS, k=chance.choice([0, 1, 1, 2]))
     return Submit(
-        door="test",
+        protocol="test",
         messages=tuple(UserInput(content=text) for text in texts),
         answers=tuple(some_answer(chance, call_id) for call_id in chosen),
         change=some_change(chance) if chance.random() < 0.2 else SettingsChange(),
-        complete=chance.random() < 0.3,
-        props=chance.choice([{}, {"stream": "delta"}]),
+        requires_all_answers=chance.random() < 0.3,
+        metadata=chance.choice([{}, {"stream": "delta"}]),
     )
 
 
@@ -389,17 +394,17 @@ def some_answer(chance: Random, call_id: CallId) -> Answer:
     return Choice(call_id=call_id, selections={"0": chosen}, custom=chance.choice([{}, {"0": "own words"}]))
 
 
-def played(seed: int, steps: int) -> Scribe:
+def generated_log(seed: int, steps: int) -> LogGenerator:
     """A conversation; the same seed with fewer steps gives its beginning."""
-    chance, scribe = Random(seed), Scribe()
+    chance, scribe = Random(seed), LogGenerator()
     tools: Json = chance.choice([None, "all", (ToolGrant("plain"), ToolGrant("asking", trust=True))])
     client_tools = chance.choice([(), (PAINT,)])
     seeds = (UserMessage(id=MessageId("seed"), content="hello"),) if chance.random() < 0.5 else ()
-    scribe.create(Create(door="test", agent="agent", tools=tools, client_tools=client_tools, seeds=seeds))
+    scribe.create(Create(protocol="test", agent="agent", tools=tools, client_tools=client_tools, seeds=seeds))
     for _ in range(steps):
-        scribe.go_on(chance)
+        scribe.step(chance)
     return scribe
 
 
-conversations = st.builds(played, st.integers(0, 2**32), st.integers(1, 120))
+conversations = st.builds(generated_log, st.integers(0, 2**32), st.integers(1, 120))
 """Fails at the shortest beginning that shows the fault."""

@@ -25,30 +25,30 @@ from dragoman.core.events import (
     CallParked,
     CallSettled,
     CallStarted,
-    CardShown,
-    Compacted,
+    CardUpdated,
+    Compaction,
     CompactionMade,
     Cut,
+    EncryptedValue,
     Event,
     MemoriesInjected,
     MemoryUse,
     MessageAdded,
     MessageClosed,
     MessageOpened,
-    PlanShown,
     PlanStep,
+    PlanUpdated,
     RunParked,
     RunQueued,
     RunResumed,
     RunStarted,
     RunStopped,
-    Sealed,
     SessionCreated,
     SessionSettings,
     SettingsChange,
     SettingsChanged,
+    SharedStateReplaced,
     StageChanged,
-    StateShared,
 )
 from dragoman.core.ids import ROOT
 from dragoman.core.tools import ToolGrant, ToolSpec
@@ -101,13 +101,13 @@ messages = user_messages | assistant_messages | tool_messages | system_messages
 
 tool_specs = st.builds(ToolSpec, name=names, description=words, parameters=json_objects, title=st.none() | words)
 grants = st.builds(ToolGrant, names, st.booleans())
-option_values = words | st.builds(Sealed, words, counts)
+option_values = words | st.builds(EncryptedValue, words, counts)
 options = st.dictionaries(names, option_values, max_size=3)
 tool_settings = st.none() | st.just("all") | st.lists(grants, max_size=3).map(tuple)
 settings = st.builds(
     SessionSettings,
     tools=tool_settings,
-    trusted=st.lists(names, max_size=2).map(tuple),
+    trusted_tools=st.lists(names, max_size=2).map(tuple),
     options=options,
     client_tools=st.lists(tool_specs, max_size=2).map(tuple),
     title=st.none() | words,
@@ -116,7 +116,7 @@ settings = st.builds(
 changes = st.builds(
     SettingsChange,
     tools=tool_settings,
-    trusted=st.none() | st.lists(names, max_size=2).map(tuple),
+    trusted_tools=st.none() | st.lists(names, max_size=2).map(tuple),
     options=options,
     client_tools=st.none() | st.lists(tool_specs, max_size=2).map(tuple),
     title=st.none() | words,
@@ -125,26 +125,26 @@ changes = st.builds(
 
 runs = {
     "run_id": ids,
-    "door": names,
+    "protocol": names,
     "inputs": st.lists(user_messages, max_size=2).map(tuple),
     "client_run_id": st.none() | words,
     "client_tools": st.lists(tool_specs, max_size=2).map(tuple),
     "parameters": json_objects,
-    "props": json_objects,
+    "metadata": json_objects,
 }
-compacted = st.builds(Compacted, seq=counts, summary=words, up_to=counts)
+compacted = st.builds(Compaction, seq=counts, summary=words, up_to=counts)
 cuts = st.builds(Cut, counts, counts, st.lists(counts, max_size=5))
 
 events: st.SearchStrategy[Event] = st.one_of(
-    st.builds(SessionCreated, agent=names, settings=settings, door=names),
+    st.builds(SessionCreated, agent=names, settings=settings, protocol=names),
     st.builds(SettingsChanged, change=changes),
     st.builds(MessageAdded, message=messages),
     st.builds(RunQueued, change=changes, **runs),
     st.builds(RunStarted, dropped_tools=st.lists(names, max_size=2).map(tuple), **runs),
     st.builds(
         Branched,
-        hidden=st.lists(st.tuples(counts, counts), max_size=3).map(tuple),
-        compacted=st.none() | compacted,
+        hidden_ranges=st.lists(st.tuples(counts, counts), max_size=3).map(tuple),
+        compaction=st.none() | compacted,
     ),
     st.builds(RunResumed, run_id=ids, attempt=counts),
     st.builds(RunParked, run_id=ids),
@@ -188,13 +188,13 @@ events: st.SearchStrategy[Event] = st.one_of(
         CompactionMade,
         summary=words,
         up_to=counts,
-        archived=counts,
+        archived_count=counts,
         tokens_before=counts,
         tokens_after=counts,
         trigger=st.sampled_from(["auto", "manual", "forced_retry"]),
     ),
     st.builds(
-        PlanShown,
+        PlanUpdated,
         status=st.sampled_from(["draft", "approved", "in_progress", "done"]),
         steps=st.lists(
             st.builds(PlanStep, words, st.sampled_from(["pending", "in_progress", "done", "skipped"])), max_size=3
@@ -202,8 +202,8 @@ events: st.SearchStrategy[Event] = st.one_of(
         loop=loops,
     ),
     st.builds(StageChanged, stage=st.none() | words, loop=loops),
-    st.builds(StateShared, state=json_values, loop=loops),
-    st.builds(CardShown, card=json_values, loop=loops),
+    st.builds(SharedStateReplaced, state=json_values, loop=loops),
+    st.builds(CardUpdated, card=json_values, loop=loops),
     st.builds(
         MemoriesInjected,
         memories=st.lists(st.builds(MemoryUse, counts, words, st.none() | words), max_size=3).map(tuple),

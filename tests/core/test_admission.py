@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dragoman.core import admission
-from dragoman.core.admission import Admitted, InputLimits, check_change, kind_of_call, offered_tools
+from dragoman.core.admission import Admission, InputLimits, check_change, kind_of_call, offered_tools
 from dragoman.core.content import (
     AssistantMessage,
     Call,
@@ -26,11 +26,11 @@ from dragoman.core.events import (
     CallKind,
     CallOpened,
     CallSettled,
+    EncryptedValue,
     Event,
-    Logged,
+    LoggedEvent,
     MessageAdded,
     RunStarted,
-    Sealed,
     SessionSettings,
     SettingsChange,
 )
@@ -38,7 +38,7 @@ from dragoman.core.history import messages_of
 from dragoman.core.ids import CallId, MessageId, SessionId
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import (
-    CallResolved,
+    CallAlreadySettled,
     ClientToolsUnsupported,
     DuplicateToolName,
     ImageUnsupported,
@@ -54,38 +54,47 @@ from dragoman.core.refusals import (
     UnknownOption,
     UnknownTool,
 )
-from dragoman.core.session import OpenCall, SessionState, begin, fold
-from dragoman.core.tools import ASK, FORK, AgentSpec, Capabilities, SelectOption, TextOption, ToolGrant, ToolSpec
+from dragoman.core.session import OpenCall, SessionState, fold, initial_state
+from dragoman.core.tools import (
+    ASK_USER_QUESTION,
+    FORK,
+    AgentSpec,
+    Capabilities,
+    SelectOption,
+    TextOption,
+    ToolGrant,
+    ToolSpec,
+)
 from tests.core.log_generator import (
     ANN,
     LIMITS,
     PAINT,
     QUESTION,
     SPEC,
-    Scribe,
+    LogGenerator,
     conversations,
+    encrypt,
     right_answer,
-    seal,
     tool,
 )
 from tests.core.strategies import NOON, words
 
 
 def state_after(events: Sequence[Event]) -> SessionState:
-    logged = [Logged(seq, NOON, None, event) for seq, event in enumerate(events, 1)]
-    return fold(begin(SessionId("s"), ANN, logged[0]), logged[1:])
+    logged = [LoggedEvent(seq, NOON, None, event) for seq, event in enumerate(events, 1)]
+    return fold(initial_state(SessionId("s"), ANN, logged[0]), logged[1:])
 
 
 def created(spec: AgentSpec = SPEC, **fields: Json) -> list[Event]:
-    request = Create(**{"door": "test", "agent": spec.name, **fields})
-    return admission.create(spec, request, seal, LIMITS)
+    request = Create(**{"protocol": "test", "agent": spec.name, **fields})
+    return admission.create(spec, request, encrypt, LIMITS)
 
 
 def admitted(
     state: SessionState, request: Submit, *, spec: AgentSpec = SPEC, resolved: Iterable[CallId] = ()
-) -> Admitted:
+) -> Admission:
     numbers = map("new-{}".format, count())
-    change = check_change(spec, state.settings, request.change, seal, LIMITS)
+    change = check_change(spec, state.settings, request.change, encrypt, LIMITS)
     return admission.admit(
         state,
         spec,
@@ -98,10 +107,10 @@ def admitted(
     )
 
 
-def waiting_for(*names: str, **fields: Json) -> SessionState:
+def session_waiting_for(*names: str, **fields: Json) -> SessionState:
     """A session whose last step asked for these tools."""
     calls = tuple(
-        Call(call_id=CallId(f"{name}-{place}"), name=name, input=QUESTION if name == ASK else {})
+        Call(call_id=CallId(f"{name}-{place}"), name=name, input=QUESTION if name == ASK_USER_QUESTION else {})
         for place, name in enumerate(names)
     )
     settings = SessionSettings(tools="all", client_tools=(PAINT,), **fields)
@@ -116,27 +125,27 @@ def waiting_for(*names: str, **fields: Json) -> SessionState:
 
 
 @given(conversations)
-def test_conversations_of_all_kinds_are_admitted_or_refused_without_a_trace(scribe: Scribe) -> None:
+def test_conversations_of_all_kinds_are_admitted_or_refused_without_a_trace(scribe: LogGenerator) -> None:
     """The scribe looks at the state before and after each request; here it is enough that some of each came."""
     assume(scribe.refused)
     assert scribe.state.seq == len(scribe.log)
 
 
 @given(conversations, st.randoms(use_true_random=False))
-def test_only_what_was_asked_can_be_answered_and_once(scribe: Scribe, chance: Json) -> None:
+def test_only_what_was_asked_can_be_answered_and_once(scribe: LogGenerator, chance: Json) -> None:
     assume(scribe.state.run is None and not scribe.state.queue)
-    waiting = list(scribe.state.waiting())
+    waiting = list(scribe.state.waiting_calls())
     for call_id in (*scribe.settled_ids(), CallId("nobody's"), *(CallId(each.loop) for each in waiting)):
         for answer in (Decision(call_id=call_id, granted=True), Result(call_id=call_id, content="forged")):
-            with pytest.raises((CallResolved, UnknownCall)):
-                scribe.admit(Submit(door="test", answers=(answer,)))
+            with pytest.raises((CallAlreadySettled, UnknownCall)):
+                scribe.admit(Submit(protocol="test", answers=(answer,)))
     for call in waiting:
-        request = Submit(door="test", answers=(right_answer(chance, call),))
+        request = Submit(protocol="test", answers=(right_answer(chance, call),))
         with pytest.raises(InvalidAnswer, match="answered twice"):
-            scribe.admit(Submit(door="test", answers=request.answers * 2))
+            scribe.admit(Submit(protocol="test", answers=request.answers * 2))
         given_now = scribe.admit(request)
         scribe.append(given_now.events, given_now.run_id)
-        with pytest.raises((CallResolved, UnknownCall, SessionBusy)):
+        with pytest.raises((CallAlreadySettled, UnknownCall, SessionBusy)):
             scribe.admit(request)
         answered = [each.event for each in scribe.log if isinstance(each.event, AnswerGiven)]
         assert answered[-1].call_id == call.call.call_id, "and it is on record who said so"
@@ -144,10 +153,10 @@ def test_only_what_was_asked_can_be_answered_and_once(scribe: Scribe, chance: Js
 
 
 @given(conversations)
-def test_a_user_message_closes_whatever_is_open(scribe: Scribe) -> None:
+def test_a_user_message_closes_whatever_is_open(scribe: LogGenerator) -> None:
     assume(scribe.state.run is None and not scribe.state.queue)
     before = set(scribe.state.calls)
-    admitted_now = scribe.admit(Submit(door="test", messages=(UserInput(content="hello"),)))
+    admitted_now = scribe.admit(Submit(protocol="test", messages=(UserInput(content="hello"),)))
     settled = [event.result.call_id for event in admitted_now.events if isinstance(event, CallSettled)]
     assert sorted(settled) == sorted(before)
     scribe.append(admitted_now.events, admitted_now.run_id)
@@ -160,7 +169,7 @@ def test_a_user_message_closes_whatever_is_open(scribe: Scribe) -> None:
 # --- seeds ------------------------------------------------------------------------------------------------------------
 
 CALL_IDS = [CallId(f"call-{number}") for number in range(3)]
-TOOL_NAMES = ["plain", "asking", "hidden", "paint", "nothing", ASK, FORK]
+TOOL_NAMES = ["plain", "asking", "hidden", "paint", "nothing", ASK_USER_QUESTION, FORK]
 
 
 @st.composite
@@ -197,17 +206,17 @@ def test_a_seed_never_makes_a_tool_run_unasked(history: tuple[Message, ...], too
     except InvalidSeed:
         return
     state = state_after(events)
-    assert all(call.waits() for call in state.calls.values())
+    assert all(call.is_waiting() for call in state.calls.values())
     for call in state.calls.values():
         assert call.kind in ("client", "permission")
         assert (call.kind == "permission") <= (call.call.name in ("plain", "asking")), "a hidden tool is never run"
-    logged = [Logged(seq, NOON, None, event) for seq, event in enumerate(events, 1)]
-    assert [_plain(message) for message in messages_of(logged)] == [
-        _plain(each) for each in history if each.content or not isinstance(each, AssistantMessage)
+    logged = [LoggedEvent(seq, NOON, None, event) for seq, event in enumerate(events, 1)]
+    assert [with_blocks(message) for message in messages_of(logged)] == [
+        with_blocks(each) for each in history if each.content or not isinstance(each, AssistantMessage)
     ]
 
 
-def _plain(message: Message) -> Message:
+def with_blocks(message: Message) -> Message:
     """With its content as blocks: a step with open calls is stored as a step."""
     if isinstance(message, AssistantMessage) and isinstance(message.content, str):
         return AssistantMessage(id=message.id, content=(Text(message.content),))
@@ -280,7 +289,7 @@ def test_of_a_seeded_step_only_the_calls_without_a_result_are_open() -> None:
 )
 def test_who_has_to_act_on_a_call(tools: Json, kinds: str) -> None:
     settings = SessionSettings(tools=tools, client_tools=(PAINT,))
-    names = ["plain", "asking", "hidden", "paint", ASK, FORK, "nothing"]
+    names = ["plain", "asking", "hidden", "paint", ASK_USER_QUESTION, FORK, "nothing"]
     assert " ".join(kind_of_call(name, SPEC, settings) for name in names) == kinds
     offered = [spec.name for spec in offered_tools(SPEC, settings)]
     in_force = [name for name in names[:4] if kind_of_call(name, SPEC, settings) != "missing"]
@@ -289,7 +298,7 @@ def test_who_has_to_act_on_a_call(tools: Json, kinds: str) -> None:
 
 def test_an_agent_without_the_built_in_tools_has_none() -> None:
     bare = AgentSpec(name="bare")
-    kinds: list[CallKind] = [kind_of_call(name, bare, SessionSettings()) for name in (ASK, FORK)]
+    kinds: list[CallKind] = [kind_of_call(name, bare, SessionSettings()) for name in (ASK_USER_QUESTION, FORK)]
     assert kinds == ["missing", "missing"]
 
 
@@ -302,7 +311,7 @@ def a_tool(name: str, **schema: Json) -> ToolSpec:
     [
         ((a_tool("plain"),), DuplicateToolName),
         ((a_tool("hidden"),), DuplicateToolName),
-        ((a_tool(ASK),), DuplicateToolName),
+        ((a_tool(ASK_USER_QUESTION),), DuplicateToolName),
         ((a_tool("paint"), a_tool("paint")), DuplicateToolName),
         ((a_tool(""),), Invalid),
         ((a_tool("a" * 65),), Invalid),
@@ -318,7 +327,7 @@ def test_tools_of_the_applications_that_are_refused(tools: tuple[ToolSpec, ...],
     with pytest.raises(refusal):
         created(client_tools=tools)
     with pytest.raises(refusal):
-        check_change(SPEC, SessionSettings(), SettingsChange(client_tools=tools), seal, LIMITS)
+        check_change(SPEC, SessionSettings(), SettingsChange(client_tools=tools), encrypt, LIMITS)
 
 
 def test_an_application_may_bring_its_tools_only_where_they_are_taken() -> None:
@@ -368,11 +377,11 @@ def test_options_that_are_refused(options: dict[str, str], refusal: type[Refused
 
 def test_secrets_are_sealed_and_three_stars_mean_unchanged() -> None:
     settings = state_after(created(CHOOSY, options={"key": "secret", "tone": "loud", "size": "l"})).settings
-    assert settings.options == {"key": Sealed("terces", 6), "tone": "loud", "size": "l"}
-    unchanged = check_change(CHOOSY, settings, SettingsChange(options={"key": "***", "tone": "loud"}), seal, LIMITS)
+    assert settings.options == {"key": EncryptedValue("terces", 6), "tone": "loud", "size": "l"}
+    unchanged = check_change(CHOOSY, settings, SettingsChange(options={"key": "***", "tone": "loud"}), encrypt, LIMITS)
     assert unchanged.is_empty(), "what changes nothing is not logged"
-    change = check_change(CHOOSY, settings, SettingsChange(options={"key": "new", "tone": "***"}), seal, LIMITS)
-    assert change.options == {"key": Sealed("wen", 3), "tone": "***"}, "only a secret has a placeholder"
+    change = check_change(CHOOSY, settings, SettingsChange(options={"key": "new", "tone": "***"}), encrypt, LIMITS)
+    assert change.options == {"key": EncryptedValue("wen", 3), "tone": "***"}, "only a secret has a placeholder"
 
 
 # --- content ----------------------------------------------------------------------------------------------------------
@@ -448,9 +457,9 @@ def kinds(events: Sequence[Event]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 
-def one(name: str, answer: type[Answer], **fields: Json) -> tuple[SessionState, Submit]:
-    state = waiting_for(name)
-    return state, Submit(door="test", answers=(answer(call_id=CallId(f"{name}-0"), **fields),))
+def first_problem(name: str, answer: type[Answer], **fields: Json) -> tuple[SessionState, Submit]:
+    state = session_waiting_for(name)
+    return state, Submit(protocol="test", answers=(answer(call_id=CallId(f"{name}-0"), **fields),))
 
 
 @pytest.mark.parametrize(
@@ -462,15 +471,15 @@ def one(name: str, answer: type[Answer], **fields: Json) -> tuple[SessionState, 
         ("paint", Result, {"content": "blue"}, "RunStarted AnswerGiven CallSettled"),
         ("paint", Result, {"content": "no", "is_error": True}, "RunStarted AnswerGiven CallSettled"),
         ("paint", Decision, {"granted": False, "reason": "busy"}, "RunStarted AnswerGiven CallSettled"),
-        (ASK, Choice, {"selections": {"0": [1]}}, "RunStarted AnswerGiven CallSettled"),
-        (ASK, Result, {"content": "neither"}, "RunStarted AnswerGiven CallSettled"),
-        (ASK, Decision, {"granted": True, "reason": "neither"}, "RunStarted AnswerGiven CallSettled"),
-        (ASK, Decision, {"granted": False}, "RunStarted AnswerGiven CallSettled"),
+        (ASK_USER_QUESTION, Choice, {"selections": {"0": [1]}}, "RunStarted AnswerGiven CallSettled"),
+        (ASK_USER_QUESTION, Result, {"content": "neither"}, "RunStarted AnswerGiven CallSettled"),
+        (ASK_USER_QUESTION, Decision, {"granted": True, "reason": "neither"}, "RunStarted AnswerGiven CallSettled"),
+        (ASK_USER_QUESTION, Decision, {"granted": False}, "RunStarted AnswerGiven CallSettled"),
     ],
     ids=range(10),
 )
 def test_answers_that_fit(name: str, answer: type[Answer], fields: dict[str, Json], what: str) -> None:
-    state, request = one(name, answer, **fields)
+    state, request = first_problem(name, answer, **fields)
     assert " ".join(kinds(admitted(state, request).events)) == what
 
 
@@ -480,70 +489,74 @@ def test_answers_that_fit(name: str, answer: type[Answer], fields: dict[str, Jso
         ("paint", Decision, {"granted": True}),
         ("paint", Choice, {}),
         ("asking", Choice, {"selections": {"0": [0]}}),
-        (ASK, Choice, {}),
-        (ASK, Choice, {"selections": {"0": [2]}}),
-        (ASK, Choice, {"selections": {"0": [-1]}}),
-        (ASK, Choice, {"selections": {"0": [0, 1]}}),
-        (ASK, Choice, {"selections": {"1": [0]}}),
-        (ASK, Choice, {"custom": {"0": ""}}),
+        (ASK_USER_QUESTION, Choice, {}),
+        (ASK_USER_QUESTION, Choice, {"selections": {"0": [2]}}),
+        (ASK_USER_QUESTION, Choice, {"selections": {"0": [-1]}}),
+        (ASK_USER_QUESTION, Choice, {"selections": {"0": [0, 1]}}),
+        (ASK_USER_QUESTION, Choice, {"selections": {"1": [0]}}),
+        (ASK_USER_QUESTION, Choice, {"custom": {"0": ""}}),
     ],
     ids=range(9),
 )
 def test_answers_that_do_not_fit(name: str, answer: type[Answer], fields: dict[str, Json]) -> None:
-    state, request = one(name, answer, **fields)
+    state, request = first_problem(name, answer, **fields)
     with pytest.raises(InvalidAnswer) as refused:
         admitted(state, request)
     assert refused.value.path == "answers[0]"
 
 
 def test_a_grant_for_a_tool_that_was_switched_off_is_a_denial() -> None:
-    state, request = one("asking", Decision, granted=True)
-    off = Submit(door="test", answers=request.answers, change=SettingsChange(tools=()))
+    state, request = first_problem("asking", Decision, granted=True)
+    off = Submit(protocol="test", answers=request.answers, change=SettingsChange(tools=()))
     (record,) = [event for event in admitted(state, off).events if isinstance(event, AnswerGiven)]
     assert (record.granted, record.reason) == (False, "tool is disabled")
 
 
 def test_a_pending_call_keeps_its_kind_when_the_tools_change() -> None:
-    state, _ = one("paint", Result, content="")
+    state, _ = first_problem("paint", Result, content="")
     change = SettingsChange(client_tools=())
-    request = Submit(door="test", answers=(Result(call_id=CallId("paint-0"), content="blue"),), change=change)
+    request = Submit(protocol="test", answers=(Result(call_id=CallId("paint-0"), content="blue"),), change=change)
     assert kinds(admitted(state, request).events) == ["SettingsChanged", "RunStarted", "AnswerGiven", "CallSettled"]
 
 
-def test_a_door_that_wants_all_answers_is_told_which_are_missing() -> None:
-    state = waiting_for("paint", "asking", ASK)
-    some = Submit(door="test", answers=(Result(call_id=CallId("paint-0"), content="blue"),), complete=True)
+def test_a_protocol_that_wants_all_answers_gets_the_missing_ones_named() -> None:
+    state = session_waiting_for("paint", "asking", ASK_USER_QUESTION)
+    some = Submit(
+        protocol="test", answers=(Result(call_id=CallId("paint-0"), content="blue"),), requires_all_answers=True
+    )
     with pytest.raises(ResultsMissing) as refused:
         admitted(state, some)
-    assert refused.value.missing == ("asking-1", f"{ASK}-2")
-    message_only = Submit(door="test", messages=(UserInput(content="never mind"),), complete=True)
+    assert refused.value.missing == ("asking-1", f"{ASK_USER_QUESTION}-2")
+    message_only = Submit(protocol="test", messages=(UserInput(content="never mind"),), requires_all_answers=True)
     assert admitted(state, message_only).run_id is not None, "a message alone closes them all"
 
 
 def test_answers_in_part_start_nothing() -> None:
-    state = waiting_for("paint", "asking")
-    result = admitted(state, Submit(door="test", answers=(Result(call_id=CallId("paint-0"), content="blue"),)))
+    state = session_waiting_for("paint", "asking")
+    result = admitted(state, Submit(protocol="test", answers=(Result(call_id=CallId("paint-0"), content="blue"),)))
     assert (result.run_id, kinds(result.events)) == (None, ["AnswerGiven", "CallSettled"])
 
 
-def test_a_settled_call_and_one_that_never_was_are_told_apart() -> None:
-    state = waiting_for("paint")
-    for call_id, resolved, refusal in (("x", [], UnknownCall), ("x", ["x"], CallResolved)):
-        request = Submit(door="test", answers=(Result(call_id=CallId(call_id), content=""),))
+def test_a_settled_call_and_one_that_never_was_are_distinguished() -> None:
+    state = session_waiting_for("paint")
+    for call_id, resolved, refusal in (("x", [], UnknownCall), ("x", ["x"], CallAlreadySettled)):
+        request = Submit(protocol="test", answers=(Result(call_id=CallId(call_id), content=""),))
         with pytest.raises(refusal):
             admitted(state, request, resolved=[CallId(each) for each in resolved])
 
 
 def test_an_empty_request_is_refused() -> None:
     with pytest.raises(Invalid, match="neither a message nor an answer"):
-        admitted(state_after(created()), Submit(door="test"))
+        admitted(state_after(created()), Submit(protocol="test"))
 
 
 def test_a_message_enters_the_history_when_it_is_admitted_and_keeps_its_form() -> None:
     inputs = (UserInput(content="a", client_id="mine", name="Ann"), UserInput(content=(Text("b"),)))
-    result = admitted(state_after(created()), Submit(door="test", messages=inputs, client_run_id="r", props={"a": 1}))
+    result = admitted(
+        state_after(created()), Submit(protocol="test", messages=inputs, client_run_id="r", metadata={"a": 1})
+    )
     run, *added = result.events
-    assert run == RunStarted(run_id=result.run_id, door="test", client_run_id="r", props={"a": 1})  # type: ignore[arg-type]  # there is one
+    assert run == RunStarted(run_id=result.run_id, protocol="test", client_run_id="r", metadata={"a": 1})  # type: ignore[arg-type]  # there is one
     assert [event.message for event in added if isinstance(event, MessageAdded)] == [
         UserMessage(id=MessageId("new-1"), content="a", client_id="mine", name="Ann"),
         UserMessage(id=MessageId("new-2"), content=(Text("b"),)),

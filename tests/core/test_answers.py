@@ -13,7 +13,7 @@ from dragoman.core.ids import CallId, MessageId, parse_session_id, uuid7
 from dragoman.core.inputs import Choice
 from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.session import OpenCall
-from dragoman.core.tools import ASK
+from dragoman.core.tools import ASK_USER_QUESTION
 from tests.core.strategies import input_blocks, json_values
 
 
@@ -21,20 +21,20 @@ def question(*options: str, multi: bool = False) -> Json:
     return {"question": "Which?", "options": [{"label": option} for option in options], "multiSelect": multi}
 
 
-def asked(*questions: Json) -> OpenCall:
-    call = Call(call_id=CallId("c"), name=ASK, input={"questions": list(questions)})
+def parsed_questions(*questions: Json) -> OpenCall:
+    call = Call(call_id=CallId("c"), name=ASK_USER_QUESTION, input={"questions": list(questions)})
     return OpenCall(call=call, kind="question", message_id=MessageId("m"))
 
 
-def settle(call: OpenCall, words: str) -> CallSettled:
-    return settle_choice(call, choice_from(call, words), lambda: "id", content=words)
+def settle(call: OpenCall, text: str) -> CallSettled:
+    return settle_choice(call, choice_from(call, text), lambda: "id", content=text)
 
 
-TWO = asked(question("red", "blue"), question("s", "m", "l", multi=True))
+TWO = parsed_questions(question("red", "blue"), question("s", "m", "l", multi=True))
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("text", "expected_text"),
     [
         ("anything", "anything, anything"),
         ('{"selections": {"0": [1], "1": [0, 2]}}', "blue, s, l"),
@@ -49,12 +49,12 @@ TWO = asked(question("red", "blue"), question("s", "m", "l", multi=True))
         ("[1]", "[1], [1]"),
     ],
 )
-def test_an_answer_in_words_is_read(words: str, said: str) -> None:
-    assert answer_text(settle(TWO, words).result) == said
+def test_an_answer_in_words_is_read(text: str, expected_text: str) -> None:
+    assert answer_text(settle(TWO, text).result) == expected_text
 
 
 @pytest.mark.parametrize(
-    "words",
+    "text",
     [
         "",
         '{"selections": {"0": [0]}}',
@@ -74,23 +74,23 @@ def test_an_answer_in_words_is_read(words: str, said: str) -> None:
     ],
     ids=range(15),
 )
-def test_an_answer_that_answers_nothing_is_refused(words: str) -> None:
+def test_an_answer_that_answers_nothing_is_refused(text: str) -> None:
     with pytest.raises(InvalidAnswer) as refused:
-        settle(TWO, words)
+        settle(TWO, text)
     assert len(str(refused.value)) < 300
 
 
 @given(
     st.text() | json_values.map(json.dumps) | st.builds(lambda value: json.dumps({"selections": value}), json_values)
 )
-def test_whatever_is_answered_is_stored_or_refused(words: str) -> None:
+def test_whatever_is_answered_is_stored_or_refused(text: str) -> None:
     try:
-        words.encode()
+        text.encode()
     except UnicodeEncodeError:
         return  # no door lets that in
-    for call in (TWO, asked(question()), asked()):
+    for call in (TWO, parsed_questions(question()), parsed_questions()):
         try:
-            event = settle(call, words)
+            event = settle(call, text)
         except InvalidAnswer:
             continue
         encode(event)
@@ -98,7 +98,7 @@ def test_whatever_is_answered_is_stored_or_refused(words: str) -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"questions": 5}, {"questions": [{}]}, {"questions": [{"question": 1}]}])
 def test_a_question_that_cannot_be_read_takes_an_answer_in_words(arguments: Json) -> None:
-    call = OpenCall(call=Call(CallId("c"), ASK, arguments), kind="question", message_id=MessageId("m"))
+    call = OpenCall(call=Call(CallId("c"), ASK_USER_QUESTION, arguments), kind="question", message_id=MessageId("m"))
     assert answer_text(settle(call, "so be it").result) == "so be it"
     assert len(questions_of(arguments).questions) == 1
 

@@ -10,7 +10,7 @@ from dragoman.core.events import (
     CallSettled,
     CallStarted,
     Event,
-    Logged,
+    LoggedEvent,
     MessageOpened,
     RunStarted,
     SessionCreated,
@@ -21,10 +21,10 @@ from dragoman.core.events import (
 )
 from dragoman.core.history import Assembler, is_empty, messages_of
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
-from dragoman.core.session import apply, begin, fold, freeze, thaw
-from tests.core.log_generator import ANN, Scribe, conversations
+from dragoman.core.session import apply, decode_head, encode_head, fold, initial_state
+from tests.core.log_generator import ANN, LogGenerator, conversations
 from tests.core.strategies import NOON, events, times
-from tests.engine.log_checker import check_log, folded
+from tests.engine.log_checker import check_log, fold_log
 
 
 @given(events)
@@ -48,69 +48,71 @@ def test_half_a_character_is_never_written(event: Event) -> None:
 
 
 @given(conversations, st.data())
-def test_a_fold_may_be_cut_anywhere(scribe: Scribe, data: st.DataObject) -> None:
+def test_a_fold_may_be_cut_anywhere(scribe: LogGenerator, data: st.DataObject) -> None:
     """Over the bytes in which a state is stored."""
-    whole = folded(SessionId("session"), ANN, scribe.log)
+    whole = fold_log(SessionId("session"), ANN, scribe.log)
     assert whole == scribe.state
     place = data.draw(st.integers(1, len(scribe.log)))
-    head = folded(SessionId("session"), ANN, scribe.log[:place])
-    stored = freeze(head, with_settings=True)
+    head = fold_log(SessionId("session"), ANN, scribe.log[:place])
+    stored = encode_head(head, with_settings=True)
     assert stored.settings is not None
-    again = thaw(stored.state, stored.settings)
+    again = decode_head(stored.state, stored.settings)
     assert again == head
     assert fold(again, scribe.log[place:]) == whole
     assert head.seq == place, "what was written down stays as it was"
 
 
 @given(conversations, times)
-def test_a_state_that_is_written_down_is_read_back(scribe: Scribe, at: object) -> None:
+def test_a_state_that_is_written_down_is_read_back(scribe: LogGenerator, at: object) -> None:
     scribe.state.updated_at = at  # type: ignore[assignment]  # an aware time
-    head = freeze(scribe.state, with_settings=True)
+    head = encode_head(scribe.state, with_settings=True)
     assert head.settings is not None
-    assert thaw(head.state, head.settings) == scribe.state
+    assert decode_head(head.state, head.settings) == scribe.state
     assert (head.seq, head.created_at, head.updated_at) == (scribe.state.seq, scribe.state.created_at, at)
-    assert freeze(scribe.state, with_settings=False).settings is None
-    assert freeze(scribe.state, with_settings=False).state == head.state, "the settings stand apart"
+    assert encode_head(scribe.state, with_settings=False).settings is None
+    assert encode_head(scribe.state, with_settings=False).state == head.state, "the settings stand apart"
 
 
 @given(conversations)
-def test_whatever_happens_the_log_keeps_its_rules(scribe: Scribe) -> None:
+def test_whatever_happens_the_log_keeps_its_rules(scribe: LogGenerator) -> None:
     check_log(scribe.log, {}, set(scribe.settled_ids()) | set(scribe.state.calls))
 
 
 @given(conversations, st.data())
-def test_a_session_is_folded_in_its_order_or_not_at_all(scribe: Scribe, data: st.DataObject) -> None:
+def test_a_session_is_folded_in_its_order_or_not_at_all(scribe: LogGenerator, data: st.DataObject) -> None:
     """An event twice, or one left out, is another session's or none."""
-    before = freeze(scribe.state, with_settings=True)
+    before = encode_head(scribe.state, with_settings=True)
     place = data.draw(st.integers(0, len(scribe.log) - 1))
     with pytest.raises(ValueError, match=f"event {scribe.state.seq + 1} expected"):
         apply(scribe.state, scribe.log[place])
     with pytest.raises(ValueError, match="expected"):
-        apply(scribe.state, Logged(scribe.state.seq + 2, NOON, None, scribe.log[0].event))
-    assert freeze(scribe.state, with_settings=True) == before
+        apply(scribe.state, LoggedEvent(scribe.state.seq + 2, NOON, None, scribe.log[0].event))
+    assert encode_head(scribe.state, with_settings=True) == before
 
 
 def test_an_event_that_does_not_fit_leaves_the_state_where_it_was() -> None:
-    state = begin(SessionId("session"), ANN, Logged(1, NOON, None, a_creation()))
-    before = freeze(state, with_settings=True)
+    state = initial_state(SessionId("session"), ANN, LoggedEvent(1, NOON, None, a_creation()))
+    before = encode_head(state, with_settings=True)
     with pytest.raises(KeyError):
-        apply(state, Logged(2, NOON, None, CallStarted(call_id=CallId("nobody's"))))
-    assert freeze(state, with_settings=True) == before
+        apply(state, LoggedEvent(2, NOON, None, CallStarted(call_id=CallId("nobody's"))))
+    assert encode_head(state, with_settings=True) == before
 
 
 def test_a_session_begins_with_its_creation() -> None:
     with pytest.raises(ValueError, match="the first event of a session is its creation"):
-        begin(SessionId("session"), ANN, Logged(1, NOON, None, RunStarted(run_id=RunId("run"), door="test")))
+        initial_state(
+            SessionId("session"), ANN, LoggedEvent(1, NOON, None, RunStarted(run_id=RunId("run"), protocol="test"))
+        )
 
 
 def a_creation() -> SessionCreated:
-    return SessionCreated(agent="agent", settings=SessionSettings(), door="test")
+    return SessionCreated(agent="agent", settings=SessionSettings(), protocol="test")
 
 
 def test_a_state_knows_when_it_was_made_and_last_changed() -> None:
-    state = begin(SessionId("session"), ANN, Logged(1, NOON, None, a_creation()))
+    state = initial_state(SessionId("session"), ANN, LoggedEvent(1, NOON, None, a_creation()))
     later = NOON + timedelta(hours=1)
-    apply(state, Logged(2, later, None, MessageOpened(message_id=MessageId("m"))))
+    apply(state, LoggedEvent(2, later, None, MessageOpened(message_id=MessageId("m"))))
     assert (state.created_at, state.updated_at, state.seq) == (NOON, later, 2)
 
 
@@ -118,7 +120,7 @@ def test_a_state_knows_when_it_was_made_and_last_changed() -> None:
 
 
 @given(conversations, st.data())
-def test_messages_can_be_put_together_in_parts(scribe: Scribe, data: st.DataObject) -> None:
+def test_messages_can_be_put_together_in_parts(scribe: LogGenerator, data: st.DataObject) -> None:
     """A message is there at its end, and what came before an assembler began is left out."""
     place = data.draw(st.integers(0, len(scribe.log)))
     assembler = Assembler()
@@ -132,7 +134,7 @@ def test_messages_can_be_put_together_in_parts(scribe: Scribe, data: st.DataObje
 
 
 @given(conversations)
-def test_every_result_in_a_history_has_its_call_before_it(scribe: Scribe) -> None:
+def test_every_result_in_a_history_has_its_call_before_it(scribe: LogGenerator) -> None:
     opened: set[CallId] = set()
     for logged in scribe.log:
         if logged.event.__struct_config__.tag == "call_opened":

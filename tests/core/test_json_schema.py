@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.json_schema import check, fault, json_in
+from dragoman.core.json_schema import check_schema, parse_json, validation_error
 from dragoman.core.refusals import Invalid
 
 CITY = {
@@ -73,8 +73,8 @@ TREE = {
     ],
 )
 def test_a_value_fits_or_it_is_said_what_does_not(schema: dict[str, Any], value: Any, wrong: str | None) -> None:
-    check(schema)
-    assert fault(schema, value) == wrong
+    check_schema(schema)
+    assert validation_error(schema, value) == wrong
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_a_value_fits_or_it_is_said_what_does_not(schema: dict[str, Any], value:
     ],
 )
 def test_looking_has_an_end_whatever_a_schema_asks_for(schema: dict[str, Any], value: Any, wrong: str) -> None:
-    check(schema)
-    assert str(fault(schema, value)).rstrip(")").endswith(wrong)
+    check_schema(schema)
+    assert str(validation_error(schema, value)).rstrip(")").endswith(wrong)
 
 
 def test_a_long_list_of_values_is_looked_through_once() -> None:
     """Item by item this would be two hundred million comparisons."""
     words = {"items": {"enum": list(range(20_000))}, "uniqueItems": True}
-    assert fault(words, list(range(10_000, 20_000))) is None
+    assert validation_error(words, list(range(10_000, 20_000))) is None
 
 
 @pytest.mark.parametrize(
@@ -121,18 +121,18 @@ def test_a_long_list_of_values_is_looked_through_once() -> None:
 )
 def test_what_is_no_schema_or_cannot_be_held_is_refused(schema: Any) -> None:
     with pytest.raises(Invalid):
-        check(schema)
+        check_schema(schema)
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', '```json\n{"a": 1}\n```', '\n```\n{"a": 1}\n```\n'])
 def test_the_json_of_an_answer_may_stand_in_a_fence(text: str) -> None:
-    assert json_in(text) == {"a": 1}
+    assert parse_json(text) == {"a": 1}
 
 
 @pytest.mark.parametrize("text", ["", "so: {}", "[" * 100_000, "```" + "\n" * 100_000 + "x"])
-def test_an_answer_without_json_is_told(text: str) -> None:
+def test_an_answer_without_json_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
-        json_in(text)
+        parse_json(text)
 
 
 values = st.recursive(
@@ -145,12 +145,12 @@ values = st.recursive(
 @given(values, values)
 def test_any_value_as_a_schema_is_refused_or_answers_for_any_other(schema: Any, value: Any) -> None:
     try:
-        check(schema)
+        check_schema(schema)
     except Invalid:
         return
-    assert isinstance(fault(schema, value), str | None)
+    assert isinstance(validation_error(schema, value), str | None)
 
 
 @given(values)
 def test_a_value_fits_the_schema_that_wants_exactly_it(value: Any) -> None:
-    assert fault({"const": value, "enum": [value]}, json.loads(json.dumps(value))) is None
+    assert validation_error({"const": value, "enum": [value]}, json.loads(json.dumps(value))) is None

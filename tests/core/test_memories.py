@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 from dragoman.core import memories
 from dragoman.core.events import MemoryUse
 from dragoman.core.ids import UserId
-from dragoman.core.memories import Memory, MemoryTexts, checked, chosen, score, searched, terms, told, trigrams, used
+from dragoman.core.memories import (
+    Memory,
+    MemoryTexts,
+    memory_instructions,
+    score,
+    searchable_text,
+    select_memories,
+    terms,
+    to_memory_use,
+    trigrams,
+    validate,
+)
 from dragoman.core.refusals import Invalid
 from tests.core.strategies import NOON
 
@@ -27,7 +38,7 @@ def a_memory(number: int, content: str = "likes tea", *, disabled: bool = False,
 
 
 def numbers(*candidates: Memory, message: str = "", tools: tuple[str, ...] = ()) -> list[int]:
-    return [memory.id for memory in chosen(candidates, message, tools)]
+    return [memory.id for memory in select_memories(candidates, message, tools)]
 
 
 # --- choosing ---------------------------------------------------------------------------------------------------------
@@ -68,7 +79,7 @@ def test_together_they_have_4000_characters() -> None:
     assert numbers(*(a_memory(number, "x" * 500) for number in range(1, 11)), a_memory(11, "y" * 400)) == [
         11, 10, 9, 8, 7, 6, 5, 4,
     ]  # fmt: skip
-    assert sum(len(each.texts.content) for each in chosen([a_memory(1, "x" * 500)] * 12, "", ())) == 4000
+    assert sum(len(each.texts.content) for each in select_memories([a_memory(1, "x" * 500)] * 12, "", ())) == 4000
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -94,28 +105,28 @@ def test_a_score_is_a_share(memory: str, message: str) -> None:
 
 def test_trigrams_are_those_of_the_words_and_not_too_many() -> None:
     assert trigrams("Tea, with tea and 咖啡豆") == ["tea", "wit", "ith", "and", "咖啡豆"]
-    assert len(trigrams(" ".join(f"word{number}" for number in range(1000)))) == memories.TERMS
+    assert len(trigrams(" ".join(f"word{number}" for number in range(1000)))) == memories.MAX_SEARCH_TERMS
 
 
 def test_a_keyword_is_looked_for_in_content_and_topic() -> None:
-    assert searched(MemoryTexts(content="ABC", topic="Déjà")) == "abc\ndéjà"
+    assert searchable_text(MemoryTexts(content="ABC", topic="Déjà")) == "abc\ndéjà"
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
 def test_an_agent_reads_one_line_for_each_memory() -> None:
-    assert told([]) == ""
-    head, *lines = told([a_memory(3, "likes\n tea"), a_memory(2, "no sugar")]).split("\n")
+    assert memory_instructions([]) == ""
+    head, *lines = memory_instructions([a_memory(3, "likes\n tea"), a_memory(2, "no sugar")]).split("\n")
     assert (head[:27], lines) == ("What is remembered of this ", ["- [3] likes tea", "- [2] no sugar"])
 
 
 def test_the_log_notes_how_a_memory_begins() -> None:
-    assert used(a_memory(3, "x" * 500, skill_name="add")) == MemoryUse(3, "x" * 80, "add")
+    assert to_memory_use(a_memory(3, "x" * 500, skill_name="add")) == MemoryUse(3, "x" * 80, "add")
 
 
 def test_an_empty_text_is_none() -> None:
-    assert checked(MemoryTexts(content="c", topic="", write_reason="r")) == MemoryTexts(content="c", write_reason="r")
+    assert validate(MemoryTexts(content="c", topic="", write_reason="r")) == MemoryTexts(content="c", write_reason="r")
 
 
 @pytest.mark.parametrize(
@@ -132,9 +143,9 @@ def test_an_empty_text_is_none() -> None:
 )
 def test_a_text_out_of_bounds_is_refused(texts: dict[str, Any], path: str, message: str) -> None:
     with pytest.raises(Invalid) as refused:
-        checked(MemoryTexts(**texts))
+        validate(MemoryTexts(**texts))
     assert (refused.value.path, str(refused.value)) == (path, message)
 
 
 def test_lengths_count_characters() -> None:
-    assert checked(MemoryTexts(content="𝒳" * 500)) == MemoryTexts(content="𝒳" * 500)
+    assert validate(MemoryTexts(content="𝒳" * 500)) == MemoryTexts(content="𝒳" * 500)

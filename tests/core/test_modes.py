@@ -1,10 +1,10 @@
 """What a session may be set to beside its tools, and what may be called while the agent only plans."""
 
 from dragoman.core.admission import InputLimits, create, kind_of_call, offered_tools
-from dragoman.core.events import Sealed, SessionCreated, SessionSettings, SettingsChange
+from dragoman.core.events import EncryptedValue, SessionCreated, SessionSettings, SettingsChange
 from dragoman.core.inputs import Create
-from dragoman.core.session import changed
-from dragoman.core.tools import ASK, FORK, AgentSpec, Capabilities, ServerTool, ToolPolicy, ToolSpec
+from dragoman.core.session import apply_change
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, Capabilities, ServerTool, ToolPolicy, ToolSpec
 
 
 def a_tool(name: str) -> ToolSpec:
@@ -18,15 +18,15 @@ SPEC = AgentSpec(
         ServerTool(spec=a_tool("act")),
         ServerTool(spec=a_tool("hidden"), policy=ToolPolicy(exposed=False)),
     ),
-    builtins=frozenset({ASK, FORK}),
+    builtins=frozenset({ASK_USER_QUESTION, FORK}),
     capabilities=Capabilities(client_tools=True),
 )
 PLANNING = SessionSettings(tools="all", mode="planning", client_tools=(a_tool("paint"),))
-EXECUTING = changed(PLANNING, SettingsChange(mode="executing"))
+EXECUTING = apply_change(PLANNING, SettingsChange(mode="executing"))
 
 
 def test_while_it_plans_an_agent_may_look_ask_and_give_tasks_but_not_act() -> None:
-    names = ("look", "act", "hidden", "paint", ASK, FORK)
+    names = ("look", "act", "hidden", "paint", ASK_USER_QUESTION, FORK)
     assert [kind_of_call(name, SPEC, PLANNING) for name in names] == [
         "inline",
         "missing",
@@ -45,15 +45,15 @@ def test_while_it_plans_an_agent_may_look_ask_and_give_tasks_but_not_act() -> No
     ]
 
 
-def test_the_model_is_only_told_of_what_it_may_use() -> None:
+def test_the_model_is_only_offered_what_it_may_use() -> None:
     assert [tool.name for tool in offered_tools(SPEC, PLANNING)] == ["look"]
     assert [tool.name for tool in offered_tools(SPEC, EXECUTING)] == ["paint", "look", "act", "hidden"]
 
 
 def test_a_session_begins_with_what_its_maker_set() -> None:
     change = SettingsChange(title="t", model="m", mode="planning", env={"A": "1"}, pinned=True, persistent=True)
-    request = Create(door="blade", agent="a", tools="all", change=change)
-    [created] = create(SPEC, request, lambda text: Sealed(text, 1), InputLimits())
+    request = Create(protocol="blade", agent="a", tools="all", change=change)
+    [created] = create(SPEC, request, lambda text: EncryptedValue(text, 1), InputLimits())
     assert isinstance(created, SessionCreated)
     assert created.settings == SessionSettings(
         tools="all", title="t", model="m", mode="planning", env={"A": "1"}, pinned=True, persistent=True
@@ -63,5 +63,5 @@ def test_a_session_begins_with_what_its_maker_set() -> None:
 def test_a_change_replaces_what_it_names_and_options_by_key() -> None:
     settings = SessionSettings(title="t", options={"a": "1", "b": "2"}, pinned=True)
     change = SettingsChange(title="", options={"b": "3"}, pinned=False)
-    assert changed(settings, change) == SessionSettings(title="", options={"a": "1", "b": "3"})
-    assert changed(settings, SettingsChange()) is settings
+    assert apply_change(settings, change) == SessionSettings(title="", options={"a": "1", "b": "3"})
+    assert apply_change(settings, SettingsChange()) is settings

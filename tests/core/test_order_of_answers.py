@@ -12,7 +12,7 @@ from dragoman.core.events import (
     CallOpened,
     CallSettled,
     Event,
-    Logged,
+    LoggedEvent,
     MessageClosed,
     MessageOpened,
     SessionCreated,
@@ -21,13 +21,13 @@ from dragoman.core.events import (
 )
 from dragoman.core.ids import CallId, MessageId, SessionId, UserId
 from dragoman.core.inputs import Answer, Decision, Result, Submit
-from dragoman.core.session import SessionState, begin, fold
+from dragoman.core.session import SessionState, fold, initial_state
 from dragoman.core.tools import AgentSpec
 
 PAINT, DRAW = CallId("paint"), CallId("draw")
 
 
-def waiting_for(*call_ids: CallId) -> SessionState:
+def session_waiting_for(*call_ids: CallId) -> SessionState:
     """A session whose application has to run these calls."""
     message = MessageId("step")
     opened: list[Event] = [
@@ -36,9 +36,9 @@ def waiting_for(*call_ids: CallId) -> SessionState:
     ]
     events = [MessageOpened(message_id=message), *opened, MessageClosed(message_id=message)]
     at = datetime(2026, 11, 21, tzinfo=UTC)
-    created = Logged(1, at, None, SessionCreated(agent="any", settings=SessionSettings(), door="aap"))
-    state = begin(SessionId("s"), UserId("me"), created)
-    return fold(state, (Logged(seq, at, None, event) for seq, event in enumerate(events, start=2)))
+    created = LoggedEvent(1, at, None, SessionCreated(agent="any", settings=SessionSettings(), protocol="aap"))
+    state = initial_state(SessionId("s"), UserId("me"), created)
+    return fold(state, (LoggedEvent(seq, at, None, event) for seq, event in enumerate(events, start=2)))
 
 
 def numbers() -> Iterator[str]:
@@ -49,10 +49,10 @@ def numbers() -> Iterator[str]:
 def test_what_the_application_brings_is_stored_before_what_it_declines(turned: bool) -> None:
     """AAP §6, steps 1 and 2: client tool results are stored on acceptance, decisions are dealt with after that."""
     answers: list[Answer] = [Decision(call_id=PAINT, granted=False), Result(call_id=DRAW, content="drawn")]
-    request = Submit(door="aap", answers=tuple(reversed(answers) if turned else answers))
+    request = Submit(protocol="aap", answers=tuple(reversed(answers) if turned else answers))
     new_id = numbers()
     admitted = admit(
-        waiting_for(PAINT, DRAW),
+        session_waiting_for(PAINT, DRAW),
         AgentSpec(name="any"),
         request,
         SettingsChange(),

@@ -8,8 +8,18 @@ import pytest
 from dragoman.core.events import RunStopped
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.refusals import Invalid
-from dragoman.core.schedules import MISSED, SKIPPED, Due, Expired, Schedule, ScheduleId, checked, occurrences, outcome
-from dragoman.core.schedules import what_is_due as due
+from dragoman.core.schedules import (
+    MISSED,
+    SKIPPED,
+    Due,
+    Expired,
+    Schedule,
+    ScheduleId,
+    fire_result,
+    occurrences,
+    validate,
+)
+from dragoman.core.schedules import due_action as due
 from tests.requirements import requirement
 
 NINE = datetime(2026, 3, 4, 9, tzinfo=UTC)
@@ -77,7 +87,7 @@ def test_occurrences_end_before_the_end_and_before_expiry() -> None:
 
 
 def test_a_checked_schedule_knows_its_next_time() -> None:
-    checked_one = checked(daily(time_zone="Asia/Shanghai", next_at=None), NINE)
+    checked_one = validate(daily(time_zone="Asia/Shanghai", next_at=None), NINE)
     assert checked_one.next_at == datetime(2026, 3, 5, 1, tzinfo=UTC)
 
 
@@ -101,7 +111,7 @@ def test_a_checked_schedule_knows_its_next_time() -> None:
 )
 def test_a_field_that_cannot_be_so_is_refused(fields: dict[str, Any], path: str) -> None:
     with pytest.raises(Invalid) as refused:
-        checked(daily(**fields), NINE)
+        validate(daily(**fields), NINE)
     assert refused.value.path == path
 
 
@@ -121,4 +131,4 @@ def test_a_field_that_cannot_be_so_is_refused(fields: dict[str, Any], path: str)
 def test_the_end_of_the_run_is_the_end_of_the_fire(
     reason: Any, message: str | None, expected: tuple[str, str | None]
 ) -> None:
-    assert outcome(RunStopped(run_id=RunId("r"), reason=reason, message=message)) == expected
+    assert fire_result(RunStopped(run_id=RunId("r"), reason=reason, message=message)) == expected

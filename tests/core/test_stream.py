@@ -12,24 +12,24 @@ from dragoman.core.stream import (
     Cursor,
     Piece,
     cursor_of,
-    cut,
     expand,
     gather_cuts,
     pieces_of,
+    split_into_pieces,
 )
-from tests.core.log_generator import Scribe, conversations
+from tests.core.log_generator import LogGenerator, conversations
 from tests.core.strategies import words
 from tests.engine.log_checker import check_pieces
 
 
 @given(conversations)
-def test_a_log_is_expanded_into_the_records_that_were_seen_live(scribe: Scribe) -> None:
+def test_a_log_is_expanded_into_the_records_that_were_seen_live(scribe: LogGenerator) -> None:
     assert expand(scribe.log, scribe.open_pieces) == scribe.stream
     check_pieces(scribe.log)
 
 
 @given(conversations, st.data())
-def test_from_any_position_on_a_stream_is_the_tail_of_itself(scribe: Scribe, data: st.DataObject) -> None:
+def test_from_any_position_on_a_stream_is_the_tail_of_itself(scribe: LogGenerator, data: st.DataObject) -> None:
     whole = expand(scribe.log, scribe.open_pieces)
     place = data.draw(st.integers(0, len(whole)))
     after = START if place == 0 else cursor_of(whole[place - 1])
@@ -38,14 +38,14 @@ def test_from_any_position_on_a_stream_is_the_tail_of_itself(scribe: Scribe, dat
 
 
 @given(conversations, st.data())
-def test_from_a_position_that_nobody_gave_out_nothing_is_doubled(scribe: Scribe, data: st.DataObject) -> None:
+def test_from_a_position_that_nobody_gave_out_nothing_is_doubled(scribe: LogGenerator, data: st.DataObject) -> None:
     after = Cursor(data.draw(st.integers(0, len(scribe.log) + 2)), data.draw(st.integers(0, 5)))
     whole = expand(scribe.log, scribe.open_pieces)
     assert expand(scribe.log, scribe.open_pieces, after) == [each for each in whole if cursor_of(each) > after]
 
 
 @given(conversations)
-def test_what_is_seen_is_never_taken_back(scribe: Scribe) -> None:
+def test_what_is_seen_is_never_taken_back(scribe: LogGenerator) -> None:
     """The stream as it was at each rest is the beginning of the stream as it is now."""
     for stop in scribe.stops:
         earlier = expand(scribe.log[:stop])
@@ -53,7 +53,7 @@ def test_what_is_seen_is_never_taken_back(scribe: Scribe) -> None:
 
 
 @given(conversations)
-def test_the_pieces_of_a_block_are_its_text(scribe: Scribe) -> None:
+def test_the_pieces_of_a_block_are_its_text(scribe: LogGenerator) -> None:
     places = [cursor_of(record) for record in scribe.stream]
     assert places == sorted(set(places)), "each has a place of its own"
     for record in scribe.stream:
@@ -79,7 +79,7 @@ def test_the_pieces_of_a_block_are_kept_in_few_numbers(steps: list[tuple[int, st
 
 @given(st.text(max_size=10) | st.integers(0, 3 * PIECE_LIMIT).map("x".__mul__))
 def test_text_is_cut_into_pieces_that_join_to_it(text: str) -> None:
-    parts = cut(text)
+    parts = split_into_pieces(text)
     assert "".join(parts) == text
     assert all(len(part) <= PIECE_LIMIT for part in parts)
     assert len(parts) == max(1, -(-len(text) // PIECE_LIMIT))

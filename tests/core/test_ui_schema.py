@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.core.ui_schema import CUT, LEVELS, NODES, compile_card
+from dragoman.core.ui_schema import MAX_LEVELS, MAX_NODES, TRUNCATION_CAPTION, compile_card
 
 Json = Any
-CAPTION = {"type": "text", "content": CUT, "role": "caption"}
+CAPTION = {"type": "text", "content": TRUNCATION_CAPTION, "role": "caption"}
 
 
-def whole(root: Json, **fields: Json) -> Json:
+def schema(root: Json, **fields: Json) -> Json:
     return {"version": "2.0", "locale": "en", "status": "info", "theme": "default", **fields, "root": root}
 
 
@@ -51,7 +51,7 @@ NODES_OF_ALL_KINDS: list[Json] = [
 
 @pytest.mark.parametrize("place", range(len(NODES_OF_ALL_KINDS)))
 def test_what_holds_to_the_schema_comes_out_as_it_went_in(place: int) -> None:
-    card = whole(NODES_OF_ALL_KINDS[place], status="warning", theme="dark", meta={"requestId": "r", "userId": "u"})
+    card = schema(NODES_OF_ALL_KINDS[place], status="warning", theme="dark", meta={"requestId": "r", "userId": "u"})
     assert compile_card(card) == card
 
 
@@ -89,20 +89,20 @@ BAD_NODES: list[Json] = [
 
 @pytest.mark.parametrize("place", range(len(BAD_NODES)))
 def test_what_does_not_hold_to_the_schema_gives_nothing(place: int) -> None:
-    assert compile_card(whole(BAD_NODES[place])) is None
+    assert compile_card(schema(BAD_NODES[place])) is None
 
 
 @pytest.mark.parametrize(
     "fields", [{"version": "1.0"}, {"version": 2}, {"status": "fine"}, {"theme": "pink"}, {"meta": {"requestId": 1}}]
 )
 def test_a_frame_that_is_wrong_gives_nothing(fields: Json) -> None:
-    assert compile_card(whole({"type": "divider"}, **fields)) is None
+    assert compile_card(schema({"type": "divider"}, **fields)) is None
 
 
 def test_what_the_agent_leaves_out_is_filled_in() -> None:
-    assert compile_card({"type": "divider"}, "de") == whole({"type": "divider"}, locale="de")
-    assert compile_card({"root": {"type": "divider"}}) == whole({"type": "divider"})
-    assert compile_card({"locale": "fr", "root": {"type": "divider"}}, "de") == whole({"type": "divider"}, locale="fr")
+    assert compile_card({"type": "divider"}, "de") == schema({"type": "divider"}, locale="de")
+    assert compile_card({"root": {"type": "divider"}}) == schema({"type": "divider"})
+    assert compile_card({"locale": "fr", "root": {"type": "divider"}}, "de") == schema({"type": "divider"}, locale="fr")
 
 
 def test_unknown_members_and_unknown_nodes_are_left_out() -> None:
@@ -116,7 +116,7 @@ def test_unknown_members_and_unknown_nodes_are_left_out() -> None:
             {"type": "badge", "label": "b", "shape": "round"},
         ],
     }
-    assert compile_card(whole(root, extra=1)) == whole(
+    assert compile_card(schema(root, extra=1)) == schema(
         {
             "type": "stack",
             "children": [
@@ -136,24 +136,24 @@ def nested(levels: int) -> Json:
 
 
 def test_eight_levels_fit_and_the_ninth_is_a_caption() -> None:
-    assert compile_card(nested(LEVELS)) == whole(nested(LEVELS))
-    deep = json.dumps(compile_card(nested(LEVELS + 1)))
-    assert deep == json.dumps(whole(nested(LEVELS))).replace(
+    assert compile_card(nested(MAX_LEVELS)) == schema(nested(MAX_LEVELS))
+    deep = json.dumps(compile_card(nested(MAX_LEVELS + 1)))
+    assert deep == json.dumps(schema(nested(MAX_LEVELS))).replace(
         json.dumps({"type": "text", "content": "leaf"}), json.dumps(CAPTION)
     )
     assert json.dumps(compile_card(nested(90))) == deep
 
 
 def test_two_hundred_nodes_fit_and_more_are_cut_with_one_caption() -> None:
-    fits = {"type": "stack", "children": texts(NODES - 1)}
-    assert compile_card(fits) == whole(fits)
-    much = {"type": "stack", "children": texts(NODES)}
-    assert compile_card(much) == whole({"type": "stack", "children": [*texts(NODES - 2), CAPTION]})
+    fits = {"type": "stack", "children": texts(MAX_NODES - 1)}
+    assert compile_card(fits) == schema(fits)
+    much = {"type": "stack", "children": texts(MAX_NODES)}
+    assert compile_card(much) == schema({"type": "stack", "children": [*texts(MAX_NODES - 2), CAPTION]})
     inner = {"type": "stack", "children": texts(150)}
     cut = compile_card({"type": "grid", "children": [inner, inner, inner]})
     assert cut is not None
-    assert json.dumps(cut).count(CUT) == 1
-    assert json.dumps(cut).count('"type"') == NODES
+    assert json.dumps(cut).count(TRUNCATION_CAPTION) == 1
+    assert json.dumps(cut).count('"type"') == MAX_NODES
 
 
 @given(
@@ -172,4 +172,4 @@ def test_anything_gives_a_tree_that_compiles_to_itself_or_nothing(card: Json) ->
     made = compile_card(card)
     if made is not None:
         assert compile_card(made) == made
-        assert json.dumps(made).count('"type"') <= 2 * NODES  # actions have types too
+        assert json.dumps(made).count('"type"') <= 2 * MAX_NODES  # actions have types too

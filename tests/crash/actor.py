@@ -9,11 +9,11 @@ from contextlib import nullcontext
 from typing import Any
 
 from tests.crash import turn_plans
-from tests.crash.client import Answer, Exchange, Gone, ask, opened
+from tests.crash.client import Answer, ConnectionBroken, Exchange, open_request, send_request
 from tests.crash.client_records import Message, RunRecord, SessionRecord, TurnRecord, Violation
-from tests.crash.server_availability import Gate
-from tests.crash.stream_watcher import watched
-from tests.crash.turn_plans import CLIENT_TOOL, Plan, PlannedCall
+from tests.crash.server_availability import ServerAvailability
+from tests.crash.stream_watcher import watch
+from tests.crash.turn_plans import CLIENT_TOOL, PlannedCall, TurnPlan
 from tests.protocols.aap.official_client import OfficialClient
 from tests.protocols.aap.stream import STREAMS, Call, Frame, Mode
 
@@ -27,20 +27,20 @@ TURNS = (2, 6)
 class Actor:
     """One client, and the sessions that it had."""
 
-    def __init__(self, name: str, rng: random.Random, gate: Gate) -> None:
+    def __init__(self, name: str, rng: random.Random, availability: ServerAvailability) -> None:
         self.name = name
         self.sessions: list[SessionRecord] = []
         self._rng = rng
-        self._gate = gate
+        self._availability = availability
         self._count = 0
 
     async def run(self) -> None:
         """Talk until the gate closes, and then to the end of the turn."""
-        while not self._gate.is_closing():
+        while not self._availability.is_closing():
             session = await self._create()
-            async with watched(session, self._rng, self._gate) if self._rng.random() < 0.4 else nullcontext():
+            async with watch(session, self._rng, self._availability) if self._rng.random() < 0.4 else nullcontext():
                 for _ in range(self._rng.randint(*TURNS)):
-                    if self._gate.is_closing():
+                    if self._availability.is_closing():
                         break
                     await self._turn(session)
                 if self._rng.random() < 0.25:
@@ -49,7 +49,7 @@ class Actor:
     # --- sessions -------------------------------------------------------------------------------------------------
 
     async def _create(self) -> SessionRecord:
-        tag = self._mark("s")
+        tag = self._unique_tag("s")
         options = {"greeting": tag}
         if self._rng.random() < 0.5:
             options["token"] = f"secret of {tag}"
@@ -66,22 +66,22 @@ class Actor:
         is_asked = False
         while not session.session_id:
             try:
-                async with self._gate.open() as port:
+                async with self._availability.open() as port:
                     if is_asked and key is None:
                         session.session_id = await self._find(port, tag) or ""
                     if not session.session_id:
                         is_asked = True
                         headers = {} if key is None else {"idempotency-key": key}
-                        answer = self._served(await ask(port, "POST", "/sessions", config, headers))
+                        answer = self._raise_if_stopping(await send_request(port, "POST", "/sessions", config, headers))
                         session.session_id = expect(answer, 201).json["sessionId"]
-            except Gone:
+            except ConnectionBroken:
                 continue
         self.sessions.append(session)
         return session
 
     async def _find(self, port: int, tag: str) -> str | None:
         """The session of that tag, among the newest."""
-        page = expect(self._served(await ask(port, "GET", "/sessions?limit=200")), 200).json
+        page = expect(self._raise_if_stopping(await send_request(port, "GET", "/sessions?limit=200")), 200).json
         found = [each["sessionId"] for each in page["sessions"] if each["agent"]["options"].get("greeting") == tag]
         if len(found) > 1:
             raise Violation(f"one request made {len(found)} sessions: {found}")
@@ -90,34 +90,37 @@ class Actor:
     async def delete(self, session: SessionRecord) -> None:
         """Delete a session, at times in the middle of a turn."""
         if self._rng.random() < 0.5:
-            text = turn_plans.talk(self._rng, self._mark("d"), frozenset()).text
+            text = turn_plans.text_turn(self._rng, self._unique_tag("d"), frozenset()).text
             body = {"messages": [user(text)], "stream": "delta"}
             try:
-                async with self._gate.open() as port, opened(port, "POST", turns_of(session), body) as exchange:
+                async with (
+                    self._availability.open() as port,
+                    open_request(port, "POST", turns_of(session), body) as exchange,
+                ):
                     async for _ in exchange.chunks():
                         break
-            except Gone:
+            except ConnectionBroken:
                 pass  # whether it took the turn does not matter to what is deleted
         session.is_deleting = True
         while not session.is_deleted:
             try:
-                async with self._gate.open() as port:
-                    answer = self._served(await ask(port, "DELETE", path_of(session)))
+                async with self._availability.open() as port:
+                    answer = self._raise_if_stopping(await send_request(port, "DELETE", path_of(session)))
                     expect(answer, 204, 404)
                     session.is_deleted = True
-            except Gone:
+            except ConnectionBroken:
                 continue
 
     # --- turns ----------------------------------------------------------------------------------------------------
 
     async def _turn(self, session: SessionRecord) -> None:
         if self._rng.random() < 0.1:
-            await self._be_refused(session)
+            await self._send_invalid_request(session)
         untrusted = frozenset(tool["name"] for tool in session.config["agent"]["tools"] if not tool["trust"])
-        plan = turn_plans.any_plan(self._rng, self._mark("t"), untrusted)
+        plan = turn_plans.any_plan(self._rng, self._unique_tag("t"), untrusted)
         await self.play(session, plan)
 
-    async def play(self, session: SessionRecord, plan: Plan) -> None:
+    async def play(self, session: SessionRecord, plan: TurnPlan) -> None:
         """One turn to its end, its pauses included."""
         waiting = [each.id for each in session.client.pending()]
         if waiting:  # their turn was given up, or is superseded now
@@ -131,7 +134,7 @@ class Actor:
         run = await self._run(session, turn, [user(plan.text)], fields)
         await self._check_pending(session)
         while run.stop == "tool_use":
-            if not self._gate.is_closing() and self._rng.random() < 0.1:
+            if not self._availability.is_closing() and self._rng.random() < 0.1:
                 await self._turn(session)
                 return
             run = await self._run(session, turn, self._answers(session, turn), {})
@@ -139,49 +142,49 @@ class Actor:
 
     async def _run(self, session: SessionRecord, turn: TurnRecord, sent: list[Message], fields: Json) -> RunRecord:
         """One request for a turn, until it is known how it ended."""
-        key = self._mark("k") if self._rng.random() < 0.5 else None
+        key = self._unique_tag("k") if self._rng.random() < 0.5 else None
         run = RunRecord(sent, self._rng.choice(MODES), key)
         known = session.run_ids
         turn.runs.append(run)
         asked = 0
         while not run.is_over:
             try:
-                async with self._gate.open() as port:
+                async with self._availability.open() as port:
                     looks = asked and (run.key is None or self._rng.random() < 0.3)
-                    if run.run_id is not None or (looks and await self._is_there(port, session, run, known)):
-                        await self._read_on(port, session, run)
+                    if run.run_id is not None or (looks and await self._was_accepted(port, session, run, known)):
+                        await self._resume(port, session, run)
                     else:
                         asked += 1
-                        await self._ask(port, session, run, fields)
-            except Gone:
+                        await self._post_turn(port, session, run, fields)
+            except ConnectionBroken:
                 run.deaths += 1
         for name, value in fields.get("agent", {}).get("options", {}).items():
             session.options[name] = value
         session.client.send(*sent)
         if run.answer is not None:
-            session.client.receive_whole(run.answer["messages"])
+            session.client.receive_answer(run.answer["messages"])
         else:
             session.client.receive(run.frames)
         if any(message["role"] != "user" for message in sent) and self._rng.random() < 0.3:
             await self._answer_again(session, run)
         return run
 
-    async def _ask(self, port: int, session: SessionRecord, run: RunRecord, fields: Json) -> None:
+    async def _post_turn(self, port: int, session: SessionRecord, run: RunRecord, fields: Json) -> None:
         body = {"messages": run.sent, "stream": run.mode, **fields}
         headers = {} if run.key is None else {"idempotency-key": run.key}
-        async with opened(port, "POST", turns_of(session), body, headers) as exchange:
+        async with open_request(port, "POST", turns_of(session), body, headers) as exchange:
             if run.mode != "none" and exchange.status == 200:
                 await self._read(exchange, run, run.mode)
                 return
-            answer = expect(self._served(await exchange.whole()), 200)
+            answer = expect(self._raise_if_stopping(await exchange.read_to_end()), 200)
             run.answer = answer.json
             run.run_id = run.answer["_meta"]["turnId"]
 
-    async def _is_there(self, port: int, session: SessionRecord, run: RunRecord, known: set[str]) -> bool:
+    async def _was_accepted(self, port: int, session: SessionRecord, run: RunRecord, known: set[str]) -> bool:
         """Whether a request whose answer was lost was taken: its turn is then the session's newest."""
-        async with opened(port, "GET", events_of(session), headers={"last-event-id": "0"}) as exchange:
+        async with open_request(port, "GET", events_of(session), headers={"last-event-id": "0"}) as exchange:
             if exchange.status != 200:
-                answer = self._served(await exchange.whole())
+                answer = self._raise_if_stopping(await exchange.read_to_end())
                 if answer.code == "invalid_cursor" and not known:
                     return False
                 raise Violation(f"turns {known} are known, and the session has none: {answer}")
@@ -193,34 +196,34 @@ class Actor:
                 return True
         raise Violation("the newest turn has no first event")
 
-    async def _read_on(self, port: int, session: SessionRecord, run: RunRecord) -> None:
+    async def _resume(self, port: int, session: SessionRecord, run: RunRecord) -> None:
         """Go on behind the last event that came, in one of the ways that there are."""
-        mode = run.shown or run.mode
+        mode = run.stream_mode or run.mode
         if mode == "none":
             mode = self._rng.choice(STREAMS)
         query = [f"stream={mode}"] if run.mode != mode or self._rng.random() < 0.5 else []
         query += [f"turn={run.run_id}"] if self._rng.random() < 0.5 else []
         headers = {"last-event-id": str(len(run.frames))}
         path = events_of(session) + ("?" + "&".join(query) if query else "")
-        async with opened(port, "GET", path, headers=headers) as exchange:
+        async with open_request(port, "GET", path, headers=headers) as exchange:
             if exchange.status != 200:
-                answer = self._served(await exchange.whole())
+                answer = self._raise_if_stopping(await exchange.read_to_end())
                 raise Violation(f"{len(run.frames)} events of turn {run.run_id} were seen: {answer}")
             await self._read(exchange, run, mode)
 
     async def _read(self, exchange: Exchange, run: RunRecord, mode: Mode) -> None:
         """Read a stream to its end, or leave it at some point."""
-        run.shown = mode
+        run.stream_mode = mode
         leave_after = self._rng.randint(0, 20) if self._rng.random() < 0.2 else None
         read = 0
         async for frame in exchange.frames():
-            note(run, frame)
+            record_frame(run, frame)
             read += 1
             if read == leave_after:
                 return
         if not run.is_over:
-            self._gate.check_draining(f"the stream of turn {run.run_id} ended without its end")
-            raise Gone("the server stops")
+            self._availability.check_draining(f"the stream of turn {run.run_id} ended without its end")
+            raise ConnectionBroken("the server stops")
 
     # --- answers --------------------------------------------------------------------------------------------------
 
@@ -232,13 +235,14 @@ class Actor:
             answers.append(self._answer(turn, call, planned))
         return answers
 
-    def planned(self, plan: Plan, call: Call) -> PlannedCall:
+    def planned(self, plan: TurnPlan, call: Call) -> PlannedCall:
         """The call as it was planned. A step never makes two that look the same."""
         found = [
             each
             for step in plan.steps
             for each in step.calls
-            if each.name == call.name and (each.arguments == call.input or each.who == "fork" or call.name == "Agent")
+            if each.name == call.name
+            and (each.arguments == call.input or each.decided_by == "fork" or call.name == "Agent")
         ]
         if len(found) != 1:
             raise Violation(f"a call that nobody planned: {call}")
@@ -247,14 +251,14 @@ class Actor:
     def _answer(self, turn: TurnRecord, call: Call, planned: PlannedCall) -> Message:
         way = self._rng.random() * (0.85 if call.name == "Agent" else 1)  # a sub-agent's result is never the client's
         words = f"answer to {call.id[-6:]}"
-        if planned.who == "permission" and way < 0.7:
+        if planned.decided_by == "permission" and way < 0.7:
             return {"role": "tool_permission", "toolCallId": call.id, "granted": True}
-        if planned.who != "question" and way < 0.85:
-            turn.decided[call.id] = f"Tool call denied: {words}"
+        if planned.decided_by != "question" and way < 0.85:
+            turn.decisions[call.id] = f"Tool call denied: {words}"
             return {"role": "tool_permission", "toolCallId": call.id, "granted": False, "reason": words}
-        if planned.who in ("server", "fork"):
+        if planned.decided_by in ("server", "fork"):
             raise Violation(f"the server waits for an answer to a call of its own: {call}")
-        turn.decided[call.id] = words
+        turn.decisions[call.id] = words
         return result(call.id, words)
 
     async def _check_pending(self, session: SessionRecord) -> None:
@@ -262,9 +266,9 @@ class Actor:
         if self._rng.random() < 0.5:
             return
         try:
-            async with self._gate.open() as port:
-                info = expect(self._served(await ask(port, "GET", path_of(session))), 200).json
-        except Gone:
+            async with self._availability.open() as port:
+                info = expect(self._raise_if_stopping(await send_request(port, "GET", path_of(session))), 200).json
+        except ConnectionBroken:
             return
         expected = [call.id for call in session.client.pending()]
         pending = [call["toolCallId"] for call in info["_meta"].get("pending", [])]
@@ -276,42 +280,42 @@ class Actor:
         """Answers that were taken are not taken a second time."""
         body = {"messages": [each for each in run.sent if each["role"] != "user"]}
         try:
-            async with self._gate.open() as port:
-                answer = self._served(await ask(port, "POST", turns_of(session), body))
-        except Gone:
+            async with self._availability.open() as port:
+                answer = self._raise_if_stopping(await send_request(port, "POST", turns_of(session), body))
+        except ConnectionBroken:
             return
         if answer.code != "tool_call_resolved":
             raise Violation(f"answers were taken twice: {answer} (session {session.session_id})")
 
-    async def _be_refused(self, session: SessionRecord) -> None:
+    async def _send_invalid_request(self, session: SessionRecord) -> None:
         """A request that is refused, and leaves nothing behind."""
-        mark = self._mark("r")
+        mark = self._unique_tag("r")
         body = {"messages": [result(mark, mark)], "agent": {"options": {"language": mark}}}
         try:
-            async with self._gate.open() as port:
-                answer = self._served(await ask(port, "POST", turns_of(session), body))
-        except Gone:
+            async with self._availability.open() as port:
+                answer = self._raise_if_stopping(await send_request(port, "POST", turns_of(session), body))
+        except ConnectionBroken:
             return
         if answer.code != "unknown_tool_call":
             raise Violation(f"an answer to nothing got {answer}")
-        session.refused.append(mark)
+        session.refused_texts.append(mark)
 
     # --- small things ---------------------------------------------------------------------------------------------
 
-    def _mark(self, kind: str) -> str:
+    def _unique_tag(self, kind: str) -> str:
         """A word that nobody else uses."""
         self._count += 1
         return f"{kind}-{self.name}-{self._count}"
 
-    def _served(self, answer: Answer) -> Answer:
+    def _raise_if_stopping(self, answer: Answer) -> Answer:
         """The answer, unless the server refuses all work because it stops."""
         if answer.status == 503:
-            self._gate.check_draining(f"the server refuses work: {answer}")
-            raise Gone("the server stops")
+            self._availability.check_draining(f"the server refuses work: {answer}")
+            raise ConnectionBroken("the server stops")
         return answer
 
 
-def note(run: RunRecord, frame: Frame) -> None:
+def record_frame(run: RunRecord, frame: Frame) -> None:
     """Add an event to what was seen of a run; it has to be the next one."""
     if frame.id != str(len(run.frames) + 1):
         raise Violation(f"event {len(run.frames) + 1} of turn {run.run_id} was expected, got {frame.id}")

@@ -18,7 +18,7 @@ BASE = "/aap/v3"
 DEADLINE_S = 20.0
 
 
-class Gone(Exception):
+class ConnectionBroken(Exception):
     """The connection broke before the answer was whole."""
 
     def __init__(self, why: object) -> None:
@@ -26,7 +26,7 @@ class Gone(Exception):
         self.at = time.time()
 
 
-class Stuck(AssertionError):
+class NoResponse(AssertionError):
     """The server is there and does not answer."""
 
 
@@ -65,7 +65,7 @@ class Exchange:
             yield (await _in_time(self._reader.readexactly(size + 2)))[:-2]
         await _in_time(self._reader.readuntil(b"\r\n"))
 
-    async def whole(self) -> Answer:
+    async def read_to_end(self) -> Answer:
         """The body to its end."""
         return Answer(self.status, b"".join([chunk async for chunk in self.chunks()]))
 
@@ -85,7 +85,7 @@ class Exchange:
                     yield frame
                 rest = rest[end:]
             if is_busy and time.monotonic() - last_at > DEADLINE_S:
-                raise Stuck(f"nothing but signs of life came for {DEADLINE_S:g} s")
+                raise NoResponse(f"nothing but signs of life came for {DEADLINE_S:g} s")
         assert rest == b"", f"a stream was ended inside a frame: {rest!r}"
 
 
@@ -95,9 +95,9 @@ async def _in_time(reading: Any) -> bytes:
             read: bytes = await reading
             return read
     except TimeoutError:
-        raise Stuck(f"nothing came for {DEADLINE_S:g} s") from None
+        raise NoResponse(f"nothing came for {DEADLINE_S:g} s") from None
     except (OSError, asyncio.IncompleteReadError) as error:
-        raise Gone(error) from error
+        raise ConnectionBroken(error) from error
 
 
 class Connection:
@@ -110,7 +110,7 @@ class Connection:
         try:
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         except OSError as error:
-            raise Gone(error) from error
+            raise ConnectionBroken(error) from error
         return self
 
     async def __aexit__(
@@ -133,7 +133,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def opened(
+async def open_request(
     port: int, method: str, path: str, body: Json = None, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[Exchange]:
     """A request whose answer is read piece by piece; leaving closes the connection."""
@@ -142,7 +142,9 @@ async def opened(
         yield await connection.request(method, path, headers or {}, raw)
 
 
-async def ask(port: int, method: str, path: str, body: Json = None, headers: Mapping[str, str] | None = None) -> Answer:
+async def send_request(
+    port: int, method: str, path: str, body: Json = None, headers: Mapping[str, str] | None = None
+) -> Answer:
     """A request and its whole answer."""
-    async with opened(port, method, path, body, headers) as exchange:
-        return await exchange.whole()
+    async with open_request(port, method, path, body, headers) as exchange:
+        return await exchange.read_to_end()

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.crash.client_records import Message, RunRecord, SessionRecord, TurnRecord
 from tests.crash.turn_plans import CANCELLED, INTERRUPTED, RESULT, RESULTS, PlannedCall
-from tests.protocols.aap.official_client import as_folded
+from tests.protocols.aap.official_client import normalize_history
 from tests.protocols.aap.stream import Frame, blocks_of, parse_frames
 
 Json = Any
@@ -26,7 +26,7 @@ def check_session(session: SessionRecord, info: Json, history: Sequence[Message]
         yield f"settings {tools} {options} were acknowledged, got {info['agent']} {where}"
     if info.get("tools") != session.config["tools"]:
         yield f"client tools {session.config['tools']} were acknowledged, got {info.get('tools')} {where}"
-    for word in session.refused:
+    for word in session.refused_texts:
         if word in str(history) or word in str(info):
             yield f"a refused request left {word} behind {where}"
     rest = list(history)
@@ -43,7 +43,7 @@ def check_session(session: SessionRecord, info: Json, history: Sequence[Message]
 
 def check_view(session: SessionRecord, view: Sequence[Message], history: Sequence[Message]) -> Iterator[str]:
     """The history that a client put together from what it was sent is the server's."""
-    mine, theirs = as_folded(view), as_folded(history)
+    mine, theirs = normalize_history(view), normalize_history(history)
     for place, (own, their) in enumerate(zip(mine, theirs, strict=False)):
         if own != their:
             yield f"message {place} is {their}, a client saw {own} (session {session.session_id})"
@@ -79,7 +79,7 @@ def check_turn(turn: TurnRecord, segment: Sequence[Message]) -> Iterator[str]:
     rest = list(segment)
     results: list[str] = []
     for number, step in enumerate(turn.plan.steps):
-        texts = tuple((kind, filled(text, results)) for kind, text in step.blocks)
+        texts = tuple((kind, fill_placeholders(text, results)) for kind, text in step.blocks)
         while rest and is_cut(rest[0]):
             yield from check_cut(rest.pop(0), texts)
         if not rest and (given_up or turn.is_superseded):
@@ -88,8 +88,8 @@ def check_turn(turn: TurnRecord, segment: Sequence[Message]) -> Iterator[str]:
             yield f"step {number} is missing, there is {rest[:1]}"
             return
         message = rest.pop(0)
-        if joined(message) != list(texts):
-            yield f"step {number} says {joined(message)}, and should say {list(texts)}"
+        if join_blocks(message) != list(texts):
+            yield f"step {number} says {join_blocks(message)}, and should say {list(texts)}"
         calls = [block for block in blocks_of(message["content"]) if block["type"] == "tool_use"]
         if [call["name"] for call in calls] != [call.name for call in step.calls]:
             yield f"step {number} calls {calls}, and should call {step.calls}"
@@ -108,12 +108,12 @@ def check_turn(turn: TurnRecord, segment: Sequence[Message]) -> Iterator[str]:
         yield f"it ended with {last.stop} {last.code}, and should end with {turn.plan.stop} {turn.plan.code}"
 
 
-def check_result(turn: TurnRecord, call_id: str, planned: PlannedCall, text: str, given_up: bool) -> Iterator[str]:
+def check_result(turn: TurnRecord, call_id: str, planned: PlannedCall, text: str, is_given_up: bool) -> Iterator[str]:
     """A call's result is one that it can have had."""
-    allowed = {turn.decided[call_id]} if call_id in turn.decided else set(planned.results)
-    if given_up:
+    allowed = {turn.decisions[call_id]} if call_id in turn.decisions else set(planned.results)
+    if is_given_up:
         allowed.add(INTERRUPTED)
-    if turn.is_superseded and planned.who != "server":
+    if turn.is_superseded and planned.decided_by != "server":
         allowed.add(CANCELLED)
     if text not in allowed:
         yield f"{planned.name} {planned.arguments} has the result {text!r}, and should have {sorted(allowed)}"
@@ -121,14 +121,14 @@ def check_result(turn: TurnRecord, call_id: str, planned: PlannedCall, text: str
 
 def check_cut(message: Message, texts: Sequence[tuple[str, str]]) -> Iterator[str]:
     """A step that a crash cut off holds the beginning of what it was going to say."""
-    said = joined(message)
+    said = join_blocks(message)
     if len(said) > len(texts) or said[:-1] != list(texts[: len(said) - 1]):
         yield f"a step that was cut says {said}, and should begin {list(texts)}"
     elif said and (said[-1][0] != texts[len(said) - 1][0] or not texts[len(said) - 1][1].startswith(said[-1][1])):
         yield f"a step that was cut ends with {said[-1]}, which {texts[len(said) - 1]} does not begin with"
 
 
-def filled(text: str, results: Sequence[str]) -> str:
+def fill_placeholders(text: str, results: Sequence[str]) -> str:
     """The text with what its placeholders stand for."""
     return text.replace(RESULTS, ", ".join(results)).replace(RESULT, results[-1] if results else "")
 
@@ -155,7 +155,7 @@ def is_cut(message: Message) -> bool:
     return message["role"] == "assistant" and bool(message.get("_meta", {}).get("interrupted"))
 
 
-def joined(message: Message) -> list[tuple[str, str]]:
+def join_blocks(message: Message) -> list[tuple[str, str]]:
     """Text and thinking of a message, neighbours of a kind joined."""
     blocks: list[tuple[str, str]] = []
     for block in blocks_of(message["content"]):

@@ -6,7 +6,7 @@ Pure. The checker compares it with what the server says after all the crashes.
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.crash.turn_plans import Plan
+from tests.crash.turn_plans import TurnPlan
 from tests.protocols.aap.official_client import OfficialClient
 from tests.protocols.aap.stream import Frame, Mode
 
@@ -26,7 +26,7 @@ class RunRecord:
     mode: Mode
     key: str | None
     run_id: str | None = None
-    shown: Mode | None = None
+    stream_mode: Mode | None = None
     """The mode in which its events were read, once some were."""
     frames: list[Frame] = field(default_factory=list)
     answer: Json = None
@@ -55,9 +55,9 @@ class RunRecord:
 class TurnRecord:
     """A user's message and all runs that it took to deal with it: the first, and one for each round of answers."""
 
-    plan: Plan
+    plan: TurnPlan
     runs: list[RunRecord] = field(default_factory=list)
-    decided: dict[str, str] = field(default_factory=dict)
+    decisions: dict[str, str] = field(default_factory=dict)
     """What was answered, by call: the text of the result, where the answer settles it."""
     is_superseded: bool = False
     """Whether its last calls were left without an answer, because another message came."""
@@ -78,7 +78,7 @@ class SessionRecord:
     is_deleted: bool = False
     is_deleting: bool = False
     """A deletion was asked for; nobody knows yet what came of it."""
-    refused: list[str] = field(default_factory=list)
+    refused_texts: list[str] = field(default_factory=list)
     """Words of requests that were refused: they may be nowhere."""
 
     @property

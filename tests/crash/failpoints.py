@@ -17,24 +17,24 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, get_args
 
-Where = Literal["statement", "commit", "committed", "published"]
-WHERES: tuple[Where, ...] = get_args(Where)
+FailPointKind = Literal["statement", "commit", "committed", "published"]
+FAIL_POINT_KINDS: tuple[FailPointKind, ...] = get_args(FailPointKind)
 
 
 class FailPoint(NamedTuple):
     """The `time`-th time, from 1, that a process comes to a step of that kind."""
 
-    where: Where
-    time: int
+    kind: FailPointKind
+    occurrence: int
 
     def __str__(self) -> str:
-        return f"{self.where}:{self.time}"
+        return f"{self.kind}:{self.occurrence}"
 
 
 def parse_fail_point(text: str) -> FailPoint:
     """Read what `str` writes."""
     where, _, time = text.partition(":")
-    return FailPoint(next(each for each in WHERES if each == where), int(time))
+    return FailPoint(next(each for each in FAIL_POINT_KINDS if each == where), int(time))
 
 
 def die() -> None:
@@ -42,21 +42,21 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Fuse:
+class FailPointCounter:
     """Counts the steps, and ends the process at the chosen one."""
 
     def __init__(self, point: FailPoint | None, end: Callable[[], None] = die) -> None:
         self._point = point
         self._end = end
-        self.passed = dict.fromkeys(WHERES, 0)
+        self.counts = dict.fromkeys(FAIL_POINT_KINDS, 0)
 
-    def reach(self, where: Where) -> None:
-        self.passed[where] += 1
-        if self._point is not None and self._point == (where, self.passed[where]):
+    def reach(self, kind: FailPointKind) -> None:
+        self.counts[kind] += 1
+        if self._point is not None and self._point == (kind, self.counts[kind]):
             self._end()
 
 
-def arm(fuse: Fuse) -> None:
+def install(counter: FailPointCounter) -> None:
     """Put the fuse into every connection that writes, and behind every publication."""
     from dragoman.engine.sessions.live_session import LiveSession
 
@@ -70,22 +70,22 @@ def arm(fuse: Fuse) -> None:
                 self._reads = True
             if self._reads or sql == "ROLLBACK":
                 return super().execute(sql, parameters)
-            fuse.reach("commit" if sql == "COMMIT" else "statement")
+            counter.reach("commit" if sql == "COMMIT" else "statement")
             done = super().execute(sql, parameters)
             if sql == "COMMIT":
-                fuse.reach("committed")
+                counter.reach("committed")
             return done
 
         def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
-            fuse.reach("statement")
+            counter.reach("statement")
             return super().executemany(sql, parameters)
 
         def __exit__(
             self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
         ) -> Literal[False]:
-            fuse.reach("commit")
+            counter.reach("commit")
             super().__exit__(kind, error, traceback)
-            fuse.reach("committed")
+            counter.reach("committed")
             return False
 
     connect = sqlite3.connect
@@ -95,10 +95,10 @@ def arm(fuse: Fuse) -> None:
         return connection
 
     sqlite3.connect = connect_watched  # type: ignore[assignment]  # the overloads say the same
-    publish = LiveSession.published
+    publish = LiveSession.publish
 
     def published(session: LiveSession) -> None:
         publish(session)
-        fuse.reach("published")
+        counter.reach("published")
 
-    LiveSession.published = published  # type: ignore[method-assign, assignment]  # a function is a method here
+    LiveSession.publish = published  # type: ignore[method-assign, assignment]  # a function is a method here

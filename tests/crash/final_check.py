@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.crash import client_checker
 from tests.crash.actor import Actor, expect, path_of, turns_of, user
-from tests.crash.client import ask
+from tests.crash.client import send_request
 from tests.crash.client_records import Message, SessionRecord
 from tests.crash.turn_plans import counting
 
@@ -14,20 +14,20 @@ REPLAYS = 3
 """Turns of a session that are told again."""
 
 
-class Verdict:
+class FinalCheck:
     """Finds the promises that were broken."""
 
     def __init__(self, port: int, actors: list[Actor]) -> None:
         self._port = port
         self._sessions = [session for actor in actors for session in actor.sessions]
 
-    async def find(self) -> list[str]:
+    async def run(self) -> list[str]:
         """Ask about every session, and talk once more in each."""
         faults = await self._listing()
         histories = []
         for session in self._sessions:
             if session.is_deleted:
-                if (answer := await ask(self._port, "GET", path_of(session))).status != 404:
+                if (answer := await send_request(self._port, "GET", path_of(session))).status != 404:
                     faults.append(f"the deleted session {session.session_id} is there: {answer}")
                 continue
             info = await self._get(path_of(session))
@@ -36,12 +36,12 @@ class Verdict:
             faults += client_checker.check_session(session, info, history)
             faults += client_checker.check_view(session, session.client.history, history)
             faults += await self._replays(session)
-            faults += await self._usable(session)
+            faults += await self._check_usable(session)
         tags = [tag for session in self._sessions for turn in session.turns for tag in turn.plan.tags]
         return [*faults, *client_checker.check_starts(await self._starts(tags), histories)]
 
     async def _get(self, path: str) -> Json:
-        return expect(await ask(self._port, "GET", path), 200).json
+        return expect(await send_request(self._port, "GET", path), 200).json
 
     async def _listing(self) -> list[str]:
         """Every session that was acknowledged is listed, once, and no other with its tag."""
@@ -68,23 +68,23 @@ class Verdict:
     async def _replays(self, session: SessionRecord) -> list[str]:
         faults: list[str] = []
         for run in [run for run in session.runs if run.frames][-REPLAYS:]:
-            path = f"{path_of(session)}/events?turn={run.run_id}&stream={run.shown}"
-            answer = expect(await ask(self._port, "GET", path, headers={"last-event-id": "0"}), 200)
+            path = f"{path_of(session)}/events?turn={run.run_id}&stream={run.stream_mode}"
+            answer = expect(await send_request(self._port, "GET", path, headers={"last-event-id": "0"}), 200)
             faults += client_checker.check_replay(run, answer.body)
         return faults
 
-    async def _usable(self, session: SessionRecord) -> list[str]:
+    async def _check_usable(self, session: SessionRecord) -> list[str]:
         """The session takes a next turn."""
-        answer = await ask(self._port, "POST", turns_of(session), {"messages": [user("hello")]})
+        answer = await send_request(self._port, "POST", turns_of(session), {"messages": [user("hello")]})
         if answer.status == 200 and answer.json["stopReason"] == "end_turn":
             return []
         return [f"the next turn of session {session.session_id} got {answer}"]
 
     async def _starts(self, tags: list[str]) -> Mapping[str, int]:
         """How often the rehearsal's slow tool was started with each tag, over all lives."""
-        made = await ask(self._port, "POST", "/sessions", {"agent": {"name": "rehearsal"}})
+        made = await send_request(self._port, "POST", "/sessions", {"agent": {"name": "rehearsal"}})
         path = f"/sessions/{expect(made, 201).json['sessionId']}/turns"
-        answer = expect(await ask(self._port, "POST", path, {"messages": [user(counting(tags))]}), 200).json
+        answer = expect(await send_request(self._port, "POST", path, {"messages": [user(counting(tags))]}), 200).json
         text = "".join(block["text"] for message in answer["messages"] for block in message["content"])
         return dict(zip(tags, map(int, text.split()), strict=True))
 

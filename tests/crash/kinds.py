@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tests.crash.campaign import Campaign, Options, Report
-from tests.crash.endings import After, At, Ending, Stop, any_ending, hammer, sweep
-from tests.crash.failpoints import FailPoint, Where
+from tests.crash.endings import Ending, KillAfterReady, KillAtPoint, StopGracefully, any_ending, hammer, sweep
+from tests.crash.failpoints import FailPoint, FailPointKind
 
 
 def random_options(seed: int, kills: int) -> Iterator[Options]:
@@ -34,9 +34,9 @@ def power_options(seed: int, kills: int) -> Iterator[Options]:
     rng = random.Random(f"power {seed}")
     yield Options(
         seed=seed,
-        endings=[ending for ending in (any_ending(rng) for _ in range(5 * kills)) if not isinstance(ending, Stop)][
-            :kills
-        ],
+        endings=[
+            ending for ending in (any_ending(rng) for _ in range(5 * kills)) if not isinstance(ending, StopGracefully)
+        ][:kills],
         loses_power=True,
     )
 
@@ -45,17 +45,17 @@ def first_start_options(seed: int, kills: int) -> Iterator[Options]:
     """Deaths while the data folder is made: each on a folder of its own."""
     rng = random.Random(f"first {seed}")
     for number in range(kills):
-        where: Where = rng.choice(("statement", "statement", "commit", "committed"))
+        where: FailPointKind = rng.choice(("statement", "statement", "commit", "committed"))
         most = 40 if where == "statement" else 3
         point = FailPoint(where, rng.randint(1, most))
-        yield Options(seed=seed * 1000 + number, endings=[At(point)], actors=0)
+        yield Options(seed=seed * 1000 + number, endings=[KillAtPoint(point)], actors=0)
 
 
 def stop_options(seed: int, kills: int) -> Iterator[Options]:
     """Servers that are told to stop under load; some are killed while they drain."""
     rng = random.Random(f"stop {seed}")
     endings: list[Ending] = [
-        Stop(rng.uniform(0.1, 0.6), rng.choice([None, None, rng.uniform(0, 0.4)])) for _ in range(kills)
+        StopGracefully(rng.uniform(0.1, 0.6), rng.choice([None, None, rng.uniform(0, 0.4)])) for _ in range(kills)
     ]
     yield Options(seed=seed, endings=endings, actors=8)
 
@@ -63,7 +63,7 @@ def stop_options(seed: int, kills: int) -> Iterator[Options]:
 def time_options(seed: int, kills: int) -> Iterator[Options]:
     """Deaths at random times only."""
     rng = random.Random(f"time {seed}")
-    yield Options(seed=seed, endings=[After(rng.uniform(0.05, 0.5)) for _ in range(kills)])
+    yield Options(seed=seed, endings=[KillAfterReady(rng.uniform(0.05, 0.5)) for _ in range(kills)])
 
 
 KINDS: Mapping[str, Callable[[int, int], Iterator[Options]]] = MappingProxyType(

@@ -17,15 +17,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fail", type=failpoints.parse_fail_point, default=None)
     parser.add_argument("--platter", type=Path, default=None)
-    parser.add_argument("--sabotage", choices=sabotage.WAYS, default=None)
+    parser.add_argument("--sabotage", choices=sabotage.SABOTAGES, default=None)
     ours, theirs = parser.parse_known_args()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if ours.platter is not None:
-        unsynced_disk.copy_what_is_synced(ours.platter)
+        unsynced_disk.copy_on_sync(ours.platter)
     if ours.fail is not None:
-        failpoints.arm(failpoints.Fuse(ours.fail))
+        failpoints.install(failpoints.FailPointCounter(ours.fail))
     if ours.sabotage is not None:
-        sabotage.WAYS[ours.sabotage]()
+        sabotage.SABOTAGES[ours.sabotage]()
     from dragoman.cli.main import main as dragoman
 
     sys.argv = ["dragoman", *theirs]

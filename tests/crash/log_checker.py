@@ -21,7 +21,7 @@ from dragoman.core.events import (
     CallOpened,
     CallSettled,
     CallStarted,
-    Logged,
+    LoggedEvent,
     MessageClosed,
     RunResumed,
     RunStarted,
@@ -29,7 +29,7 @@ from dragoman.core.events import (
     SessionCreated,
 )
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
-from dragoman.core.session import SessionState, apply, begin, thaw
+from dragoman.core.session import SessionState, apply, decode_head, initial_state
 from dragoman.engine.engine import EngineOptions
 from dragoman.server.agents import STARTS_FILE
 from dragoman.stores.times import from_us
@@ -39,14 +39,14 @@ BY_NUMBER = ("events", "messages", "calls", "runs", "once")
 """What holds rows of sessions, by their ids and by their numbers. The latter go a while after their session."""
 NEWEST = sum(1 for _ in resources.files("dragoman.stores.sqlite").joinpath("migrations").iterdir())
 """The schema that the servers make, one migration after the other."""
-TALLY = STARTS_FILE
+STARTS_FILE_NAME = STARTS_FILE
 """Where the rehearsal agent's slow tool notes each start, under a word that every call has for itself."""
-ATTEMPTS = EngineOptions().attempts
-BOUND_S = 2.0
+ATTEMPTS = EngineOptions().max_attempts
+RESUME_LIMIT_S = 2.0
 """Within this time of the start a run that was cut goes on or has ended."""
 
 
-class Died(NamedTuple):
+class ServerLife(NamedTuple):
     """When a life of the server was: times of this machine's clock. `ready` is None when it never got there."""
 
     started: float
@@ -54,7 +54,7 @@ class Died(NamedTuple):
     ended: float
 
 
-class Cut(NamedTuple):
+class InterruptedRun(NamedTuple):
     """A run that had not stopped when its server died."""
 
     after: int
@@ -63,16 +63,16 @@ class Cut(NamedTuple):
     """How long servers have been ready since without going on with it."""
 
 
-class LogCheck:
+class LogChecker:
     """Looks at a data folder again and again, each time when the server has died."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         self._folder = folder
         self._scratch = scratch
         self._checked: dict[str, tuple[int, int]] = {}
-        self._unfinished: dict[str, Cut] = {}
+        self._unfinished: dict[str, InterruptedRun] = {}
         """Runs that had not stopped at the last look."""
-        self.taken_up_s: list[float] = []
+        self.resume_times_s: list[float] = []
         """Seconds from the ready line until a run that was cut went on or ended; negative: before that line."""
         self.resumed = 0
         self.events = 0
@@ -81,14 +81,14 @@ class LogCheck:
         """Keep the folder as it is now, for `check`, and the copy before this one, for whoever looks into a fault."""
         before = self._scratch / "before"
         before.mkdir(exist_ok=True)
-        for name in ("dragoman.db", "dragoman.db-wal", TALLY):
+        for name in ("dragoman.db", "dragoman.db-wal", STARTS_FILE_NAME):
             (before / name).unlink(missing_ok=True)
             if (self._scratch / name).exists():
                 (self._scratch / name).rename(before / name)
             if (self._folder / name).exists():
                 shutil.copyfile(self._folder / name, self._scratch / name)
 
-    def check(self, died: Died, deleted: Sequence[str]) -> list[str]:
+    def check(self, life: ServerLife, deleted: Sequence[str]) -> list[str]:
         """Check the copy.
 
         Args:
@@ -99,15 +99,15 @@ class LogCheck:
             The rules that are broken.
         """
         path = self._scratch / "dragoman.db"
-        twice = [*check_tally(self._scratch / TALLY)]
+        twice = [*check_tally(self._scratch / STARTS_FILE_NAME)]
         if not path.exists():
             return []  # it died before it made its database
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             if connection.execute("PRAGMA user_version").fetchone()[0] < NEWEST:
                 return []  # … or before it had all tables
-            return [*twice, *self._check(connection, died, deleted)]
+            return [*twice, *self._check(connection, life, deleted)]
 
-    def _check(self, connection: sqlite3.Connection, died: Died, deleted: Sequence[str]) -> Iterator[str]:
+    def _check(self, connection: sqlite3.Connection, life: ServerLife, deleted: Sequence[str]) -> Iterator[str]:
         verdict = connection.execute("PRAGMA quick_check").fetchone()[0]
         if verdict != "ok":
             yield f"the database is damaged: {verdict}"
@@ -119,7 +119,7 @@ class LogCheck:
         )
         for (session_id,) in connection.execute(strangers):
             yield f"events with the number of another session (session {session_id})"
-        yield from self._check_promptness(connection, died)
+        yield from self._check_promptness(connection, life)
         rows = connection.execute(
             "SELECT session_id, owner, seq, head, settings, (SELECT max(seq) FROM events e WHERE e.session_id ="
             " s.session_id), (SELECT count(*) FROM pieces p WHERE p.session_id = s.session_id) FROM sessions s"
@@ -130,19 +130,19 @@ class LogCheck:
             self._checked[session_id] = (newest, pieces)
             if newest != seq:
                 yield f"the session is at {seq}, its log at {newest} (session {session_id})"
-            for fault in check_log(connection, session_id, owner, thaw(head, settings)):
+            for fault in check_log(connection, session_id, owner, decode_head(head, settings)):
                 yield f"{fault} (session {session_id})"
 
-    def _check_promptness(self, connection: sqlite3.Connection, died: Died) -> Iterator[str]:
+    def _check_promptness(self, connection: sqlite3.Connection, life: ServerLife) -> Iterator[str]:
         """Runs that were cut before this life have gone on in it, in time."""
-        left: dict[str, Cut] = {}
+        left: dict[str, InterruptedRun] = {}
         for run_id, cut in self._unfinished.items():
             row = connection.execute(
                 "SELECT session_id FROM runs JOIN sessions ON number = session WHERE run_id = ?", (run_id,)
             ).fetchone()
             if row is None:
                 continue  # its session was deleted
-            if died.ready is None:
+            if life.ready is None:
                 left[run_id] = cut  # nobody was there to take it up
                 continue
             found = connection.execute(
@@ -151,12 +151,12 @@ class LogCheck:
                 (row[0], cut.after, run_id),
             ).fetchone()[0]
             if found is None:
-                waited_s = cut.waited_s + died.ended - died.ready
-                left[run_id] = Cut(cut.after, waited_s)
+                waited_s = cut.waited_s + life.ended - life.ready
+                left[run_id] = InterruptedRun(cut.after, waited_s)
             else:
-                waited_s = cut.waited_s + from_us(found).timestamp() - died.ready
-                self.taken_up_s.append(waited_s)
-            if waited_s > BOUND_S:
+                waited_s = cut.waited_s + from_us(found).timestamp() - life.ready
+                self.resume_times_s.append(waited_s)
+            if waited_s > RESUME_LIMIT_S:
                 yield f"run {run_id} was cut, and had not gone on {waited_s:.2f} s after the start (session {row[0]})"
         rows = connection.execute(
             "SELECT run_id, (SELECT max(seq) FROM events e WHERE e.session = r.session)"
@@ -164,7 +164,7 @@ class LogCheck:
             " EXISTS (SELECT 1 FROM events s WHERE s.session = r.session AND s.run_id = r.run_id"
             " AND s.type = 'run_stopped')"
         )
-        self._unfinished = {run_id: left.get(run_id) or Cut(seq, 0.0) for run_id, seq in rows}
+        self._unfinished = {run_id: left.get(run_id) or InterruptedRun(seq, 0.0) for run_id, seq in rows}
         resumed = connection.execute("SELECT count(*) FROM events WHERE type = 'run_resumed'")
         self.resumed = resumed.fetchone()[0]
 
@@ -204,14 +204,14 @@ def check_log(connection: sqlite3.Connection, session_id: str, owner: str, head:
     rows = connection.execute(
         "SELECT seq, at, run_id, payload FROM events WHERE session_id = ? ORDER BY seq", (session_id,)
     )
-    log = [Logged(seq, from_us(at), run_id, core_events.decode(payload)) for seq, at, run_id, payload in rows]
+    log = [LoggedEvent(seq, from_us(at), run_id, core_events.decode(payload)) for seq, at, run_id, payload in rows]
     if [logged.seq for logged in log] != list(range(1, len(log) + 1)):
         yield f"the log has gaps: {[logged.seq for logged in log]}"
         return
     if not log or not isinstance(log[0].event, SessionCreated):
         yield f"the log begins with {log[:1]}"
         return
-    state = begin(SessionId(session_id), UserId(owner), log[0])
+    state = initial_state(SessionId(session_id), UserId(owner), log[0])
     for logged in log[1:]:
         if isinstance(logged.event, RunStarted) and state.run is not None:
             yield f"run {logged.event.run_id} starts while {state.run.run_id} is active"
@@ -242,18 +242,18 @@ def check_rest(state: SessionState) -> Iterator[str]:
     """Where no run is active, every open call waits for the application, or for one beside or below it that does."""
     if state.run is not None:
         return
-    awaited = {call.call.call_id for call in state.waiting()}
-    for call in state.waiting():
-        above = state.parent(call.loop)
+    awaited = {call.call.call_id for call in state.waiting_calls()}
+    for call in state.waiting_calls():
+        above = state.parent_call(call.loop)
         while above is not None:
             awaited.add(above.call.call_id)
-            above = state.parent(above.loop)
-        awaited |= {beside.call.call_id for beside in state.in_loop(call.loop) if beside.granted is not None}
+            above = state.parent_call(above.loop)
+        awaited |= {beside.call.call_id for beside in state.calls_in_loop(call.loop) if beside.granted is not None}
     for call_id in state.calls.keys() - awaited:
         yield f"call {call_id} is open, and nobody can do anything about it"
 
 
-def check_calls(log: Sequence[Logged]) -> Iterator[str]:
+def check_calls(log: Sequence[LoggedEvent]) -> Iterator[str]:
     """Each call is settled at most once, started before that, and decided at most once."""
     settled: Counter[CallId] = Counter()
     answered: Counter[CallId] = Counter()
@@ -279,7 +279,7 @@ def check_calls(log: Sequence[Logged]) -> Iterator[str]:
                 yield f"call {call_id} was {what} {count} times"
 
 
-def check_runs(connection: sqlite3.Connection, session_id: str, log: Sequence[Logged]) -> Iterator[str]:
+def check_runs(connection: sqlite3.Connection, session_id: str, log: Sequence[LoggedEvent]) -> Iterator[str]:
     """Each run starts once, stops at most once and tells what its steps used; the table knows where runs start."""
     started: dict[RunId, int] = {}
     stopped: set[RunId] = set()
@@ -308,7 +308,7 @@ def check_runs(connection: sqlite3.Connection, session_id: str, log: Sequence[Lo
 
 
 def check_pieces(
-    connection: sqlite3.Connection, session_id: str, state: SessionState, log: Sequence[Logged]
+    connection: sqlite3.Connection, session_id: str, state: SessionState, log: Sequence[LoggedEvent]
 ) -> Iterator[str]:
     """Pieces belong to blocks that are open, or still lie there from one that was; closed blocks tell theirs."""
     rows = connection.execute(
@@ -329,7 +329,7 @@ def check_pieces(
         if told.get((after, place)) == (message_id, block):
             continue
         opened = state.open_messages.get(loop)
-        if opened is None or (opened.message_id, opened.blocks) != (message_id, block):
+        if opened is None or (opened.message_id, opened.closed_block_count) != (message_id, block):
             yield f"piece {after}:{place} belongs to block {block} of {message_id}, which is not open"
         if (after, place) in seen:
             yield f"two pieces stand at {after}:{place}"

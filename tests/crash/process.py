@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.crash.failpoints import FailPoint
 
-HOUSE = Path(__file__).parent.parent.parent
+PROJECT_ROOT = Path(__file__).parent.parent.parent
 START_DEADLINE_S = 30.0
 READY = b"ready http://"
 
@@ -33,13 +33,13 @@ class Server:
         folder: Path,
         *,
         fail: FailPoint | None = None,
-        platter: Path | None = None,
+        synced_copies: Path | None = None,
         sabotage: str | None = None,
         arguments: Sequence[str] = (),
     ) -> "Server":
         """Start a server on a data folder. It is not ready yet; what it logs goes to `server.log` beside the folder."""
         ours: list[str] = []
-        for name, value in (("--fail", fail), ("--platter", platter), ("--sabotage", sabotage)):
+        for name, value in (("--fail", fail), ("--platter", synced_copies), ("--sabotage", sabotage)):
             if value is not None:
                 ours += [name, str(value)]
         command = [sys.executable, "-m", "tests.crash.launcher", *ours]
@@ -48,7 +48,7 @@ class Server:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 *arguments,
-                cwd=HOUSE,
+                cwd=PROJECT_ROOT,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
@@ -74,7 +74,7 @@ class Server:
         await self._process.wait()
         return False
 
-    async def lives_for(self, seconds: float) -> bool:
+    async def wait_while_alive(self, seconds: float) -> bool:
         """Let it be for a while. False: it ended meanwhile."""
         try:
             await asyncio.wait_for(self._process.wait(), seconds)
@@ -87,7 +87,7 @@ class Server:
         if self._process.returncode is None:
             self._process.send_signal(number)
 
-    async def ended(self, within_s: float) -> int:
+    async def wait_for_exit(self, within_s: float) -> int:
         """Wait for the end and give the exit status. One that is late is killed. Raises TimeoutError."""
         try:
             return await asyncio.wait_for(self._process.wait(), within_s)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-LATE_S = 0.1
+COMMIT_DELAY_S = 0.1
 
 
 def acknowledge_first() -> None:
@@ -21,7 +21,7 @@ def acknowledge_first() -> None:
 
     async def late(log: SqliteLog, batch: Sequence[Append]) -> None:
         async with order:
-            await asyncio.sleep(LATE_S)
+            await asyncio.sleep(COMMIT_DELAY_S)
             await commit(log, batch)
 
     async def commit_later(log: SqliteLog, batch: Sequence[Append]) -> Sequence[bool]:
@@ -36,25 +36,25 @@ def acknowledge_first() -> None:
 def repeat_started_tools() -> None:
     """After a crash run every tool again, whatever its policy says."""
     from dragoman.core.session import OpenCall
-    from dragoman.engine.runs.calls import CallRunner, Playing
+    from dragoman.engine.runs.calls import CallingLoop, CallRunner
 
-    def forget(runner: CallRunner, run: Playing, call: OpenCall) -> None:
+    def forget(runner: CallRunner, run: CallingLoop, call: OpenCall) -> None:
         pass
 
-    CallRunner._after_crash = forget  # type: ignore[method-assign, assignment]  # a function is a method here
+    CallRunner._settle_after_crash = forget  # type: ignore[method-assign, assignment]  # a function is a method here
 
 
-def leave_runs() -> None:
+def abandon_runs() -> None:
     """Take up no run that died with the server before."""
-    from dragoman.engine.runs.runner import Runs
+    from dragoman.engine.runs.runner import Runner
     from dragoman.engine.sessions.live_session import LiveSession
 
-    def leave(runs: Runs, live: LiveSession) -> None:
+    def leave(runs: Runner, live: LiveSession) -> None:
         pass
 
-    Runs.take_over = leave  # type: ignore[method-assign, assignment]  # a function is a method here
+    Runner.take_over = leave  # type: ignore[method-assign, assignment]  # a function is a method here
 
 
-WAYS: Mapping[str, Callable[[], None]] = MappingProxyType(
-    {"acknowledge-first": acknowledge_first, "repeat-tools": repeat_started_tools, "leave-runs": leave_runs}
+SABOTAGES: Mapping[str, Callable[[], None]] = MappingProxyType(
+    {"acknowledge-first": acknowledge_first, "repeat-tools": repeat_started_tools, "leave-runs": abandon_runs}
 )

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.crash.client import Gone
+from tests.crash.client import ConnectionBroken
 from tests.crash.client_records import Violation
 
-NEXT_LIFE_S = 60.0
-TOO_EARLY_S = 1.0
+RESTART_TIMEOUT_S = 60.0
+EARLY_END_TOLERANCE_S = 1.0
 """A connection may break so long before anybody sees that the process is dead; both are seen by one busy loop."""
 
 
@@ -24,13 +24,13 @@ class Life:
         self.over = asyncio.Event()
 
 
-class Gate:
+class ServerAvailability:
     """Lets clients through to a living server."""
 
     def __init__(self) -> None:
         self._is_closing = False
         self._life: Life | None = None
-        self._came = asyncio.Event()
+        self._has_started = asyncio.Event()
 
     def is_closing(self) -> bool:
         """Whether clients should come to an end."""
@@ -43,7 +43,7 @@ class Gate:
     def begin(self, life: Life) -> None:
         """A server is there."""
         self._life = life
-        self._came.set()
+        self._has_started.set()
 
     def end(self, at: float) -> None:
         """It is no more, since that time."""
@@ -51,7 +51,7 @@ class Gate:
         self._life.ended_at = at
         self._life.over.set()
         self._life = None
-        self._came.clear()
+        self._has_started.clear()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[int]:
@@ -61,20 +61,20 @@ class Gate:
             Gone: from inside; by now there is another server, or will be.
             Violation: the server broke a connection and lived on.
         """
-        async with asyncio.timeout(NEXT_LIFE_S):
-            await self._came.wait()
+        async with asyncio.timeout(RESTART_TIMEOUT_S):
+            await self._has_started.wait()
         life = self._life
         assert life is not None, "it came"
         try:
             yield life.port
-        except Gone as gone:
+        except ConnectionBroken as gone:
             try:
-                async with asyncio.timeout(NEXT_LIFE_S):
+                async with asyncio.timeout(RESTART_TIMEOUT_S):
                     await life.over.wait()
             except TimeoutError:
                 raise Violation(f"a living server broke a connection: {gone}") from gone
             assert life.ended_at is not None, "it is over"
-            if not life.is_draining and gone.at < life.ended_at - TOO_EARLY_S:
+            if not life.is_draining and gone.at < life.ended_at - EARLY_END_TOLERANCE_S:
                 raise Violation(f"a connection broke {life.ended_at - gone.at:.1f} s before its server died") from gone
             raise
 

@@ -5,16 +5,16 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.crash.client import Gone, opened
+from tests.crash.client import ConnectionBroken, open_request
 from tests.crash.client_records import RunRecord, SessionRecord, Violation
-from tests.crash.server_availability import Gate
+from tests.crash.server_availability import ServerAvailability
 from tests.protocols.aap.stream import Frame
 
 
 @asynccontextmanager
-async def watched(session: SessionRecord, rng: random.Random, gate: Gate) -> AsyncIterator[None]:
+async def watch(session: SessionRecord, rng: random.Random, availability: ServerAvailability) -> AsyncIterator[None]:
     """Have a session watched meanwhile. Raises Violation when what was watched is not what happened."""
-    watcher = Watcher(session, random.Random(rng.random()), gate)
+    watcher = Watcher(session, random.Random(rng.random()), availability)
     watching = asyncio.create_task(watcher.run())
     try:
         yield
@@ -29,22 +29,22 @@ async def watched(session: SessionRecord, rng: random.Random, gate: Gate) -> Asy
 class Watcher:
     """Follows a session from some moment on, for as long as the session is there."""
 
-    def __init__(self, session: SessionRecord, rng: random.Random, gate: Gate) -> None:
+    def __init__(self, session: SessionRecord, rng: random.Random, availability: ServerAvailability) -> None:
         self.session = session
-        self.seen: dict[str, list[Frame]] = {}
+        self.frames_by_run: dict[str, list[Frame]] = {}
         """What it saw of each turn, in the order in which the turns came. Always as deltas."""
         self._rng = rng
-        self._gate = gate
+        self._availability = availability
         self._last: str | None = None
 
     async def run(self) -> None:
         """Watch until cancelled, or until the session is deleted."""
         while True:
             try:
-                async with self._gate.open() as port:
+                async with self._availability.open() as port:
                     if await self._watch(port):
                         return
-            except Gone:
+            except ConnectionBroken:
                 continue
 
     async def _watch(self, port: int) -> bool:
@@ -53,11 +53,11 @@ class Watcher:
         path = f"/sessions/{self.session.session_id}/events?stream=delta"
         leave_after = self._rng.randint(0, 60) if self._rng.random() < 0.3 else None
         read = 0
-        async with opened(port, "GET", path, headers=headers) as exchange:
+        async with open_request(port, "GET", path, headers=headers) as exchange:
             if exchange.status != 200:
-                answer = await exchange.whole()
+                answer = await exchange.read_to_end()
                 if answer.status == 503:
-                    raise Gone(answer)
+                    raise ConnectionBroken(answer)
                 if answer.status in (400, 404) and self.session.is_deleting:
                     return True  # 400: its events went while its stream was being opened
                 raise Violation(f"watching behind {self._last} got {answer} (session {self.session.session_id})")
@@ -68,21 +68,23 @@ class Watcher:
                     return False
         if self.session.is_deleting:
             return True
-        self._gate.check_draining(f"a watcher's stream ended after {self._last}")
-        raise Gone("the server stops")
+        self._availability.check_draining(f"a watcher's stream ended after {self._last}")
+        raise ConnectionBroken("the server stops")
 
     def _note(self, frame: Frame) -> None:
         run_id, _, number = (frame.id or "").partition("/")
-        newest = next(reversed(self.seen), None)
-        if run_id not in self.seen:
-            if newest is not None and self.seen[newest][-1].event != "turn_stop":
+        newest = next(reversed(self.frames_by_run), None)
+        if run_id not in self.frames_by_run:
+            if newest is not None and self.frames_by_run[newest][-1].event != "turn_stop":
                 raise Violation(f"turn {run_id} begins inside of turn {newest}")
-            self.seen[run_id] = []
+            self.frames_by_run[run_id] = []
         elif run_id != newest:
             raise Violation(f"turn {run_id} goes on after turn {newest} began")
-        if number != str(len(self.seen[run_id]) + 1):
-            raise Violation(f"event {len(self.seen[run_id]) + 1} of turn {run_id} was expected, got {frame.id}")
-        self.seen[run_id].append(frame)
+        if number != str(len(self.frames_by_run[run_id]) + 1):
+            raise Violation(
+                f"event {len(self.frames_by_run[run_id]) + 1} of turn {run_id} was expected, got {frame.id}"
+            )
+        self.frames_by_run[run_id].append(frame)
         self._last = frame.id
 
     def check(self) -> None:
@@ -92,20 +94,20 @@ class Watcher:
             Violation: it is not.
         """
         runs = {run.run_id: run for run in self.session.runs if run.run_id is not None}
-        seen = [run_id for run_id in self.seen if run_id in runs]  # a turn cut by a deletion has no record
+        seen = [run_id for run_id in self.frames_by_run if run_id in runs]  # a turn cut by a deletion has no record
         order = list(runs)
         if seen:
             first = order.index(seen[0])
             if order[first : first + len(seen)] != seen:
                 raise Violation(f"the turns {order} were watched as {seen}")
         for run_id in seen:
-            _compare(self.seen[run_id], runs[run_id])
+            _compare(self.frames_by_run[run_id], runs[run_id])
 
 
-def _compare(watched: list[Frame], run: RunRecord) -> None:
-    if run.shown != "delta":
+def _compare(watched_frames: list[Frame], run: RunRecord) -> None:
+    if run.stream_mode != "delta":
         return
     own = [(frame.event, frame.data) for frame in run.frames]
-    theirs = [(frame.event, frame.data) for frame in watched]
+    theirs = [(frame.event, frame.data) for frame in watched_frames]
     if theirs != own[: len(theirs)]:
         raise Violation(f"turn {run.run_id} was seen in two ways: {own} and {theirs}")

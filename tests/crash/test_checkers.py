@@ -13,16 +13,16 @@ import pytest
 from tests.crash import client_checker
 from tests.crash.campaign import Campaign, Options
 from tests.crash.client_records import RunRecord, SessionRecord, TurnRecord
-from tests.crash.endings import After
-from tests.crash.failpoints import FailPoint, Fuse, parse_fail_point
-from tests.crash.log_checker import Died, LogCheck, check_tally
-from tests.crash.turn_plans import INTERRUPTED, Plan, PlannedCall, PlannedStep
+from tests.crash.endings import KillAfterReady
+from tests.crash.failpoints import FailPoint, FailPointCounter, parse_fail_point
+from tests.crash.log_checker import LogChecker, ServerLife, check_tally
+from tests.crash.turn_plans import INTERRUPTED, PlannedCall, PlannedStep, TurnPlan
 from tests.protocols.aap.stream import Frame
 
 Json = Any
 
 
-def said(text: str, *calls: Json, cut: bool = False) -> Json:
+def assistant_message(text: str, *calls: Json, cut: bool = False) -> Json:
     message: Json = {"role": "assistant", "content": [{"type": "text", "text": text}, *calls]}
     return {**message, "_meta": {"interrupted": True}} if cut else message
 
@@ -32,34 +32,34 @@ RESULT = {"role": "tool", "toolCallId": "c1", "content": "done t"}
 STOPPED = Frame("1", "turn_stop", {"stopReason": "end_turn"}, b"")
 HISTORY = [
     {"role": "user", "content": "go"},
-    said("let ", cut=True),
-    said("let me see", CALL),
+    assistant_message("let ", cut=True),
+    assistant_message("let me see", CALL),
     RESULT,
-    said("it is done t"),
+    assistant_message("it is done t"),
 ]
 
 
 def a_session() -> SessionRecord:
     """A session with one turn, in which the first step was cut by a crash."""
     slow = PlannedCall("slow", {"tag": "t"}, "server", frozenset({"done t", INTERRUPTED}), "t")
-    plan = Plan(
+    plan = TurnPlan(
         "any", "go", (PlannedStep((("text", "let me see"),), (slow,)), PlannedStep((("text", "it is {result}"),)))
     )
     config = {"agent": {"name": "rehearsal", "tools": [{"name": "slow", "trust": True}], "options": {}}, "tools": []}
     run = RunRecord([{"role": "user", "content": "go"}], "delta", None, frames=[STOPPED], deaths=1)
-    return SessionRecord("s", config, "id", {"greeting": "s"}, [TurnRecord(plan, [run])], refused=["never"])
+    return SessionRecord("s", config, "id", {"greeting": "s"}, [TurnRecord(plan, [run])], refused_texts=["never"])
 
 
-def shown(**changes: Json) -> Json:
+def changed_session(**changes: Json) -> Json:
     agent = {"name": "rehearsal", "tools": [{"name": "slow", "trust": True}], "options": {"greeting": "s"}}
     return {"agent": {**agent, **changes}, "tools": []}
 
 
 def test_a_whole_history_with_a_cut_step_is_right() -> None:
-    assert list(client_checker.check_session(a_session(), shown(), HISTORY)) == []
+    assert list(client_checker.check_session(a_session(), changed_session(), HISTORY)) == []
 
 
-LAST = said("it is done t")
+LAST = assistant_message("it is done t")
 
 
 @pytest.mark.parametrize(
@@ -71,27 +71,27 @@ LAST = said("it is done t")
         (lambda history: [*history, LAST], "more than was planned"),
         (lambda history: [*history[:3], LAST], "have the results {}"),
         (lambda history: [*history[:3], {**RESULT, "content": "done"}, LAST], "has the result 'done'"),
-        (lambda history: [history[0], said("lat", cut=True), *history[2:]], "does not begin with"),
-        (lambda history: [*history[:4], said("it is done t and more")], "step 1 says"),
-        (lambda history: [history[0], said("let me see"), *history[3:]], "step 0 calls []"),
-        (lambda history: [*history[:4], said("it is done t never")], "left never behind"),
+        (lambda history: [history[0], assistant_message("lat", cut=True), *history[2:]], "does not begin with"),
+        (lambda history: [*history[:4], assistant_message("it is done t and more")], "step 1 says"),
+        (lambda history: [history[0], assistant_message("let me see"), *history[3:]], "step 0 calls []"),
+        (lambda history: [*history[:4], assistant_message("it is done t never")], "left never behind"),
     ],
 )
 def test_what_is_wrong_with_a_history_is_found(change: Callable[[list[Json]], list[Json]], fault: str) -> None:
-    faults = list(client_checker.check_session(a_session(), shown(), change(deepcopy(HISTORY))))
+    faults = list(client_checker.check_session(a_session(), changed_session(), change(deepcopy(HISTORY))))
     assert [each for each in faults if fault in each], faults
 
 
 def test_settings_that_were_lost_are_found() -> None:
-    assert list(client_checker.check_session(a_session(), shown(options={}), HISTORY))
-    assert list(client_checker.check_session(a_session(), shown(tools=[]), HISTORY))
+    assert list(client_checker.check_session(a_session(), changed_session(options={}), HISTORY))
+    assert list(client_checker.check_session(a_session(), changed_session(tools=[]), HISTORY))
 
 
 def test_a_history_that_differs_from_what_a_client_saw_is_found() -> None:
     session = a_session()
     assert list(client_checker.check_view(session, HISTORY, HISTORY)) == []
     assert list(client_checker.check_view(session, HISTORY, HISTORY[:-1]))
-    assert list(client_checker.check_view(session, HISTORY, [*HISTORY[:-1], said("it is another")]))
+    assert list(client_checker.check_view(session, HISTORY, [*HISTORY[:-1], assistant_message("it is another")]))
 
 
 def test_a_replay_that_differs_in_a_byte_is_found() -> None:
@@ -117,7 +117,7 @@ def test_a_tally_with_a_word_twice_is_found(tmp_path: Path) -> None:
 
 def test_a_fuse_burns_at_its_step_and_at_no_other() -> None:
     burnt: list[str] = []
-    fuse = Fuse(parse_fail_point(str(FailPoint("commit", 2))), lambda: burnt.append("now"))
+    fuse = FailPointCounter(parse_fail_point(str(FailPoint("commit", 2))), lambda: burnt.append("now"))
     for where in ("statement", "commit", "committed", "statement", "statement", "published"):
         fuse.reach(where)
     assert burnt == []
@@ -133,13 +133,15 @@ def test_a_fuse_burns_at_its_step_and_at_no_other() -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder at rest, as a short campaign left it."""
     root = tmp_path_factory.mktemp("campaign")
-    report = asyncio.run(Campaign(root, Options(seed=7, endings=[After(0.3), After(0.3)], actors=4)).play())
+    report = asyncio.run(
+        Campaign(root, Options(seed=7, endings=[KillAfterReady(0.3), KillAfterReady(0.3)], actors=4)).play()
+    )
     assert not report.faults, str(report)
     return root / "data"
 
 
 @pytest.fixture
-def spoilt(folder: Path, tmp_path: Path) -> Callable[[str], list[str]]:
+def check_after_corruption(folder: Path, tmp_path: Path) -> Callable[[str], list[str]]:
     """Copies the folder, changes its database by a statement, and gives what is found in it."""
 
     def spoil(statement: str) -> list[str]:
@@ -149,19 +151,19 @@ def spoilt(folder: Path, tmp_path: Path) -> Callable[[str], list[str]]:
         (data / "dragoman.db").write_bytes((folder / "dragoman.db").read_bytes())
         with closing(sqlite3.connect(data / "dragoman.db", isolation_level=None)) as connection:
             assert connection.execute(statement).rowcount != 0
-        log = LogCheck(data, scratch)
+        log = LogChecker(data, scratch)
         log.copy()
-        return log.check(Died(0, 1, 2), [])
+        return log.check(ServerLife(0, 1, 2), [])
 
     return spoil
 
 
-def test_a_log_as_it_was_left_is_right(spoilt: Callable[[str], list[str]]) -> None:
-    assert spoilt("UPDATE meta SET value = value + 1 WHERE name = 'epoch'") == []
+def test_a_log_as_it_was_left_is_right(check_after_corruption: Callable[[str], list[str]]) -> None:
+    assert check_after_corruption("UPDATE meta SET value = value + 1 WHERE name = 'epoch'") == []
 
 
 LAST_EVENTS = "(session_id, seq) IN (SELECT session_id, max(seq) FROM events GROUP BY session_id)"
-STRANGE = """'{"type":"call_started","call_id":"none"}'"""
+UNKNOWN_CALL_EVENT = """'{"type":"call_started","call_id":"none"}'"""
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ STRANGE = """'{"type":"call_started","call_id":"none"}'"""
     [
         ("DELETE FROM events WHERE type = 'block_closed'", "gaps"),
         (f"DELETE FROM events WHERE {LAST_EVENTS}", "its log at"),
-        (f"UPDATE events SET payload = {STRANGE} WHERE type = 'message_opened'", "cannot come here"),
+        (f"UPDATE events SET payload = {UNKNOWN_CALL_EVENT} WHERE type = 'message_opened'", "cannot come here"),
         ("UPDATE sessions SET head = json_set(head, '$.last_stop', 'refusal')", "stored state"),
         ("DELETE FROM sessions", "rows without a session"),
         ("DELETE FROM runs", "the table of runs"),
@@ -187,6 +189,8 @@ STRANGE = """'{"type":"call_started","call_id":"none"}'"""
         ),
     ],
 )
-def test_what_is_wrong_with_a_log_is_found(spoilt: Callable[[str], list[str]], statement: str, fault: str) -> None:
-    faults = spoilt(statement)
+def test_what_is_wrong_with_a_log_is_found(
+    check_after_corruption: Callable[[str], list[str]], statement: str, fault: str
+) -> None:
+    faults = check_after_corruption(statement)
     assert [each for each in faults if fault in each], faults

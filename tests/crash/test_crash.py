@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from tests.crash.campaign import Campaign, Options
-from tests.crash.endings import After, Ending
+from tests.crash.endings import Ending, KillAfterReady
 from tests.crash.kinds import run
-from tests.crash.unsynced_disk import NoPlatter, library
+from tests.crash.unsynced_disk import UnsyncedDiskUnavailable, sqlite_library
 from tests.requirements import requirement
 
 SEED = 1
 SHARDS = 2
-HAS_PLATTER = True
+HAS_UNSYNCED_DISK = True
 try:
-    library()
-except NoPlatter:
-    HAS_PLATTER = False
+    sqlite_library()
+except UnsyncedDiskUnavailable:
+    HAS_UNSYNCED_DISK = False
 
 
 pytestmark = pytest.mark.slow
@@ -43,17 +43,17 @@ async def test_nothing_acknowledged_is_lost_when_servers_die(kind: str, lives: i
     assert (report.endings.total(), report.kills >= kills) == (lives, True), str(report)
 
 
-@pytest.mark.skipif(not HAS_PLATTER, reason="this Python holds an SQLite that cannot be reached from outside")
+@pytest.mark.skipif(not HAS_UNSYNCED_DISK, reason="this Python holds an SQLite that cannot be reached from outside")
 async def test_nothing_acknowledged_is_lost_when_the_machine_dies(tmp_path: Path) -> None:
     report = await run("power", tmp_path, seed=SEED, kills=24, shards=SHARDS)
     assert not report.faults, str(report)
-    assert (report.kills, report.doubtful > 0) == (24, True), str(report)
+    assert (report.kills, report.dropped_unsynced > 0) == (24, True), str(report)
 
 
 # --- what would be found ----------------------------------------------------------------------------------------------
 
 
-LIVES: list[Ending] = [After(0.2 + 0.05 * (place % 7)) for place in range(20)]
+LIVES: list[Ending] = [KillAfterReady(0.2 + 0.05 * (place % 7)) for place in range(20)]
 
 
 @pytest.mark.parametrize("way", ["acknowledge-first", "repeat-tools", "leave-runs"])
@@ -62,7 +62,7 @@ async def test_a_server_that_breaks_a_promise_is_found_out(way: str, tmp_path: P
     assert report.faults != []
 
 
-@pytest.mark.skipif(not HAS_PLATTER, reason="this Python holds an SQLite that cannot be reached from outside")
+@pytest.mark.skipif(not HAS_UNSYNCED_DISK, reason="this Python holds an SQLite that cannot be reached from outside")
 async def test_a_server_that_does_not_sync_is_found_out(tmp_path: Path) -> None:
     """`synchronous=normal` promises less, and says so: a power cut may take what was acknowledged last."""
     options = Options(seed=SEED, endings=LIVES, loses_power=True, arguments=("--synchronous", "normal"))

@@ -17,7 +17,7 @@ CANCELLED = "Tool call cancelled: a new user message arrived"
 CLIENT_TOOL = "paint"
 RESULT, RESULTS = "{result}", "{results}"
 
-Who = Literal["server", "permission", "client", "question", "fork"]
+Decider = Literal["server", "permission", "client", "question", "fork"]
 """Who settles a call: the server at once, the server when it is allowed to, the application, the user, a sub-agent.
 
 A sub-agent whose own call waits is answered like that call."""
@@ -29,7 +29,7 @@ class PlannedCall:
 
     name: str
     arguments: Json
-    who: Who
+    decided_by: Decider
     results: frozenset[str] = frozenset()
     tag: str | None = None
     """Of a tool that must not be repeated: what its starts are counted under."""
@@ -47,7 +47,7 @@ class PlannedStep:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TurnPlan:
     """A turn: what the user sends, the steps that it makes, and how it ends."""
 
     name: str
@@ -63,42 +63,42 @@ class Plan:
 
 
 @dataclass
-class Script:
+class ScriptBuilder:
     """A script that is being written, step by step."""
 
     name: str
-    played: list[Json] = field(default_factory=list)
+    actions: list[Json] = field(default_factory=list)
     steps: list[PlannedStep] = field(default_factory=list)
     blocks: list[tuple[str, str]] = field(default_factory=list)
 
     def say(self, text: str, kind: str = "text", **how: Json) -> None:
         """Some words of the open step."""
-        self.played.append({"say" if kind == "text" else "think": text, **how})
+        self.actions.append({"say" if kind == "text" else "think": text, **how})
         self._add(kind, text)
 
     def emit(self, text: str, count: int, every_ms: int) -> None:
         """Many deltas; `{i}` in the text is the number of each."""
-        self.played.append({"emit": {"count": count, "text": text, "every_ms": every_ms}})
+        self.actions.append({"emit": {"count": count, "text": text, "every_ms": every_ms}})
         self._add("text", "".join(text.replace("{i}", str(place)) for place in range(count)))
 
     def step(self) -> None:
         """End the step."""
-        self.played.append({"step": True})
+        self.actions.append({"step": True})
         self._close(())
 
-    def call(self, *calls: PlannedCall, played: Json = None) -> str:
+    def call(self, *calls: PlannedCall, action: Json = None) -> str:
         """End the step with calls. Gives what stands for their results in a text."""
         asked = [{"name": call.name, "input": call.arguments} for call in calls]
-        self.played.append(played or ({"calls": asked} if len(asked) > 1 else {"call": asked[0]}))
+        self.actions.append(action or ({"calls": asked} if len(asked) > 1 else {"call": asked[0]}))
         self._close(calls)
         return RESULTS if len(asked) > 1 else RESULT
 
-    def end(self, *last: Json, stop: str = "end_turn", code: str | None = None) -> Plan:
+    def end(self, *last: Json, stop: str = "end_turn", code: str | None = None) -> TurnPlan:
         """The whole turn. Words after the last step make a step of their own."""
-        self.played += last
+        self.actions += last
         if self.blocks:
             self._close(())
-        return Plan(self.name, json.dumps({"script": self.played}), tuple(self.steps), stop, code)
+        return TurnPlan(self.name, json.dumps({"script": self.actions}), tuple(self.steps), stop, code)
 
     def _add(self, kind: str, text: str) -> None:
         if self.blocks and self.blocks[-1][0] == kind:
@@ -111,12 +111,12 @@ class Script:
         self.blocks = []
 
 
-Maker = Callable[[random.Random, str, frozenset[str]], Plan]
+PlanMaker = Callable[[random.Random, str, frozenset[str]], TurnPlan]
 
 
-def talk(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> Plan:
+def text_turn(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> TurnPlan:
     """Words and thoughts over several steps, slowly and at once."""
-    script = Script("talk")
+    script = ScriptBuilder("talk")
     for number in range(rng.randint(1, 3)):
         if rng.random() < 0.4:
             script.say(f"thinking about {mark} …", "thinking", size=4, every_ms=rng.choice([0, 2]))
@@ -138,9 +138,9 @@ def talk(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> Plan:
     return script.end()
 
 
-def server_tools(rng: random.Random, mark: str, untrusted: frozenset[str]) -> Plan:
+def server_tools(rng: random.Random, mark: str, untrusted: frozenset[str]) -> TurnPlan:
     """Calls that the server runs at once, alone and in parallel, some of which take their time."""
-    script = Script("server_tools")
+    script = ScriptBuilder("server_tools")
     script.say(f"[{mark}] ")
     calls = [_add(rng), _lookup(mark), _slow(rng, f"{mark}-a", untrusted), _slow(rng, f"{mark}-b", untrusted), _boom()]
     results = script.call(*rng.sample(calls, rng.randint(1, len(calls))))
@@ -150,22 +150,22 @@ def server_tools(rng: random.Random, mark: str, untrusted: frozenset[str]) -> Pl
     return script.end()
 
 
-def hidden_tool(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> Plan:
+def hidden_tool(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> TurnPlan:
     """A call of a tool that no client knows and that comes with its call."""
-    script = Script("hidden_tool")
+    script = ScriptBuilder("hidden_tool")
     output = f"secret {mark}"
     played = {"tool": {"name": "peek", "input": {"at": mark}, "output": output}}
     script.call(
         PlannedCall("peek", {"at": mark}, "server", frozenset({output, INTERRUPTED})),
-        played=played,
+        action=played,
     )
     script.say(f"it was {RESULT}")
     return script.end()
 
 
-def approvals(rng: random.Random, mark: str, untrusted: frozenset[str]) -> Plan:
+def approvals(rng: random.Random, mark: str, untrusted: frozenset[str]) -> TurnPlan:
     """Calls for all kinds of deciders in one step."""
-    script = Script("approvals")
+    script = ScriptBuilder("approvals")
     script.say(f"[{mark}] ")
     stamp = PlannedCall("stamp", {"text": mark}, "permission", frozenset({f"stamped {mark}"}))
     paint = PlannedCall(CLIENT_TOOL, {"wall": mark}, "client")
@@ -177,21 +177,21 @@ def approvals(rng: random.Random, mark: str, untrusted: frozenset[str]) -> Plan:
     return script.end()
 
 
-def question(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> Plan:
+def question(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> TurnPlan:
     """A question to the user."""
-    script = Script("question")
+    script = ScriptBuilder("question")
     asked = {"questions": [{"question": f"{mark}?", "header": "Q", "options": [{"label": "yes"}, {"label": "no"}]}]}
-    script.call(PlannedCall("AskUserQuestion", asked, "question"), played={"ask": asked})
+    script.call(PlannedCall("AskUserQuestion", asked, "question"), action={"ask": asked})
     script.say("thanks", size=2, every_ms=2)
     return script.end()
 
 
-def fork(rng: random.Random, mark: str, untrusted: frozenset[str]) -> Plan:
+def fork(rng: random.Random, mark: str, untrusted: frozenset[str]) -> TurnPlan:
     """A sub-agent that talks, uses tools, or waits for somebody."""
-    script = Script("fork")
+    script = ScriptBuilder("fork")
     inner: list[Json] = [{"say": f"below {mark} ", "size": 4, "every_ms": rng.choice([0, 2])}]
     last = f"fork of {mark} is done"
-    who: Who = "fork"
+    who: Decider = "fork"
     results = {last}
     tag = None
     match rng.randrange(4):
@@ -212,22 +212,22 @@ def fork(rng: random.Random, mark: str, untrusted: frozenset[str]) -> Plan:
     arguments = {"description": f"look into {mark}", "script": inner}
     calls = [PlannedCall("Agent", arguments, who, frozenset(results), tag)]
     script.say(f"[{mark}] ")
-    script.call(*calls, played={"fork": arguments})
+    script.call(*calls, action={"fork": arguments})
     script.say(f"fork said {RESULT}")
     return script.end()
 
 
-def failure(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> Plan:
+def failure(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> TurnPlan:
     """A turn that does not end well."""
-    script = Script("failure")
+    script = ScriptBuilder("failure")
     script.say(f"[{mark}] about to ", size=3, every_ms=1)
     if rng.random() < 0.5:
         return script.end({"fail": {"code": "no_luck", "message": "no luck"}}, stop="error", code="no_luck")
     return script.end({"stop": "max_tokens"}, stop="max_tokens")
 
 
-KINDS: tuple[tuple[Maker, int], ...] = (
-    (talk, 4),
+KINDS: tuple[tuple[PlanMaker, int], ...] = (
+    (text_turn, 4),
     (server_tools, 4),
     (approvals, 3),
     (fork, 3),
@@ -237,7 +237,7 @@ KINDS: tuple[tuple[Maker, int], ...] = (
 )
 
 
-def any_plan(rng: random.Random, mark: str, untrusted: frozenset[str] = frozenset()) -> Plan:
+def any_plan(rng: random.Random, mark: str, untrusted: frozenset[str] = frozenset()) -> TurnPlan:
     """A turn of some kind.
 
     Args:
@@ -246,7 +246,7 @@ def any_plan(rng: random.Random, mark: str, untrusted: frozenset[str] = frozense
         untrusted: server tools that the session has to ask the user about.
     """
     makers, weights = zip(*KINDS, strict=True)
-    maker: Maker = rng.choices(makers, weights)[0]
+    maker: PlanMaker = rng.choices(makers, weights)[0]
     return maker(rng, mark, untrusted)
 
 
@@ -265,7 +265,7 @@ def _boom() -> PlannedCall:
 
 def _slow(rng: random.Random, tag: str, untrusted: frozenset[str]) -> PlannedCall:
     arguments = {"seconds": rng.choice([0, 0.02, 0.1, 0.25]), "tag": tag}
-    who: Who = "permission" if "slow" in untrusted else "server"
+    who: Decider = "permission" if "slow" in untrusted else "server"
     return PlannedCall("slow", arguments, who, frozenset({f"done {tag}", INTERRUPTED}), tag)
 
 

@@ -19,7 +19,7 @@ from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_void_p
 from pathlib import Path
 from typing import Any, ClassVar
 
-SYNCED = ("dragoman.db", "dragoman.db-wal")
+DATABASE_FILES = ("dragoman.db", "dragoman.db-wal")
 SECTOR_BYTES = 4096
 
 _Sync = CFUNCTYPE(c_int, c_void_p, c_int)
@@ -63,14 +63,14 @@ class _Vfs(Structure):
     ]
 
 
-class NoPlatter(Exception):
+class UnsyncedDiskUnavailable(Exception):
     """This Python's SQLite cannot be reached from outside."""
 
 
-_kept: list[Any] = []  # what C holds a pointer to must not be collected
+_keep_alive: list[Any] = []  # what C holds a pointer to must not be collected
 
 
-def library() -> ctypes.CDLL:
+def sqlite_library() -> ctypes.CDLL:
     """The SQLite that this process uses.
 
     Raises:
@@ -79,15 +79,15 @@ def library() -> ctypes.CDLL:
     import _sqlite3
 
     if not sys.platform.startswith("linux"):
-        raise NoPlatter("the shared library is looked up in /proc")
+        raise UnsyncedDiskUnavailable("the shared library is looked up in /proc")
     maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     found = re.search(r"(/\S*libsqlite3\S*\.so\S*)", maps)
     if found is None:
-        raise NoPlatter(f"{_sqlite3.__file__ or 'Python'} holds an SQLite of its own")
+        raise UnsyncedDiskUnavailable(f"{_sqlite3.__file__ or 'Python'} holds an SQLite of its own")
     return ctypes.CDLL(found[1])
 
 
-def copy_what_is_synced(to: Path) -> None:
+def copy_on_sync(target: Path) -> None:
     """From now on keep a copy of every database file of this process as it was when it was last synced.
 
     Raises:
@@ -97,18 +97,18 @@ def copy_what_is_synced(to: Path) -> None:
     def copying(path: Path, sync: Callable[[], int]) -> int:
         done = sync()
         if done == 0:
-            _copy(path, to)
+            _copy(path, target)
         return done
 
     on_sync(copying)
 
 
-def on_sync(instead: Callable[[Path, Callable[[], int]], int]) -> None:
+def on_sync(hook: Callable[[Path, Callable[[], int]], int]) -> None:
     """From now on call this in place of every sync of a database file: with the file, and with what syncs it.
 
     It returns SQLite's code for what came of it. Raises NoPlatter, see `library`.
     """
-    find = library().sqlite3_vfs_find
+    find = sqlite_library().sqlite3_vfs_find
     find.restype, find.argtypes = POINTER(_Vfs), [c_char_p]
     vfs = find(None).contents
     open_file = _Open(ctypes.cast(vfs.open, c_void_p).value or 0)
@@ -125,23 +125,23 @@ def on_sync(instead: Callable[[Path, Callable[[], int]], int]) -> None:
             def sync(file: int, flags: int) -> int:
                 if file not in names:
                     return int(sync_file(file, flags))
-                return instead(names[file], lambda: int(sync_file(file, flags)))
+                return hook(names[file], lambda: int(sync_file(file, flags)))
 
             copied.sync = _Sync(sync)
             ours[address] = ctypes.pointer(copied)
-            _kept.append((copied, sync_file))
+            _keep_alive.append((copied, sync_file))
         return ours[address]
 
     def opened(vfs: int, name: int | None, file: Any, flags: int, out: int) -> int:
         done = int(open_file(vfs, name, file, flags, out))
         path = None if name is None else Path(os.fsdecode(ctypes.string_at(name)))
-        if done == 0 and path is not None and path.name in SYNCED:
+        if done == 0 and path is not None and path.name in DATABASE_FILES:
             names[ctypes.addressof(file.contents)] = path
             file.contents.methods = with_ours(file.contents.methods)
         return done
 
     vfs.open = _Open(opened)
-    _kept.append((vfs, open_file, ours))
+    _keep_alive.append((vfs, open_file, ours))
 
 
 def _copy(file: Path, to: Path) -> None:
@@ -150,7 +150,7 @@ def _copy(file: Path, to: Path) -> None:
     beside.replace(to / file.name)  # whole or not at all: the process may be killed here too
 
 
-def lose_power(folder: Path, platter: Path, rng: random.Random) -> int:
+def discard_unsynced(folder: Path, synced_copies: Path, rng: random.Random) -> int:
     """Make a data folder at rest what a power cut would have left of it.
 
     Each sector that was written and not synced is there or not, by chance, as a disk is free to do.
@@ -159,8 +159,8 @@ def lose_power(folder: Path, platter: Path, rng: random.Random) -> int:
         How many sectors were in doubt.
     """
     doubtful = 0
-    for name in SYNCED:
-        synced, live = _bytes(platter / name), _bytes(folder / name)
+    for name in DATABASE_FILES:
+        synced, live = _bytes(synced_copies / name), _bytes(folder / name)
         mixed = bytearray(synced)
         for start in range(0, len(live), SECTOR_BYTES):
             written = live[start : start + SECTOR_BYTES]

@@ -13,13 +13,13 @@ from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.buses.nats_server import Nats
-from tests.engine.engine_group import several_over
-from tests.engine.world import World, world_over
+from tests.engine.engine_group import cluster_world
+from tests.engine.world import World, running_world
 from tests.stores.simulated import SimulatedLog
 
 
 @pytest.fixture(autouse=True)
-def logs() -> Iterator[list[EventDict]]:
+def log_records() -> Iterator[list[EventDict]]:
     """What is logged: kept for who asks, and printed nowhere."""
     with capture_logs() as logs:
         yield logs
@@ -28,11 +28,11 @@ def logs() -> Iterator[list[EventDict]]:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     """A world over a simulated store: no threads, so that it repeats exactly."""
-    async with world_over(SimulatedLog()) as world:
+    async with running_world(SimulatedLog()) as world:
         yield world
 
 
-SEVERAL = {
+CLUSTER_MODULES = {
     "tests.engine.runs.test_client_options",
     "tests.engine.runs.test_crash",
     "tests.engine.runs.test_stop",
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item
         for item in items
         if "postgres x3" in item.name
-        and (item.get_closest_marker("one_server") or getattr(item, "module").__name__ not in SEVERAL)  # noqa: B009  # an Item's kind has it
+        and (item.get_closest_marker("one_server") or getattr(item, "module").__name__ not in CLUSTER_MODULES)  # noqa: B009  # an Item's kind has it
     ]
     if left:
         config.hook.pytest_deselected(items=left)
@@ -59,20 +59,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     """A world over each store there is."""
     if request.param == "simulated":
-        async with world_over(SimulatedLog()) as world:
+        async with running_world(SimulatedLog()) as world:
             yield world
     elif request.param == "sqlite":
         database = Database(tmp_path)
         database.start()
         with closing(database):
-            async with world_over(SqliteLog(database)) as world:
+            async with running_world(SqliteLog(database)) as world:
                 yield world
     elif request.param == "postgres x3":
         nats: Nats | None = request.getfixturevalue("nats") if request.config.getoption("--nats") else None
         url = request.getfixturevalue("postgres_url")
-        async with several_over(url, nats=None if nats is None else nats.url) as world:
+        async with cluster_world(url, nats=None if nats is None else nats.url) as world:
             yield world
     else:
         with closing(postgres.Database(request.getfixturevalue("postgres_url"))) as other:
-            async with world_over(PostgresLog(other)) as world:
+            async with running_world(PostgresLog(other)) as world:
                 yield world

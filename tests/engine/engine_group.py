@@ -16,20 +16,20 @@ from dragoman.core.events import SettingsChange
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.inputs import Create, Submit
 from dragoman.engine.engine import Engine, EngineOptions
-from dragoman.engine.runs.submissions import BusyPolicy, Submitted
-from dragoman.engine.services.idempotency import Key
+from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
+from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports import Bus
-from dragoman.stores.postgres.cluster import PostgresNodes
+from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
-from tests.engine.world import DEADLINE_S, ReversingCipher, World, world_over
-from tests.stores.simulated import Store
+from tests.engine.world import DEADLINE_S, ReversingCipher, World, running_world
+from tests.stores.simulated import FullStore
 
 LEASE_S = 4.0
 
 
-class Several:
+class EngineGroup:
     """`Engine` over several; what is not told here is the first one's."""
 
     def __init__(self, engines: list[Engine], chance: Random) -> None:
@@ -39,60 +39,66 @@ class Several:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engines[0], name)
 
-    async def _there(self, live: LiveSession) -> tuple[Engine, LiveSession]:
+    async def _on_random_engine(self, live: LiveSession) -> tuple[Engine, LiveSession]:
         engine = self._chance.choice(self.engines)
         if engine is self.engines[0]:
             return engine, live
-        there = await engine.found(live.state.owner, live.state.session_id)
-        there.holds += 1  # it is used until the test ends
+        there = await engine.find_session(live.state.owner, live.state.session_id)
+        there.reference_count += 1  # it is used until the test ends
         return engine, there
 
-    async def _seen(self, live: LiveSession, there: LiveSession) -> None:
+    async def _wait_until_visible(self, live: LiveSession, remote: LiveSession) -> None:
         """Have the first engine see what another one did."""
-        neighbours = self.engines[0].neighbours
-        if there is not live and neighbours is not None and there.failure is None:
-            await there.until_durable(there.state.seq)
-            await neighbours.following.reach(live, there.durable.seq)
+        neighbours = self.engines[0].cluster
+        if remote is not live and neighbours is not None and remote.failure is None:
+            await remote.until_durable(remote.state.seq)
+            await neighbours.log_tailer.wait_until_reached(live, remote.durable_cursor.seq)
 
     async def create(self, owner: UserId, request: Create, **fields: Any) -> LiveSession:
         made = await self._chance.choice(self.engines).create(owner, request, **fields)
         return await self.found(owner, made.state.session_id)
 
     async def found(self, owner: UserId, name: str, **fields: Any) -> LiveSession:
-        live = await self.engines[0].found(owner, name, **fields)
-        live.holds += 1  # it is followed until the test ends
+        live = await self.engines[0].find_session(owner, name, **fields)
+        live.reference_count += 1  # it is followed until the test ends
         return live
 
     async def submit(
-        self, live: LiveSession, request: Submit, *, by: UserId, busy: BusyPolicy = "refuse", once: Key | None = None
-    ) -> Submitted:
-        engine, there = await self._there(live)
-        submitted = await engine.submit(there, request, by=by, busy=busy, once=once)
-        await self._seen(live, there)
+        self,
+        live: LiveSession,
+        request: Submit,
+        *,
+        by: UserId,
+        busy: BusyPolicy = "refuse",
+        idempotency_key: IdempotencyKey | None = None,
+    ) -> SubmitResult:
+        engine, there = await self._on_random_engine(live)
+        submitted = await engine.submit(there, request, by=by, busy=busy, idempotency_key=idempotency_key)
+        await self._wait_until_visible(live, there)
         return submitted
 
     async def stop_run(self, live: LiveSession, run_id: RunId | None = None) -> bool:
-        engine, there = await self._there(live)
+        engine, there = await self._on_random_engine(live)
         stopped = await engine.stop_run(there, run_id)
-        await self._seen(live, there)
+        await self._wait_until_visible(live, there)
         return stopped
 
     async def change(self, live: LiveSession, change: SettingsChange) -> None:
-        engine, there = await self._there(live)
+        engine, there = await self._on_random_engine(live)
         await engine.change(there, change)
-        await self._seen(live, there)
+        await self._wait_until_visible(live, there)
 
     async def delete(self, live: LiveSession) -> None:
-        engine, there = await self._there(live)
+        engine, there = await self._on_random_engine(live)
         await engine.delete(there)
-        neighbours = self.engines[0].neighbours
+        neighbours = self.engines[0].cluster
         assert neighbours is not None, "there are several"
         await neighbours.refresh(live)
 
     async def rewind(self, live: LiveSession, before_seq: int) -> None:
-        engine, there = await self._there(live)
+        engine, there = await self._on_random_engine(live)
         await engine.rewind(there, before_seq)
-        await self._seen(live, there)
+        await self._wait_until_visible(live, there)
 
     async def drain(self, grace_s: float) -> None:
         await asyncio.gather(*(engine.drain(grace_s) for engine in self.engines))
@@ -101,12 +107,12 @@ class Several:
         await asyncio.gather(*(engine.close() for engine in self.engines))
 
 
-class SeveralWorld(World):
+class ClusterWorld(World):
     """A world whose engines are several at a time."""
 
     def __init__(
         self,
-        store: Store,
+        store: FullStore,
         url: str,
         databases: ExitStack,
         count: int,
@@ -120,14 +126,14 @@ class SeveralWorld(World):
         self._databases = databases
         self._count = count
         self._chance = Random(1)
-        self._homes = 0
+        self._home_names = 0
 
-    async def start(self, store: Store | None = None, **options: Any) -> Any:
+    async def start(self, store: FullStore | None = None, **options: Any) -> Any:
         if store is not None:
             return await super().start(store, **options)
         shared = LocalBus()
-        engines = [await self.one(await self._over_nats() or shared, options) for _ in range(self._count)]
-        several = Several(engines, self._chance)
+        engines = [await self.start_one(await self._over_nats() or shared, options) for _ in range(self._count)]
+        several = EngineGroup(engines, self._chance)
         self.engines.append(several)  # type: ignore[arg-type]  # it can what the tests need of one
         return several
 
@@ -142,9 +148,9 @@ class SeveralWorld(World):
                 await asyncio.sleep(0.005)
         return bus
 
-    async def one(self, bus: Bus, options: dict[str, Any]) -> Engine:
-        database = self._databases.enter_context(closing(Database(self._url, use="shared")))
-        self._homes += 1
+    async def start_one(self, bus: Bus, options: dict[str, Any]) -> Engine:
+        database = self._databases.enter_context(closing(Database(self._url, access="shared")))
+        self._home_names += 1
         log = PostgresLog(database)
         engine = Engine(
             log=log,
@@ -157,8 +163,8 @@ class SeveralWorld(World):
             agents=self.agents,
             default_agent="player",
             limits=InputLimits(),
-            options=EngineOptions(**{"window_s": 0.0, **options}),
-            nodes=PostgresNodes(database, home=str(self._homes), lease_s=LEASE_S),
+            options=EngineOptions(**{"commit_window_s": 0.0, **options}),
+            cluster_store=PostgresCluster(database, folder_id=str(self._home_names), lease_s=LEASE_S),
         )
         async with asyncio.timeout(DEADLINE_S):
             await engine.start()
@@ -166,7 +172,7 @@ class SeveralWorld(World):
 
 
 @asynccontextmanager
-async def several_over(url: str, count: int = 3, nats: str | None = None) -> AsyncIterator[World]:
+async def cluster_world(url: str, count: int = 3, nats: str | None = None) -> AsyncIterator[World]:
     """A world of several engines over one database; at its end every log in it has to keep the rules.
 
     Args:
@@ -175,8 +181,8 @@ async def several_over(url: str, count: int = 3, nats: str | None = None) -> Asy
         nats: the NATS over which they hear of each other; else within the process.
     """
     with ExitStack() as databases:
-        reading = databases.enter_context(closing(Database(url, use="beside")))
+        reading = databases.enter_context(closing(Database(url, access="beside")))
         async with AsyncExitStack() as buses:
-            several = SeveralWorld(PostgresLog(reading), url, databases, count, buses, nats)
-            async with world_over(several) as world:
+            several = ClusterWorld(PostgresLog(reading), url, databases, count, buses, nats)
+            async with running_world(several) as world:
                 yield world

@@ -12,7 +12,7 @@ from dragoman.core.events import (
     CallParked,
     CallSettled,
     CallStarted,
-    Logged,
+    LoggedEvent,
     MessageAdded,
     MessageClosed,
     MessageOpened,
@@ -24,13 +24,13 @@ from dragoman.core.events import (
 )
 from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId
-from dragoman.core.session import SessionState, begin, fold
+from dragoman.core.session import SessionState, fold, initial_state
 from dragoman.core.stream import cursor_of, expand, pieces_of
 from dragoman.core.tools import ServerTool
-from tests.stores.simulated import Store
+from tests.stores.simulated import FullStore
 
 
-class Declared(Protocol):
+class DeclaredTool(Protocol):
     """A tool with its policy."""
 
     @property
@@ -38,13 +38,13 @@ class Declared(Protocol):
 
 
 async def check_session(
-    store: Store, session_id: SessionId, tools: Mapping[str, Declared], repeats: Collection[str] = ()
+    store: FullStore, session_id: SessionId, tools: Mapping[str, DeclaredTool], repeats: Collection[str] = ()
 ) -> None:
     """Check a session's log, and the stored state against it."""
     events = list(await store.events(session_id, 0, 1_000_000))
     snapshot = await store.load(session_id)
     assert snapshot is not None
-    state = folded(session_id, snapshot.head.owner, events)
+    state = fold_log(session_id, snapshot.head.owner, events)
     assert fold(snapshot.head, snapshot.events) == state, "what is stored is not the fold of the log"
     check_log(events, tools, repeats)
     if state.run is None and not state.queue:
@@ -52,13 +52,13 @@ async def check_session(
         assert not snapshot.pieces, "nothing is open, but pieces are left"
 
 
-def folded(session_id: SessionId, owner: str, events: Sequence[Logged]) -> SessionState:
+def fold_log(session_id: SessionId, owner: str, events: Sequence[LoggedEvent]) -> SessionState:
     """The state after a whole log."""
-    state = begin(session_id, owner, events[0])  # type: ignore[arg-type]  # a UserId is a str
+    state = initial_state(session_id, owner, events[0])  # type: ignore[arg-type]  # a UserId is a str
     return fold(state, events[1:])
 
 
-def check_log(events: Sequence[Logged], tools: Mapping[str, Declared], repeats: Collection[str] = ()) -> None:
+def check_log(events: Sequence[LoggedEvent], tools: Mapping[str, DeclaredTool], repeats: Collection[str] = ()) -> None:
     """Check a log by itself."""
     assert [logged.seq for logged in events] == list(range(1, len(events) + 1)), "a gap"
     check_runs(events)
@@ -67,7 +67,7 @@ def check_log(events: Sequence[Logged], tools: Mapping[str, Declared], repeats: 
     check_pieces(events)
 
 
-def check_runs(events: Sequence[Logged]) -> None:
+def check_runs(events: Sequence[LoggedEvent]) -> None:
     """At most one run is active; each ends once; what belongs to a run stands inside it."""
     active: RunId | None = None
     begun: set[RunId] = set()
@@ -99,7 +99,7 @@ def check_runs(events: Sequence[Logged]) -> None:
                 pass
 
 
-def check_messages(events: Sequence[Logged]) -> None:
+def check_messages(events: Sequence[LoggedEvent]) -> None:
     """A loop has one open message at most, with its blocks numbered from 0; at a run's end all are closed."""
     blocks: dict[LoopId, int] = {}
     opened: dict[LoopId, MessageId] = {}
@@ -130,7 +130,7 @@ def check_messages(events: Sequence[Logged]) -> None:
     assert {message_id: count for message_id, count in ids.items() if count > 1} == {}, "an id was used twice"
 
 
-def check_calls(events: Sequence[Logged], tools: Mapping[str, Declared], repeats: Collection[str]) -> None:
+def check_calls(events: Sequence[LoggedEvent], tools: Mapping[str, DeclaredTool], repeats: Collection[str]) -> None:
     """Every call is opened once and settled at most once, and no tool is begun again without its policy."""
     opened: dict[CallId, CallOpened] = {}
     settled: set[CallId] = set()
@@ -171,7 +171,7 @@ def check_calls(events: Sequence[Logged], tools: Mapping[str, Declared], repeats
                 pass
 
 
-def check_pieces(events: Sequence[Logged]) -> None:
+def check_pieces(events: Sequence[LoggedEvent]) -> None:
     """The pieces of a block are its text, no two stand in one place, and all stand before the block's end."""
     for logged in events:
         event = logged.event
@@ -186,19 +186,19 @@ def check_pieces(events: Sequence[Logged]) -> None:
 def check_rest(state: SessionState) -> None:
     """At rest nothing is open but calls that can be answered, what is decided beside them, and what is above."""
     assert state.open_messages == {}
-    pending = {call.call.call_id for call in state.waiting()}
-    for call in state.waiting():
-        parent = state.parent(call.loop)
+    pending = {call.call.call_id for call in state.waiting_calls()}
+    for call in state.waiting_calls():
+        parent = state.parent_call(call.loop)
         assert call.loop == ROOT or parent is not None, f"call {call.call.call_id} waits in a loop that is gone"
         while parent is not None:
             pending.add(parent.call.call_id)
-            parent = state.parent(parent.loop)
-        pending |= {beside.call.call_id for beside in state.in_loop(call.loop) if beside.granted is not None}
+            parent = state.parent_call(parent.loop)
+        pending |= {beside.call.call_id for beside in state.calls_in_loop(call.loop) if beside.granted is not None}
     dangling = [call.call.call_id for call in state.calls.values() if call.call.call_id not in pending]
     assert dangling == [], "calls that nobody will ever answer"
 
 
-def check_pairs(events: Sequence[Logged]) -> None:
+def check_tool_call_pairing(events: Sequence[LoggedEvent]) -> None:
     """Every call in the history has its result behind it; for sessions in which nothing waits."""
     asked: set[CallId] = set()
     answered: set[CallId] = set()

@@ -17,12 +17,12 @@ from dragoman.core.ids import UserId
 from dragoman.core.inputs import Choice
 from dragoman.core.refusals import Conflict, Invalid, NotFound, StoreUnavailable
 from dragoman.core.schedules import (
-    GIVEN_UP,
-    GONE,
     MISSED,
     NO_ANSWER,
     NOT_STARTED,
+    SESSION_DELETED,
     SKIPPED,
+    STOPPED_WHILE_WAITING,
     Fire,
     FireStatus,
     Schedule,
@@ -31,12 +31,23 @@ from dragoman.core.schedules import (
 from dragoman.engine import scheduler as module
 from dragoman.engine.engine import Engine
 from dragoman.engine.instrumentation.metrics import exposition
-from dragoman.engine.scheduler import NO_USER, ScheduleBook
-from dragoman.ports import Schedules
+from dragoman.engine.scheduler import NO_USER_ANSWER, Scheduler
+from dragoman.ports import ScheduleStore
 from dragoman.stores.sqlite import schedules as sqlite_schedules
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.schedules import SqliteSchedules
-from tests.engine.world import ANN, DEADLINE_S, End, Gate, Use, World, answers, ask, texts, world_over
+from tests.engine.world import (
+    ANN,
+    DEADLINE_S,
+    CallTool,
+    End,
+    PauseGate,
+    World,
+    answer_request,
+    ask_user,
+    running_world,
+    texts,
+)
 from tests.requirements import requirement
 from tests.stores.simulated import SimulatedLog
 from tests.stores.simulated_schedules import SimulatedSchedules
@@ -47,45 +58,45 @@ NINE = datetime(2026, 3, 4, 9, tzinfo=UTC)
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 
 
-class Planned:
+class SchedulerFixture:
     """A world with schedules. The clock stands; times are kept when the test says so."""
 
-    def __init__(self, world: World, store: Schedules) -> None:
+    def __init__(self, world: World, store: ScheduleStore) -> None:
         self.world = world
         self.store = store
         self.engine: Engine
-        self.book: ScheduleBook
+        self.schedules: Scheduler
 
     async def start(self, **options: Any) -> None:
         self.engine = await self.world.start()
-        self.book = ScheduleBook(self.store, self.engine, self.world.clock, self.world.ids, **options)
-        await self.book.start(by_itself=False)
+        self.schedules = Scheduler(self.store, self.engine, self.world.clock, self.world.ids, **options)
+        await self.schedules.start(run_timer=False)
 
     async def stop(self) -> None:
         """As told: what runs is parked."""
         await self.world.stop(self.engine)
-        await self.book.close()
+        await self.schedules.close()
 
     async def kill(self) -> None:
         """As SIGKILL would."""
-        await self.book.close()
+        await self.schedules.close()
         await self.world.kill(self.engine)
 
-    async def at(self, when: datetime) -> None:
+    async def advance_to(self, when: datetime) -> None:
         """Set the clock, and do what is due."""
         self.world.clock.at = when
         async with asyncio.timeout(DEADLINE_S):
-            await self.book.tick()
+            await self.schedules.tick()
 
-    async def quiet(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until no fire is under way."""
         async with asyncio.timeout(DEADLINE_S):
-            while self.book._playing:
-                await asyncio.wait(set(self.book._playing))
+            while self.schedules._fire_tasks:
+                await asyncio.wait(set(self.schedules._fire_tasks))
 
     async def daily(self, **fields: Any) -> Schedule:
         """A new schedule, due every day at nine."""
-        return await self.book.create(plan(**fields))
+        return await self.schedules.create(schedule_plan(**fields))
 
     async def fires(self, schedule: Schedule) -> list[Fire]:
         """Oldest first."""
@@ -99,13 +110,13 @@ class Planned:
         page = await self.world.store.page(ANN, None, 1)
         return bool(page) and page[0].status() == "waiting"
 
-    async def said(self, fire: Fire) -> list[str]:
+    async def session_summary(self, fire: Fire) -> list[str]:
         """The session of a fire, in short."""
         assert fire.session_id is not None
         return texts(messages_of(await self.world.events(fire.session_id)))
 
 
-def plan(**fields: Any) -> Schedule:
+def schedule_plan(**fields: Any) -> Schedule:
     given: dict[str, Any] = {
         "schedule_id": ScheduleId(""),
         "user": ANN,
@@ -119,123 +130,127 @@ def plan(**fields: Any) -> Schedule:
     return Schedule(**{**given, **fields})
 
 
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+async def until(predicate: Callable[[], Awaitable[bool]]) -> None:
     """Wait for what no event tells of."""
     async with asyncio.timeout(DEADLINE_S):
-        while not await holds():  # noqa: ASYNC110
+        while not await predicate():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 
 @pytest.fixture
-async def planned() -> AsyncIterator[Planned]:
-    async with world_over(SimulatedLog()) as world:
-        planned = Planned(world, SimulatedSchedules())
+async def scheduler_fixture() -> AsyncIterator[SchedulerFixture]:
+    async with running_world(SimulatedLog()) as world:
+        planned = SchedulerFixture(world, SimulatedSchedules())
         await planned.start()
         yield planned
-        await planned.book.close()
+        await planned.schedules.close()
 
 
 # --- a fire -----------------------------------------------------------------------------------------------------------
 
 
-async def test_at_its_time_a_prompt_is_sent_in_a_session_of_its_own(planned: Planned) -> None:
-    schedule = await planned.daily(model="m")
+async def test_at_its_time_a_prompt_is_sent_in_a_session_of_its_own(scheduler_fixture: SchedulerFixture) -> None:
+    schedule = await scheduler_fixture.daily(model="m")
     assert schedule.next_at == NINE
-    await planned.at(NINE - timedelta(seconds=1))
-    assert await planned.fires(schedule) == []
-    await planned.at(NINE)
-    await planned.quiet()
-    (fire,) = await planned.fires(schedule)
+    await scheduler_fixture.advance_to(NINE - timedelta(seconds=1))
+    assert await scheduler_fixture.fires(schedule) == []
+    await scheduler_fixture.advance_to(NINE)
+    await scheduler_fixture.wait_until_idle()
+    (fire,) = await scheduler_fixture.fires(schedule)
     assert (fire.status, fire.error, fire.due_at, fire.started_at, fire.finished_at) == (
         "completed", None, NINE, NINE, NINE
     )  # fmt: skip
-    assert await planned.said(fire) == ["write it", "You said: write it"]
-    live = await planned.engine.found(ANN, str(fire.session_id))
+    assert await scheduler_fixture.session_summary(fire) == ["write it", "You said: write it"]
+    live = await scheduler_fixture.engine.find_session(ANN, str(fire.session_id))
     settings = live.state.settings
     assert (settings.title, settings.model, settings.mode, settings.tools, settings.memory_enabled) == (
         "Report", "m", "executing", "all", True
     )  # fmt: skip
-    moved = planned.book.get(ANN, schedule.schedule_id)
+    moved = scheduler_fixture.schedules.get(ANN, schedule.schedule_id)
     assert (moved.next_at, moved.last_at) == (NINE + DAY, NINE)
 
 
-async def test_a_time_is_kept_once_however_often_it_is_looked_at(planned: Planned) -> None:
-    schedule = await planned.daily()
+async def test_a_time_is_kept_once_however_often_it_is_looked_at(scheduler_fixture: SchedulerFixture) -> None:
+    schedule = await scheduler_fixture.daily()
     for _ in range(3):
-        await planned.at(NINE)
-    await asyncio.gather(*(planned.book.tick() for _ in range(5)))
-    await planned.quiet()
-    assert await planned.outcomes(schedule) == [("completed", None)]
+        await scheduler_fixture.advance_to(NINE)
+    await asyncio.gather(*(scheduler_fixture.schedules.tick() for _ in range(5)))
+    await scheduler_fixture.wait_until_idle()
+    assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
 
 
-async def test_a_time_that_another_server_claimed_is_not_kept_again(planned: Planned) -> None:
-    schedule = await planned.daily()
-    other = ScheduleBook(planned.store, planned.engine, planned.world.clock, planned.world.ids)
-    await other.start(by_itself=False)
-    await planned.at(NINE)
+async def test_a_time_that_another_server_claimed_is_not_kept_again(scheduler_fixture: SchedulerFixture) -> None:
+    schedule = await scheduler_fixture.daily()
+    other = Scheduler(
+        scheduler_fixture.store, scheduler_fixture.engine, scheduler_fixture.world.clock, scheduler_fixture.world.ids
+    )
+    await other.start(run_timer=False)
+    await scheduler_fixture.advance_to(NINE)
     await other.tick()
-    await planned.quiet()
-    assert other._playing == {}
-    assert await planned.outcomes(schedule) == [("completed", None)]
+    await scheduler_fixture.wait_until_idle()
+    assert other._fire_tasks == {}
+    assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
 
 
-async def test_a_run_that_fails_fails_its_fire_and_the_next_is_kept(planned: Planned) -> None:
+async def test_a_run_that_fails_fails_its_fire_and_the_next_is_kept(scheduler_fixture: SchedulerFixture) -> None:
     async def breaks(_: object) -> None:
         raise RuntimeError("a secret")
 
-    planned.world.scripts["write it"] = [[breaks]]
-    schedule = await planned.daily()
+    scheduler_fixture.world.scripts["write it"] = [[breaks]]
+    schedule = await scheduler_fixture.daily()
     for day in range(2):
-        await planned.at(NINE + day * DAY)
-        await planned.quiet()
-    assert await planned.outcomes(schedule) == [("failed", "The agent failed")] * 2
+        await scheduler_fixture.advance_to(NINE + day * DAY)
+        await scheduler_fixture.wait_until_idle()
+    assert await scheduler_fixture.outcomes(schedule) == [("failed", "The agent failed")] * 2
 
 
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("what", ["stop_run", "delete"])
-async def test_a_run_that_is_stopped_or_deleted_fails_its_fire(planned: Planned, what: str, waits: bool) -> None:
-    gate = Gate()
-    planned.world.scripts["write it"] = [[ask("tea") if waits else gate]]
-    schedule = await planned.daily()
-    await planned.at(NINE)
-    await (until(planned.is_waiting) if waits else gate.entered.wait())
-    (fire,) = await planned.fires(schedule)
-    live = await planned.engine.found(ANN, str(fire.session_id))
-    await getattr(planned.engine, what)(live)
-    await planned.quiet()
-    ((status, error),) = await planned.outcomes(schedule)
-    assert (status, error in ("The run was stopped", GIVEN_UP, GONE)) == ("failed", True)
+async def test_a_run_that_is_stopped_or_deleted_fails_its_fire(
+    scheduler_fixture: SchedulerFixture, what: str, waits: bool
+) -> None:
+    gate = PauseGate()
+    scheduler_fixture.world.scripts["write it"] = [[ask_user("tea") if waits else gate]]
+    schedule = await scheduler_fixture.daily()
+    await scheduler_fixture.advance_to(NINE)
+    await (until(scheduler_fixture.is_waiting) if waits else gate.entered.wait())
+    (fire,) = await scheduler_fixture.fires(schedule)
+    live = await scheduler_fixture.engine.find_session(ANN, str(fire.session_id))
+    await getattr(scheduler_fixture.engine, what)(live)
+    await scheduler_fixture.wait_until_idle()
+    ((status, error),) = await scheduler_fixture.outcomes(schedule)
+    assert (status, error in ("The run was stopped", STOPPED_WHILE_WAITING, SESSION_DELETED)) == ("failed", True)
 
 
-async def test_a_prompt_that_the_agent_does_not_take_fails_with_the_reason(planned: Planned) -> None:
-    schedule = await planned.daily()
-    planned.engine.default_agent = "nobody"
-    await planned.at(NINE)
-    await planned.quiet()
-    ((status, error),) = await planned.outcomes(schedule)
+async def test_a_prompt_that_the_agent_does_not_take_fails_with_the_reason(scheduler_fixture: SchedulerFixture) -> None:
+    schedule = await scheduler_fixture.daily()
+    scheduler_fixture.engine.default_agent = "nobody"
+    await scheduler_fixture.advance_to(NINE)
+    await scheduler_fixture.wait_until_idle()
+    ((status, error),) = await scheduler_fixture.outcomes(schedule)
     assert (status, str(error).startswith(f"{NOT_STARTED}: ")) == ("failed", True)
 
 
 @requirement("faults:51:overlap")
 @requirement("blade:schedules:overlap")
-async def test_while_a_fire_is_under_way_the_next_is_skipped(planned: Planned) -> None:
-    gate = Gate()
-    planned.world.scripts["write it"] = [[gate]]
-    schedule = await planned.daily()
-    await planned.at(NINE)
+async def test_while_a_fire_is_under_way_the_next_is_skipped(scheduler_fixture: SchedulerFixture) -> None:
+    gate = PauseGate()
+    scheduler_fixture.world.scripts["write it"] = [[gate]]
+    schedule = await scheduler_fixture.daily()
+    await scheduler_fixture.advance_to(NINE)
     await gate.entered.wait()
-    await planned.at(NINE + DAY)
+    await scheduler_fixture.advance_to(NINE + DAY)
     gate.opened.set()
-    await planned.quiet()
-    await planned.at(NINE + 2 * DAY)
-    await planned.quiet()
-    assert await planned.outcomes(schedule) == [("completed", None), ("failed", SKIPPED), ("completed", None)]
-    skipped = (await planned.fires(schedule))[1]
+    await scheduler_fixture.wait_until_idle()
+    await scheduler_fixture.advance_to(NINE + 2 * DAY)
+    await scheduler_fixture.wait_until_idle()
+    assert await scheduler_fixture.outcomes(schedule) == [("completed", None), ("failed", SKIPPED), ("completed", None)]
+    skipped = (await scheduler_fixture.fires(schedule))[1]
     assert (skipped.session_id, skipped.finished_at) == (None, NINE + DAY)
-    assert planned.book.get(ANN, schedule.schedule_id).last_at == NINE + 2 * DAY
+    assert scheduler_fixture.schedules.get(ANN, schedule.schedule_id).last_at == NINE + 2 * DAY
 
 
-def counted(outcome: str) -> float:
+def fire_count(outcome: str) -> float:
     """How often a fire became that, by the metrics."""
     found = re.search(
         rf'^dragoman_schedule_fires_total{{outcome="{outcome}"}} (\S+)$', exposition().decode(), re.MULTILINE
@@ -243,38 +258,44 @@ def counted(outcome: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-async def test_the_metrics_count_what_becomes_of_fires(planned: Planned) -> None:
-    gate = Gate()
-    planned.world.scripts["write it"] = [[gate]]
+async def test_the_metrics_count_what_becomes_of_fires(scheduler_fixture: SchedulerFixture) -> None:
+    gate = PauseGate()
+    scheduler_fixture.world.scripts["write it"] = [[gate]]
     outcomes = ("completed", "failed", "skipped", "missed")
-    before = {each: counted(each) for each in outcomes}
-    schedule = await planned.daily()
-    await planned.at(NINE)
+    before = {each: fire_count(each) for each in outcomes}
+    schedule = await scheduler_fixture.daily()
+    await scheduler_fixture.advance_to(NINE)
     await gate.entered.wait()
-    await planned.at(NINE + DAY)
+    await scheduler_fixture.advance_to(NINE + DAY)
     gate.opened.set()
-    await planned.quiet()
-    await planned.at(NINE + 2 * DAY + 5 * MINUTE)
-    planned.world.scripts["write it"] = [[End("error")]]
-    await planned.at(NINE + 3 * DAY)
-    await planned.quiet()
-    assert len(await planned.fires(schedule)) == 4
-    assert {each: counted(each) - before[each] for each in outcomes} == dict.fromkeys(outcomes, 1.0)
+    await scheduler_fixture.wait_until_idle()
+    await scheduler_fixture.advance_to(NINE + 2 * DAY + 5 * MINUTE)
+    scheduler_fixture.world.scripts["write it"] = [[End("error")]]
+    await scheduler_fixture.advance_to(NINE + 3 * DAY)
+    await scheduler_fixture.wait_until_idle()
+    assert len(await scheduler_fixture.fires(schedule)) == 4
+    assert {each: fire_count(each) - before[each] for each in outcomes} == dict.fromkeys(outcomes, 1.0)
 
 
-async def test_of_many_that_are_due_at_once_a_few_run_and_what_waits_for_its_user_holds_up_nobody(
-    planned: Planned,
+async def test_of_many_that_are_due_at_once_a_few_run_and_what_waits_for_its_user_blocks_nobody(
+    scheduler_fixture: SchedulerFixture,
 ) -> None:
-    gates = [Gate() for _ in range(4)]
+    gates = [PauseGate() for _ in range(4)]
     for place, gate in enumerate(gates):
-        planned.world.scripts[f"gate {place}"] = [[gate]]
-    planned.world.scripts["question"] = [[ask("tea")]]
-    await planned.book.close()
-    book = planned.book = ScheduleBook(planned.store, planned.engine, planned.world.clock, planned.world.ids, at_once=2)
-    await book.start(by_itself=False)
-    asking = await planned.daily(prompt="question")
-    made = [await planned.daily(prompt=f"gate {place}") for place in range(4)]
-    await planned.at(NINE)
+        scheduler_fixture.world.scripts[f"gate {place}"] = [[gate]]
+    scheduler_fixture.world.scripts["question"] = [[ask_user("tea")]]
+    await scheduler_fixture.schedules.close()
+    book = scheduler_fixture.schedules = Scheduler(
+        scheduler_fixture.store,
+        scheduler_fixture.engine,
+        scheduler_fixture.world.clock,
+        scheduler_fixture.world.ids,
+        max_concurrent_fires=2,
+    )
+    await book.start(run_timer=False)
+    asking = await scheduler_fixture.daily(prompt="question")
+    made = [await scheduler_fixture.daily(prompt=f"gate {place}") for place in range(4)]
+    await scheduler_fixture.advance_to(NINE)
     for place, gate in enumerate(gates):
         async with asyncio.timeout(DEADLINE_S):
             await gate.entered.wait()
@@ -284,143 +305,159 @@ async def test_of_many_that_are_due_at_once_a_few_run_and_what_waits_for_its_use
     gates[-1].opened.set()
 
     async def are_kept() -> bool:
-        return [await planned.outcomes(each) for each in made] == [[("completed", None)]] * 4
+        return [await scheduler_fixture.outcomes(each) for each in made] == [[("completed", None)]] * 4
 
     await until(are_kept)
-    assert await planned.outcomes(asking) == [("running", None)]
+    assert await scheduler_fixture.outcomes(asking) == [("running", None)]
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
 @requirement("blade:schedules:waits")
-async def test_a_fire_waits_for_its_user_and_ends_with_the_answer(planned: Planned) -> None:
-    planned.world.scripts["write it"] = [[ask("tea", "coffee")], ["thanks"]]
-    schedule = await planned.daily()
-    await planned.at(NINE)
-    (fire,) = await planned.fires(schedule)
-    await until(planned.is_waiting)
-    assert await planned.outcomes(schedule) == [("running", None)]
-    live = await planned.engine.found(ANN, str(fire.session_id))
-    (call,) = live.state.waiting()
-    await planned.engine.submit(live, answers(Choice(call_id=call.call.call_id, selections={"0": [0]})), by=ANN)
-    await planned.quiet()
-    assert await planned.outcomes(schedule) == [("completed", None)]
-    assert (await planned.said(fire))[-1] == "thanks"
+async def test_a_fire_waits_for_its_user_and_ends_with_the_answer(scheduler_fixture: SchedulerFixture) -> None:
+    scheduler_fixture.world.scripts["write it"] = [[ask_user("tea", "coffee")], ["thanks"]]
+    schedule = await scheduler_fixture.daily()
+    await scheduler_fixture.advance_to(NINE)
+    (fire,) = await scheduler_fixture.fires(schedule)
+    await until(scheduler_fixture.is_waiting)
+    assert await scheduler_fixture.outcomes(schedule) == [("running", None)]
+    live = await scheduler_fixture.engine.find_session(ANN, str(fire.session_id))
+    (call,) = live.state.waiting_calls()
+    await scheduler_fixture.engine.submit(
+        live, answer_request(Choice(call_id=call.call.call_id, selections={"0": [0]})), by=ANN
+    )
+    await scheduler_fixture.wait_until_idle()
+    assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
+    assert (await scheduler_fixture.session_summary(fire))[-1] == "thanks"
 
 
 @requirement("blade:schedules:waits")
-async def test_who_never_answers_fails_the_fire_after_a_day(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_S", 0.01)
-    planned.world.scripts["write it"] = [[ask("tea")]]
-    schedule = await planned.daily()
-    await planned.at(NINE)
-    planned.world.clock.at = NINE + DAY
-    await planned.quiet()
-    assert await planned.outcomes(schedule) == [("failed", NO_ANSWER)]
+async def test_who_never_answers_fails_the_fire_after_a_day(
+    scheduler_fixture: SchedulerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECK_INTERVAL_S", 0.01)
+    scheduler_fixture.world.scripts["write it"] = [[ask_user("tea")]]
+    schedule = await scheduler_fixture.daily()
+    await scheduler_fixture.advance_to(NINE)
+    scheduler_fixture.world.clock.at = NINE + DAY
+    await scheduler_fixture.wait_until_idle()
+    assert await scheduler_fixture.outcomes(schedule) == [("failed", NO_ANSWER)]
 
 
 @requirement("blade:schedules:skips-confirmations")
-async def test_with_confirmations_skipped_permissions_are_given_and_questions_get_no_answer(planned: Planned) -> None:
-    echo = planned.world.echo("act", needs_approval=True)
-    planned.world.scripts["write it"] = [
-        [Use("act", {"value": 7}), ask("tea"), Use("AskUserQuestion", {})],
-        [ask("coffee")],
+async def test_with_confirmations_skipped_permissions_are_given_and_questions_get_no_answer(
+    scheduler_fixture: SchedulerFixture,
+) -> None:
+    echo = scheduler_fixture.world.echo("act", needs_approval=True)
+    scheduler_fixture.world.scripts["write it"] = [
+        [CallTool("act", {"value": 7}), ask_user("tea"), CallTool("AskUserQuestion", {})],
+        [ask_user("coffee")],
         ["done"],
     ]
-    schedule = await planned.daily(skip_confirmations=True)
-    await planned.at(NINE)
-    await planned.quiet()
-    (fire,) = await planned.fires(schedule)
-    assert (fire.status, len(echo.begun)) == ("completed", 1)
-    said = await planned.said(fire)
-    assert (sum(NO_USER in each for each in said), said[-1]) == (3, "done")
+    schedule = await scheduler_fixture.daily(skip_confirmations=True)
+    await scheduler_fixture.advance_to(NINE)
+    await scheduler_fixture.wait_until_idle()
+    (fire,) = await scheduler_fixture.fires(schedule)
+    assert (fire.status, len(echo.started_calls)) == ("completed", 1)
+    said = await scheduler_fixture.session_summary(fire)
+    assert (sum(NO_USER_ANSWER in each for each in said), said[-1]) == (3, "done")
 
 
 # --- keeping ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_change_of_the_times_finds_the_next_anew_and_another_does_not(planned: Planned) -> None:
-    schedule = await planned.daily()
-    planned.world.clock.move(60)
-    renamed = await planned.book.change(ANN, schedule.schedule_id, title="Other")
-    assert (renamed.title, renamed.next_at, renamed.updated_at) == ("Other", NINE, planned.world.clock.at)
-    moved = await planned.book.change(ANN, schedule.schedule_id, cron="0 10 * * *", time_zone="Asia/Shanghai")
+async def test_a_change_of_the_times_finds_the_next_anew_and_another_does_not(
+    scheduler_fixture: SchedulerFixture,
+) -> None:
+    schedule = await scheduler_fixture.daily()
+    scheduler_fixture.world.clock.move(60)
+    renamed = await scheduler_fixture.schedules.change(ANN, schedule.schedule_id, title="Other")
+    assert (renamed.title, renamed.next_at, renamed.updated_at) == ("Other", NINE, scheduler_fixture.world.clock.at)
+    moved = await scheduler_fixture.schedules.change(
+        ANN, schedule.schedule_id, cron="0 10 * * *", time_zone="Asia/Shanghai"
+    )
     assert moved.next_at == datetime(2026, 3, 5, 2, tzinfo=UTC)
-    assert await planned.book.change(ANN, schedule.schedule_id) == moved
+    assert await scheduler_fixture.schedules.change(ANN, schedule.schedule_id) == moved
     with pytest.raises(Invalid):
-        await planned.book.change(ANN, schedule.schedule_id, cron="whenever")
-    assert await planned.store.all() == [moved]
+        await scheduler_fixture.schedules.change(ANN, schedule.schedule_id, cron="whenever")
+    assert await scheduler_fixture.store.all() == [moved]
 
 
-async def test_what_is_stopped_is_not_kept_and_started_again_begins_anew(planned: Planned) -> None:
-    schedule = await planned.daily()
-    await planned.book.change(ANN, schedule.schedule_id, enabled=False)
-    await planned.at(NINE + DAY)
-    assert await planned.fires(schedule) == []
-    started = await planned.book.change(ANN, schedule.schedule_id, enabled=True)
+async def test_what_is_stopped_is_not_kept_and_started_again_begins_anew(scheduler_fixture: SchedulerFixture) -> None:
+    schedule = await scheduler_fixture.daily()
+    await scheduler_fixture.schedules.change(ANN, schedule.schedule_id, enabled=False)
+    await scheduler_fixture.advance_to(NINE + DAY)
+    assert await scheduler_fixture.fires(schedule) == []
+    started = await scheduler_fixture.schedules.change(ANN, schedule.schedule_id, enabled=True)
     assert started.next_at == NINE + 2 * DAY
-    await planned.at(NINE + 2 * DAY)
-    await planned.quiet()
-    assert await planned.outcomes(schedule) == [("completed", None)]
+    await scheduler_fixture.advance_to(NINE + 2 * DAY)
+    await scheduler_fixture.wait_until_idle()
+    assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
 
 
-async def test_an_expired_schedule_is_switched_off_at_its_time_and_cannot_be_started(planned: Planned) -> None:
-    schedule = await planned.daily(expires_at=NINE + DAY)
+async def test_an_expired_schedule_is_switched_off_at_its_time_and_cannot_be_started(
+    scheduler_fixture: SchedulerFixture,
+) -> None:
+    schedule = await scheduler_fixture.daily(expires_at=NINE + DAY)
     for day in range(2):
-        await planned.at(NINE + day * DAY)
-        await planned.quiet()
-    assert not planned.book.get(ANN, schedule.schedule_id).enabled
-    assert await planned.outcomes(schedule) == [("completed", None)]
+        await scheduler_fixture.advance_to(NINE + day * DAY)
+        await scheduler_fixture.wait_until_idle()
+    assert not scheduler_fixture.schedules.get(ANN, schedule.schedule_id).enabled
+    assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
     with pytest.raises(Conflict):
-        await planned.book.change(ANN, schedule.schedule_id, enabled=True)
+        await scheduler_fixture.schedules.change(ANN, schedule.schedule_id, enabled=True)
 
 
 @requirement("blade:schedules:delete")
-async def test_a_removed_schedule_is_gone_and_what_it_started_goes_on(planned: Planned) -> None:
-    gate = Gate()
-    planned.world.scripts["write it"] = [[gate, "done"]]
-    schedule = await planned.daily()
-    await planned.at(NINE)
+async def test_a_removed_schedule_is_gone_and_what_it_started_goes_on(scheduler_fixture: SchedulerFixture) -> None:
+    gate = PauseGate()
+    scheduler_fixture.world.scripts["write it"] = [[gate, "done"]]
+    schedule = await scheduler_fixture.daily()
+    await scheduler_fixture.advance_to(NINE)
     await gate.entered.wait()
-    (fire,) = await planned.fires(schedule)
-    await planned.book.remove(ANN, schedule.schedule_id)
+    (fire,) = await scheduler_fixture.fires(schedule)
+    await scheduler_fixture.schedules.remove(ANN, schedule.schedule_id)
     gate.opened.set()
-    await planned.quiet()
-    assert (await planned.said(fire))[-1] == "done"
+    await scheduler_fixture.wait_until_idle()
+    assert (await scheduler_fixture.session_summary(fire))[-1] == "done"
     with pytest.raises(NotFound):
-        planned.book.get(ANN, schedule.schedule_id)
+        scheduler_fixture.schedules.get(ANN, schedule.schedule_id)
 
 
-async def test_nobody_sees_another_users_schedules(planned: Planned) -> None:
-    schedule = await planned.daily()
-    assert planned.book.of(BOB) == []
+async def test_nobody_sees_another_users_schedules(scheduler_fixture: SchedulerFixture) -> None:
+    schedule = await scheduler_fixture.daily()
+    assert scheduler_fixture.schedules.for_user(BOB) == []
     for attempt in (
-        planned.book.change(BOB, schedule.schedule_id, title="mine"),
-        planned.book.remove(BOB, schedule.schedule_id),
-        planned.book.fires(BOB, schedule.schedule_id, 0, 10),
+        scheduler_fixture.schedules.change(BOB, schedule.schedule_id, title="mine"),
+        scheduler_fixture.schedules.remove(BOB, schedule.schedule_id),
+        scheduler_fixture.schedules.fires(BOB, schedule.schedule_id, 0, 10),
     ):
         with pytest.raises(NotFound):
             await attempt
-    assert await planned.book.calendar(BOB, NINE, NINE + DAY) == []
+    assert await scheduler_fixture.schedules.calendar(BOB, NINE, NINE + DAY) == []
 
 
-async def test_a_user_has_a_thousand_schedules_at_most(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 2)
-    await planned.daily()
-    await planned.daily()
+async def test_a_user_has_a_thousand_schedules_at_most(
+    scheduler_fixture: SchedulerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_SCHEDULES_PER_USER", 2)
+    await scheduler_fixture.daily()
+    await scheduler_fixture.daily()
     with pytest.raises(Conflict):
-        await planned.daily()
-    await planned.book.create(plan(user=BOB))
+        await scheduler_fixture.daily()
+    await scheduler_fixture.schedules.create(schedule_plan(user=BOB))
 
 
-async def test_a_calendar_tells_the_first_thousand_times_of_what_is_enabled(planned: Planned) -> None:
-    daily, minutely = await planned.daily(), await planned.daily(cron="* * * * *")
-    off = await planned.daily()
-    await planned.book.change(ANN, off.schedule_id, enabled=False)
-    first, second = await planned.book.calendar(ANN, NINE, NINE + 2 * DAY)
-    assert (first.schedule, first.times, first.is_cut) == (daily, [NINE, NINE + DAY], False)
-    assert (second.schedule, len(second.times), second.times[-1], second.is_cut) == (
+async def test_a_calendar_reports_the_first_thousand_times_of_what_is_enabled(
+    scheduler_fixture: SchedulerFixture,
+) -> None:
+    daily, minutely = await scheduler_fixture.daily(), await scheduler_fixture.daily(cron="* * * * *")
+    off = await scheduler_fixture.daily()
+    await scheduler_fixture.schedules.change(ANN, off.schedule_id, enabled=False)
+    first, second = await scheduler_fixture.schedules.calendar(ANN, NINE, NINE + 2 * DAY)
+    assert (first.schedule, first.times, first.is_truncated) == (daily, [NINE, NINE + DAY], False)
+    assert (second.schedule, len(second.times), second.times[-1], second.is_truncated) == (
         minutely, 1000, NINE + 999 * MINUTE, True
     )  # fmt: skip
 
@@ -430,107 +467,115 @@ async def test_a_calendar_tells_the_first_thousand_times_of_what_is_enabled(plan
 
 @requirement("faults:51:missed")
 @requirement("blade:schedules:missed")
-async def test_a_time_missed_by_less_than_five_minutes_is_kept_and_a_longer_one_noted(planned: Planned) -> None:
-    schedule = await planned.daily()
-    await planned.stop()
-    planned.world.clock.at = NINE + 4 * MINUTE
-    await planned.start()
-    await planned.book.tick()
-    await planned.quiet()
-    await planned.stop()
-    planned.world.clock.at = NINE + 3 * DAY + 5 * MINUTE
-    await planned.start()
-    await planned.book.tick()
-    assert [(each.due_at, each.status, each.error) for each in await planned.fires(schedule)] == [
+async def test_a_time_missed_by_less_than_five_minutes_is_kept_and_a_longer_one_noted(
+    scheduler_fixture: SchedulerFixture,
+) -> None:
+    schedule = await scheduler_fixture.daily()
+    await scheduler_fixture.stop()
+    scheduler_fixture.world.clock.at = NINE + 4 * MINUTE
+    await scheduler_fixture.start()
+    await scheduler_fixture.schedules.tick()
+    await scheduler_fixture.wait_until_idle()
+    await scheduler_fixture.stop()
+    scheduler_fixture.world.clock.at = NINE + 3 * DAY + 5 * MINUTE
+    await scheduler_fixture.start()
+    await scheduler_fixture.schedules.tick()
+    assert [(each.due_at, each.status, each.error) for each in await scheduler_fixture.fires(schedule)] == [
         (NINE, "completed", None),
         (NINE + 3 * DAY, "failed", MISSED),
     ]
 
 
 @requirement("blade:schedules:once")
-async def test_a_server_that_died_before_the_session_was_made_has_it_made_by_the_next(planned: Planned) -> None:
-    schedule = await planned.daily()
-    await planned.at(NINE)
-    await planned.kill()  # the claim is durable, its task has not begun
-    (fire,) = await planned.fires(schedule)
-    assert (fire.status, len(await planned.world.store.page(ANN, None, 10))) == ("running", 0)
-    await planned.start()
-    await planned.quiet()
-    assert await planned.outcomes(schedule) == [("completed", None)]
-    assert await planned.said(fire) == ["write it", "You said: write it"]
+async def test_a_server_that_died_before_the_session_was_made_has_it_made_by_the_next(
+    scheduler_fixture: SchedulerFixture,
+) -> None:
+    schedule = await scheduler_fixture.daily()
+    await scheduler_fixture.advance_to(NINE)
+    await scheduler_fixture.kill()  # the claim is durable, its task has not begun
+    (fire,) = await scheduler_fixture.fires(schedule)
+    assert (fire.status, len(await scheduler_fixture.world.store.page(ANN, None, 10))) == ("running", 0)
+    await scheduler_fixture.start()
+    await scheduler_fixture.wait_until_idle()
+    assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
+    assert await scheduler_fixture.session_summary(fire) == ["write it", "You said: write it"]
 
 
-async def test_a_run_that_a_stop_parked_ends_with_the_next_server(planned: Planned) -> None:
-    gate = Gate()
-    planned.world.scripts["write it"] = [[gate, "done"]]
-    schedule = await planned.daily()
-    await planned.at(NINE)
+async def test_a_run_that_a_stop_parked_ends_with_the_next_server(scheduler_fixture: SchedulerFixture) -> None:
+    gate = PauseGate()
+    scheduler_fixture.world.scripts["write it"] = [[gate, "done"]]
+    schedule = await scheduler_fixture.daily()
+    await scheduler_fixture.advance_to(NINE)
     await gate.entered.wait()
-    await planned.stop()
+    await scheduler_fixture.stop()
     gate.opened.set()
-    await planned.start()
-    await planned.quiet()
-    assert await planned.outcomes(schedule) == [("completed", None)]
+    await scheduler_fixture.start()
+    await scheduler_fixture.wait_until_idle()
+    assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
 
 
-async def test_a_server_that_stops_keeps_no_time(planned: Planned) -> None:
-    schedule = await planned.daily()
-    await planned.engine.drain(0)
-    await planned.at(NINE)
-    assert await planned.fires(schedule) == []
+async def test_a_server_that_stops_keeps_no_time(scheduler_fixture: SchedulerFixture) -> None:
+    schedule = await scheduler_fixture.daily()
+    await scheduler_fixture.engine.drain(0)
+    await scheduler_fixture.advance_to(NINE)
+    assert await scheduler_fixture.fires(schedule) == []
 
 
-async def test_a_store_that_fails_is_asked_again(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RETRY_S", 0.0)
+async def test_a_store_that_fails_is_asked_again(
+    scheduler_fixture: SchedulerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_DELAY_S", 0.0)
     failures = [StoreUnavailable("full")] * 3
-    settle = planned.store.settle
+    settle = scheduler_fixture.store.update_fire
 
     async def failing(fire: Fire) -> None:
         if failures:
             raise failures.pop()
         await settle(fire)
 
-    monkeypatch.setattr(planned.store, "settle", failing)
-    schedule = await planned.daily()
-    await planned.at(NINE)
-    await planned.quiet()
-    assert await planned.outcomes(schedule) == [("completed", None)]
-    assert len(await planned.said((await planned.fires(schedule))[0])) == 2
+    monkeypatch.setattr(scheduler_fixture.store, "update_fire", failing)
+    schedule = await scheduler_fixture.daily()
+    await scheduler_fixture.advance_to(NINE)
+    await scheduler_fixture.wait_until_idle()
+    assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
+    assert len(await scheduler_fixture.session_summary((await scheduler_fixture.fires(schedule))[0])) == 2
 
 
-async def test_times_are_kept_by_themselves(planned: Planned) -> None:
+async def test_times_are_kept_by_themselves(scheduler_fixture: SchedulerFixture) -> None:
     """The worker sleeps until the next time, and looks anew when a schedule changes."""
-    await planned.book.close()
-    await planned.book.start()
+    await scheduler_fixture.schedules.close()
+    await scheduler_fixture.schedules.start()
     await asyncio.sleep(0)
-    planned.world.clock.at = NINE - timedelta(milliseconds=20)
-    schedule = await planned.daily()
-    planned.world.clock.at = NINE
+    scheduler_fixture.world.clock.at = NINE - timedelta(milliseconds=20)
+    schedule = await scheduler_fixture.daily()
+    scheduler_fixture.world.clock.at = NINE
 
     async def is_kept() -> bool:
-        return await planned.outcomes(schedule) == [("completed", None)]
+        return await scheduler_fixture.outcomes(schedule) == [("completed", None)]
 
     await until(is_kept)
 
 
-async def test_a_fault_does_not_end_the_keeping_of_times(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RETRY_S", 0.0)
+async def test_a_fault_does_not_end_the_keeping_of_times(
+    scheduler_fixture: SchedulerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_DELAY_S", 0.0)
     faults = [RuntimeError("a slip of ours")]
-    claim = planned.store.claim
+    claim = scheduler_fixture.store.claim_fire
 
     async def failing(schedule: Schedule, fire: Fire) -> bool:
         if faults:
             raise faults.pop()
         return await claim(schedule, fire)
 
-    monkeypatch.setattr(planned.store, "claim", failing)
-    schedule = await planned.daily()
-    planned.world.clock.at = NINE
-    await planned.book.close()
-    await planned.book.start()
+    monkeypatch.setattr(scheduler_fixture.store, "claim_fire", failing)
+    schedule = await scheduler_fixture.daily()
+    scheduler_fixture.world.clock.at = NINE
+    await scheduler_fixture.schedules.close()
+    await scheduler_fixture.schedules.start()
 
     async def is_kept() -> bool:
-        return await planned.outcomes(schedule) == [("completed", None)]
+        return await scheduler_fixture.outcomes(schedule) == [("completed", None)]
 
     await until(is_kept)
 
@@ -577,16 +622,16 @@ async def test_a_year_in_five_zones_with_100_restarts_misses_nothing_and_doubles
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most of the restarts are kills, right after a claim or between two times; no server is away for five minutes."""
-    monkeypatch.setattr(sqlite_schedules, "KEPT_FIRES", 10_000)
+    monkeypatch.setattr(sqlite_schedules, "MAX_FIRES_PER_SCHEDULE", 10_000)
     chance = Random(2027)
     database = Database(tmp_path, synchronous="normal")
     database.start()
     try:
-        async with world_over(SimulatedLog()) as world:
+        async with running_world(SimulatedLog()) as world:
             world.clock.at = YEAR
-            planned = Planned(world, SqliteSchedules(database))
+            planned = SchedulerFixture(world, SqliteSchedules(database))
             await planned.start()
-            made = [await planned.book.create(plan(time_zone=zone, cron=cron)) for zone, cron in PLANS]
+            made = [await planned.schedules.create(schedule_plan(time_zone=zone, cron=cron)) for zone, cron in PLANS]
             times = {each.schedule_id: expected(*PLANS[place]) for place, each in enumerate(made)}
             moments = sorted({when for each in times.values() for when in each})
             restarts = set(chance.sample(range(len(moments)), 100))
@@ -597,26 +642,26 @@ async def test_a_year_in_five_zones_with_100_restarts_misses_nothing_and_doubles
                     await (planned.stop() if chance.random() < 0.5 else planned.kill())
                     world.clock.at = moment + timedelta(seconds=away / 2)
                     await planned.start()
-                    await planned.book.tick()
+                    await planned.schedules.tick()
                 elif place in restarts:  # dies right after the claim
-                    await planned.at(moment)
+                    await planned.advance_to(moment)
                     await planned.kill()
                     world.clock.move(away)
                     await planned.start()
                 else:
-                    await planned.at(moment)
-                await planned.quiet()
+                    await planned.advance_to(moment)
+                await planned.wait_until_idle()
             world.clock.at = YEAR + 365 * DAY - MINUTE
-            await planned.book.tick()
-            await planned.quiet()
+            await planned.schedules.tick()
+            await planned.wait_until_idle()
             for each in made:
                 fires = await planned.fires(each)
                 assert [fire.due_at for fire in fires] == times[each.schedule_id]
                 assert {(fire.status, fire.error) for fire in fires} == {("completed", None)}
             sessions = await world.store.page(ANN, None, 100_000)
-            runs = Counter(state.messages for state in sessions)
+            runs = Counter(state.message_count for state in sessions)
             assert runs == {2: sum(len(each) for each in times.values())}
-            await planned.book.close()
+            await planned.schedules.close()
             for engine in tuple(world.engines):
                 await world.stop(engine)
     finally:

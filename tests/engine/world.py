@@ -15,18 +15,18 @@ from dragoman.buses.local import LocalBus
 from dragoman.core.admission import InputLimits
 from dragoman.core.agent import Agent, Run, RunnableTool, ToolContext
 from dragoman.core.content import AssistantMessage, Call, JsonObject, Message, UserMessage, text_of
-from dragoman.core.events import Logged, RunStopped, StopReason
+from dragoman.core.events import LoggedEvent, RunStopped, StopReason
 from dragoman.core.history import messages_of
 from dragoman.core.ids import RunId, SessionId, UserId, uuid7
 from dragoman.core.inputs import Answer, Create, Submit, UserInput
 from dragoman.core.session import SessionState
 from dragoman.core.stream import START, Cursor, Record
-from dragoman.core.tools import ASK, FORK, AgentSpec, Capabilities, ServerTool, ToolPolicy, ToolSpec
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, Capabilities, ServerTool, ToolPolicy, ToolSpec
 from dragoman.engine.engine import Engine, EngineOptions
-from dragoman.engine.runs.submissions import BusyPolicy, Submitted
+from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
 from dragoman.engine.sessions.live_session import LiveSession
 from tests.engine.log_checker import check_session
-from tests.stores.simulated import SimulatedBlobs, Store
+from tests.stores.simulated import FullStore, SimulatedBlobs
 
 DEADLINE_S = 20.0
 """Nothing here takes long; what takes longer than this hangs."""
@@ -34,7 +34,7 @@ DEADLINE_S = 20.0
 ANN = UserId("ann")
 
 
-class HeldClock:
+class ManualClock:
     """Stands still until it is moved."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class HeldClock:
         self.at += timedelta(seconds=seconds)
 
 
-class CountingIds:
+class SequentialIds:
     """Ids in order: the first is number 1."""
 
     def __init__(self) -> None:
@@ -61,17 +61,17 @@ class CountingIds:
 class ReversingCipher:
     """`Cipher` for people who read backwards."""
 
-    def seal(self, plain: str) -> str:
-        return plain[::-1]
+    def encrypt(self, plaintext: str) -> str:
+        return plaintext[::-1]
 
-    def open(self, sealed: str) -> str:
-        return sealed[::-1]
+    def decrypt(self, ciphertext: str) -> str:
+        return ciphertext[::-1]
 
 
 # --- what is played ---------------------------------------------------------------------------------------------------
 
 
-class Use(NamedTuple):
+class CallTool(NamedTuple):
     """Ask for a tool in this step."""
 
     tool: str
@@ -90,22 +90,22 @@ class End(NamedTuple):
     reason: StopReason | None = None
 
 
-Action = str | Use | Think | End | Callable[[Run], Awaitable[object]]
+Action = str | CallTool | Think | End | Callable[[Run], Awaitable[object]]
 Script = Sequence[Sequence[Action]]
 
 
-def fork(script: str) -> Use:
+def fork(script: str) -> CallTool:
     """Ask for a sub-agent that plays a script."""
-    return Use(FORK, {"script": script})
+    return CallTool(FORK, {"script": script})
 
 
-def ask(*options: str) -> Use:
+def ask_user(*options: str) -> CallTool:
     """Ask the user one question."""
     choices = [{"label": option} for option in options]
-    return Use(ASK, {"questions": [{"question": "Which?", "options": choices}]})
+    return CallTool(ASK_USER_QUESTION, {"questions": [{"question": "Which?", "options": choices}]})
 
 
-class Gate:
+class PauseGate:
     """Where the one who plays waits until the test lets it go on."""
 
     def __init__(self) -> None:
@@ -130,21 +130,21 @@ class ScriptedTool:
             spec=ToolSpec(name=name, description="", parameters={"type": "object"}), policy=ToolPolicy(**policy)
         )
         self._do = do
-        self.begun: list[str] = []
+        self.started_calls: list[str] = []
         self.contexts: list[ToolContext] = []
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Any:
-        self.begun.append(context.call_id)
+        self.started_calls.append(context.call_id)
         self.contexts.append(context)
         return await self._do(arguments)
 
     @property
-    def most_begun(self) -> int:
+    def max_starts_per_call(self) -> int:
         """How often the call was begun that was begun most often."""
-        return max(Counter(self.begun).values(), default=0)
+        return max(Counter(self.started_calls).values(), default=0)
 
 
-class Player:
+class ScriptedAgent:
     """An agent that plays scripts: the one that the user's message names, or as a sub-agent the one in its call."""
 
     def __init__(
@@ -153,7 +153,7 @@ class Player:
         self._scripts = scripts
         self._tools = tools
         self._script = script
-        self._face = spec
+        self._spec_fields = spec
         self.context_messages = 1000
         self.contexts: list[Sequence[Message]] = []
         """What a model would have read at each step."""
@@ -164,16 +164,18 @@ class Player:
             "name": "player",
             "tools": tuple(tool.declaration for tool in self._tools.values()),
             "capabilities": Capabilities(client_tools=True),
-            "builtins": frozenset({ASK, FORK}),
+            "builtins": frozenset({ASK_USER_QUESTION, FORK}),
         }
-        return AgentSpec(**{**fields, **self._face})
+        return AgentSpec(**{**fields, **self._spec_fields})
 
     def tool(self, name: str) -> RunnableTool | None:
         return self._tools.get(name)
 
-    def child(self, call: Call) -> "Player | None":
+    def child(self, call: Call) -> "ScriptedAgent | None":
         script = call.input.get("script")
-        return Player(self._scripts, self._tools, script, **self._face) if script in self._scripts else None
+        return (
+            ScriptedAgent(self._scripts, self._tools, script, **self._spec_fields) if script in self._scripts else None
+        )
 
     async def play(self, run: Run) -> StopReason | None:
         turn = await run.turn()
@@ -191,7 +193,7 @@ class Player:
                             await run.drain()
                     case Think(text):
                         run.think(text)
-                    case Use(tool, arguments):
+                    case CallTool(tool, arguments):
                         run.call(tool, arguments)
                     case End(reason):
                         return reason
@@ -201,10 +203,10 @@ class Player:
         return None
 
 
-async def settled_down(run: Run) -> None:
+async def wait_until_durable(run: Run) -> None:
     """Wait until what was said so far is durable."""
     live: LiveSession = run.live  # type: ignore[attr-defined]  # the engine's own run has its session
-    while live.is_dirty or any(block.fresh for block in live.blocks.values()):
+    while live.is_dirty or any(block.pending_deltas for block in live.blocks.values()):
         await live.next_commit()
     await live.until_durable(live.state.seq)
 
@@ -215,18 +217,18 @@ async def settled_down(run: Run) -> None:
 class World:
     """Engines one after the other over one store, with the same agents, tools, clock and ids."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: FullStore) -> None:
         self.store = store
         self.owner = ANN
         self.blobs = SimulatedBlobs()
-        self.clock = HeldClock()
-        self.ids = CountingIds()
+        self.clock = ManualClock()
+        self.ids = SequentialIds()
         self.scripts: dict[str, Script] = {}
         self.tools: dict[str, ScriptedTool] = {}
-        self.player = Player(self.scripts, self.tools)
-        self.agents: dict[str, Agent] = {"player": self.player}
+        self.scripted_agent = ScriptedAgent(self.scripts, self.tools)
+        self.agents: dict[str, Agent] = {"player": self.scripted_agent}
         self.engines: list[Engine] = []
-        self.repeats: set[str] = set()
+        self.repeatable_calls: set[str] = set()
         """Ids of calls that may be begun more than once."""
 
     def tool(self, name: str, do: Callable[[JsonObject], Awaitable[Any]], **policy: Any) -> ScriptedTool:
@@ -234,9 +236,9 @@ class World:
         self.tools[name] = ScriptedTool(name, do, **policy)
         return self.tools[name]
 
-    def gate(self, name: str, result: object = "through", **policy: Any) -> Gate:
+    def pausing_tool(self, name: str, result: object = "through", **policy: Any) -> PauseGate:
         """Give the agents a tool that waits before a gate."""
-        gate = Gate()
+        gate = PauseGate()
 
         async def pass_through(arguments: JsonObject) -> object:
             await gate()
@@ -253,7 +255,7 @@ class World:
 
         return self.tool(name, say_again, **policy)
 
-    async def start(self, store: Store | None = None, **options: Any) -> Engine:
+    async def start(self, store: FullStore | None = None, **options: Any) -> Engine:
         """Start an engine on the store."""
         store = store or self.store
         engine = Engine(
@@ -267,7 +269,7 @@ class World:
             agents=self.agents,
             default_agent="player",
             limits=InputLimits(),
-            options=EngineOptions(**{"window_s": 0.0, **options}),
+            options=EngineOptions(**{"commit_window_s": 0.0, **options}),
         )
         self.engines.append(engine)
         async with asyncio.timeout(DEADLINE_S):
@@ -279,9 +281,9 @@ class World:
 
         Its store is expected to be dead to it; its tasks only must not linger.
         """
-        engine._runs._is_parking = True  # the dead write no ends
-        tasks = set(engine._runs._tasks)
-        engine._runs._cancelled |= tasks
+        engine._runner._is_parking = True  # the dead write no ends
+        tasks = set(engine._runner._tasks)
+        engine._runner._cancelled_tasks |= tasks
         if engine._committer._task is not None:
             tasks.add(engine._committer._task)
         async with asyncio.timeout(DEADLINE_S):
@@ -304,7 +306,7 @@ class World:
         await self.stop(engine)
         return await self.start(**options)
 
-    async def events(self, session_id: SessionId) -> list[Logged]:
+    async def events(self, session_id: SessionId) -> list[LoggedEvent]:
         """The whole log of a session."""
         return list(await self.store.events(session_id, 0, 1_000_000))
 
@@ -315,11 +317,11 @@ class World:
     async def check(self) -> None:
         """Hold the rules of the log against every session in the store."""
         for state in await self.store.page(ANN, None, 1000):
-            await check_session(self.store, state.session_id, self.tools, self.repeats)
+            await check_session(self.store, state.session_id, self.tools, self.repeatable_calls)
 
 
 @asynccontextmanager
-async def world_over(over: Store | World) -> AsyncIterator[World]:
+async def running_world(over: FullStore | World) -> AsyncIterator[World]:
     """A world; at its end every log in it has to keep the rules."""
     world = over if isinstance(over, World) else World(over)
     yield world
@@ -334,29 +336,29 @@ async def world_over(over: Store | World) -> AsyncIterator[World]:
 async def open_session(engine: Engine, **fields: Any) -> LiveSession:
     """A new session of Ann's with the scripted agent, all tools on."""
     async with asyncio.timeout(DEADLINE_S):
-        return await engine.create(ANN, Create(**{"door": "test", "agent": "player", "tools": "all", **fields}))
+        return await engine.create(ANN, Create(**{"protocol": "test", "agent": "player", "tools": "all", **fields}))
 
 
-def says(*texts: str, **fields: Any) -> Submit:
+def user_request(*texts: str, **fields: Any) -> Submit:
     """User messages, in one request."""
-    return Submit(door="test", messages=tuple(UserInput(content=text) for text in texts), **fields)
+    return Submit(protocol="test", messages=tuple(UserInput(content=text) for text in texts), **fields)
 
 
-def answers(*given: Answer, **fields: Any) -> Submit:
+def answer_request(*given: Answer, **fields: Any) -> Submit:
     """Answers, in one request."""
-    return Submit(door="test", answers=given, **fields)
+    return Submit(protocol="test", answers=given, **fields)
 
 
-async def send(engine: Engine, live: LiveSession, request: Submit | str, busy: BusyPolicy = "refuse") -> Submitted:
+async def send(engine: Engine, live: LiveSession, request: Submit | str, busy: BusyPolicy = "refuse") -> SubmitResult:
     """Send a request, and wait until it is acknowledged."""
     async with asyncio.timeout(DEADLINE_S):
-        request = says(request) if isinstance(request, str) else request
+        request = user_request(request) if isinstance(request, str) else request
         submitted = await engine.submit(live, request, by=ANN, busy=busy)
         await live.until_durable(live.state.seq)
         return submitted
 
 
-async def ended(live: LiveSession, run_id: RunId | None = None) -> None:
+async def wait_for_end(live: LiveSession, run_id: RunId | None = None) -> None:
     """Wait until a run's end is durable; by default until the session is at rest."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
@@ -371,17 +373,17 @@ async def ended(live: LiveSession, run_id: RunId | None = None) -> None:
             await live.next_commit()
 
 
-async def play(engine: Engine, live: LiveSession, request: Submit | str) -> Submitted:
+async def play(engine: Engine, live: LiveSession, request: Submit | str) -> SubmitResult:
     """Send a request, and wait for the end of its run."""
     submitted = await send(engine, live, request)
-    await ended(live)
+    await wait_for_end(live)
     return submitted
 
 
 async def reload(engine: Engine, live: LiveSession) -> LiveSession:
     """The session as an engine has it now."""
     async with asyncio.timeout(DEADLINE_S):
-        return await engine.found(ANN, live.state.session_id)
+        return await engine.find_session(ANN, live.state.session_id)
 
 
 async def read(engine: Engine, live: LiveSession, after: Cursor = START, *, ends: int = 1) -> list[Record]:
@@ -399,7 +401,7 @@ async def read(engine: Engine, live: LiveSession, after: Cursor = START, *, ends
 async def read_all(engine: Engine, live: LiveSession, after: Cursor = START) -> list[Record]:
     """What a reader sees from a position up to the end of what is durable now."""
     seen: list[Record] = []
-    end = live.durable
+    end = live.durable_cursor
     async with asyncio.timeout(DEADLINE_S):
         with engine.follow(live, after) as reader:
             while reader.cursor < end:
@@ -409,12 +411,14 @@ async def read_all(engine: Engine, live: LiveSession, after: Cursor = START) -> 
 
 def is_stop(record: Record) -> bool:
     """Whether a record is the end of a run."""
-    return isinstance(record, Logged) and isinstance(record.event, RunStopped)
+    return isinstance(record, LoggedEvent) and isinstance(record.event, RunStopped)
 
 
 def reasons(events: Sequence[Record]) -> list[StopReason]:
     """Why the runs ended, in order."""
-    return [each.event.reason for each in events if isinstance(each, Logged) and isinstance(each.event, RunStopped)]
+    return [
+        each.event.reason for each in events if isinstance(each, LoggedEvent) and isinstance(each.event, RunStopped)
+    ]
 
 
 def texts(messages: Sequence[Message]) -> list[str]:
@@ -426,6 +430,6 @@ def texts(messages: Sequence[Message]) -> list[str]:
     return found
 
 
-def waiting(state: SessionState) -> list[str]:
+def waiting_tools(state: SessionState) -> list[str]:
     """The names of the tools whose calls wait for the application."""
-    return [call.call.name for call in state.waiting()]
+    return [call.call.name for call in state.waiting_calls()]

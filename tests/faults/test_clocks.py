@@ -4,31 +4,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.in_process_cluster import opened
+from tests.cluster.in_process_cluster import running_cluster
 from tests.conversations import CONVERSATIONS, Conversation, Server, play
-from tests.protocols.aap.client import Face
+from tests.protocols.aap.client import AapClient
 from tests.protocols.aap.driver import AapDriver
 from tests.requirements import requirement
 
 NAMES = ("a tool of the application, twice in a run", "open calls that a new message closes")
 
 
-def face_of(server: Server) -> Face:
-    return Face(server.line, server.key("alice"))
+def aap_client_of(server: Server) -> AapClient:
+    return AapClient(server.connection, server.key("alice"))
 
 
 @requirement("faults:46:apart", "faults:46:jump")
 @pytest.mark.slow
-async def test_servers_whose_clocks_are_apart_and_jump_tell_one_history(tmp_path: Path, postgres_url: str) -> None:
-    async with opened(tmp_path, postgres_url, default_agent="rehearsal", held_clock=True) as houses:
-        for house, minutes in zip(houses.houses, (0, 5, -5), strict=True):
+async def test_servers_whose_clocks_are_apart_and_jump_report_one_history(tmp_path: Path, postgres_url: str) -> None:
+    async with running_cluster(tmp_path, postgres_url, default_agent="rehearsal", held_clock=True) as houses:
+        for house, minutes in zip(houses.servers, (0, 5, -5), strict=True):
             house.clock.advance(minutes=minutes)
 
         def jump(place: int) -> bool:
-            houses.houses[place % 3].clock.advance(hours=-1 if place % 2 else 1)
+            houses.servers[place % 3].clock.advance(hours=-1 if place % 2 else 1)
             return False
 
         for conversation in CONVERSATIONS:
             if conversation.name in NAMES:
                 assert isinstance(conversation, Conversation)
-                await play(conversation, AapDriver("delta", face_of), houses, restart_before=jump)
+                await play(conversation, AapDriver("delta", aap_client_of), houses, restart_before=jump)

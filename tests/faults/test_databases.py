@@ -9,7 +9,7 @@ import psutil
 import psycopg
 
 from tests.requirements import requirement
-from tests.servers import opened
+from tests.servers import running_server
 from tests.stores.postgres import server
 
 DEADLINE_S = 20.0
@@ -18,21 +18,21 @@ DEADLINE_S = 20.0
 OTHERS = "FROM pg_stat_activity WHERE backend_type = 'client backend' AND NOT pid = ANY (%s)"
 
 
-def take_all(url: str, held: ExitStack) -> None:
+def take_all_connections(url: str, connections: ExitStack) -> None:
     """Take every connection that there is, also from who has one."""
-    mine = [held.enter_context(psycopg.connect(url, autocommit=True))]
+    mine = [connections.enter_context(psycopg.connect(url, autocommit=True))]
     while True:
         pids = [each.info.backend_pid for each in mine]
         mine[0].execute(f"SELECT pg_terminate_backend(pid, 1000) {OTHERS}", (pids,))
         try:
-            mine.append(held.enter_context(psycopg.connect(url)))
+            mine.append(connections.enter_context(psycopg.connect(url)))
         except psycopg.OperationalError:
             if mine[0].execute(f"SELECT count(*) {OTHERS}", (pids,)).fetchone() == (0,):
                 return
 
 
 @contextmanager
-def silent(folder: Path) -> Iterator[None]:
+def unresponsive_postgres(folder: Path) -> Iterator[None]:
     """PostgreSQL takes everything and gives nothing back, with all connections open."""
     processes = [each for each in psutil.process_iter() if is_of(each, folder)]
     assert len(processes) > 3, "it has its helpers and backends"
@@ -57,10 +57,10 @@ def is_of(process: psutil.Process, folder: Path) -> bool:
 async def test_a_database_without_a_free_connection_is_waited_for(tmp_path: Path) -> None:
     with server(settings={"max_connections": "16"}) as postgres, ExitStack() as held:
         url = postgres.url("postgres")
-        async with opened(tmp_path, database=url) as house:
-            session = await house.face("alice").create()
+        async with running_server(tmp_path, database=url) as house:
+            session = await house.aap_client("alice").create()
             await session.run("before")
-            await asyncio.to_thread(take_all, url, held)
+            await asyncio.to_thread(take_all_connections, url, held)
             running = asyncio.create_task(session.run("meanwhile"))
             await asyncio.sleep(0.3)
             assert not running.done(), "there is no connection for it"
@@ -72,8 +72,8 @@ async def test_a_database_without_a_free_connection_is_waited_for(tmp_path: Path
 
 @requirement("faults:44:long-lock")
 async def test_a_lock_that_somebody_else_holds_is_waited_for(tmp_path: Path, postgres_url: str) -> None:
-    async with opened(tmp_path, database=postgres_url) as house:
-        session = await house.face("alice").create()
+    async with running_server(tmp_path, database=postgres_url) as house:
+        session = await house.aap_client("alice").create()
         with psycopg.connect(postgres_url) as other:
             other.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
             running = asyncio.create_task(session.run("patiently"))
@@ -87,9 +87,9 @@ async def test_a_lock_that_somebody_else_holds_is_waited_for(tmp_path: Path, pos
 @requirement("faults:44:silence")
 async def test_a_database_that_gives_nothing_back_for_a_while_is_borne(tmp_path: Path) -> None:
     with server() as postgres:
-        async with opened(tmp_path, database=postgres.url("postgres")) as house:
-            session = await house.face("alice").create()
-            with silent(postgres.folder):
+        async with running_server(tmp_path, database=postgres.url("postgres")) as house:
+            session = await house.aap_client("alice").create()
+            with unresponsive_postgres(postgres.folder):
                 running = asyncio.create_task(session.run("into the silence"))
                 await asyncio.sleep(1.0)
                 assert not running.done(), "nothing is acknowledged"

@@ -17,17 +17,17 @@ from structlog.testing import capture_logs
 from dragoman.server.app import Application
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
-from tests.crash.unsynced_disk import NoPlatter, library
-from tests.protocols.aap.client import Face
+from tests.crash.unsynced_disk import UnsyncedDiskUnavailable, sqlite_library
+from tests.protocols.aap.client import AapClient
 from tests.requirements import requirement
-from tests.servers import House, opened
-from tests.stores.contract import DEADLINE_S, begun, session_id, taken
+from tests.servers import AppServer, running_server
+from tests.stores.contract import DEADLINE_S, commit_accepted, new_session_in, session_id
 
-HAS_PLATTER = True
+HAS_UNSYNCED_DISK = True
 try:
-    library()
-except NoPlatter:
-    HAS_PLATTER = False
+    sqlite_library()
+except UnsyncedDiskUnavailable:
+    HAS_UNSYNCED_DISK = False
 
 FAILING = """
 import asyncio, sys
@@ -67,7 +67,7 @@ asyncio.run(main())
 
 
 @requirement("faults:43:fsync")
-@pytest.mark.skipif(not HAS_PLATTER, reason="this Python holds an SQLite that cannot be reached from outside")
+@pytest.mark.skipif(not HAS_UNSYNCED_DISK, reason="this Python holds an SQLite that cannot be reached from outside")
 async def test_after_a_sync_that_failed_another_handle_writes_and_what_was_refused_is_not_there(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", FAILING, str(tmp_path)),
@@ -91,59 +91,61 @@ async def test_after_a_sync_that_failed_another_handle_writes_and_what_was_refus
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with opened(tmp_path) as house:
+async def app_server(tmp_path: Path) -> AsyncIterator[AppServer]:
+    async with running_server(tmp_path) as house:
         yield house
 
 
-def writer_of(house: House) -> Any:
-    app: Any = house.line.app
+def writer_connection_of(server: AppServer) -> Any:
+    app: Any = server.connection.app
     assert isinstance(app, Application)
     log: Any = app._log
     return log._log._database.writer
 
 
-async def refused(face: Face) -> tuple[int, str]:
-    answer = await face.open("POST", "/sessions", {"agent": {"name": "rehearsal"}})
+async def assert_refused(aap_client: AapClient) -> tuple[int, str]:
+    answer = await aap_client.open("POST", "/sessions", {"agent": {"name": "rehearsal"}})
     return answer.status, json.loads(await answer.read())["code"]
 
 
-async def said(house: House, path: str) -> tuple[int, Any]:
-    answer = await house.line.open("GET", path)
+async def history_texts(server: AppServer, path: str) -> tuple[int, Any]:
+    answer = await server.connection.open("GET", path)
     return answer.status, json.loads(await answer.read())
 
 
 @requirement("faults:43:read-only")
-async def test_a_disk_that_takes_no_writes_refuses_new_work_lets_be_read_and_says_so(house: House) -> None:
-    face = house.face("alice")
+async def test_a_disk_that_takes_no_writes_refuses_new_work_lets_be_read_and_says_so(app_server: AppServer) -> None:
+    face = app_server.aap_client("alice")
     session = await face.create()
     await session.run("before")
-    connection = writer_of(house)._connection
+    connection = writer_connection_of(app_server)._connection
     connection.execute("PRAGMA query_only = ON")  # SQLite's answer is that of a disk that became read-only
     for _ in range(3):
-        assert await refused(face) == (503, "unavailable")
-    assert await said(house, "/readyz") == (503, {"status": "store unavailable"})
+        assert await assert_refused(face) == (503, "unavailable")
+    assert await history_texts(app_server, "/readyz") == (503, {"status": "store unavailable"})
     assert len(await session.history()) == 2
     connection.execute("PRAGMA query_only = OFF")
-    assert await said(house, "/readyz") == (200, {"status": "ready"})
+    assert await history_texts(app_server, "/readyz") == (200, {"status": "ready"})
     await session.run("after")
     assert len(await session.history()) == 4
 
 
 @requirement("faults:43:locked")
-async def test_a_lock_of_another_program_is_waited_for_and_then_refused_for_as_long_as_it_lasts(house: House) -> None:
-    face = house.face("alice")
+async def test_a_lock_of_another_program_is_waited_for_and_then_refused_for_as_long_as_it_lasts(
+    app_server: AppServer,
+) -> None:
+    face = app_server.aap_client("alice")
     session = await face.create()
-    with closing(sqlite3.connect(house.folder / "dragoman.db", isolation_level=None)) as other:
+    with closing(sqlite3.connect(app_server.folder / "dragoman.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         waiting = asyncio.create_task(session.run("patiently"))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         other.execute("ROLLBACK")
         assert (await waiting).stop == "end_turn"
-        writer_of(house)._connection.execute("PRAGMA busy_timeout = 50")
+        writer_connection_of(app_server)._connection.execute("PRAGMA busy_timeout = 50")
         other.execute("BEGIN IMMEDIATE")
-        assert await refused(face) == (503, "unavailable")
+        assert await assert_refused(face) == (503, "unavailable")
         assert len(await session.history()) == 2
         other.execute("ROLLBACK")
     await session.run("again")
@@ -155,11 +157,11 @@ async def test_a_log_that_is_deleted_under_the_server_takes_nothing_acknowledged
     database = Database(tmp_path)
     database.start()
     store = SqliteLog(database)
-    writing = await begun(store)
+    writing = await new_session_in(store)
     with capture_logs() as logs:
         (tmp_path / "dragoman.db-wal").unlink()
         for _ in range(3):
-            assert await taken(store, writing.words("x" * 5000)) == [True]
+            assert await commit_accepted(store, writing.text_events("x" * 5000)) == [True]
             left = tmp_path / "left"
             left.write_bytes((tmp_path / "dragoman.db").read_bytes())  # what a death of the process would leave
             with closing(sqlite3.connect(left)) as found:

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from dragoman.core.content import AssistantMessage, Text, UserMessage
-from dragoman.core.events import Event, Logged, MessageAdded, SessionCreated, SessionSettings, encode
+from dragoman.core.events import Event, LoggedEvent, MessageAdded, SessionCreated, SessionSettings, encode
 from dragoman.core.ids import MessageId, SessionId
-from dragoman.core.session import begin, fold, freeze
+from dragoman.core.session import encode_head, fold, initial_state
 from dragoman.core.stream import Cursor, Record
 from dragoman.ports import Append
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
-from tests.engine.world import ANN, World, play, world_over
+from tests.engine.world import ANN, World, play, running_world
 from tests.requirements import requirement
 
 EVENTS = 100_000
@@ -28,7 +28,7 @@ DEADLINE_S = 30.0
 
 def event(seq: int) -> Event:
     if seq == 1:
-        return SessionCreated(agent="player", settings=SessionSettings(tools="all"), door="test")
+        return SessionCreated(agent="player", settings=SessionSettings(tools="all"), protocol="test")
     message_id = MessageId(f"m{seq}")
     if seq % 2:
         return MessageAdded(message=AssistantMessage(id=message_id, content=(Text(f"answer {seq}"),)))
@@ -38,11 +38,11 @@ def event(seq: int) -> Event:
 async def stored(world: World) -> SessionId:
     """The session, written in parts."""
     session_id = SessionId(world.ids.new())
-    epoch, at = await world.store.claim(), world.clock.now()
+    epoch, at = await world.store.claim_epoch(), world.clock.now()
     state = None
     for first in range(1, EVENTS + 1, PART):
-        logged = [Logged(seq, at, None, event(seq)) for seq in range(first, first + PART)]
-        state = fold(begin(session_id, ANN, logged[0]), logged[1:]) if state is None else fold(state, logged)
+        logged = [LoggedEvent(seq, at, None, event(seq)) for seq in range(first, first + PART)]
+        state = fold(initial_state(session_id, ANN, logged[0]), logged[1:]) if state is None else fold(state, logged)
         append = Append(
             session_id=session_id,
             owner=ANN,
@@ -50,7 +50,7 @@ async def stored(world: World) -> SessionId:
             after=first - 1,
             events=logged,
             payloads=[encode(each.event) for each in logged],
-            head=freeze(state, with_settings=True),
+            head=encode_head(state, with_settings=True),
             is_new=first == 1,
         )
         assert await world.store.commit([append]) == [True]
@@ -62,7 +62,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     database = Database(tmp_path, synchronous="normal")
     database.start()
     with closing(database):
-        async with world_over(SqliteLog(database)) as world:
+        async with running_world(SqliteLog(database)) as world:
             yield world
 
 
@@ -75,14 +75,14 @@ async def test_a_session_of_100_000_events_is_opened_paged_resumed_and_deleted_i
     engine = await world.start()
     tracemalloc.start()
     try:
-        live = await engine.found(ANN, session_id)
+        live = await engine.find_session(ANN, session_id)
         opened, _ = tracemalloc.get_traced_memory()
         assert opened < 2 * MEBIBYTE, "its tail alone is in memory"
         seen = EVENTS - PART
         with engine.follow(live, Cursor(seen)) as reader:
             while seen < EVENTS:
                 records: Sequence[Record] = await reader.next()
-                assert [each.seq for each in records if isinstance(each, Logged)] == [
+                assert [each.seq for each in records if isinstance(each, LoggedEvent)] == [
                     *range(seen + 1, seen + 1 + len(records))
                 ]
                 seen += len(records)
@@ -95,11 +95,11 @@ async def test_a_session_of_100_000_events_is_opened_paged_resumed_and_deleted_i
     assert await world.store.load(session_id) is None, "it is gone at once"
     with closing(sqlite3.connect(tmp_path / "dragoman.db")) as connection:
         async with asyncio.timeout(DEADLINE_S):
-            while any(left(connection).values()):  # noqa: ASYNC110  # rows go in portions, and nobody is told
+            while any(count_rows(connection).values()):  # noqa: ASYNC110  # rows go in portions, and nobody is told
                 await asyncio.sleep(0.02)
 
 
-def left(connection: sqlite3.Connection) -> dict[str, int]:
+def count_rows(connection: sqlite3.Connection) -> dict[str, int]:
     """How many rows there are of sessions."""
     tables = ("sessions", "events", "messages", "runs", "calls", "pieces", "names", "once")
     return {each: connection.execute(f"SELECT count(*) FROM {each}").fetchone()[0] for each in tables}

@@ -13,9 +13,9 @@ from dragoman.core.ids import SessionId, UserId
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
 from tests.engine.log_checker import check_session
-from tests.protocols.aap.client import Face, Session
+from tests.protocols.aap.client import AapClient, Session
 from tests.requirements import requirement
-from tests.servers import Program, program
+from tests.servers import ServerProcess, server_process
 from tests.stores.postgres import server
 
 KILLS = 6
@@ -31,9 +31,9 @@ class Client:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.is_accepted = False
-        self.seen = ""
+        self.streamed_text = ""
 
-    async def talk(self) -> None:
+    async def run_turn(self) -> None:
         """Until the turn or the connection ends."""
         steps = [step for number in range(WORDS) for step in ({"say": f"word {number} "}, {"wait_ms": 15})]
         try:
@@ -41,22 +41,22 @@ class Client:
             self.is_accepted = True
             while (frame := await reading.next()) is not None:
                 if frame.event == "text_delta":
-                    self.seen += frame.data["delta"]
+                    self.streamed_text += frame.data["delta"]
         except (httpx2.TransportError, AssertionError):
             pass  # the server is gone, perhaps in the middle of a frame
 
-    async def said(self, face: Face) -> str:
+    async def history_text(self, aap_client: AapClient) -> str:
         """What the agent said in the history."""
-        history = await self.session.seen_by(face).history()
+        history = await self.session.as_client(aap_client).history()
         blocks = [block for message in history if message["role"] == "assistant" for block in message["content"]]
         return "".join(block["text"] for block in blocks)
 
 
-async def killed(running: Program, after_s: float) -> list[Client]:
+async def kill_while_talking(running: ServerProcess, after_s: float) -> list[Client]:
     """Let clients talk, and kill the server meanwhile. They come back without it, and it starts again."""
-    face = Face(running.line, running.key("alice"))
+    face = AapClient(running.connection, running.key("alice"))
     clients = [Client(await face.create()) for _ in range(CLIENTS)]
-    talking = [asyncio.create_task(client.talk()) for client in clients]
+    talking = [asyncio.create_task(client.run_turn()) for client in clients]
     await asyncio.sleep(after_s)
     await running.crash()
     await asyncio.gather(*talking)
@@ -66,30 +66,30 @@ async def killed(running: Program, after_s: float) -> list[Client]:
 async def at_rest(log: PostgresLog) -> None:
     """Wait until no run is under way."""
     async with asyncio.timeout(DEADLINE_S):
-        while await log.unfinished():  # noqa: ASYNC110  # what the server does is seen in the database alone
+        while await log.unfinished_sessions():  # noqa: ASYNC110  # what the server does is seen in the database alone
             await asyncio.sleep(0.05)
 
 
 @requirement("faults:41:postgres")
 @pytest.mark.slow
-async def test_what_was_told_outlives_every_kill_and_every_run_ends(tmp_path: Path) -> None:
+async def test_what_was_reported_outlives_every_kill_and_every_run_ends(tmp_path: Path) -> None:
     chance = Random(7)
     with server(fsync=True) as postgres:
         url = postgres.url("postgres")
-        async with program(tmp_path, "--database", url) as running:
-            with closing(Database(url, use="beside")) as database:
+        async with server_process(tmp_path, "--database", url) as running:
+            with closing(Database(url, access="beside")) as database:
                 log = PostgresLog(database)
                 accepted = cut = 0
                 for _ in range(KILLS):
-                    clients = await killed(running, chance.uniform(0.02, 0.4))
+                    clients = await kill_while_talking(running, chance.uniform(0.02, 0.4))
                     await at_rest(log)
-                    face = Face(running.line, running.key("alice"))
+                    face = AapClient(running.connection, running.key("alice"))
                     for client in clients:
-                        said = await client.said(face)
-                        assert said.startswith(client.seen)
+                        said = await client.history_text(face)
+                        assert said.startswith(client.streamed_text)
                         assert bool(said) or not client.is_accepted
                         accepted += client.is_accepted
-                        cut += client.is_accepted and client.seen.count("word") < WORDS
+                        cut += client.is_accepted and client.streamed_text.count("word") < WORDS
                         await check_session(log, SessionId(client.session.id), {})
                 assert len(await log.page(UserId("alice"), None, 1000)) == KILLS * CLIENTS
         assert accepted > KILLS, "the test is worth its name"

@@ -13,21 +13,21 @@ import httpx2
 import psutil
 import pytest
 
-from dragoman.stores.postgres.cluster import PostgresNodes
+from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.database import Database
-from tests.protocols.aap.client import Face
+from tests.protocols.aap.client import AapClient
 from tests.requirements import requirement
-from tests.servers import Program, program
+from tests.servers import ServerProcess, server_process
 
 DEADLINE_S = 20.0
 SPARE_BYTES = 24 * 1024 * 1024
 
 
 @asynccontextmanager
-async def limited(folder: Path) -> AsyncIterator[tuple[Program, int, Face]]:
+async def limited(folder: Path) -> AsyncIterator[tuple[ServerProcess, int, AapClient]]:
     """A server as a program, its process, and its face."""
-    async with program(folder) as running:
-        yield running, running._process.pid, Face(running.line, running.key("alice"))
+    async with server_process(folder) as running:
+        yield running, running._process.pid, AapClient(running.connection, running.key("alice"))
 
 
 @requirement("faults:50:descriptors")
@@ -41,14 +41,14 @@ async def test_without_free_descriptors_who_comes_is_turned_away_what_is_open_go
         used = psutil.Process(process).num_fds()
         _, hard = resource.prlimit(process, resource.RLIMIT_NOFILE)
         resource.prlimit(process, resource.RLIMIT_NOFILE, (used + 5, hard))
-        port = int(running.line.url.rpartition(":")[2])
+        port = int(running.connection.url.rpartition(":")[2])
         idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
         async with asyncio.timeout(DEADLINE_S):
             while psutil.Process(process).num_fds() < used + 5:  # noqa: ASYNC110  # nobody else is told
                 await asyncio.sleep(0.01)
         with pytest.raises(httpx2.TransportError):
             await face.get(session.path)
-        assert [frame.event for frame in await turn.rest()][-1] == "turn_stop", "what is open goes on"
+        assert [frame.event for frame in await turn.read_to_end()][-1] == "turn_stop", "what is open goes on"
         for each in idle:
             each.close()
         async with asyncio.timeout(DEADLINE_S):
@@ -83,12 +83,12 @@ async def test_a_request_that_is_too_large_for_the_memory_left_fails_alone(tmp_p
 @requirement("faults:50:processor")
 async def test_a_loop_that_computes_for_longer_than_the_lease_does_not_lose_it(postgres_url: str) -> None:
     lease_s = 1.0
-    with closing(Database(postgres_url, use="shared")) as database:
-        nodes = PostgresNodes(database, home="here", lease_s=lease_s)
+    with closing(Database(postgres_url, access="shared")) as database:
+        nodes = PostgresCluster(database, folder_id="here", lease_s=lease_s)
         await nodes.join()
         over = time.monotonic() + 2 * lease_s
         while time.monotonic() < over:  # the loop stands still, and the lock of the interpreter is wanted all the time
             sum(range(1000))
-        assert nodes.left_s() > 0
-        assert not nodes.has_lapsed
+        assert nodes.lease_remaining_s() > 0
+        assert not nodes.is_lease_expired
         await nodes.leave()

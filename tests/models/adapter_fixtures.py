@@ -22,8 +22,8 @@ from pydantic_ai.models.function import (
 from dragoman.models.embedded import EmbeddedModel
 from dragoman.models.openai import OpenAIModel
 from dragoman.models.providers import ProviderModel
-from dragoman.models.registry import RunningModel
-from tests.models.fake_openai_server import DONE, Answer, ChatServer, call_delta, chat_server, chunk, usage
+from dragoman.models.registry import ManagedModel
+from tests.models.fake_openai_server import DONE, Answer, FakeOpenAIServer, call_delta, chunk, fake_openai_server, usage
 
 Scene = Literal["words", "endless", "calls", "thinking", "broken arguments"]
 """What the model does: says some words; says words until it is stopped; calls `add` twice; thinks before it speaks;
@@ -33,16 +33,16 @@ CALLS = {"c1": {"a": 1, "b": 2}, "c2": {"a": 3, "b": 4}}
 BROKEN = '{"a": 1,'
 
 
-class Stage(Protocol):
+class AdapterHarness(Protocol):
     @property
-    def model(self) -> RunningModel: ...
+    def model(self) -> ManagedModel: ...
 
     def expect(self, scene: Scene) -> None:
         """The next call plays this scene."""
 
 
-class OpenAIStage:
-    def __init__(self, model: OpenAIModel, server: ChatServer) -> None:
+class OpenAIHarness:
+    def __init__(self, model: OpenAIModel, server: FakeOpenAIServer) -> None:
         self.model = model
         self._server = server
 
@@ -67,10 +67,10 @@ class OpenAIStage:
                 return [chunk(call_delta(0, BROKEN, id="c1", name="add")), chunk({}, "tool_calls")]
 
 
-class ProviderStage:
+class ProviderHarness:
     def __init__(self) -> None:
         self._scenes: list[Scene] = []
-        self.model = ProviderModel("test:scripted", {}, make=lambda: FunctionModel(stream_function=self._play))
+        self.model = ProviderModel("test:scripted", {}, model_factory=lambda: FunctionModel(stream_function=self._play))
 
     def expect(self, scene: Scene) -> None:
         self._scenes.append(scene)
@@ -97,7 +97,7 @@ class ProviderStage:
                 yield {0: DeltaToolCall("add", BROKEN, tool_call_id="c1")}
 
 
-class EmbeddedStage:
+class EmbeddedHarness:
     def __init__(self, model: EmbeddedModel) -> None:
         self.model = model
 
@@ -106,16 +106,16 @@ class EmbeddedStage:
 
 
 @asynccontextmanager
-async def openai_stage() -> AsyncIterator[Stage]:
-    async with chat_server() as server:
-        yield OpenAIStage(OpenAIModel("gpt-x", base_url=server.base_url, context_window=1000), server)
+async def openai_harness() -> AsyncIterator[AdapterHarness]:
+    async with fake_openai_server() as server:
+        yield OpenAIHarness(OpenAIModel("gpt-x", base_url=server.base_url, context_window=1000), server)
 
 
 @asynccontextmanager
-async def provider_stage() -> AsyncIterator[Stage]:
-    yield ProviderStage()
+async def provider_harness() -> AsyncIterator[AdapterHarness]:
+    yield ProviderHarness()
 
 
 @asynccontextmanager
-async def embedded_stage() -> AsyncIterator[Stage]:
-    yield EmbeddedStage(EmbeddedModel(conversations=2, context_window=512))
+async def embedded_harness() -> AsyncIterator[AdapterHarness]:
+    yield EmbeddedHarness(EmbeddedModel(max_conversations=2, context_window=512))

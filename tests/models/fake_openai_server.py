@@ -63,16 +63,16 @@ class Received:
     body: Any
 
 
-class ChatServer:
+class FakeOpenAIServer:
     """Answers its requests in the order of `answers`; `dropped` makes it hang up on so many requests before."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.received: list[Received] = []
         self.connections = 0
-        self.left = asyncio.Event()
+        self.disconnects = asyncio.Event()
         """A client hung up while it was being answered."""
-        self.dropped = 0
+        self.connections_to_drop = 0
         self.port = 0
         self._arrival = asyncio.Condition()
 
@@ -92,13 +92,13 @@ class ChatServer:
                 self.received.append(request)
                 async with self._arrival:
                     self._arrival.notify_all()
-                if self.dropped:
-                    self.dropped -= 1
+                if self.connections_to_drop:
+                    self.connections_to_drop -= 1
                     break
                 if not await self._play(self.answers.pop(0), reader, writer):
                     break
         except ConnectionError:
-            self.left.set()
+            self.disconnects.set()
         finally:
             writer.close()
 
@@ -117,8 +117,8 @@ class ChatServer:
         writer.write(f"HTTP/1.1 {answer.status} X\r\n{lines}\r\n".encode())
         for part in answer.parts:
             if isinstance(part, asyncio.Event):
-                if not await self._waited(part, reader):
-                    self.left.set()
+                if not await self._wait_for_event(part, reader):
+                    self.disconnects.set()
                     return False
             else:
                 writer.write(b"%x\r\n%b\r\n" % (len(part), part))
@@ -129,7 +129,7 @@ class ChatServer:
         await writer.drain()
         return True
 
-    async def _waited(self, event: asyncio.Event, reader: asyncio.StreamReader) -> bool:
+    async def _wait_for_event(self, event: asyncio.Event, reader: asyncio.StreamReader) -> bool:
         """Wait for the test's event; False if the client leaves first."""
         waiting = asyncio.ensure_future(event.wait())
         leaving = asyncio.ensure_future(reader.read(1))
@@ -143,9 +143,9 @@ class ChatServer:
 
 
 @asynccontextmanager
-async def chat_server() -> AsyncIterator[ChatServer]:
+async def fake_openai_server() -> AsyncIterator[FakeOpenAIServer]:
     """The server, on a free port, while the block lasts."""
-    played = ChatServer()
+    played = FakeOpenAIServer()
     server = await asyncio.start_server(played.serve, "127.0.0.1", 0)
     async with server:
         played.port = server.sockets[0].getsockname()[1]

@@ -9,7 +9,7 @@ from dragoman.core.ids import CallId, MessageId
 from dragoman.core.tools import ToolSpec
 from dragoman.ports import Model, ModelEvent, ModelFailed, ModelRequest
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 ADD = ToolSpec(
     name="add",
@@ -47,14 +47,14 @@ def a_request(*messages: Message | str, **more: Any) -> ModelRequest:
 
 async def events_of(model: Model, request: ModelRequest) -> list[ModelEvent]:
     """All events of one call."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         return [event async for event in model.stream(request)]
 
 
 async def events_until(model: Model, request: ModelRequest, count: int) -> list[ModelEvent]:
     """The first events of a call that is then left."""
     events: list[ModelEvent] = []
-    async with asyncio.timeout(PATIENCE_S), aclosing(model.stream(request)) as stream:
+    async with asyncio.timeout(TIMEOUT_S), aclosing(model.stream(request)) as stream:
         async for event in stream:
             events.append(event)
             if len(events) == count:
@@ -66,7 +66,7 @@ async def events_and_failure(model: Model, request: ModelRequest) -> tuple[list[
     """The events of a call that breaks off, and how it did."""
     events: list[ModelEvent] = []
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             async for event in model.stream(request):
                 events.append(event)  # noqa: PERF401  # they count although the loop breaks off
     except ModelFailed as failed:

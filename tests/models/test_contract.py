@@ -7,10 +7,17 @@ from contextlib import aclosing
 import pytest
 
 from dragoman.ports import CallRequested, Finished, ModelEvent, ModelUnavailable, TextDelta, ThinkingDelta
-from tests.models.adapter_fixtures import BROKEN, CALLS, Stage, embedded_stage, openai_stage, provider_stage
+from tests.models.adapter_fixtures import (
+    BROKEN,
+    CALLS,
+    AdapterHarness,
+    embedded_harness,
+    openai_harness,
+    provider_harness,
+)
 from tests.models.request_builders import (
     ADD,
-    PATIENCE_S,
+    TIMEOUT_S,
     a_request,
     assistant,
     call,
@@ -20,14 +27,14 @@ from tests.models.request_builders import (
     user,
 )
 
-STAGES = {"openai": openai_stage, "embedded": embedded_stage, "providers": provider_stage}
-every_model = pytest.mark.parametrize("kind", STAGES)
+HARNESSES = {"openai": openai_harness, "embedded": embedded_harness, "providers": provider_harness}
+every_model = pytest.mark.parametrize("kind", HARNESSES)
 every_scripted_model = pytest.mark.parametrize("kind", ["openai", "providers"])
 
 
 @pytest.fixture
-async def stage(kind: str) -> AsyncIterator[Stage]:
-    async with STAGES[kind]() as stage:
+async def harness(kind: str) -> AsyncIterator[AdapterHarness]:
+    async with HARNESSES[kind]() as stage:
         await stage.model.start()
         yield stage
         await stage.model.aclose()
@@ -38,9 +45,9 @@ def text_of(events: list[ModelEvent]) -> str:
 
 
 @every_model
-async def test_an_answer_is_some_deltas_and_one_end_with_usage(stage: Stage) -> None:
-    stage.expect("words")
-    *deltas, last = await events_of(stage.model, a_request("Say hello."))
+async def test_an_answer_is_some_deltas_and_one_end_with_usage(harness: AdapterHarness) -> None:
+    harness.expect("words")
+    *deltas, last = await events_of(harness.model, a_request("Say hello."))
     assert deltas
     assert all(isinstance(delta, TextDelta) and delta.text for delta in deltas)
     assert isinstance(last, Finished)
@@ -51,79 +58,79 @@ async def test_an_answer_is_some_deltas_and_one_end_with_usage(stage: Stage) -> 
 
 
 @every_model
-async def test_a_conversation_goes_on_for_many_calls(stage: Stage) -> None:
+async def test_a_conversation_goes_on_for_many_calls(harness: AdapterHarness) -> None:
     spoken = [user("Say hello.")]
     for _ in range(3):
-        stage.expect("words")
-        text = text_of(await events_of(stage.model, a_request(*spoken)))
+        harness.expect("words")
+        text = text_of(await events_of(harness.model, a_request(*spoken)))
         spoken += [assistant(text), user("Say it again.")]  # type: ignore[list-item]  # a list of one kind so far
 
 
 @every_model
-async def test_an_answer_that_is_left_early_costs_nothing_later(stage: Stage) -> None:
+async def test_an_answer_that_is_left_early_costs_nothing_later(harness: AdapterHarness) -> None:
     """More answers are left than the model can give at once."""
     for _ in range(5):
-        stage.expect("endless")
-        assert text_of(await events_until(stage.model, a_request("Count to one thousand."), 2))
-    stage.expect("words")
-    assert text_of(await events_of(stage.model, a_request("Say hello.", max_tokens=20)))
+        harness.expect("endless")
+        assert text_of(await events_until(harness.model, a_request("Count to one thousand."), 2))
+    harness.expect("words")
+    assert text_of(await events_of(harness.model, a_request("Say hello.", max_tokens=20)))
 
 
 @every_model
-async def test_a_cancelled_call_ends_and_leaves_the_model_working(stage: Stage) -> None:
+async def test_a_cancelled_call_ends_and_leaves_the_model_working(harness: AdapterHarness) -> None:
     begun = asyncio.Event()
 
     async def listen() -> None:
-        async with aclosing(stage.model.stream(a_request("Count to one thousand."))) as events:
+        async with aclosing(harness.model.stream(a_request("Count to one thousand."))) as events:
             async for _ in events:
                 begun.set()
 
-    stage.expect("endless")
-    async with asyncio.timeout(PATIENCE_S):
+    harness.expect("endless")
+    async with asyncio.timeout(TIMEOUT_S):
         task = asyncio.create_task(listen())
         await begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    stage.expect("words")
-    assert text_of(await events_of(stage.model, a_request("Say hello.", max_tokens=20)))
+    harness.expect("words")
+    assert text_of(await events_of(harness.model, a_request("Say hello.", max_tokens=20)))
 
 
 @every_model
-async def test_calls_and_results_without_partners_do_not_break_a_conversation(stage: Stage) -> None:
-    stage.expect("words")
+async def test_calls_and_results_without_partners_do_not_break_a_conversation(harness: AdapterHarness) -> None:
+    harness.expect("words")
     request = a_request(
         result("lost", "1"), user("Hi."), assistant(call("c1"), call("c2")), result("c2", "2"), user("Say hello.")
     )
-    assert isinstance((await events_of(stage.model, request))[-1], Finished)
+    assert isinstance((await events_of(harness.model, request))[-1], Finished)
 
 
 @every_model
-async def test_starting_twice_and_closing_twice_is_no_mistake(stage: Stage) -> None:
-    await stage.model.start()
-    await stage.model.aclose()
-    await stage.model.aclose()
+async def test_starting_twice_and_closing_twice_is_no_mistake(harness: AdapterHarness) -> None:
+    await harness.model.start()
+    await harness.model.aclose()
+    await harness.model.aclose()
 
 
 @every_model
-async def test_a_closed_model_says_that_it_is_unavailable(stage: Stage) -> None:
-    await stage.model.aclose()
+async def test_a_closed_model_says_that_it_is_unavailable(harness: AdapterHarness) -> None:
+    await harness.model.aclose()
     with pytest.raises(ModelUnavailable):
-        await events_of(stage.model, a_request())
+        await events_of(harness.model, a_request())
 
 
 @every_model
 async def test_a_model_that_was_not_started_starts_with_its_first_call(kind: str) -> None:
-    async with STAGES[kind]() as stage:
+    async with HARNESSES[kind]() as stage:
         stage.expect("words")
         assert text_of(await events_of(stage.model, a_request("Say hello.", max_tokens=20)))
         await stage.model.aclose()
 
 
 @every_scripted_model
-async def test_parallel_calls_come_whole_with_the_ids_of_the_provider(stage: Stage) -> None:
-    stage.expect("calls")
-    events = await events_of(stage.model, a_request("Add.", tools=[ADD]))
+async def test_parallel_calls_come_whole_with_the_ids_of_the_provider(harness: AdapterHarness) -> None:
+    harness.expect("calls")
+    events = await events_of(harness.model, a_request("Add.", tools=[ADD]))
     assert text_of(events) == "I add."
     calls = [event for event in events if isinstance(event, CallRequested)]
     assert {asked.id: asked.input for asked in calls} == CALLS
@@ -133,14 +140,14 @@ async def test_parallel_calls_come_whole_with_the_ids_of_the_provider(stage: Sta
 
 
 @every_scripted_model
-async def test_arguments_that_are_no_json_come_as_they_are(stage: Stage) -> None:
-    stage.expect("broken arguments")
-    events = await events_of(stage.model, a_request("Add.", tools=[ADD]))
+async def test_arguments_that_are_no_json_come_as_they_are(harness: AdapterHarness) -> None:
+    harness.expect("broken arguments")
+    events = await events_of(harness.model, a_request("Add.", tools=[ADD]))
     assert events[0] == CallRequested(id="c1", name="add", input=None, raw=BROKEN)
 
 
 @every_scripted_model
-async def test_reasoning_comes_apart_from_the_words(stage: Stage) -> None:
-    stage.expect("thinking")
-    events = await events_of(stage.model, a_request("Well?"))
+async def test_reasoning_comes_apart_from_the_words(harness: AdapterHarness) -> None:
+    harness.expect("thinking")
+    events = await events_of(harness.model, a_request("Well?"))
     assert events[:-1] == [ThinkingDelta("Hm."), TextDelta("Yes.")]

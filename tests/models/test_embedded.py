@@ -19,7 +19,7 @@ from dragoman.models.embedded import EmbeddedModel, smollm2_weights
 from dragoman.ports import ContextTooLong, Finished, ModelFailed, ModelUnavailable, TextDelta
 from tests.models.request_builders import (
     ADD,
-    PATIENCE_S,
+    TIMEOUT_S,
     a_request,
     assistant,
     events_of,
@@ -32,13 +32,13 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are wat
 
 @pytest.fixture
 async def model() -> AsyncIterator[EmbeddedModel]:
-    model = EmbeddedModel(conversations=2, context_window=512)
+    model = EmbeddedModel(max_conversations=2, context_window=512)
     await model.start()
     yield model
     await model.aclose()
 
 
-async def said(model: EmbeddedModel, *messages: object, **more: object) -> str:
+async def collect_text(model: EmbeddedModel, *messages: object, **more: object) -> str:
     events = await events_of(model, a_request(*messages, **more))  # type: ignore[arg-type]  # handed on as they came
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
@@ -49,7 +49,7 @@ def process_of(model: EmbeddedModel) -> int:
 
 
 async def test_it_knows_the_capital_of_france(model: EmbeddedModel) -> None:
-    assert "Paris" in await said(model, "What is the capital of France?", parameters={"temperature": 0})
+    assert "Paris" in await collect_text(model, "What is the capital of France?", parameters={"temperature": 0})
 
 
 async def test_it_reads_the_conversation_before(model: EmbeddedModel) -> None:
@@ -76,11 +76,11 @@ async def test_a_limit_on_tokens_is_kept(model: EmbeddedModel) -> None:
 async def test_a_request_over_the_context_window_is_refused_and_the_next_one_answered(model: EmbeddedModel) -> None:
     with pytest.raises(ContextTooLong):
         await events_of(model, a_request("word " * 600))
-    assert await said(model, "Say hello.", max_tokens=5)
+    assert await collect_text(model, "Say hello.", max_tokens=5)
 
 
 async def test_an_answer_ends_where_the_context_window_ends() -> None:
-    model = EmbeddedModel(conversations=1, context_window=256)
+    model = EmbeddedModel(max_conversations=1, context_window=256)
     events = await events_of(model, a_request("word " * 200, max_tokens=400, parameters={"ignore_eos": True}))
     await model.aclose()
     assert isinstance(events[-1], Finished)
@@ -90,7 +90,7 @@ async def test_an_answer_ends_where_the_context_window_ends() -> None:
 
 
 async def test_tools_and_pictures_are_left_out(model: EmbeddedModel) -> None:
-    assert await said(model, "What is 1 plus 2?", tools=[ADD], max_tokens=5)
+    assert await collect_text(model, "What is 1 plus 2?", tools=[ADD], max_tokens=5)
 
 
 async def test_conversations_at_once_do_not_mix(model: EmbeddedModel) -> None:
@@ -98,7 +98,7 @@ async def test_conversations_at_once_do_not_mix(model: EmbeddedModel) -> None:
     words = [" ".join([word] * 12) for word in ("sea", "dog", "music", "snow", "bread", "moon", "horse", "gold")]
 
     async def sings(text: str) -> str:
-        return await said(model, "Sing.", parameters={"grammar": f'root ::= "{text}"'})
+        return await collect_text(model, "Sing.", parameters={"grammar": f'root ::= "{text}"'})
 
     assert await asyncio.gather(*map(sings, words)) == words
 
@@ -108,15 +108,15 @@ async def test_two_conversations_overlap_and_a_third_waits(model: EmbeddedModel)
         for _ in range(2):
             stream = await stack.enter_async_context(aclosing(model.stream(a_request("Tell me a long story."))))
             assert isinstance(await anext(stream), TextDelta)  # both are at work: neither has ended
-        third = asyncio.create_task(said(model, "Say hello.", max_tokens=5))
+        third = asyncio.create_task(collect_text(model, "Say hello.", max_tokens=5))
         await asyncio.sleep(0)
         assert not third.done()
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         assert await third
 
 
 async def test_the_line_of_those_who_wait_is_bounded(model: EmbeddedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "MAX_WAITING", 0)
+    monkeypatch.setattr(embedded, "MAX_QUEUED_CALLS", 0)
     with pytest.raises(ModelUnavailable, match="conversations at work"):
         await events_of(model, a_request())
 
@@ -125,7 +125,7 @@ async def test_answers_that_are_left_early_free_their_places(model: EmbeddedMode
     """Ten long stories would take minutes, if they went on."""
     for _ in range(10):
         assert len(await events_until(model, a_request("Tell me a long story."), 2)) == 2
-    assert await said(model, "Say hello.", max_tokens=5)
+    assert await collect_text(model, "Say hello.", max_tokens=5)
 
 
 async def test_a_model_whose_process_died_fails_and_starts_again(model: EmbeddedModel) -> None:
@@ -133,12 +133,12 @@ async def test_a_model_whose_process_died_fails_and_starts_again(model: Embedded
         await anext(stream)
         before = process_of(model)
         os.kill(before, signal.SIGKILL)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             with pytest.raises(ModelFailed):
                 [event async for event in stream]
         assert model.process is not None
         await model.process.wait()
-    assert await said(model, "Say hello.", max_tokens=5)
+    assert await collect_text(model, "Say hello.", max_tokens=5)
     assert process_of(model) != before
 
 
@@ -146,16 +146,16 @@ async def test_signals_for_the_whole_service_do_not_end_it(model: EmbeddedModel)
     """Conversations are drained by the server; it decides when the model goes."""
     os.kill(process_of(model), signal.SIGTERM)
     os.kill(process_of(model), signal.SIGINT)
-    assert await said(model, "Say hello.", max_tokens=5)
+    assert await collect_text(model, "Say hello.", max_tokens=5)
 
 
 async def test_closing_ends_the_process_in_the_middle_of_an_answer_and_leaves_nothing() -> None:
-    model = EmbeddedModel(conversations=1, context_window=512)
+    model = EmbeddedModel(max_conversations=1, context_window=512)
     async with aclosing(model.stream(a_request("Tell me a long story."))) as stream:
         await anext(stream)
         process, folder = process_of(model), model.folder
         assert folder is not None
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await model.aclose()
             with pytest.raises(ModelFailed):
                 [event async for event in stream]
@@ -168,23 +168,23 @@ async def test_nobody_else_gets_in(model: EmbeddedModel) -> None:
     folder = model.folder
     assert folder is not None
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    answer = await asyncio.to_thread(asked_without_key, folder / "llama.sock")
+    answer = await asyncio.to_thread(request_without_key, folder / "llama.sock")
     assert b" 401 " in answer.split(b"\r\n")[0]
 
 
 @on_linux
 async def test_no_key_of_a_provider_goes_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-4711")
-    model = EmbeddedModel(conversations=1, context_window=256)
+    model = EmbeddedModel(max_conversations=1, context_window=256)
     await model.start()
     known = await asyncio.to_thread(Path(f"/proc/{process_of(model)}/environ").read_bytes)
     await model.aclose()
     assert b"4711" not in known
 
 
-def asked_without_key(path: Path) -> bytes:
+def request_without_key(path: Path) -> bytes:
     with socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(PATIENCE_S)
+        line.settimeout(TIMEOUT_S)
         line.connect(str(path))
         line.sendall(
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
@@ -192,9 +192,9 @@ def asked_without_key(path: Path) -> bytes:
         return line.recv(4096)
 
 
-async def test_loading_is_told_and_a_second_start_loads_nothing() -> None:
+async def test_loading_is_reported_and_a_second_start_loads_nothing() -> None:
     told: list[str] = []
-    model = EmbeddedModel(conversations=1, context_window=256, progress=told.append)
+    model = EmbeddedModel(max_conversations=1, context_window=256, progress=told.append)
     await asyncio.gather(model.start(), model.start())
     await model.aclose()
     assert [line.split(" (")[0].split(" after")[0] for line in told] == [
@@ -204,7 +204,7 @@ async def test_loading_is_told_and_a_second_start_loads_nothing() -> None:
 
 
 async def test_the_event_loop_goes_on_while_the_model_loads() -> None:
-    model = EmbeddedModel(conversations=1, context_window=256)
+    model = EmbeddedModel(max_conversations=1, context_window=256)
     ticks = 0
     loading = asyncio.create_task(model.start())
     while not loading.done():
@@ -226,9 +226,9 @@ async def test_weights_that_are_none_fail_with_the_engines_words(tmp_path: Path)
 
 @on_linux
 async def test_a_start_that_is_cancelled_leaves_nothing() -> None:
-    model = EmbeddedModel(conversations=1, context_window=256)
+    model = EmbeddedModel(max_conversations=1, context_window=256)
     starting = asyncio.create_task(model.start())
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while model.process is None:
             await asyncio.wait({starting}, timeout=0.005)
         process = model.process.pid
@@ -253,7 +253,7 @@ def test_the_process_ends_with_a_parent_that_was_killed() -> None:
         "asyncio.run(main())\n"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=False
     )
     assert ran.returncode == -signal.SIGKILL
     process, folder = ran.stdout.split()
@@ -280,7 +280,7 @@ def test_nothing_but_the_servers_own_words_reach_standard_output_and_it_exits_cl
         assert server.stderr is not None
         assert server.stdout.readline() == b"ready\n"
         server.send_signal(signal.SIGTERM)  # the engine's own handler must not have taken its place
-        assert server.wait(PATIENCE_S) == 0
+        assert server.wait(TIMEOUT_S) == 0
         assert (server.stdout.read(), server.stderr.read()) == (b"", b"")
 
 
@@ -291,7 +291,7 @@ def has_ended(process: int) -> bool:
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([watched], [], [], PATIENCE_S)[0])
+        return bool(select.select([watched], [], [], TIMEOUT_S)[0])
     finally:
         os.close(watched)
 

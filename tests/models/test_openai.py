@@ -14,14 +14,14 @@ from dragoman.ports import CallRequested, ContextTooLong, Finished, ModelFailed,
 from tests.models.fake_openai_server import (
     DONE,
     Answer,
-    ChatServer,
+    FakeOpenAIServer,
     call_delta,
-    chat_server,
     chunk,
+    fake_openai_server,
     refusal,
     usage,
 )
-from tests.models.request_builders import PATIENCE_S, a_request, events_and_failure, events_of, events_until
+from tests.models.request_builders import TIMEOUT_S, a_request, events_and_failure, events_of, events_until
 
 KEY = "sk-test-4711"
 HELLO = Answer([chunk({"content": "Hel"}), chunk({"content": "lo"}), chunk({}, "stop"), usage(5, 2), DONE])
@@ -29,29 +29,29 @@ HELLO_EVENTS = [TextDelta("Hel"), TextDelta("lo"), Finished(stop="end_turn", usa
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ChatServer]:
-    async with chat_server() as server:
+async def server() -> AsyncIterator[FakeOpenAIServer]:
+    async with fake_openai_server() as server:
         yield server
 
 
 @pytest.fixture
-async def pauses() -> list[float]:
+async def retry_delays() -> list[float]:
     """What the model waited between two tries, in seconds; nobody really waits."""
     return []
 
 
 @pytest.fixture
-async def model(server: ChatServer, pauses: list[float]) -> AsyncIterator[OpenAIModel]:
+async def model(server: FakeOpenAIServer, retry_delays: list[float]) -> AsyncIterator[OpenAIModel]:
     async def pause(seconds: float) -> None:
-        pauses.append(seconds)
+        retry_delays.append(seconds)
 
-    model = OpenAIModel("gpt-x", base_url=server.base_url, api_key=KEY, pause=pause)
+    model = OpenAIModel("gpt-x", base_url=server.base_url, api_key=KEY, sleep=pause)
     yield model
     await model.aclose()
 
 
 async def test_a_request_goes_out_with_key_and_body_and_its_answer_comes_in(
-    model: OpenAIModel, server: ChatServer
+    model: OpenAIModel, server: FakeOpenAIServer
 ) -> None:
     server.answers = [HELLO]
     assert await events_of(model, a_request("Hi")) == HELLO_EVENTS
@@ -60,30 +60,30 @@ async def test_a_request_goes_out_with_key_and_body_and_its_answer_comes_in(
     assert received.body["messages"] == [{"role": "user", "content": "Hi"}]
 
 
-async def test_deltas_arrive_while_the_model_still_writes(model: OpenAIModel, server: ChatServer) -> None:
+async def test_deltas_arrive_while_the_model_still_writes(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     go_on = asyncio.Event()
     server.answers = [Answer([chunk({"content": "Hel"}), go_on, chunk({"content": "lo"}, "stop"), DONE])]
-    async with asyncio.timeout(PATIENCE_S), aclosing(model.stream(a_request())) as events:
+    async with asyncio.timeout(TIMEOUT_S), aclosing(model.stream(a_request())) as events:
         assert await anext(events) == TextDelta("Hel")
         go_on.set()
         assert [event async for event in events] == [TextDelta("lo"), Finished(stop="end_turn")]
 
 
-async def test_connections_are_kept_from_call_to_call(model: OpenAIModel, server: ChatServer) -> None:
+async def test_connections_are_kept_from_call_to_call(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [HELLO, HELLO, HELLO]
     for _ in range(3):
         assert await events_of(model, a_request()) == HELLO_EVENTS
     assert server.connections == 1
 
 
-async def test_a_call_that_is_left_hangs_up(model: OpenAIModel, server: ChatServer) -> None:
+async def test_a_call_that_is_left_hangs_up(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [Answer([chunk({"content": "Hel"}), asyncio.Event()])]
     assert await events_until(model, a_request(), 1) == [TextDelta("Hel")]
-    async with asyncio.timeout(PATIENCE_S):
-        await server.left.wait()
+    async with asyncio.timeout(TIMEOUT_S):
+        await server.disconnects.wait()
 
 
-async def test_a_call_whose_task_is_cancelled_hangs_up(model: OpenAIModel, server: ChatServer) -> None:
+async def test_a_call_whose_task_is_cancelled_hangs_up(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     begun = asyncio.Event()
 
     async def call() -> None:
@@ -92,17 +92,17 @@ async def test_a_call_whose_task_is_cancelled_hangs_up(model: OpenAIModel, serve
                 begun.set()
 
     server.answers = [Answer([chunk({"content": "Hel"}), asyncio.Event()]), HELLO]
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         task = asyncio.create_task(call())
         await begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await server.left.wait()
+        await server.disconnects.wait()
     assert await events_of(model, a_request()) == HELLO_EVENTS
 
 
-async def test_conversations_at_once_do_not_mix(model: OpenAIModel, server: ChatServer) -> None:
+async def test_conversations_at_once_do_not_mix(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     go_on = asyncio.Event()
     count = 20
     server.answers = [
@@ -113,7 +113,7 @@ async def test_conversations_at_once_do_not_mix(model: OpenAIModel, server: Chat
         events = await events_of(model, a_request())
         return "".join(event.text for event in events if isinstance(event, TextDelta))
 
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
         calls = [tasks.create_task(words()) for _ in range(count)]
         await server.has_received(count)  # all of them are open now
         go_on.set()
@@ -124,60 +124,60 @@ async def test_conversations_at_once_do_not_mix(model: OpenAIModel, server: Chat
 
 
 async def test_a_busy_server_is_asked_once_more_after_the_time_that_it_names(
-    model: OpenAIModel, server: ChatServer, pauses: list[float]
+    model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float]
 ) -> None:
     server.answers = [refusal(429, {"error": {"message": "slow down"}}, **{"retry-after": "2.5"}), HELLO]
     assert await events_of(model, a_request()) == HELLO_EVENTS
-    assert pauses == [2.5]
+    assert retry_delays == [2.5]
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
 async def test_a_server_that_stays_busy_is_unavailable_after_two_tries(
-    model: OpenAIModel, server: ChatServer, pauses: list[float], status: int
+    model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float], status: int
 ) -> None:
     server.answers = [refusal(status, b"busy"), refusal(status, b"busy")]
     with pytest.raises(ModelUnavailable, match=f"status {status}: busy"):
         await events_of(model, a_request())
-    assert (pauses, server.answers) == ([openai.BACKOFF_S], [])
+    assert (retry_delays, server.answers) == ([openai.BACKOFF_S], [])
 
 
 async def test_a_server_that_asks_for_a_long_wait_is_not_asked_again(
-    model: OpenAIModel, server: ChatServer, pauses: list[float]
+    model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float]
 ) -> None:
     server.answers = [refusal(429, b"tomorrow", **{"retry-after": "86400"})]
     with pytest.raises(ModelUnavailable):
         await events_of(model, a_request())
-    assert pauses == []
+    assert retry_delays == []
 
 
-async def test_a_connection_that_the_server_closed_is_made_anew(model: OpenAIModel, server: ChatServer) -> None:
-    server.dropped = 1
+async def test_a_connection_that_the_server_closed_is_made_anew(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+    server.connections_to_drop = 1
     server.answers = [HELLO]
     assert await events_of(model, a_request()) == HELLO_EVENTS
 
 
-async def test_a_server_that_is_not_there_is_unavailable(pauses: list[float]) -> None:
+async def test_a_server_that_is_not_there_is_unavailable(retry_delays: list[float]) -> None:
     async def pause(seconds: float) -> None:
-        pauses.append(seconds)
+        retry_delays.append(seconds)
 
-    async with chat_server() as server:
+    async with fake_openai_server() as server:
         base_url = server.base_url
-    model = OpenAIModel("gpt-x", base_url=base_url, pause=pause)
+    model = OpenAIModel("gpt-x", base_url=base_url, sleep=pause)
     with pytest.raises(ModelUnavailable, match="cannot be reached"):
         await events_of(model, a_request())
-    assert pauses == [openai.BACKOFF_S]
+    assert retry_delays == [openai.BACKOFF_S]
     await model.aclose()
 
 
 async def test_a_silent_server_is_unavailable_and_not_asked_again(
-    pauses: list[float], monkeypatch: pytest.MonkeyPatch
+    retry_delays: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be at work: asking again would double its load."""
     monkeypatch.setattr(openai, "READ_TIMEOUT_S", 0.05)
     held = asyncio.Event()
 
     async def pause(seconds: float) -> None:
-        pauses.append(seconds)
+        retry_delays.append(seconds)
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await held.wait()
@@ -186,15 +186,15 @@ async def test_a_silent_server_is_unavailable_and_not_asked_again(
     silent = await asyncio.start_server(hold, "127.0.0.1", 0)
     async with silent:
         port = silent.sockets[0].getsockname()[1]
-        impatient = OpenAIModel("gpt-x", base_url=f"http://127.0.0.1:{port}/v1", pause=pause)
+        impatient = OpenAIModel("gpt-x", base_url=f"http://127.0.0.1:{port}/v1", sleep=pause)
         with pytest.raises(ModelUnavailable, match="no answer within"):
             await events_of(impatient, a_request())
-        assert pauses == []
+        assert retry_delays == []
         held.set()
         await impatient.aclose()
 
 
-async def test_a_request_over_the_context_window_says_so(model: OpenAIModel, server: ChatServer) -> None:
+async def test_a_request_over_the_context_window_says_so(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [refusal(400, {"error": {"message": "too long", "code": "context_length_exceeded"}})]
     with pytest.raises(ContextTooLong):
         await events_of(model, a_request())
@@ -202,15 +202,15 @@ async def test_a_request_over_the_context_window_says_so(model: OpenAIModel, ser
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 422])
 async def test_a_refused_request_fails_at_once(
-    model: OpenAIModel, server: ChatServer, pauses: list[float], status: int
+    model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float], status: int
 ) -> None:
     server.answers = [refusal(status, {"error": {"message": "no"}})]
     with pytest.raises(ModelFailed, match=f"status {status}: no") as failed:
         await events_of(model, a_request())
-    assert (type(failed.value), pauses) == (ModelFailed, [])
+    assert (type(failed.value), retry_delays) == (ModelFailed, [])
 
 
-async def test_an_endless_error_is_read_in_part_only(model: OpenAIModel, server: ChatServer) -> None:
+async def test_an_endless_error_is_read_in_part_only(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [Answer([b"x" * 30_000] * 100, status=400)]
     with pytest.raises(ModelFailed) as failed:
         await events_of(model, a_request())
@@ -232,40 +232,42 @@ async def test_an_endless_error_is_read_in_part_only(model: OpenAIModel, server:
     ],
 )
 async def test_an_answer_that_breaks_off_fails_and_is_not_tried_again(
-    model: OpenAIModel, server: ChatServer, pauses: list[float], answer: Answer
+    model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float], answer: Answer
 ) -> None:
     server.answers = [answer]
     events, failed = await events_and_failure(model, a_request())
-    assert (type(failed), events, pauses) == (ModelFailed, [TextDelta("Hel")], [])
+    assert (type(failed), events, retry_delays) == (ModelFailed, [TextDelta("Hel")], [])
 
 
-async def test_an_answer_that_is_cut_after_its_finish_reason_is_whole(model: OpenAIModel, server: ChatServer) -> None:
+async def test_an_answer_that_is_cut_after_its_finish_reason_is_whole(
+    model: OpenAIModel, server: FakeOpenAIServer
+) -> None:
     server.answers = [Answer([chunk({"content": "Hello"}, "stop")], is_cut=True)]
     assert await events_of(model, a_request()) == [TextDelta("Hello"), Finished(stop="end_turn")]
 
 
 async def test_a_server_that_keeps_the_line_open_after_the_end_is_not_waited_for(
-    model: OpenAIModel, server: ChatServer, monkeypatch: pytest.MonkeyPatch
+    model: OpenAIModel, server: FakeOpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openai, "TAIL_TIMEOUT_S", 0.01)
     server.answers = [Answer([chunk({"content": "Hello"}, "stop"), asyncio.Event()])]
     assert await events_of(model, a_request()) == [TextDelta("Hello"), Finished(stop="end_turn")]
 
 
-async def test_a_line_without_an_end_is_refused(model: OpenAIModel, server: ChatServer) -> None:
+async def test_a_line_without_an_end_is_refused(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     piece = b"data: " + b"x" * 1_000_000
     server.answers = [Answer([piece] * 10)]
     with pytest.raises(ModelFailed, match="bytes expected, got more"):
         await events_of(model, a_request())
 
 
-async def test_an_answer_of_another_kind_is_refused(model: OpenAIModel, server: ChatServer) -> None:
+async def test_an_answer_of_another_kind_is_refused(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [Answer([b"<html>Welcome</html>"], content_type="text/html")]
     with pytest.raises(ModelFailed, match="an event stream expected, got text/html"):
         await events_of(model, a_request())
 
 
-async def test_a_call_with_broken_arguments_comes_with_their_text(model: OpenAIModel, server: ChatServer) -> None:
+async def test_a_call_with_broken_arguments_comes_with_their_text(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [Answer([chunk(call_delta(0, '{"a": 1,', id="c1", name="add")), chunk({}, "tool_calls"), DONE])]
     assert await events_of(model, a_request()) == [
         CallRequested(id="c1", name="add", input=None, raw='{"a": 1,'),
@@ -276,7 +278,7 @@ async def test_a_call_with_broken_arguments_comes_with_their_text(model: OpenAIM
 # --- the key ----------------------------------------------------------------------------------------------------------
 
 
-async def test_no_failure_shows_the_key(model: OpenAIModel, server: ChatServer) -> None:
+async def test_no_failure_shows_the_key(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     words = {"error": {"message": f"Incorrect API key provided: {KEY}."}}
     server.answers = [refusal(401, words), Answer([chunk(error=words["error"])])]
     for _ in range(2):
@@ -302,7 +304,7 @@ def test_an_address_that_cannot_be_one_is_refused(url: str) -> None:
     assert "pw" not in str(refused.value)
 
 
-async def test_a_dialect_reaches_the_wire(server: ChatServer) -> None:
+async def test_a_dialect_reaches_the_wire(server: FakeOpenAIServer) -> None:
     model = OpenAIModel("gpt-x", base_url=server.base_url, dialect=Dialect(limit_name="max_completion_tokens"))
     server.answers = [HELLO]
     await events_of(model, a_request(max_tokens=7))

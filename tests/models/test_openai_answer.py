@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.content import Usage
-from dragoman.models.openai_answer import MAX_ARGUMENTS_CHARS, MAX_CALLS, AnswerReader, failure, parse_arguments
+from dragoman.models.openai_answer import (
+    MAX_ARGUMENTS_CHARS,
+    MAX_CALLS,
+    AnswerReader,
+    classify_error_body,
+    parse_arguments,
+)
 from dragoman.ports import (
     CallRequested,
     ContextTooLong,
@@ -26,7 +32,7 @@ def read(*chunks: bytes) -> list[ModelEvent]:
     return events + reader.close()
 
 
-def asked(call_id: str, raw: str, name: str = "add") -> CallRequested:
+def call_requested(call_id: str, raw: str, name: str = "add") -> CallRequested:
     return CallRequested(id=call_id, name=name, input=parse_arguments(raw), raw=raw)
 
 
@@ -90,15 +96,15 @@ def test_parallel_calls_are_gathered_from_their_pieces() -> None:
         ),
     ],
 )
-def test_calls_of_servers_that_number_them_badly_are_told_apart(chunks: list[bytes]) -> None:
-    assert read(*chunks, chunk({}, "tool_calls"))[:-1] == [asked("c1", "{}"), asked("c2", "{}")]
+def test_calls_of_servers_that_number_them_badly_are_distinguished(chunks: list[bytes]) -> None:
+    assert read(*chunks, chunk({}, "tool_calls"))[:-1] == [call_requested("c1", "{}"), call_requested("c2", "{}")]
 
 
 def test_calls_without_ids_get_some() -> None:
     chunks = [chunk(call_delta(None, "{}", name="add")), chunk(call_delta(None, "{}", name="sub"))]
     assert read(*chunks, chunk({}, "stop")) == [
-        asked("made", "{}"),
-        asked("made", "{}", "sub"),
+        call_requested("made", "{}"),
+        call_requested("made", "{}", "sub"),
         Finished(stop="tool_use"),
     ]
 
@@ -140,7 +146,7 @@ def test_finish_reasons_without_calls(reason: str, stop: str) -> None:
 @pytest.mark.parametrize("raw", ['{"a": 1', "", '{"a": 1, "b": '])
 def test_a_call_that_was_cut_off_is_dropped_and_those_before_it_stay(reason: str, stop: str, raw: str) -> None:
     whole, cut = chunk(call_delta(0, '{"a": 1}', id="c1", name="add")), chunk(call_delta(1, raw, id="c2", name="add"))
-    assert read(whole, cut, chunk({}, reason)) == [asked("c1", '{"a": 1}'), Finished(stop=stop)]  # type: ignore[arg-type]  # as above
+    assert read(whole, cut, chunk({}, reason)) == [call_requested("c1", '{"a": 1}'), Finished(stop=stop)]  # type: ignore[arg-type]  # as above
 
 
 def test_a_refusal_in_words_is_a_refusal() -> None:
@@ -236,7 +242,7 @@ VLLM_TOO_LONG = (
     ],
 )  # fmt: skip
 def test_error_statuses(status: int, body: bytes, kind: type[ModelFailed]) -> None:
-    failed = failure(status, body)
+    failed = classify_error_body(status, body)
     assert type(failed) is kind
     assert str(failed).startswith(f"status {status}")
     assert len(str(failed)) < 1000
@@ -244,7 +250,7 @@ def test_error_statuses(status: int, body: bytes, kind: type[ModelFailed]) -> No
 
 @given(st.binary(max_size=60), st.sampled_from([None, 400, 404, 500]))
 def test_any_error_body_gives_a_failure(body: bytes, status: int | None) -> None:
-    assert isinstance(failure(status, body), ModelFailed)
+    assert isinstance(classify_error_body(status, body), ModelFailed)
 
 
 names = st.sampled_from(["choices", "delta", "error", "usage", "index", "tool_calls", "code"])

@@ -126,7 +126,7 @@ def test_files_go_as_parts_where_the_server_takes_them() -> None:
     ]
 
 
-def test_what_a_server_cannot_take_is_told_to_the_model() -> None:
+def test_what_a_server_cannot_take_is_reported_to_the_model() -> None:
     content = (
         Image(PICTURE),
         File("https://example.org/v.mp4", media="video", media_type="video/mp4", name="v.mp4"),

@@ -26,23 +26,29 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from dragoman.core.content import Data, File, Image, SystemMessage, Text, Thinking, Usage
 from dragoman.core.ids import MessageId
-from dragoman.models.optional_dependencies import MissingExtra
-from dragoman.models.providers import KEYS, ProviderModel
-from dragoman.models.providers_wire import our_end, our_failure, their_messages, their_parameters, their_settings
+from dragoman.models.optional_dependencies import MissingOptionalDependency
+from dragoman.models.providers import API_KEY_VARIABLES, ProviderModel
+from dragoman.models.providers_wire import (
+    to_final_events,
+    to_model_error,
+    to_provider_messages,
+    to_provider_parameters,
+    to_provider_settings,
+)
 from dragoman.ports import CallRequested, ContextTooLong, Finished, ModelFailed, ModelUnavailable, TextDelta
 from tests.models.fake_openai_server import (
     DONE,
     Answer,
-    ChatServer,
+    FakeOpenAIServer,
     call_delta,
-    chat_server,
     chunk,
+    fake_openai_server,
     refusal,
     usage,
 )
 from tests.models.request_builders import (
     ADD,
-    PATIENCE_S,
+    TIMEOUT_S,
     a_request,
     assistant,
     call,
@@ -75,7 +81,7 @@ def test_a_conversation_becomes_requests_and_responses_with_the_instructions_las
         user("And?"),
         instructions="Be brief.",
     )
-    first, answer, last = their_messages(request)
+    first, answer, last = to_provider_messages(request)
     assert parts_of(first) == [{"content": "Seed."}, {"content": "Add."}]
     assert parts_of(answer) == [{"content": "I add."}, {"tool_name": "add", "tool_call_id": "c1", "args": {"a": 1}}]
     assert parts_of(last) == [{"tool_name": "add", "tool_call_id": "c1", "content": "3"}, {"content": "And?"}]
@@ -93,7 +99,7 @@ def test_pictures_and_files_become_theirs() -> None:
         File("data:application/pdf;base64,JVBERg==", media_type="application/pdf"),
         File("ftp://example.org/a", name="a"),
     )
-    (part,) = their_messages(a_request(user(content)))[0].parts
+    (part,) = to_provider_messages(a_request(user(content)))[0].parts
     assert isinstance(part, theirs.UserPromptPart)
     assert part.content == [
         "See:",
@@ -107,19 +113,19 @@ def test_pictures_and_files_become_theirs() -> None:
 
 
 def test_a_failed_result_says_so() -> None:
-    part = their_messages(a_request(assistant(call("c1")), result("c1", "no", is_error=True)))[1].parts[0]
+    part = to_provider_messages(a_request(assistant(call("c1")), result("c1", "no", is_error=True)))[1].parts[0]
     assert isinstance(part, theirs.ToolReturnPart)
     assert part.outcome == "failed"
 
 
 def test_a_picture_that_cannot_be_decoded_is_refused() -> None:
     with pytest.raises(ModelFailed, match="base64"):
-        their_messages(a_request(user((Image("data:image/png;base64,%%%x"),))))
+        to_provider_messages(a_request(user((Image("data:image/png;base64,%%%x"),))))
 
 
 def test_parameters_get_their_names_and_unknown_ones_go_as_they_are() -> None:
     parameters = {"temperature": 0.5, "stop": "x", "reasoning_effort": "low", "verbosity": "low", "max_tokens": 1}
-    assert their_settings(a_request("Hi", parameters=parameters, max_tokens=9)) == {
+    assert to_provider_settings(a_request("Hi", parameters=parameters, max_tokens=9)) == {
         "temperature": 0.5,
         "stop_sequences": ["x"],
         "thinking": "low",
@@ -129,7 +135,7 @@ def test_parameters_get_their_names_and_unknown_ones_go_as_they_are() -> None:
 
 
 def test_tools_keep_their_schema() -> None:
-    (tool,) = their_parameters(a_request("Hi", tools=[ADD])).function_tools
+    (tool,) = to_provider_parameters(a_request("Hi", tools=[ADD])).function_tools
     assert (tool.name, tool.description, tool.parameters_json_schema) == ("add", ADD.description, ADD.parameters)
 
 
@@ -142,13 +148,13 @@ def their_response(*parts: theirs.ModelResponsePart, **more: Any) -> theirs.Mode
     [("stop", "end_turn"), ("length", "max_tokens"), ("content_filter", "refusal"), (None, "end_turn")],
 )
 def test_finish_reasons(reason: Any, stop: Any) -> None:
-    assert our_end(their_response(finish_reason=reason)) == [Finished(stop=stop)]
+    assert to_final_events(their_response(finish_reason=reason)) == [Finished(stop=stop)]
 
 
 def test_a_call_that_the_limit_cut_off_is_dropped() -> None:
     whole = theirs.ToolCallPart("add", '{"a": 1}', tool_call_id="c1")
     cut = theirs.ToolCallPart("add", '{"a": ', tool_call_id="c2")
-    assert our_end(their_response(whole, cut, finish_reason="length")) == [
+    assert to_final_events(their_response(whole, cut, finish_reason="length")) == [
         CallRequested(id="c1", name="add", input={"a": 1}, raw='{"a": 1}'),
         Finished(stop="max_tokens"),
     ]
@@ -157,7 +163,7 @@ def test_a_call_that_the_limit_cut_off_is_dropped() -> None:
 @pytest.mark.parametrize("more", [{"finish_reason": "error"}, {"state": "incomplete"}])
 def test_an_answer_that_broke_off_has_failed(more: dict[str, Any]) -> None:
     with pytest.raises(ModelFailed, match="broke off"):
-        our_end(their_response(theirs.TextPart("Hel"), **more))
+        to_final_events(their_response(theirs.TextPart("Hel"), **more))
 
 
 @pytest.mark.parametrize(
@@ -178,29 +184,29 @@ def test_an_answer_that_broke_off_has_failed(more: dict[str, Any]) -> None:
     ],
 )
 def test_failures_of_theirs_become_ours(error: Any, kind: type[ModelFailed]) -> None:
-    assert type(our_failure(error)) is kind
+    assert type(to_model_error(error)) is kind
 
 
 # --- over their OpenAI client -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ChatServer]:
-    async with chat_server() as server:
+async def server() -> AsyncIterator[FakeOpenAIServer]:
+    async with fake_openai_server() as server:
         yield server
 
 
 @pytest.fixture
-async def model(server: ChatServer) -> AsyncIterator[ProviderModel]:
+async def model(server: FakeOpenAIServer) -> AsyncIterator[ProviderModel]:
     def make() -> OpenAIChatModel:
         return OpenAIChatModel("gpt-x", provider=OpenAIProvider(base_url=server.base_url, api_key=KEY))
 
-    model = ProviderModel("test:chat", {"OPENAI_API_KEY": KEY}, make=make)
+    model = ProviderModel("test:chat", {"OPENAI_API_KEY": KEY}, model_factory=make)
     yield model
     await model.aclose()
 
 
-async def test_a_whole_call_over_their_client(model: ProviderModel, server: ChatServer) -> None:
+async def test_a_whole_call_over_their_client(model: ProviderModel, server: FakeOpenAIServer) -> None:
     server.answers = [
         Answer(
             [
@@ -237,7 +243,7 @@ async def test_a_whole_call_over_their_client(model: ProviderModel, server: Chat
     ],
 )
 async def test_failures_over_their_client(
-    model: ProviderModel, server: ChatServer, answer: Answer, kind: type[ModelFailed]
+    model: ProviderModel, server: FakeOpenAIServer, answer: Answer, kind: type[ModelFailed]
 ) -> None:
     server.answers = [answer]
     _, failed = await events_and_failure(model, a_request())
@@ -245,11 +251,11 @@ async def test_failures_over_their_client(
     assert KEY not in str(failed)
 
 
-async def test_a_call_over_their_client_that_is_left_hangs_up(model: ProviderModel, server: ChatServer) -> None:
+async def test_a_call_over_their_client_that_is_left_hangs_up(model: ProviderModel, server: FakeOpenAIServer) -> None:
     server.answers = [Answer([chunk({"content": "Hel"}), asyncio.Event()])]
     assert await events_until(model, a_request(), 1) == [TextDelta("Hel")]
-    async with asyncio.timeout(PATIENCE_S):
-        await server.left.wait()
+    async with asyncio.timeout(TIMEOUT_S):
+        await server.disconnects.wait()
 
 
 async def test_the_event_loop_goes_on_while_the_library_is_imported_and_the_client_made() -> None:
@@ -258,23 +264,23 @@ async def test_the_event_loop_goes_on_while_the_library_is_imported_and_the_clie
 
     def make() -> TestModel:
         loop.call_soon_threadsafe(ticked.set)
-        asyncio.run_coroutine_threadsafe(ticked.wait(), loop).result(PATIENCE_S)  # fails if the loop stands still
+        asyncio.run_coroutine_threadsafe(ticked.wait(), loop).result(TIMEOUT_S)  # fails if the loop stands still
         loop.call_soon_threadsafe(made.set)
         return TestModel(custom_output_text="Hi")
 
-    model = ProviderModel("test:test", {}, make=make)
+    model = ProviderModel("test:test", {}, model_factory=make)
     await model.start()
     assert made.is_set()
     assert (await events_of(model, a_request()))[-1] == Finished(stop="end_turn", usage=Usage(51, 1))
     await model.aclose()
 
 
-@pytest.mark.parametrize("provider", KEYS)
+@pytest.mark.parametrize("provider", API_KEY_VARIABLES)
 async def test_a_provider_takes_its_key_from_the_mapping(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for names in KEYS.values():
+    for names in API_KEY_VARIABLES.values():
         for name in names:
             monkeypatch.delenv(name, raising=False)
-    for name in KEYS[provider]:
+    for name in API_KEY_VARIABLES[provider]:
         model = ProviderModel(f"{provider}:openai/some-model", {name: KEY})
         await model.start()
         await model.aclose()
@@ -291,5 +297,5 @@ async def test_a_provider_whose_package_is_missing_says_which() -> None:
     def make() -> TestModel:
         raise ImportError("Please install `groq`")
 
-    with pytest.raises(MissingExtra, match="groq"):
-        await ProviderModel("groq:x", {}, make=make).start()
+    with pytest.raises(MissingOptionalDependency, match="groq"):
+        await ProviderModel("groq:x", {}, model_factory=make).start()

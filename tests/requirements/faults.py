@@ -9,8 +9,8 @@ from tests.requirements import Requirement
 SOURCE = "faults, case {}"
 
 
-def _case(number: int, word: str, text: str) -> Requirement:
-    return Requirement(f"faults:{number}:{word}", text, SOURCE.format(number))
+def _case(number: int, slug: str, text: str) -> Requirement:
+    return Requirement(f"faults:{number}:{slug}", text, SOURCE.format(number))
 
 
 REQUIREMENTS = (

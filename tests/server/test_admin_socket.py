@@ -13,22 +13,22 @@ from pathlib import Path
 import pytest
 
 from dragoman.buses.local import LocalBus
-from dragoman.cli.keys import CannotKeep, keep
+from dragoman.cli.keys import AdminRequestError, handle_in_folder
 from dragoman.core.ids import UserId
 from dragoman.core.profile import Profile
 from dragoman.engine.services.keys import KeyRing
-from dragoman.engine.services.profiles import ProfileBook
+from dragoman.engine.services.profiles import ProfileService
 from dragoman.server import admin_socket
 from dragoman.server.admin_socket import (
     AdminSocket,
     CreateKey,
     ListKeys,
-    NobodyListens,
     Reply,
     Request,
     RevokeKey,
+    ServerNotRunning,
     SetUser,
-    ask,
+    send_request,
 )
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.stores.sqlite.database import Database
@@ -46,7 +46,7 @@ async def folder(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
     database.start()
     ring = KeyRing(SqliteKeys(database), LocalBus(), SystemClock(), RandomIds())
     await ring.start()
-    profiles = ProfileBook(SqliteProfiles(database), LocalBus())
+    profiles = ProfileService(SqliteProfiles(database), LocalBus())
     await profiles.start()
     server = AdminSocket(folder, ring, profiles)
     await server.start()
@@ -56,28 +56,28 @@ async def folder(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
     database.close()
 
 
-async def asked(folder: Path, request: Request) -> Reply:
-    return await asyncio.to_thread(ask, folder, request)
+async def send_admin_request(folder: Path, request: Request) -> Reply:
+    return await asyncio.to_thread(send_request, folder, request)
 
 
 async def test_a_key_can_be_made_listed_and_revoked(folder: Path) -> None:
-    made = await asked(folder, ANN)
+    made = await send_admin_request(folder, ANN)
     assert made.secret is not None
     assert made.secret.startswith("sk-dragoman-")
     assert (made.keys[0].user, made.keys[0].scopes) == ("ann", ["use"])
-    listed = await asked(folder, ListKeys())
+    listed = await send_admin_request(folder, ListKeys())
     assert (listed.keys, listed.secret) == (made.keys, None)
-    revoked = await asked(folder, RevokeKey(which="laptop"))
+    revoked = await send_admin_request(folder, RevokeKey(which="laptop"))
     assert revoked.keys == made.keys
-    assert (await asked(folder, ListKeys())).keys == []
+    assert (await send_admin_request(folder, ListKeys())).keys == []
 
 
-async def test_what_cannot_be_is_told_in_a_sentence(folder: Path) -> None:
-    assert (await asked(folder, RevokeKey(which="none"))).error == "there is no key 'none'"
+async def test_what_cannot_be_is_reported_in_a_sentence(folder: Path) -> None:
+    assert (await send_admin_request(folder, RevokeKey(which="none"))).error == "there is no key 'none'"
     wrong = CreateKey(name="x", user="ann", scopes=["root"])
-    assert (await asked(folder, wrong)).error == "scopes are read, use, admin; got root"
+    assert (await send_admin_request(folder, wrong)).error == "scopes are read, use, admin; got root"
     past = CreateKey(name="x", user="ann", scopes=["use"], expires_at=datetime(2020, 1, 1, tzinfo=UTC))
-    assert (await asked(folder, past)).error == "a key must expire in the future"
+    assert (await send_admin_request(folder, past)).error == "a key must expire in the future"
 
 
 async def test_nobody_else_may_open_the_socket(folder: Path) -> None:
@@ -87,7 +87,7 @@ async def test_nobody_else_may_open_the_socket(folder: Path) -> None:
 
 
 def exchange(folder: Path, sent: bytes) -> bytes:
-    with admin_socket.reachable(folder) as path, socket.socket(socket.AF_UNIX) as connection:
+    with admin_socket.short_socket_path(folder) as path, socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(10)
         connection.connect(path)
         connection.sendall(sent)
@@ -98,7 +98,7 @@ def exchange(folder: Path, sent: bytes) -> bytes:
 @pytest.mark.parametrize(
     "line", [b"x", b"{}", b'{"do":"keys.drop"}', b'{"do":"keys.list","more":1}', b"\xff", b"[" * 10_000, b'{"do":1}']
 )
-async def test_a_strange_line_is_answered_and_the_next_is_served(folder: Path, line: bytes) -> None:
+async def test_an_unusual_line_is_answered_and_the_next_is_served(folder: Path, line: bytes) -> None:
     answer = await asyncio.to_thread(exchange, folder, line + b'\n{"do":"keys.list"}\n')
     first, second = map(json.loads, answer.splitlines())
     assert "does not understand" in first["error"]
@@ -108,20 +108,20 @@ async def test_a_strange_line_is_answered_and_the_next_is_served(folder: Path, l
 async def test_an_endless_line_is_cut_off(folder: Path) -> None:
     with suppress(ConnectionError):  # when it is cut off while the rest of the line is still being sent
         assert await asyncio.to_thread(exchange, folder, b"x" * 1_000_000) == b""
-    assert (await asked(folder, ListKeys())).keys == []
+    assert (await send_admin_request(folder, ListKeys())).keys == []
 
 
 async def test_a_socket_that_a_killed_server_left_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "admin.sock"))
-    with pytest.raises(NobodyListens):
-        await asked(tmp_path, ListKeys())
+    with pytest.raises(ServerNotRunning):
+        await send_admin_request(tmp_path, ListKeys())
     database = Database(tmp_path)
     database.start()
     ring = KeyRing(SqliteKeys(database), LocalBus(), SystemClock(), RandomIds())
-    server = AdminSocket(tmp_path, ring, ProfileBook(SqliteProfiles(database), LocalBus()))
+    server = AdminSocket(tmp_path, ring, ProfileService(SqliteProfiles(database), LocalBus()))
     await server.start()
-    assert await asked(tmp_path, ListKeys()) == Reply()
+    assert await send_admin_request(tmp_path, ListKeys()) == Reply()
     await server.close()
     assert not await asyncio.to_thread((tmp_path / "admin.sock").exists)
     database.close()
@@ -131,42 +131,44 @@ async def test_a_socket_that_a_killed_server_left_is_replaced(tmp_path: Path) ->
 
 
 async def test_keys_are_kept_alike_whether_a_server_runs_or_not(folder: Path, tmp_path: Path) -> None:
-    running = await asyncio.to_thread(keep, folder, ANN)
-    at_rest = await asyncio.to_thread(keep, tmp_path / "rest", ANN)
+    running = await asyncio.to_thread(handle_in_folder, folder, ANN)
+    at_rest = await asyncio.to_thread(handle_in_folder, tmp_path / "rest", ANN)
     assert [key.name for key in running.keys] == [key.name for key in at_rest.keys] == ["laptop"]
-    assert (await asyncio.to_thread(keep, tmp_path / "rest", ListKeys())).keys == at_rest.keys
-    assert (await asyncio.to_thread(keep, folder, RevokeKey(which="laptop"))).keys == running.keys
+    assert (await asyncio.to_thread(handle_in_folder, tmp_path / "rest", ListKeys())).keys == at_rest.keys
+    assert (await asyncio.to_thread(handle_in_folder, folder, RevokeKey(which="laptop"))).keys == running.keys
 
 
 async def test_a_profile_is_kept_alike_whether_a_server_runs_or_not(folder: Path, tmp_path: Path) -> None:
-    await asyncio.to_thread(keep, tmp_path / "rest", ANN)
+    await asyncio.to_thread(handle_in_folder, tmp_path / "rest", ANN)
     for where in (folder, tmp_path / "rest"):
         both = SetUser(user="ann", time_zone="Europe/Berlin", locale="de")
-        assert (await asyncio.to_thread(keep, where, both)).profile == Profile(
+        assert (await asyncio.to_thread(handle_in_folder, where, both)).profile == Profile(
             user=UserId("ann"), time_zone="Europe/Berlin", locale="de"
         )
         back = SetUser(user="ann", time_zone=None)
-        assert (await asyncio.to_thread(keep, where, back)).profile == Profile(user=UserId("ann"), locale="de")
+        assert (await asyncio.to_thread(handle_in_folder, where, back)).profile == Profile(
+            user=UserId("ann"), locale="de"
+        )
         wrong = SetUser(user="ann", time_zone="Mars/Olympus")
-        assert "is no IANA time zone" in str((await asyncio.to_thread(keep, where, wrong)).error)
+        assert "is no IANA time zone" in str((await asyncio.to_thread(handle_in_folder, where, wrong)).error)
 
 
 def test_a_folder_that_is_not_there_has_no_keys_and_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(CannotKeep, match="there is no data in"):
-        keep(tmp_path / "none", ListKeys())
+    with pytest.raises(AdminRequestError, match="there is no data in"):
+        handle_in_folder(tmp_path / "none", ListKeys())
     assert not (tmp_path / "none").exists()
 
 
-def test_a_server_that_does_not_answer_is_told(tmp_path: Path) -> None:
+def test_a_server_that_does_not_answer_is_reported(tmp_path: Path) -> None:
     database = Database(tmp_path)
     try:
-        with pytest.raises(CannotKeep, match="a process uses the data folder"):
-            keep(tmp_path, ANN, patience_s=0)
+        with pytest.raises(AdminRequestError, match="a process uses the data folder"):
+            handle_in_folder(tmp_path, ANN, timeout_s=0)
     finally:
         database.close()
 
 
-def test_a_damaged_database_is_told(tmp_path: Path) -> None:
+def test_a_damaged_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "dragoman.db").write_bytes(b"no database at all" * 1000)
-    with pytest.raises(CannotKeep, match="cannot use the data folder"):
-        keep(tmp_path, ListKeys())
+    with pytest.raises(AdminRequestError, match="cannot use the data folder"):
+        handle_in_folder(tmp_path, ListKeys())

@@ -18,66 +18,66 @@ from dragoman.server.app import Application
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.sqlite.database import FolderInUse
 from tests.asgi_client import Exchange
-from tests.protocols.aap.client import Face
+from tests.protocols.aap.client import AapClient
 from tests.requirements import requirement
-from tests.servers import House, opened
+from tests.servers import AppServer, running_server
 
 CANARY = "canary-9d3b0c"
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with opened(tmp_path) as house:
+async def app_server(tmp_path: Path) -> AsyncIterator[AppServer]:
+    async with running_server(tmp_path) as house:
         yield house
 
 
-def application(house: House) -> Application:
-    app = house.line.app
+def application(server: AppServer) -> Application:
+    app = server.connection.app
     assert isinstance(app, Application)
     return app
 
 
 async def get(
-    house: House, path: str, key: str | None = None, method: str = "GET"
+    server: AppServer, path: str, key: str | None = None, method: str = "GET"
 ) -> tuple[int, dict[str, str], bytes]:
-    headers = [] if key is None else [("authorization", f"Bearer {house.key(key)}")]
-    answer = await house.line.request(method, path, headers=headers)
+    headers = [] if key is None else [("authorization", f"Bearer {server.key(key)}")]
+    answer = await server.connection.request(method, path, headers=headers)
     return answer.status, answer.headers, answer.body
 
 
 # --- its pages --------------------------------------------------------------------------------------------------------
 
 
-async def test_it_tells_that_it_lives_and_is_ready(house: House) -> None:
+async def test_it_reports_that_it_lives_and_is_ready(app_server: AppServer) -> None:
     for path, said in (("/healthz", "ok"), ("/readyz", "ready")):
-        status, headers, body = await get(house, path)
+        status, headers, body = await get(app_server, path)
         assert (status, headers["content-type"], json.loads(body)) == (200, "application/json", {"status": said})
 
 
-async def test_its_description_is_there_for_programs_and_people_without_a_key(house: House) -> None:
-    status, _, body = await get(house, "/openapi.json")
+async def test_its_description_is_there_for_programs_and_people_without_a_key(app_server: AppServer) -> None:
+    status, _, body = await get(app_server, "/openapi.json")
     document = json.loads(body)
     assert (status, document["openapi"], document["info"]["title"]) == (200, "3.1.0", "Dragoman")
     assert {"/healthz", "/readyz", "/metrics", "/aap/v3/sessions/{id}/turns"} <= set(document["paths"])
-    status, headers, body = await get(house, "/docs")
+    status, headers, body = await get(app_server, "/docs")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert "default-src 'none'" in headers["content-security-policy"]
     assert all(path.encode() in body for path in document["paths"])
-    status, headers, _ = await get(house, "/docs/")
+    status, headers, _ = await get(app_server, "/docs/")
     assert (status, headers["location"]) == (308, "../docs")
 
 
-async def test_what_is_not_there_is_404_in_json(house: House) -> None:
+async def test_what_is_not_there_is_404_in_json(app_server: AppServer) -> None:
     for path in ("/nowhere", "/aap", "/aap/v2/meta", "//", "/healthz/x"):
-        status, _, body = await get(house, path)
+        status, _, body = await get(app_server, path)
         assert (status, json.loads(body)["code"]) == (404, "not_found")
 
 
-async def test_metrics_are_open_on_loopback_and_count(house: House) -> None:
-    session = await house.face("alice").create(server_tools=[{"name": "add", "trust": True}])
+async def test_metrics_are_open_on_loopback_and_count(app_server: AppServer) -> None:
+    session = await app_server.aap_client("alice").create(server_tools=[{"name": "add", "trust": True}])
     await session.run("add 1 and 2")
-    await session.seen_by(house.face("bob")).face.get(session.path)
-    status, headers, body = await get(house, "/metrics")
+    await session.as_client(app_server.aap_client("bob")).client.get(session.path)
+    status, headers, body = await get(app_server, "/metrics")
     assert (status, headers["content-type"].split(";")[0]) == (200, "text/plain")
     numbers = dict(line.rsplit(" ", 1) for line in body.decode().splitlines() if not line.startswith("#"))
     assert float(numbers["dragoman_runs_started_total"]) >= 1
@@ -92,35 +92,35 @@ async def test_metrics_are_open_on_loopback_and_count(house: House) -> None:
 
 
 @pytest.mark.parametrize("choice", [{"host": "0.0.0.0"}, {"public_metrics": False}])
-async def test_metrics_need_an_admin_key_elsewhere(tmp_path: Path, choice: dict[str, Any]) -> None:
-    async with opened(tmp_path, **choice) as house:
+async def test_metrics_need_an_admin_key_off_loopback(tmp_path: Path, choice: dict[str, Any]) -> None:
+    async with running_server(tmp_path, **choice) as house:
         statuses = [(await get(house, "/metrics", key))[0] for key in (None, "alice", "alice_reads", "admin")]
         assert statuses == [401, 403, 403, 200]
         assert json.loads((await get(house, "/metrics"))[2])["code"] == "unauthorized"
 
 
 async def test_metrics_can_be_opened_on_purpose(tmp_path: Path) -> None:
-    async with opened(tmp_path, host="0.0.0.0", public_metrics=True) as house:
+    async with running_server(tmp_path, host="0.0.0.0", public_metrics=True) as house:
         assert (await get(house, "/metrics"))[0] == 200
 
 
 async def test_a_protocol_can_be_moved_or_switched_off(tmp_path: Path) -> None:
-    async with opened(tmp_path / "moved", aap_path="/deep/down/aap") as house:
-        moved = Face(house.line, house.key("alice"), base="/deep/down/aap")
+    async with running_server(tmp_path / "moved", aap_path="/deep/down/aap") as house:
+        moved = AapClient(house.connection, house.key("alice"), base="/deep/down/aap")
         assert (await moved.get("/meta")).status == 200
         assert (await get(house, "/aap/v3/meta", "alice"))[0] == 404
-    async with opened(tmp_path / "off", aap=False) as house:
+    async with running_server(tmp_path / "off", aap=False) as house:
         assert (await get(house, "/aap/v3/meta", "alice"))[0] == 404
 
 
 # --- its start --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_second_server_on_the_folder_refuses_to_start(house: House) -> None:
+async def test_a_second_server_on_the_folder_refuses_to_start(app_server: AppServer) -> None:
     with pytest.raises(FolderInUse, match="another server uses the data folder"):
-        async with server_app.build(house.settings).running():
+        async with server_app.build(app_server.settings).running():
             pytest.fail("it started")
-    assert (await get(house, "/readyz"))[0] == 200
+    assert (await get(app_server, "/readyz"))[0] == 200
 
 
 async def test_a_default_agent_that_is_not_served_is_refused_and_the_folder_is_free_again(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ async def test_a_default_agent_that_is_not_served_is_refused_and_the_folder_is_f
     with pytest.raises(SettingsError, match="no agent 'nobody' is served, but rehearsal, rehearsal-bare"):
         async with server_app.build(wrong).running():
             pytest.fail("it started")
-    async with opened(tmp_path, default_agent="rehearsal-bare") as house:
+    async with running_server(tmp_path, default_agent="rehearsal-bare") as house:
         assert application(house).engine.default_agent == "rehearsal-bare"
 
 
@@ -139,10 +139,10 @@ async def test_a_time_zone_that_there_is_not_is_refused(tmp_path: Path) -> None:
             pytest.fail("it started")
 
 
-async def test_others_cannot_look_into_what_it_keeps(house: House) -> None:
-    await (await house.face("alice").create(options={"token": CANARY})).run("hello")
+async def test_others_cannot_look_into_what_it_keeps(app_server: AppServer) -> None:
+    await (await app_server.aap_client("alice").create(options={"token": CANARY})).run("hello")
     modes = await asyncio.to_thread(
-        lambda: {path.name: path.stat().st_mode & 0o077 for path in house.folder.rglob("*")}
+        lambda: {path.name: path.stat().st_mode & 0o077 for path in app_server.folder.rglob("*")}
     )
     assert {"dragoman.db", "dragoman.db-wal", "lock", "secrets.key", "admin.sock"} <= set(modes)
     assert set(modes.values()) == {0}
@@ -153,8 +153,8 @@ async def test_others_cannot_look_into_what_it_keeps(house: House) -> None:
 
 @requirement("faults:47:drains")
 async def test_a_server_that_drains_is_not_ready_takes_no_work_and_ends_when_its_runs_do(tmp_path: Path) -> None:
-    async with opened(tmp_path) as house:
-        session = await house.face("alice").create()
+    async with running_server(tmp_path) as house:
+        session = await house.aap_client("alice").create()
         reading = await session.open(json.dumps({"script": [{"say": "a"}, {"wait_ms": 60_000}]}))
         await reading.until("text_delta")
         draining = asyncio.create_task(application(house).drain(60))
@@ -162,18 +162,20 @@ async def test_a_server_that_drains_is_not_ready_takes_no_work_and_ends_when_its
         status, headers, body = await get(house, "/readyz")
         assert (status, json.loads(body), headers["retry-after"]) == (503, {"status": "draining"}, "1")
         assert (await get(house, "/healthz"))[0] == 200
-        refused = await house.face("bob").post("/sessions", {"agent": {"name": "rehearsal"}})
+        refused = await house.aap_client("bob").post("/sessions", {"agent": {"name": "rehearsal"}})
         assert (refused.status, refused.json["code"]) == (503, "shutting_down")
         draining.cancel()
         with suppress(asyncio.CancelledError):
             await draining
-    assert [frame.event for frame in await reading.rest()] == [], "the run is parked: its stream ends without an end"
+    assert [frame.event for frame in await reading.read_to_end()] == [], (
+        "the run is parked: its stream ends without an end"
+    )
 
 
 async def test_a_server_whose_store_takes_no_writes_is_not_ready_until_it_does(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    app_server: AppServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = application(house)
+    app = application(app_server)
     is_broken = True
     probe = app._stores.probe
 
@@ -184,58 +186,60 @@ async def test_a_server_whose_store_takes_no_writes_is_not_ready_until_it_does(
 
     monkeypatch.setattr(app, "_stores", app._stores._replace(probe=breaking))
     app._log.is_failing = True
-    status, _, body = await get(house, "/readyz")
+    status, _, body = await get(app_server, "/readyz")
     assert (status, json.loads(body)) == (503, {"status": "store unavailable"})
     is_broken = False
-    assert (await get(house, "/readyz"))[0] == 200
-    assert (await (await house.face("alice").create()).run("hello")).stop == "end_turn"
+    assert (await get(app_server, "/readyz"))[0] == 200
+    assert (await (await app_server.aap_client("alice").create()).run("hello")).stop == "end_turn"
 
 
 # --- keys and streams -------------------------------------------------------------------------------------------------
 
 
-async def test_an_open_stream_ends_when_its_key_is_revoked_and_the_run_goes_on(house: House) -> None:
-    session = await house.face("alice_phone").create()
+async def test_an_open_stream_ends_when_its_key_is_revoked_and_the_run_goes_on(app_server: AppServer) -> None:
+    session = await app_server.aap_client("alice_phone").create()
     script = {"script": [{"say": "before "}, {"wait_ms": 300}, {"say": "after"}]}
     turn = await session.open(json.dumps(script))
-    watch = await session.seen_by(house.face("alice_phone")).watch()
-    other = await session.seen_by(house.face("alice")).watch()
+    watch = await session.as_client(app_server.aap_client("alice_phone")).watch()
+    other = await session.as_client(app_server.aap_client("alice")).watch()
     await turn.until("text_delta")
     async with asyncio.timeout(5):
-        await application(house).keys.revoke("alice_phone")
-        assert "turn_stop" not in [frame.event for frame in await turn.rest()]
-        await watch.rest()
+        await application(app_server).keys.revoke("alice_phone")
+        assert "turn_stop" not in [frame.event for frame in await turn.read_to_end()]
+        await watch.read_to_end()
     await other.until("turn_stop")
-    assert (await house.face("alice_phone").get("/meta")).status == 401
-    await other.leave()
+    assert (await app_server.aap_client("alice_phone").get("/meta")).status == 401
+    await other.disconnect()
 
 
 async def test_requests_of_a_key_are_limited_if_one_says_so(tmp_path: Path) -> None:
-    async with opened(tmp_path, requests_per_minute=3) as house:
-        replies = [await house.face("alice").get("/sessions") for _ in range(4)]
+    async with running_server(tmp_path, requests_per_minute=3) as house:
+        replies = [await house.aap_client("alice").get("/sessions") for _ in range(4)]
         assert [reply.status for reply in replies] == [200, 200, 200, 429]
         assert replies[3].headers["retry-after"] == "20"
-        assert (await house.face("bob").get("/sessions")).status == 200
+        assert (await house.aap_client("bob").get("/sessions")).status == 200
 
 
 async def test_open_streams_of_a_user_are_limited_and_a_place_is_given_back(tmp_path: Path) -> None:
-    async with opened(tmp_path, max_streams_per_user=1, heartbeat_s=0.1) as house:
-        session = await house.face("alice").create()
+    async with running_server(tmp_path, max_streams_per_user=1, heartbeat_s=0.1) as house:
+        session = await house.aap_client("alice").create()
         watch = await session.watch()
-        reply = await session.seen_by(house.face("alice_phone")).face.get(f"{session.path}/events")
+        reply = await session.as_client(house.aap_client("alice_phone")).client.get(f"{session.path}/events")
         assert (reply.status, reply.json["code"]) == (429, "rate_limited")
-        await watch.leave()
+        await watch.disconnect()
         assert isinstance(watch.exchange, Exchange)
-        await watch.exchange.over()
+        await watch.exchange.wait_until_released()
         again = await session.watch()
-        await again.leave()
+        await again.disconnect()
 
 
 async def test_wrong_keys_are_limited_and_right_ones_are_not(tmp_path: Path) -> None:
-    async with opened(tmp_path, wrong_keys_per_minute=2) as house:
-        wrong = [(await Face(house.line, f"sk-dragoman-{number}").get("/meta")).status for number in range(4)]
+    async with running_server(tmp_path, wrong_keys_per_minute=2) as house:
+        wrong = [
+            (await AapClient(house.connection, f"sk-dragoman-{number}").get("/meta")).status for number in range(4)
+        ]
         assert wrong == [401, 401, 429, 429]
-        assert (await house.face("alice").get("/meta")).status == 200
+        assert (await house.aap_client("alice").get("/meta")).status == 200
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------
@@ -243,16 +247,16 @@ async def test_wrong_keys_are_limited_and_right_ones_are_not(tmp_path: Path) -> 
 
 async def test_a_secret_option_is_in_no_log_even_when_an_agent_fails_over_it(tmp_path: Path) -> None:
     out = io.StringIO()
-    logging.set_up("json", "debug", stream=out)
+    logging.configure_logging("json", "debug", stream=out)
     try:
-        async with opened(tmp_path) as house:
-            session = await house.face("alice").create(options={"token": CANARY})
+        async with running_server(tmp_path) as house:
+            session = await house.aap_client("alice").create(options={"token": CANARY})
             turn = await session.run(json.dumps({"script": [{"fail": f"login with {CANARY} failed"}]}))
             assert turn.stop == "error"
             assert CANARY not in json.dumps([turn.messages, turn.meta, await session.info()])
             secret = house.key("alice")
-            await Face(house.line, f"{secret}x").get("/meta")
-            await house.line.request("GET", f"/aap/v3/meta?api_key={secret}")
+            await AapClient(house.connection, f"{secret}x").get("/meta")
+            await house.connection.request("GET", f"/aap/v3/meta?api_key={secret}")
     finally:
         structlog.reset_defaults()
     lines = [json.loads(line) for line in out.getvalue().splitlines()]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dragoman.engine.instrumentation.tracing import run_span
 from dragoman.server import logging as server_logging
-from dragoman.server.logging import MASK, Secrets, escaped
+from dragoman.server.logging import MASK, Secrets, escape_control_characters
 
 CANARY = "canary-7c1d9e"
 KEY = f"sk-dragoman-{CANARY}-0123456789abcdefghijklmnopqrs"
@@ -39,7 +39,7 @@ def out(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
 @pytest.fixture
 def lines(out: io.StringIO) -> Lines:
     """The JSON lines so far."""
-    server_logging.set_up("json", "info", stream=out)
+    server_logging.configure_logging("json", "info", stream=out)
     return lambda: [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -58,7 +58,7 @@ def test_lines_of_libraries_and_warnings_come_the_same_way(lines: Lines) -> None
     logging.getLogger("asyncio").error("Task was %s", "destroyed", exc_info=ValueError("lost"))
     logging.getLogger("some.library").info("not worth a line")
     slip = logging.LogRecord("some.library", logging.WARNING, "", 0, "100% wrong %d", ("arguments",), None)
-    server_logging.Forwarding().handle(slip)
+    server_logging.StructlogHandler().handle(slip)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.warn("old", DeprecationWarning, stacklevel=1)
@@ -73,7 +73,7 @@ def test_lines_of_libraries_and_warnings_come_the_same_way(lines: Lines) -> None
 
 
 def test_what_is_less_important_than_the_level_is_not_logged(out: io.StringIO) -> None:
-    server_logging.set_up("json", "warning", stream=out)
+    server_logging.configure_logging("json", "warning", stream=out)
     structlog.get_logger().info("quiet")
     structlog.get_logger().warning("loud")
     assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["loud"]
@@ -106,7 +106,7 @@ def fails(secret: str) -> None:
 def test_a_canary_in_every_place_where_a_secret_may_stand_is_in_no_line(
     out: io.StringIO, form: server_logging.Format
 ) -> None:
-    server_logging.set_up(form, "debug", stream=out)
+    server_logging.configure_logging(form, "debug", stream=out)
     log, library = structlog.get_logger(), logging.getLogger("library")
     log.info("by name", authorization=CANARY, api_key=CANARY, password=CANARY, otel_headers=CANARY, token=CANARY)
     log.info(
@@ -149,16 +149,16 @@ def test_secrets_forgets_the_oldest_and_takes_no_innocent_words() -> None:
     secrets = Secrets()
     secrets.add("short")
     secrets.add("first secret")
-    for number in range(Secrets.MOST):
+    for number in range(Secrets.MAX_COUNT):
         secrets.add(f"secret number {number}")
-    assert secrets.hide("short, first secret, secret number 7") == f"short, first secret, {MASK}"
+    assert secrets.mask("short, first secret, secret number 7") == f"short, first secret, {MASK}"
 
 
 def test_a_secret_that_begins_with_another_is_hidden_whole() -> None:
     secrets = Secrets()
     secrets.add("hunter")
     secrets.add("hunter2hunter2")
-    assert secrets.hide("hunter2hunter2") == MASK
+    assert secrets.mask("hunter2hunter2") == MASK
 
 
 # --- characters -------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_a_secret_that_begins_with_another_is_hidden_whole() -> None:
 @given(st.text())
 def test_whatever_is_logged_is_one_line_without_control_characters(form: server_logging.Format, text: str) -> None:
     out = io.StringIO()
-    server_logging.set_up(form, "info", stream=out)
+    server_logging.configure_logging(form, "info", stream=out)
     try:
         structlog.get_logger().info(text, fact=text, deep={text: [text]})
     finally:
@@ -180,7 +180,7 @@ def test_whatever_is_logged_is_one_line_without_control_characters(form: server_
 
 
 def test_a_line_cannot_be_forged(out: io.StringIO) -> None:
-    server_logging.set_up("console", "info", stream=out)
+    server_logging.configure_logging("console", "info", stream=out)
     forged = "x\n00:00:00.000 info    all is well\x1b[2K\u202e"
     try:
         raise ValueError(forged)
@@ -194,6 +194,6 @@ def test_a_line_cannot_be_forged(out: io.StringIO) -> None:
 
 
 def test_readable_text_stays_as_it_is_and_long_text_is_cut(lines: Lines) -> None:
-    assert escaped("Grüße, 你好 🧑 “x”\t") == "Grüße, 你好 🧑 “x”\\t"
+    assert escape_control_characters("Grüße, 你好 🧑 “x”\t") == "Grüße, 你好 🧑 “x”\\t"
     structlog.get_logger().info("long", text="a" * 1_000_000)
     assert len(lines()[0]["text"]) < 10_000

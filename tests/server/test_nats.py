@@ -11,39 +11,39 @@ from dragoman.server.app import build
 from dragoman.settings import SettingsError, load
 from tests.buses.nats_server import Nats
 from tests.protocols.aap.agents import AGENTS
-from tests.protocols.aap.client import Face
+from tests.protocols.aap.client import AapClient
 from tests.requirements import requirement
-from tests.servers import House, opened
+from tests.servers import AppServer, running_server
 
 DEADLINE_S = 20.0
 
 
-async def told(house: House) -> tuple[int, object]:
-    answer = await house.line.open("GET", "/readyz")
+async def readiness(server: AppServer) -> tuple[int, object]:
+    answer = await server.connection.open("GET", "/readyz")
     return answer.status, json.loads(await answer.read())
 
 
-async def counted(house: House) -> dict[str, float]:
-    text = (await (await house.line.open("GET", "/metrics")).read()).decode()
+async def counted(server: AppServer) -> dict[str, float]:
+    text = (await (await server.connection.open("GET", "/metrics")).read()).decode()
     rows = (line.rpartition(" ") for line in text.splitlines() if line.startswith("dragoman_bus_"))
     return {name: float(value) for name, _, value in rows}
 
 
-async def until(house: House, bus: str) -> None:
+async def until(server: AppServer, bus: str) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while await told(house) != (200, {"status": "ready", "bus": bus}):  # noqa: ASYNC110  # as a balancer does
+        while await readiness(server) != (200, {"status": "ready", "bus": bus}):  # noqa: ASYNC110  # as a balancer does
             await asyncio.sleep(0.01)
 
 
 @requirement("faults:45:back")
-async def test_a_server_lives_without_its_nats_and_tells_of_it(
+async def test_a_server_lives_without_its_nats_and_reports_it(
     tmp_path: Path, postgres_url: str, nats: Nats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nats_module, "AGAIN_S", 0.02)
+    monkeypatch.setattr(nats_module, "RETRY_DELAY_S", 0.02)
     nats.stop()
-    async with opened(tmp_path, agents=AGENTS, database=postgres_url, nats=nats.url) as house:
-        assert await told(house) == (200, {"status": "ready", "bus": "away"})
-        session = await house.face("alice").create()
+    async with running_server(tmp_path, agents=AGENTS, database=postgres_url, nats=nats.url) as house:
+        assert await readiness(house) == (200, {"status": "ready", "bus": "away"})
+        session = await house.aap_client("alice").create()
         await session.run("without")
         nats.start()
         await until(house, "connected")
@@ -59,11 +59,11 @@ async def test_a_server_lives_without_its_nats_and_tells_of_it(
 async def test_two_servers_hear_of_each_other_over_nats(tmp_path: Path, postgres_url: str, nats: Nats) -> None:
     """What one of them answers is read at the other, which had it in memory before."""
     settings = {"agents": AGENTS, "database": postgres_url, "nats": nats.url}
-    async with opened(tmp_path / "one", **settings) as one, opened(tmp_path / "two", **settings) as two:
+    async with running_server(tmp_path / "one", **settings) as one, running_server(tmp_path / "two", **settings) as two:
         for house in (one, two):
             await until(house, "connected")
-        here = await one.face("alice").create()
-        there = here.seen_by(Face(two.line, one.key("alice")))
+        here = await one.aap_client("alice").create()
+        there = here.as_client(AapClient(two.connection, one.key("alice")))
         for said in range(3):
             await here.run(f"here {said}")
             assert await there.history() == await here.history()
@@ -86,7 +86,7 @@ def test_a_subject_that_nats_would_not_take_is_refused() -> None:
 
 
 async def test_an_address_that_is_none_is_refused_and_not_shown(tmp_path: Path, postgres_url: str) -> None:
-    house = House(tmp_path, database=postgres_url, nats="https://ann:canary@there")
+    house = AppServer(tmp_path, database=postgres_url, nats="https://ann:canary@there")
     with pytest.raises(SettingsError, match="setting nats: expected an address such as nats://") as refused:
         async with build(house.settings).running():
             pytest.fail("it started")

@@ -11,17 +11,17 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dragoman.cli.keys import CannotKeep, keep_in_database
+from dragoman.cli.keys import AdminRequestError, handle_in_database
 from dragoman.server.admin_socket import CreateKey, ListKeys, RevokeKey
 from dragoman.stores.postgres import database as postgres_database
 from dragoman.stores.postgres.database import DatabaseInUse
 from tests.conversations import CONVERSATIONS, Conversation, play
 from tests.conversations import Server as Served
 from tests.protocols.aap.agents import AGENTS
-from tests.protocols.aap.client import Face
+from tests.protocols.aap.client import AapClient
 from tests.protocols.aap.driver import AapDriver
 from tests.requirements import requirement
-from tests.servers import COMMAND, House, opened, program
+from tests.servers import COMMAND, AppServer, running_server, server_process
 from tests.stores.postgres import Server
 from tests.stores.postgres import server as postgres_server
 
@@ -33,18 +33,18 @@ def name_of(value: object) -> str:
     return value.name.replace(" ", "-") if isinstance(value, Conversation) else str(value)
 
 
-def face_of(server: Served) -> Face:
-    return Face(server.line, server.key("alice"))
+def aap_client_of(server: Served) -> AapClient:
+    return AapClient(server.connection, server.key("alice"))
 
 
 @pytest.fixture
-async def house(tmp_path: Path, postgres_url: str) -> AsyncIterator[House]:
-    async with opened(tmp_path, agents=AGENTS, database=postgres_url) as house:
+async def app_server(tmp_path: Path, postgres_url: str) -> AsyncIterator[AppServer]:
+    async with running_server(tmp_path, agents=AGENTS, database=postgres_url) as house:
         yield house
 
 
-async def status(house: House, path: str) -> tuple[int, str]:
-    answer = await house.line.open("GET", path)
+async def status(server: AppServer, path: str) -> tuple[int, str]:
+    answer = await server.connection.open("GET", path)
     return answer.status, (await answer.read()).decode()
 
 
@@ -52,41 +52,45 @@ async def status(house: House, path: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("conversation", [each for each in EXPRESSIBLE if not each.crashes()], ids=name_of)
-async def test_a_conversation_with_a_restart_before_every_step(house: House, conversation: Conversation) -> None:
-    await play(conversation, AapDriver("delta", face_of), house, restart_before=lambda place: place > 0)
+async def test_a_conversation_with_a_restart_before_every_step(
+    app_server: AppServer, conversation: Conversation
+) -> None:
+    await play(conversation, AapDriver("delta", aap_client_of), app_server, restart_before=lambda place: place > 0)
 
 
 @pytest.mark.parametrize("conversation", [each for each in EXPRESSIBLE if each.crashes()], ids=name_of)
 async def test_a_conversation_with_a_server_that_is_killed(
     tmp_path: Path, postgres_url: str, conversation: Conversation
 ) -> None:
-    async with program(tmp_path, "--database", postgres_url) as server:
-        await play(conversation, AapDriver("delta", face_of), server)
+    async with server_process(tmp_path, "--database", postgres_url) as server:
+        await play(conversation, AapDriver("delta", aap_client_of), server)
 
 
 # --- its start --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_second_server_on_the_database_serves_the_same_sessions(house: House, tmp_path: Path) -> None:
-    async with opened(tmp_path / "elsewhere", agents=AGENTS, database=house.settings.database) as elsewhere:
-        session = await house.face("alice").create()
-        there = session.seen_by(Face(elsewhere.line, house.key("alice")))
+async def test_a_second_server_on_the_database_serves_the_same_sessions(app_server: AppServer, tmp_path: Path) -> None:
+    async with running_server(
+        tmp_path / "elsewhere", agents=AGENTS, database=app_server.settings.database
+    ) as elsewhere:
+        session = await app_server.aap_client("alice").create()
+        there = session.as_client(AapClient(elsewhere.connection, app_server.key("alice")))
         assert (await session.run("hello")).stop == "end_turn"
         assert (await there.run("hello")).stop == "end_turn"
         assert (await session.run("hello")).stop == "end_turn"
         assert await session.history() == await there.history()
         assert len(await there.history()) == 6
         assert (await there.delete()).status == 204
-        assert (await session.face.get(session.path)).status == 404
+        assert (await session.client.get(session.path)).status == 404
 
 
-async def test_who_wants_the_database_alone_waits_until_no_server_runs(house: House) -> None:
-    assert house.settings.database is not None
+async def test_who_wants_the_database_alone_waits_until_no_server_runs(app_server: AppServer) -> None:
+    assert app_server.settings.database is not None
     with pytest.raises(DatabaseInUse, match="another program has this database to itself"):
-        await asyncio.to_thread(postgres_database.Database, house.settings.database)
+        await asyncio.to_thread(postgres_database.Database, app_server.settings.database)
 
 
-def test_a_database_that_is_not_there_is_told_in_a_sentence_without_its_password(tmp_path: Path) -> None:
+def test_a_database_that_is_not_there_is_reported_in_a_sentence_without_its_password(tmp_path: Path) -> None:
     url = "postgresql://ann:canary@127.0.0.1:1/agents"
     command = [*COMMAND, "serve", "--rehearsal", "--port", "0", "--data", str(tmp_path), "--database", url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
@@ -133,27 +137,27 @@ def test_migrate_brings_a_database_up_to_date_without_serving(postgres: Server, 
 # --- keys and profiles ------------------------------------------------------------------------------------------------
 
 
-async def test_keys_of_the_command_line_reach_a_running_server_and_leave_it(house: House) -> None:
-    url = house.settings.database
+async def test_keys_of_the_command_line_reach_a_running_server_and_leave_it(app_server: AppServer) -> None:
+    url = app_server.settings.database
     assert url is not None
-    made = await asyncio.to_thread(keep_in_database, url, CreateKey(name="new", user="alice", scopes=["use"]))
-    face = Face(house.line, made.secret)
+    made = await asyncio.to_thread(handle_in_database, url, CreateKey(name="new", user="alice", scopes=["use"]))
+    face = AapClient(app_server.connection, made.secret)
     async with asyncio.timeout(DEADLINE_S):
         while (await face.get("/meta")).status == 401:  # noqa: ASYNC110  # it tells nobody when it has seen a key
             await asyncio.sleep(0.05)
     session = await face.create()
     watch = await session.watch()
-    revoked = await asyncio.to_thread(keep_in_database, url, RevokeKey(which="new"))
+    revoked = await asyncio.to_thread(handle_in_database, url, RevokeKey(which="new"))
     assert [key.name for key in revoked.keys] == ["new"]
-    await watch.rest()  # the stream ends
+    await watch.read_to_end()  # the stream ends
     assert (await face.get("/meta")).status == 401
-    names = [key.name for key in (await asyncio.to_thread(keep_in_database, url, ListKeys())).keys]
+    names = [key.name for key in (await asyncio.to_thread(handle_in_database, url, ListKeys())).keys]
     assert names == ["alice", "alice_phone", "alice_reads", "bob", "admin"]
 
 
 def test_a_database_without_an_answer_keeps_nothing() -> None:
-    with pytest.raises(CannotKeep, match="cannot be used"):
-        keep_in_database("postgresql://ann:canary@127.0.0.1:1/agents", ListKeys())
+    with pytest.raises(AdminRequestError, match="cannot be used"):
+        handle_in_database("postgresql://ann:canary@127.0.0.1:1/agents", ListKeys())
 
 
 # --- its readiness ----------------------------------------------------------------------------------------------------
@@ -163,15 +167,15 @@ def test_a_database_without_an_answer_keeps_nothing() -> None:
 async def test_a_server_whose_database_is_gone_is_not_ready_until_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_database, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(postgres_database, "RETRY_TIMEOUT_S", 0.2)
     with postgres_server() as postgres:
-        async with opened(tmp_path, database=postgres.url("postgres")) as house:
-            session = await house.face("alice").create()
+        async with running_server(tmp_path, database=postgres.url("postgres")) as house:
+            session = await house.aap_client("alice").create()
             assert (await status(house, "/readyz"))[0] == 200
             await asyncio.to_thread(postgres.stop)
             code, body = await status(house, "/readyz")
             assert (code, json.loads(body)) == (503, {"status": "store unavailable"})
-            refused = await house.face("alice").open("POST", "/sessions", {"agent": {"name": "rehearsal"}})
+            refused = await house.aap_client("alice").open("POST", "/sessions", {"agent": {"name": "rehearsal"}})
             assert (refused.status, json.loads(await refused.read())["code"]) == (503, "unavailable")
             await asyncio.to_thread(postgres.start)
             assert (await status(house, "/readyz"))[0] == 200
@@ -182,15 +186,15 @@ async def test_a_server_whose_database_is_gone_is_not_ready_until_it_is_back(
 async def test_a_run_that_an_outage_cut_off_goes_on_when_the_database_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_database, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(postgres_database, "RETRY_TIMEOUT_S", 0.1)
     with postgres_server() as postgres:
-        async with opened(tmp_path, database=postgres.url("postgres")) as house:
-            session = await house.face("alice").create()
+        async with running_server(tmp_path, database=postgres.url("postgres")) as house:
+            session = await house.aap_client("alice").create()
             script = {"script": [{"say": "before "}, {"wait_ms": 600}, {"say": "after"}]}
             turn = await session.open(json.dumps(script))
             await turn.until("text_delta")
             await asyncio.to_thread(postgres.stop)
-            await turn.rest()  # the stream breaks when the run cannot write its next words
+            await turn.read_to_end()  # the stream breaks when the run cannot write its next words
             await asyncio.to_thread(postgres.start)
             watch = await session.watch()
             await watch.until("turn_stop")
@@ -198,17 +202,19 @@ async def test_a_run_that_an_outage_cut_off_goes_on_when_the_database_is_back(
             assert said == ["before ", "after"]
 
 
-async def test_large_contents_lie_in_the_database_and_go_with_their_session(house: House, postgres_url: str) -> None:
+async def test_large_contents_lie_in_the_database_and_go_with_their_session(
+    app_server: AppServer, postgres_url: str
+) -> None:
     def stored() -> int:
         with psycopg.connect(postgres_url) as connection:
             return len(connection.execute("SELECT FROM blobs").fetchall())
 
     image = {"type": "image", "url": "data:image/png;base64," + base64.b64encode(PICTURE).decode()}
-    session = await house.face("alice").create("pixels")
+    session = await app_server.aap_client("alice").create("pixels")
     await session.run([{"role": "user", "content": [image]}])
     assert await asyncio.to_thread(stored) == 1
-    assert not (house.folder / "blobs").exists()
-    assert (await session.face.ask("DELETE", session.path)).status == 204
+    assert not (app_server.folder / "blobs").exists()
+    assert (await session.client.request("DELETE", session.path)).status == 204
     assert await asyncio.to_thread(stored) == 0
 
 

@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dragoman.asgi import http_connection
-from dragoman.asgi.security import App, Gate, Message, Receive, Send
+from dragoman.asgi.security import App, Message, Receive, SecurityMiddleware, Send
 from dragoman.server import runner
-from dragoman.server.runner import CannotStart, Server, bound, url_of
+from dragoman.server.runner import CannotStart, Server, bind_socket, url_of
 from dragoman.settings import Settings
 
 DEADLINE_S = 10.0
@@ -49,13 +49,13 @@ async def served(
     drain: Drain = nothing, settings: Settings = DEFAULTS, app: App = echo
 ) -> AsyncIterator[tuple[Server, int]]:
     """A server with our connections, and its port."""
-    listening = bound("127.0.0.1", 0, settings.stalled_reader_s)
+    listening = bind_socket("127.0.0.1", 0, settings.stalled_reader_s)
     is_up = asyncio.Event()
 
     async def announce() -> None:
         is_up.set()
 
-    server = Server(runner._config(Gate(app), settings), drain, announce)
+    server = Server(runner._config(SecurityMiddleware(app), settings), drain, announce)
     task = asyncio.create_task(server._serve([listening]))  # `serve` would take the tests' signals over
     async with asyncio.timeout(DEADLINE_S):
         await is_up.wait()
@@ -64,7 +64,7 @@ async def served(
         await task
 
 
-async def talk(port: int, *parts: bytes) -> bytes:
+async def send_raw(port: int, *parts: bytes) -> bytes:
     """Send bytes and read what comes until the server closes, or is done with its answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     async with asyncio.timeout(DEADLINE_S):
@@ -86,7 +86,7 @@ def status(answer: bytes) -> int:
 
 async def test_a_good_request_is_answered_without_telling_the_servers_name() -> None:
     async with served() as (_, port):
-        answer = await talk(port, GOOD)
+        answer = await send_raw(port, GOOD)
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert answer.endswith(b"\r\n\r\n/x ")
     assert b"\r\nserver:" not in answer.lower()
@@ -116,10 +116,10 @@ async def test_a_good_request_is_answered_without_telling_the_servers_name() -> 
 )
 async def test_a_malformed_request_is_400_and_the_server_goes_on(request_bytes: bytes) -> None:
     async with served() as (_, port):
-        answer = await talk(port, request_bytes)
+        answer = await send_raw(port, request_bytes)
         assert status(answer) == 400
         assert b"Traceback" not in answer
-        assert status(await talk(port, GOOD)) == 200
+        assert status(await send_raw(port, GOOD)) == 200
 
 
 @pytest.mark.parametrize(
@@ -135,23 +135,23 @@ async def test_a_head_that_is_too_large_is_400_whether_it_comes_at_once_or_not(h
     async with served() as (_, port):
         parts = [head[at : at + piece] for at in range(0, len(head), piece)]
         try:
-            answer = await talk(port, *parts)
+            answer = await send_raw(port, *parts)
         except ConnectionError:  # it closed while we were still sending, which can take the answer away
             answer = b""
         assert answer == b"" or status(answer) == 400
-        assert status(await talk(port, GOOD)) == 200
+        assert status(await send_raw(port, GOOD)) == 200
 
 
 async def test_a_large_body_is_no_large_head() -> None:
     body = b"x" * 300_000
     head = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
     async with served() as (_, port):
-        assert (await talk(port, head + body, GOOD)).count(b"HTTP/1.1 200 OK") == 2
+        assert (await send_raw(port, head + body, GOOD)).count(b"HTTP/1.1 200 OK") == 2
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /x HTTP/1.1\r\nHost", GOOD + b"GET /x HTTP/1.1\r\nHost"])
 async def test_a_head_that_never_ends_loses_its_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "HEAD_S", 0.05)
+    monkeypatch.setattr(http_connection, "HEAD_TIMEOUT_S", 0.05)
     async with served() as (_, port), asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
@@ -160,7 +160,7 @@ async def test_a_head_that_never_ends_loses_its_connection(sent: bytes, monkeypa
 
 
 async def test_a_connection_on_which_nothing_comes_for_a_while_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "KEEP_ALIVE_S", 0.05)
+    monkeypatch.setattr(runner, "KEEP_ALIVE_TIMEOUT_S", 0.05)
     async with served() as (_, port), asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(2):
@@ -198,14 +198,14 @@ async def test_a_client_that_takes_nothing_is_cut_off_in_the_end() -> None:
 async def test_only_a_trusted_proxy_is_believed_about_who_asks(proxies: tuple[str, ...], who: bytes) -> None:
     forwarded = b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n"
     async with served(settings=Settings(trusted_proxies=proxies)) as (_, port):
-        answer = await talk(port, b"GET /who HTTP/1.1\r\nHost: a\r\n" + forwarded + b"\r\n")
+        answer = await send_raw(port, b"GET /who HTTP/1.1\r\nHost: a\r\n" + forwarded + b"\r\n")
     assert answer.endswith(b"\r\n\r\n" + who)
 
 
 async def test_requests_are_not_logged_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "uvicorn.access")
     async with served() as (_, port):
-        await talk(port, GOOD)
+        await send_raw(port, GOOD)
     assert [record for record in caplog.records if record.name == "uvicorn.access"] == []
 
 
@@ -222,7 +222,7 @@ async def test_the_first_signal_drains_while_the_server_still_answers() -> None:
     async with served(drain) as (server, port):
         server.handle_exit(signal.SIGTERM, None)
         await asked.wait()
-        assert status(await talk(port, GOOD)) == 200
+        assert status(await send_raw(port, GOOD)) == 200
         assert not server.should_exit
         drained.set()
 
@@ -249,26 +249,26 @@ async def test_the_second_signal_cuts_the_drain_short() -> None:
 # --- the address ------------------------------------------------------------------------------------------------------
 
 
-def test_an_address_that_is_taken_or_not_ours_is_told_in_a_sentence() -> None:
-    with bound("127.0.0.1", 0) as taken:
+def test_an_address_that_is_taken_or_not_ours_is_reported_in_a_sentence() -> None:
+    with bind_socket("127.0.0.1", 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(CannotStart, match=rf"127\.0\.0\.1 port {port}: Address already in use: choose another"):
-            bound("127.0.0.1", port)
+            bind_socket("127.0.0.1", port)
     with pytest.raises(CannotStart, match="cannot listen on"):
-        bound("192.0.2.1", 0)
+        bind_socket("192.0.2.1", 0)
     with pytest.raises(CannotStart, match="cannot listen on"):
-        bound("no such host.invalid", 0)
+        bind_socket("no such host.invalid", 0)
 
 
 def test_who_comes_before_the_server_is_ready_is_refused_and_does_not_wait() -> None:
-    with bound("127.0.0.1", 0) as early, socket.socket() as client, pytest.raises(ConnectionRefusedError):
+    with bind_socket("127.0.0.1", 0) as early, socket.socket() as client, pytest.raises(ConnectionRefusedError):
         client.connect(early.getsockname())
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux cuts off who takes nothing")
 def test_who_takes_nothing_of_what_is_sent_is_cut_off_after_a_minute() -> None:
-    with bound("127.0.0.1", 0) as listening, socket.socket() as client:
+    with bind_socket("127.0.0.1", 0) as listening, socket.socket() as client:
         listening.listen()
         client.connect(listening.getsockname())
         accepted, _ = listening.accept()

@@ -35,7 +35,7 @@ def main() -> int:
     failed, faults, operations = 0, Counter[str](), 0
     seeds = range(given.first, given.first + given.seeds)
     with ProcessPoolExecutor(given.processes) as pool:
-        for seed, outcome in zip(seeds, pool.map(partial(_told, play), seeds, chunksize=10), strict=True):
+        for seed, outcome in zip(seeds, pool.map(partial(_format_failure, play), seeds, chunksize=10), strict=True):
             if isinstance(outcome, str):
                 failed += 1
                 again = f"python -m tests.simulation --seed {seed} {shape}"
@@ -45,20 +45,20 @@ def main() -> int:
                 faults.update(outcome.faults)
                 operations += outcome.operations
     sys.stdout.write(
-        f"{len(seeds)} seeds, {operations} operations, {faults.total()} faults ({_listed(faults)}):"
+        f"{len(seeds)} seeds, {operations} operations, {faults.total()} faults ({_format_counts(faults)}):"
         f" {failed} failed, {time.monotonic() - begun:.0f} s\n"
     )
     return 1 if failed else 0
 
 
-def _told(play: "partial[Outcome]", seed: int) -> Outcome | str:
+def _format_failure(play: "partial[Outcome]", seed: int) -> Outcome | str:
     try:
         return play(seed)
     except Exception as error:  # noqa: BLE001  # whatever it is: the seed is what counts
         return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
-def _listed(counts: Counter[str]) -> str:
+def _format_counts(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
 
 

@@ -14,10 +14,22 @@ from dragoman.core.refusals import Refused, SessionNotFound
 from dragoman.core.stream import START, Cursor, Record, cursor_of, expand
 from dragoman.engine.engine import Engine
 from dragoman.engine.runs.submissions import BusyPolicy
-from dragoman.engine.services.idempotency import Key
-from tests.engine.log_checker import check_pairs
+from dragoman.engine.services.idempotency import IdempotencyKey
+from tests.engine.log_checker import check_tool_call_pairing
 from tests.engine.runs.test_crash import PAINT, SCRIPTS, answer_to
-from tests.engine.world import ANN, End, Use, World, answers, ended, fork, open_session, says, send, settled_down
+from tests.engine.world import (
+    ANN,
+    CallTool,
+    End,
+    World,
+    answer_request,
+    fork,
+    open_session,
+    send,
+    user_request,
+    wait_for_end,
+    wait_until_durable,
+)
 
 BUSY: list[BusyPolicy] = ["refuse", "queue", "supersede"]
 SESSIONS = 4
@@ -57,11 +69,11 @@ def more_scripts(world: World, chance: Random) -> None:  # one small function fo
     world.tool("stubborn", stubborn, on_restart="repeat")
     world.tool("odd", odd, on_restart="repeat")
     world.scripts |= {
-        "slow": [["a ", wait, settled_down, "b ", wait], [wait, "c"]],
-        "fails": [["so ", wait, settled_down, fail]],
+        "slow": [["a ", wait, wait_until_durable, "b ", wait], [wait, "c"]],
+        "fails": [["so ", wait, wait_until_durable, fail]],
         "fails in words": [["so ", fail_in_words]],
-        "swallows": [["so ", swallow, settled_down, "on"], ["and on"]],
-        "stubborn": [[Use("stubborn"), Use("odd"), Use("stubborn")], ["said"]],
+        "swallows": [["so ", swallow, wait_until_durable, "on"], ["and on"]],
+        "stubborn": [[CallTool("stubborn"), CallTool("odd"), CallTool("stubborn")], ["said"]],
         "limit": [["long ", wait, End("max_tokens")]],
         "many below": [[fork("slow"), fork("fails"), fork("stubborn"), fork("below")], ["end"]],
     }
@@ -70,22 +82,31 @@ def more_scripts(world: World, chance: Random) -> None:  # one small function fo
 class Clients:
     """All applications together: they share their sessions, and one memory of what they were told."""
 
-    def __init__(self, world: World, chance: Random, *, sees_now: bool) -> None:
+    def __init__(self, world: World, chance: Random, *, is_single_server: bool) -> None:
         """`sees_now`: what a server knows of a session is what it is, because there is no other one."""
         self.world = world
-        self._sees_now = sees_now
+        self._is_single_server = is_single_server
         self.chance = chance
         self.sessions: list[SessionId] = []
         self.deleted: set[SessionId] = set()
         self.acknowledged: list[tuple[SessionId, RunId]] = []
         self.by_key: dict[tuple[SessionId, str], set[RunId]] = defaultdict(set)
-        self.readings: list[tuple[SessionId, Cursor, list[Record]]] = []
+        self.readers: list[tuple[SessionId, Cursor, list[Record]]] = []
 
     def operation(self) -> Callable[[Engine], Awaitable[None]]:
         """What the next one does."""
         if not self.sessions:
             return self.open
-        names = [self.open, self.talk, self.answer, self.forge, self.stop, self.repeat, self.read, self.delete]
+        names = [
+            self.open,
+            self.send_message,
+            self.answer,
+            self.send_invalid,
+            self.stop,
+            self.repeat,
+            self.read,
+            self.delete,
+        ]
         return self.chance.choices(names, weights=[2, 8, 8, 2, 3, 3, 6, 0.3])[0]
 
     def some_session(self) -> SessionId:
@@ -98,7 +119,7 @@ class Clients:
             live = await open_session(engine, client_tools=(PAINT,))
             self.sessions.append(live.state.session_id)
 
-    async def talk(self, engine: Engine) -> None:
+    async def send_message(self, engine: Engine) -> None:
         async with engine.session(ANN, self.some_session()) as live:
             submitted = await send(engine, live, self.chance.choice(ALL_SCRIPTS), self.chance.choice(BUSY))
             assert submitted.run_id is not None
@@ -106,23 +127,23 @@ class Clients:
 
     async def answer(self, engine: Engine) -> None:
         async with engine.session(ANN, self.some_session()) as live:
-            waiting = list(live.state.waiting())
+            waiting = list(live.state.waiting_calls())
             some = self.chance.sample(waiting, self.chance.randint(0, len(waiting)))
-            await send(engine, live, answers(*map(answer_to, some)))
+            await send(engine, live, answer_request(*map(answer_to, some)))
 
-    async def forge(self, engine: Engine) -> None:
+    async def send_invalid(self, engine: Engine) -> None:
         async with engine.session(ANN, self.some_session()) as live:
-            calls = live.state.calls if self._sees_now else ()  # another server may just open one to answers
+            calls = live.state.calls if self._is_single_server else ()  # another server may just open one to answers
             call_id = CallId(self.chance.choice([*calls, "nobody's"]))
             forged: list[Answer] = [
                 Decision(call_id=call_id, granted=True),
                 Result(call_id=call_id, content=""),
                 Choice(call_id=call_id),
             ]
-            if call_id in live.state.answerable():
+            if call_id in live.state.answerable_calls():
                 return
             try:
-                await send(engine, live, answers(self.chance.choice(forged)), self.chance.choice(BUSY))
+                await send(engine, live, answer_request(self.chance.choice(forged)), self.chance.choice(BUSY))
             except Refused:
                 return
             raise AssertionError("a forged answer was taken")
@@ -134,26 +155,31 @@ class Clients:
 
     async def repeat(self, engine: Engine) -> None:
         key = self.chance.choice("ab")
-        async with engine.session(ANN, self.some_session()) as live, engine.once(ANN, Key(key, "f")) as earlier:
+        async with (
+            engine.session(ANN, self.some_session()) as live,
+            engine.reserve_key(ANN, IdempotencyKey(key, "f")) as earlier,
+        ):
             if earlier is not None:
                 if earlier.run_id is not None:
                     self.by_key[earlier.session_id, key].add(earlier.run_id)
                 return
-            submitted = await engine.submit(live, says("hello"), by=ANN, once=Key(key, "f"), busy="queue")
+            submitted = await engine.submit(
+                live, user_request("hello"), by=ANN, idempotency_key=IdempotencyKey(key, "f"), busy="queue"
+            )
             await live.until_durable(live.state.seq)
             assert submitted.run_id is not None
             self.by_key[live.state.session_id, key].add(submitted.run_id)
 
     async def read(self, engine: Engine) -> None:
         async with engine.session(ANN, self.some_session()) as live:
-            known = [cursor_of(each) for of, _, seen in self.readings if of == live.state.session_id for each in seen]
+            known = [cursor_of(each) for of, _, seen in self.readers if of == live.state.session_id for each in seen]
             after = self.chance.choice([START, *known])
             seen: list[Record] = []
-            self.readings.append((live.state.session_id, after, seen))
+            self.readers.append((live.state.session_id, after, seen))
             with engine.follow(live, after) as reader:
                 for _ in range(self.chance.randrange(8)):
                     await asyncio.sleep(self.chance.choice((0, 0.001, 0.01)))
-                    if reader.cursor < live.durable:
+                    if reader.cursor < live.durable_cursor:
                         seen += await reader.next()
 
     async def delete(self, engine: Engine) -> None:
@@ -166,17 +192,17 @@ class Clients:
 
     # --- what must hold -------------------------------------------------------------------------------------------
 
-    async def bring_to_an_end(self, engine: Engine) -> None:
+    async def finish_all_sessions(self, engine: Engine) -> None:
         """Answer whatever is asked, until every session rests."""
         for session_id in self.sessions:
             async with engine.session(ANN, session_id) as live:
-                await ended(live)
+                await wait_for_end(live)
                 while live.state.status() == "waiting":
-                    await send(engine, live, answers(answer_to(next(live.state.waiting()))))
-                    await ended(live)
+                    await send(engine, live, answer_request(answer_to(next(live.state.waiting_calls()))))
+                    await wait_for_end(live)
         for session_id in self.deleted:
             try:
-                await engine.found(ANN, session_id)
+                await engine.find_session(ANN, session_id)
             except SessionNotFound:
                 continue
             raise AssertionError("what was deleted is there")
@@ -185,12 +211,12 @@ class Clients:
         """Hold what the clients were told against what is stored."""
         for session_id in self.sessions:
             events = await self.world.events(session_id)
-            check_pairs(events)
+            check_tool_call_pairing(events)
             runs = {each.event.run_id for each in events if isinstance(each.event, RunStarted | RunQueued)}
             missing = [run_id for of, run_id in self.acknowledged if of == session_id and run_id not in runs]
             assert missing == [], "acknowledged, and not in the log"
             whole = expand(events)
-            for of, after, seen in self.readings:
+            for of, after, seen in self.readers:
                 if of == session_id and seen:
                     last = cursor_of(seen[-1])
                     assert seen == [each for each in whole if after < cursor_of(each) <= last], "seen, and not so"

@@ -14,14 +14,14 @@ from dragoman.buses.local import LocalBus
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.stream import Cursor
-from dragoman.ports import Append, Asked, Claimed, News, Node
-from tests.simulation.store_connection import Line
+from dragoman.ports import Append, Node, PendingCommand, SessionClaim, SessionUpdate
+from tests.simulation.store_connection import StoreConnection
 from tests.simulation.virtual_loop import Machine, VirtualLoop, world_context
 from tests.stores.simulated import SimulatedLog
 
 LEASE_S = 10.0
-HOLD_S = 5.0
-AGAIN_S = 0.2
+RESERVATION_S = 5.0
+RENEW_INTERVAL_S = 0.2
 
 
 @dataclass
@@ -29,7 +29,7 @@ class _Node:
     home: str
     epoch: int
     until: float
-    seen: int = 0
+    epochs: int = 0
 
 
 @dataclass
@@ -49,7 +49,7 @@ class SharedLog(SimulatedLog):
         self._count = 0
         self._nodes: dict[str, _Node] = {}
         self._owners: dict[SessionId, str] = {}
-        self._held: dict[SessionId, float] = {}
+        self._reserved_keys: dict[SessionId, float] = {}
         self._requests: dict[str, _Request] = {}
         self._keys: dict[tuple[UserId, str], str] = {}
         self.writers: dict[tuple[SessionId, int], str] = {}
@@ -61,15 +61,15 @@ class SharedLog(SimulatedLog):
             if was_taken:
                 writer = self.writers.setdefault((append.session_id, append.epoch), machine)
                 assert writer == machine, f"{writer} and {machine} wrote with epoch {append.epoch}"
-            if was_taken and (append.events or append.closed or append.head is not None):
+            if was_taken and (append.events or append.closed_blocks or append.head is not None):
                 self._owners[append.session_id] = node
-                self._held.pop(append.session_id, None)
+                self._reserved_keys.pop(append.session_id, None)
         return taken
 
     async def delete(self, session_id: SessionId) -> None:
         await super().delete(session_id)
         self._owners.pop(session_id, None)
-        self._held.pop(session_id, None)
+        self._reserved_keys.pop(session_id, None)
 
     def orphans(self) -> list[SessionId]:
         """Sessions with a run that no living server has."""
@@ -87,67 +87,67 @@ class SharedLog(SimulatedLog):
                 node.until = -1.0
         self._count += 1
         name = f"node-{self._count}"
-        self._nodes[name] = _Node(home, await self.claim(), self._now() + LEASE_S)
+        self._nodes[name] = _Node(home, await self.claim_epoch(), self._now() + LEASE_S)
         return name, self._nodes[name].epoch
 
-    async def node_renew(self, name: str, seen: int) -> bool:
+    async def node_renew(self, name: str, epochs: int) -> bool:
         node = self._nodes.get(name)
         if node is None or node.until <= self._now():
             return False
-        node.until, node.seen = self._now() + LEASE_S, seen
+        node.until, node.epochs = self._now() + LEASE_S, epochs
         return True
 
     async def node_leave(self, name: str) -> None:
         if name in self._nodes:
             self._nodes[name].until = -1.0
 
-    async def node_others(self, name: str) -> list[Node]:
+    async def node_other_nodes(self, name: str) -> list[Node]:
         living = self._living()
         return [
-            Node(node=each, epoch=node.epoch, seen=node.seen, is_alive=each in living)
+            Node(node_id=each, epoch=node.epoch, seen_epoch=node.epochs, is_alive=each in living)
             for each, node in self._nodes.items()
             if each != name
         ]
 
-    async def node_forget_dead(self) -> None:
+    async def node_remove_dead_nodes(self) -> None:
         living = self._living()
         owning = {self._owners.get(each) for each, session in self._sessions.items() if session.is_running}
         for name in [each for each in self._nodes if each not in living and each not in owning]:
             del self._nodes[name]
             self._keys = {key: node for key, node in self._keys.items() if node != name}
 
-    async def node_claim(self, name: str, session_id: SessionId) -> Claimed | None:
+    async def node_claim_session(self, name: str, session_id: SessionId) -> SessionClaim | None:
         session = self._sessions.get(session_id)
         if session is None:
             return None
-        is_held = self._held.get(session_id, -1.0) >= self._now()
+        is_held = self._reserved_keys.get(session_id, -1.0) >= self._now()
         is_free = self._owners.get(session_id) == name or not self._has_owner(session_id)
         epoch = None
         if is_free or (not session.is_running and not is_held):
-            epoch = session.epoch = await self.claim()
-            self._owners[session_id], self._held[session_id] = name, self._now() + HOLD_S
+            epoch = session.epoch = await self.claim_epoch()
+            self._owners[session_id], self._reserved_keys[session_id] = name, self._now() + RESERVATION_S
         created_at = session.rows[0].at
-        return Claimed(epoch=epoch, created_at=created_at, seq=len(session.rows), is_running=session.is_running)
+        return SessionClaim(epoch=epoch, created_at=created_at, seq=len(session.rows), is_running=session.is_running)
 
-    async def node_release(self, name: str, session_id: SessionId, epoch: int) -> None:
+    async def node_release_session(self, name: str, session_id: SessionId, epoch: int) -> None:
         session = self._sessions.get(session_id)
         if session is not None and self._owners.get(session_id) == name and session.epoch == epoch:
-            self._held.pop(session_id, None)
+            self._reserved_keys.pop(session_id, None)
 
-    async def node_take_abandoned(self, name: str, limit: int) -> list[SessionId]:
+    async def node_claim_abandoned(self, name: str, limit: int) -> list[SessionId]:
         found = self.orphans()[:limit]
         for session_id in found:
-            self._sessions[session_id].epoch = await self.claim()
+            self._sessions[session_id].epoch = await self.claim_epoch()
             self._owners[session_id] = name
-            self._held.pop(session_id, None)
+            self._reserved_keys.pop(session_id, None)
         return found
 
-    async def node_news(self, positions: Sequence[tuple[SessionId, Cursor]]) -> list[News]:
+    async def node_session_updates(self, positions: Sequence[tuple[SessionId, Cursor]]) -> list[SessionUpdate]:
         return [
-            News(
+            SessionUpdate(
                 session_id=session_id,
                 created_at=session.rows[0].at,
-                node=self._owners.get(session_id),
+                node_id=self._owners.get(session_id),
                 is_running=session.is_running,
                 seq=len(session.rows),
                 events=[row.logged() for row in session.rows[cursor.seq :]],
@@ -157,7 +157,7 @@ class SharedLog(SimulatedLog):
             if (session := self._sessions.get(session_id)) is not None
         ]
 
-    async def node_ask(self, request_id: str, session_id: SessionId, body: bytes) -> str | None:
+    async def node_send_command(self, request_id: str, session_id: SessionId, body: bytes) -> str | None:
         session = self._sessions.get(session_id)
         if session is None or not session.is_running or not self._has_owner(session_id):
             return None
@@ -165,26 +165,26 @@ class SharedLog(SimulatedLog):
         self._requests[request_id] = _Request(node, session_id, body)
         return node
 
-    async def node_asked(self, name: str) -> list[Asked]:
+    async def node_pending_commands(self, name: str) -> list[PendingCommand]:
         return [
-            Asked(request_id=each, session_id=request.session_id, body=request.body)
+            PendingCommand(request_id=each, session_id=request.session_id, body=request.body)
             for each, request in self._requests.items()
             if request.node == name and request.answer is None
         ]
 
-    async def node_answer(self, request_id: str, answer: bytes) -> None:
+    async def node_store_reply(self, request_id: str, answer: bytes) -> None:
         request = self._requests.get(request_id)
         if request is not None and request.answer is None:
             request.answer = answer
 
-    async def node_answered(self, request_id: str) -> tuple[bytes | None, bool]:
+    async def node_find_reply(self, request_id: str) -> tuple[bytes | None, bool]:
         request = self._requests.get(request_id)
         return (None, False) if request is None else (request.answer, request.node in self._living())
 
-    async def node_unask(self, request_id: str) -> None:
+    async def node_discard_command(self, request_id: str) -> None:
         self._requests.pop(request_id, None)
 
-    async def node_hold_key(self, name: str, owner: UserId, key: str) -> bool:
+    async def node_lock_idempotency_key(self, name: str, owner: UserId, key: str) -> bool:
         if name not in self._living():
             return False
         holder = self._keys.get((owner, key))
@@ -193,42 +193,42 @@ class SharedLog(SimulatedLog):
         self._keys[owner, key] = name
         return True
 
-    async def node_free_key(self, name: str, owner: UserId, key: str) -> None:
+    async def node_unlock_idempotency_key(self, name: str, owner: UserId, key: str) -> None:
         if self._keys.get((owner, key)) == name:
             del self._keys[owner, key]
 
 
-class SimulatedNodes:
+class SimulatedClusterStore:
     """`Nodes` as one machine has it."""
 
-    def __init__(self, line: Line, home: str) -> None:
-        self._line = line
+    def __init__(self, line: StoreConnection, home: str) -> None:
+        self._store_connection = line
         self._home = home
         self._name = ""
-        self._ends = 0.0
-        self._seen = 0
+        self._lease_until = 0.0
+        self._epochs = 0
         self._has_lapsed = False
         self._wanted = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
 
     @property
-    def node(self) -> str:
+    def node_id(self) -> str:
         return self._name
 
-    def left_s(self) -> float:
-        return self._ends - asyncio.get_running_loop().time()
+    def lease_remaining_s(self) -> float:
+        return self._lease_until - asyncio.get_running_loop().time()
 
     @property
-    def has_lapsed(self) -> bool:
+    def is_lease_expired(self) -> bool:
         return self._has_lapsed
 
     async def join(self) -> int:
         if self._renewing is not None:
             self._renewing.cancel()
         begun = asyncio.get_running_loop().time()
-        name, epoch = await self._ask("node_join", self._home)
-        self._name = self._line.node = name
-        self._ends, self._has_lapsed = begun + LEASE_S, False
+        name, epoch = await self._call("node_join", self._home)
+        self._name = self._store_connection.node = name
+        self._lease_until, self._has_lapsed = begun + LEASE_S, False
         self._renewing = asyncio.create_task(self._renew(), name="renewal")
         assert isinstance(epoch, int)
         return epoch
@@ -242,88 +242,88 @@ class SimulatedNodes:
             self._wanted.clear()
             begun = loop.time()
             try:
-                is_renewed = await self._ask("node_renew", self._name, self._seen)
+                is_renewed = await self._call("node_renew", self._name, self._epochs)
             except StoreUnavailable:
-                pause_s = AGAIN_S
+                pause_s = RENEW_INTERVAL_S
                 continue
             if not is_renewed:
                 self._has_lapsed = True
                 return
-            self._ends, pause_s = begun + LEASE_S, LEASE_S / 5
+            self._lease_until, pause_s = begun + LEASE_S, LEASE_S / 5
 
     async def leave(self) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
-            await self._ask("node_leave", self._name)
+            await self._call("node_leave", self._name)
 
-    async def others(self) -> Sequence[Node]:
-        return await self._ask("node_others", self._name)  # type: ignore[no-any-return]  # a line carries anything
+    async def other_nodes(self) -> Sequence[Node]:
+        return await self._call("node_others", self._name)  # type: ignore[no-any-return]  # a line carries anything
 
-    def see(self, seen: int) -> None:
-        if seen != self._seen:
-            self._seen = seen
+    def publish_seen_epoch(self, epoch: int) -> None:
+        if epoch != self._epochs:
+            self._epochs = epoch
             self._wanted.set()
 
-    async def forget_dead(self) -> None:
-        await self._ask("node_forget_dead")
+    async def remove_dead_nodes(self) -> None:
+        await self._call("node_forget_dead")
 
-    async def claim(self, session_id: SessionId) -> Claimed | None:
-        return await self._ask("node_claim", self._name, session_id)  # type: ignore[no-any-return]  # as above
+    async def claim_session(self, session_id: SessionId) -> SessionClaim | None:
+        return await self._call("node_claim", self._name, session_id)  # type: ignore[no-any-return]  # as above
 
-    async def release(self, session_id: SessionId, epoch: int) -> None:
-        await self._ask("node_release", self._name, session_id, epoch)
+    async def release_session(self, session_id: SessionId, epoch: int) -> None:
+        await self._call("node_release", self._name, session_id, epoch)
 
-    async def take_abandoned(self, limit: int) -> Sequence[SessionId]:
-        return await self._ask("node_take_abandoned", self._name, limit)  # type: ignore[no-any-return]  # as above
+    async def claim_abandoned(self, limit: int) -> Sequence[SessionId]:
+        return await self._call("node_take_abandoned", self._name, limit)  # type: ignore[no-any-return]  # as above
 
-    async def news(self, positions: Sequence[tuple[SessionId, Cursor]]) -> Sequence[News]:
-        return await self._ask("node_news", list(positions))  # type: ignore[no-any-return]  # as above
+    async def session_updates(self, positions: Sequence[tuple[SessionId, Cursor]]) -> Sequence[SessionUpdate]:
+        return await self._call("node_news", list(positions))  # type: ignore[no-any-return]  # as above
 
-    async def ask(self, request_id: str, session_id: SessionId, body: bytes) -> str | None:
-        return await self._ask("node_ask", request_id, session_id, body)  # type: ignore[no-any-return]  # as above
+    async def send_command(self, request_id: str, session_id: SessionId, body: bytes) -> str | None:
+        return await self._call("node_ask", request_id, session_id, body)  # type: ignore[no-any-return]  # as above
 
-    async def asked(self) -> Sequence[Asked]:
-        return await self._ask("node_asked", self._name)  # type: ignore[no-any-return]  # as above
+    async def pending_commands(self) -> Sequence[PendingCommand]:
+        return await self._call("node_asked", self._name)  # type: ignore[no-any-return]  # as above
 
-    async def answer(self, request_id: str, answer: bytes) -> None:
-        await self._ask("node_answer", request_id, answer)
+    async def store_reply(self, request_id: str, answer: bytes) -> None:
+        await self._call("node_answer", request_id, answer)
 
-    async def answered(self, request_id: str) -> tuple[bytes | None, bool]:
-        return await self._ask("node_answered", request_id)  # type: ignore[no-any-return]  # as above
+    async def find_reply(self, request_id: str) -> tuple[bytes | None, bool]:
+        return await self._call("node_answered", request_id)  # type: ignore[no-any-return]  # as above
 
-    async def unask(self, request_id: str) -> None:
-        await self._ask("node_unask", request_id)
+    async def discard_command(self, request_id: str) -> None:
+        await self._call("node_unask", request_id)
 
-    async def hold_key(self, owner: UserId, key: str) -> bool:
-        return await self._ask("node_hold_key", self._name, owner, key)  # type: ignore[no-any-return]  # as above
+    async def lock_idempotency_key(self, owner: UserId, key: str) -> bool:
+        return await self._call("node_hold_key", self._name, owner, key)  # type: ignore[no-any-return]  # as above
 
-    async def free_key(self, owner: UserId, key: str) -> None:
-        await self._ask("node_free_key", self._name, owner, key)
+    async def unlock_idempotency_key(self, owner: UserId, key: str) -> None:
+        await self._call("node_free_key", self._name, owner, key)
 
-    async def take_fires(self) -> Collection[str]:
+    async def claim_abandoned_fires(self) -> Collection[str]:
         return ()
 
-    async def schedules(self) -> int:
+    async def schedules_version(self) -> int:
         return 0
 
-    async def _ask(self, name: str, *given: Any) -> Any:
-        return await getattr(self._line, name)(*given)
+    async def _call(self, name: str, *given: Any) -> Any:
+        return await getattr(self._store_connection, name)(*given)
 
 
-class Switch:
+class NetworkSwitch:
     """What carries hints between machines: late, in any order, twice, or not at all."""
 
     def __init__(self, loop: VirtualLoop, chance: Random) -> None:
-        self.is_away = False
+        self.is_unavailable = False
         self.buses: list[SimulatedBus] = []
         self._loop = loop
         self._chance = chance
         self._context = world_context()
 
-    def carry(self, sender: "SimulatedBus", subject: str, payload: str) -> None:
+    def deliver(self, sender: "SimulatedBus", subject: str, payload: str) -> None:
         """Bring a hint to everybody else, perhaps."""
         for bus in self.buses:
-            if bus is sender or self.is_away:
+            if bus is sender or self.is_unavailable:
                 continue
             for _ in range(self._chance.choice((0, 1, 1, 1, 1, 2))):
                 delay_s = self._chance.choice((0.0, 0.001, 0.005, 0.2))
@@ -333,22 +333,22 @@ class Switch:
 class SimulatedBus:
     """`Bus` as one machine has it."""
 
-    words: str | None = "all"
+    deltas_group: str | None = "all"
 
-    def __init__(self, machine: Machine, switch: Switch) -> None:
+    def __init__(self, machine: Machine, switch: NetworkSwitch) -> None:
         self._machine = machine
         self._switch = switch
-        self._here = LocalBus()
+        self._subscribers = LocalBus()
         switch.buses.append(self)
 
     def publish(self, subject: str, payload: str) -> None:
-        self._here.publish(subject, payload)
+        self._subscribers.publish(subject, payload)
         if not self._machine.is_dead:
-            self._switch.carry(self, subject, payload)
+            self._switch.deliver(self, subject, payload)
 
-    def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
-        return self._here.subscribe(subject, heard)
+    def subscribe(self, subject: str, handler: Callable[[str], None]) -> Callable[[], None]:
+        return self._subscribers.subscribe(subject, handler)
 
     def arrive(self, subject: str, payload: str) -> None:
         """A hint is there; the machine takes it when it runs."""
-        self._machine.soon(self._here.publish, subject, payload)
+        self._machine.soon(self._subscribers.publish, subject, payload)

@@ -13,19 +13,19 @@ from typing import Any, Literal, cast
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.ports import Append
 from tests.simulation.virtual_loop import Machine, VirtualLoop, world_context
-from tests.stores.simulated import Store
+from tests.stores.simulated import FullStore
 
 WriteFault = Literal["refused", "unanswered", "torn", "repeated"]
-Seen = Callable[[str, tuple[Any, ...]], None]
+OperationHook = Callable[[str, tuple[Any, ...]], None]
 
-TRAVELS_S = (0.0, 0.0, 0.0003, 0.001, 0.002)
-SELDOM_S = 0.3
+LATENCIES_S = (0.0, 0.0, 0.0003, 0.001, 0.002)
+RARE_LATENCY_S = 0.3
 
 
-class Line:
+class StoreConnection:
     """What one machine sees of the store."""
 
-    def __init__(self, machine: Machine, store: Store, chance: Random, seen: Seen) -> None:
+    def __init__(self, machine: Machine, store: FullStore, chance: Random, on_operation: OperationHook) -> None:
         self.writes: deque[WriteFault] = deque()
         """What happens to the next writes."""
         self.reads_failing = 0
@@ -38,23 +38,23 @@ class Line:
         self._machine = machine
         self._store = store
         self._chance = chance
-        self._seen = seen
+        self._on_operation = on_operation
         self._context = world_context()
-        self._travelling: dict[int, Callable[[], None]] = {}
+        self._in_flight: dict[int, Callable[[], None]] = {}
         self._count = 0
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         def call(*given: Any) -> Awaitable[Any]:
-            return self._ask(name, given)
+            return self._call(name, given)
 
         return call
 
     @property
-    def store(self) -> Store:
+    def store(self) -> FullStore:
         """The store, as the engine takes it."""
-        return cast(Store, self)
+        return cast(FullStore, self)
 
-    def heal(self) -> None:
+    def clear_faults(self) -> None:
         """Nothing goes wrong any more."""
         self.writes.clear()
         self.reads_failing = 0
@@ -64,13 +64,13 @@ class Line:
 
         Where there are others already, it may also take effect later.
         """
-        for number, arrive in list(self._travelling.items()):
+        for number, arrive in list(self._in_flight.items()):
             if self._chance.random() < 0.5:
                 arrive()
             elif not self.node or self._chance.random() < 0.5:
-                del self._travelling[number]
+                del self._in_flight[number]
 
-    async def _ask(self, name: str, given: tuple[Any, ...]) -> Any:
+    async def _call(self, name: str, args: tuple[Any, ...]) -> Any:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         answer: asyncio.Future[Any] = loop.create_future()
@@ -79,10 +79,10 @@ class Line:
         self._count += 1
         number = self._count
         if name == "commit" and self.node:
-            given = (*given, self.node, self._machine.name)
+            args = (*args, self.node, self._machine.name)
 
         def arrive() -> None:
-            if self._travelling.pop(number, None) is None:
+            if self._in_flight.pop(number, None) is None:
                 return
             fault = self._fault(name)
             value: Any = None
@@ -90,10 +90,10 @@ class Line:
             if fault == "refused":
                 failure = StoreUnavailable("the disk is full")
             else:
-                value = self._perform(name, given, fault)
+                value = self._perform(name, args, fault)
                 if fault in ("unanswered", "torn"):
                     failure = StoreUnavailable("the connection broke")
-            loop.call_later(self._travel_s(), give, value, failure, context=self._context)
+            loop.call_later(self._latency_s(), give, value, failure, context=self._context)
 
         def give(value: Any, failure: Exception | None) -> None:
             if answer.done() or self._machine.is_dead:
@@ -103,8 +103,8 @@ class Line:
             else:
                 answer.set_exception(failure)
 
-        self._travelling[number] = arrive
-        loop.call_later(self._travel_s(), arrive, context=self._context)
+        self._in_flight[number] = arrive
+        loop.call_later(self._latency_s(), arrive, context=self._context)
         return await answer
 
     def _fault(self, name: str) -> str | None:
@@ -118,22 +118,24 @@ class Line:
             return "refused"
         return None
 
-    def _perform(self, name: str, given: tuple[Any, ...], fault: str | None) -> Any:
+    def _perform(self, name: str, args: tuple[Any, ...], fault: str | None) -> Any:
         if name == "commit":
-            batch: list[Append] = list(given[0])
-            by = given[1:]
+            batch: list[Append] = list(args[0])
+            by = args[1:]
             if fault == "torn":
                 batch = [append for append in batch if self._chance.random() < 0.5]
-            self._seen(self._machine.name, tuple((each.session_id, each.after, each.payloads) for each in batch))
+            self._on_operation(
+                self._machine.name, tuple((each.session_id, each.after, each.payloads) for each in batch)
+            )
             first = _done(self._store.commit(batch, *by))
             if fault == "repeated" and all(each.events for each in batch):
                 return _done(self._store.commit(batch, *by))
             return first
-        return _done(getattr(self._store, name)(*given))
+        return _done(getattr(self._store, name)(*args))
 
-    def _travel_s(self) -> float:
+    def _latency_s(self) -> float:
         seldom = self._chance.random() < 0.02
-        return self.slowness * (self._chance.uniform(0, SELDOM_S) if seldom else self._chance.choice(TRAVELS_S))
+        return self.slowness * (self._chance.uniform(0, RARE_LATENCY_S) if seldom else self._chance.choice(LATENCIES_S))
 
 
 def _done(work: Coroutine[Any, Any, Any]) -> Any:

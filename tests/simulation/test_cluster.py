@@ -11,10 +11,10 @@ from dragoman.core.admission import InputLimits
 from dragoman.core.events import RunQueued, SettingsChange
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.cluster import log_tailer as following_module
-from dragoman.engine.cluster.log_tailer import PATIENCE_S, PAUSE_S
+from dragoman.engine.cluster.log_tailer import REACH_TIMEOUT_S, RETRY_DELAY_S
 from dragoman.engine.cluster.remote_commands import Done, Enqueue
-from dragoman.ports import News
-from tests.engine.world import ANN, Gate, ended, open_session, play, says, send
+from dragoman.ports import SessionUpdate
+from tests.engine.world import ANN, PauseGate, open_session, play, send, user_request, wait_for_end
 from tests.simulation.cluster_store import SharedLog
 from tests.simulation.virtual_loop import run
 from tests.simulation.world import Simulation, Time
@@ -25,7 +25,7 @@ def test_a_request_of_another_server_that_comes_again_counts_once() -> None:
 
     async def world() -> None:
         simulation = Simulation(1, operations=1, faults=0, places=3)
-        gate = Gate()
+        gate = PauseGate()
         simulation.world.scripts["waits"] = [[gate, "said"]]
         await simulation.start(0)
         server = simulation.servers[0]
@@ -35,19 +35,21 @@ def test_a_request_of_another_server_that_comes_again_counts_once() -> None:
             engine = server.engine
             live = await open_session(engine)
             await send(engine, live, "waits")
-            spec = engine.agent_of(live).spec
-            wanted = admission.queue(live.state, spec, says("next"), SettingsChange(), engine.ids.new, InputLimits())
+            spec = engine.agent_for(live).spec
+            wanted = admission.queue_run(
+                live.state, spec, user_request("next"), SettingsChange(), engine.ids.new, InputLimits()
+            )
             (queued,) = wanted.events
             assert isinstance(queued, RunQueued)
-            answers = [await engine._writers.perform(live, Enqueue(queued, None)) for _ in range(2)]
+            answers = [await engine._write_access.perform(live, Enqueue(queued, None)) for _ in range(2)]
             assert answers == [Done(live.state.seq)] * 2
             assert [each.run_id for each in live.state.queue] == [queued.run_id]
             gate.opened.set()
-            await ended(live)
+            await wait_for_end(live)
 
         await server.machine.run(ask_twice())
         for machine in simulation.machines:
-            await machine.bury()
+            await machine.cancel_remaining_tasks()
 
     run(world())
 
@@ -63,35 +65,35 @@ def test_a_server_that_joins_anew_tries_until_it_is_among_the_others() -> None:
         assert server is not None
         server.machine.pause()
         await asyncio.sleep(40)
-        server.line.failing["node_others"] = 3
-        server.machine.go_on()
+        server.store_connection.failing["node_others"] = 3
+        server.machine.resume()
         await asyncio.sleep(5)
 
         async def go_on() -> None:
             live = await open_session(server.engine)
             await send(server.engine, live, "hello")
-            await ended(live)
+            await wait_for_end(live)
 
         await server.machine.run(go_on())
         for machine in simulation.machines:
-            await machine.bury()
+            await machine.cancel_remaining_tasks()
 
     run(world())
 
 
-def test_what_another_server_tells_of_is_looked_for_with_pauses_and_not_for_ever(
+def test_what_another_server_announces_is_looked_for_with_pauses_and_not_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It may tell of an event that it has yet to write, and die over it."""
-    monkeypatch.setattr(following_module, "time", Time)
-    real, looks = SharedLog.node_news, 0
+    monkeypatch.setattr(following_module, "occurrence", Time)
+    real, looks = SharedLog.node_session_updates, 0
 
-    async def news(self: SharedLog, positions: Sequence[Any]) -> list[News]:
+    async def news(self: SharedLog, positions: Sequence[Any]) -> list[SessionUpdate]:
         nonlocal looks
         looks += 1
         return await real(self, positions)
 
-    monkeypatch.setattr(SharedLog, "node_news", news)
+    monkeypatch.setattr(SharedLog, "node_session_updates", news)
 
     async def world() -> None:
         nonlocal looks
@@ -101,21 +103,21 @@ def test_what_another_server_tells_of_is_looked_for_with_pauses_and_not_for_ever
         first, second = simulation.servers
         assert first is not None
         assert second is not None
-        assert second.engine.neighbours is not None
-        reach = second.engine.neighbours.following.reach
+        assert second.engine.cluster is not None
+        reach = second.engine.cluster.log_tailer.wait_until_reached
         live = await first.machine.run(open_session(first.engine))
-        there = await second.machine.run(second.engine.found(ANN, live.state.session_id))
-        looks, seq = 0, there.durable.seq + 1
+        there = await second.machine.run(second.engine.find_session(ANN, live.state.session_id))
+        looks, seq = 0, there.durable_cursor.seq + 1
         with pytest.raises(StoreUnavailable, match=f"event {seq} did not come in time"):
             await second.machine.run(reach(there, seq))
-        assert 2 < looks <= PATIENCE_S / PAUSE_S + 2
+        assert 2 < looks <= REACH_TIMEOUT_S / RETRY_DELAY_S + 2
         reaching = second.machine.run(reach(there, seq))
-        await asyncio.sleep(PATIENCE_S / 2)
+        await asyncio.sleep(REACH_TIMEOUT_S / 2)
         assert not reaching.done()
         await first.machine.run(play(first.engine, live, "hello"))
         await reaching
-        assert there.durable.seq >= seq
+        assert there.durable_cursor.seq >= seq
         for machine in simulation.machines:
-            await machine.bury()
+            await machine.cancel_remaining_tasks()
 
     run(world())

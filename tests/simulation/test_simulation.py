@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.requirements import requirement
-from tests.simulation.virtual_loop import Machine, Stuck, VirtualLoop, run
+from tests.simulation.virtual_loop import LoopStuck, Machine, VirtualLoop, run
 from tests.simulation.world import simulate
 
 MOST_REFUSED = 0.6
@@ -77,13 +77,13 @@ def test_a_paused_machine_is_late_and_a_dead_one_is_gone() -> None:
         paused.pause()
         dead.kill()
         await asyncio.sleep(10)
-        paused.go_on()
+        paused.resume()
         await asyncio.wait([tasks[0], tasks[2]])
         assert [at for name, at in seen if name == "a"] == [1, 11.5, 12.5, 13.5]
         assert [at for name, at in seen if name == "b"] == [1]
         assert [at for name, at in seen if name == "c"] == [1, 2, 3, 4]
         assert not tasks[1].done()
-        await dead.bury()
+        await dead.cancel_remaining_tasks()
         assert tasks[1].cancelled()
 
     play(world())
@@ -100,7 +100,7 @@ def test_a_machine_that_dies_before_its_first_step_never_takes_it() -> None:
         machine.run(begin())
         machine.kill()
         await asyncio.sleep(1)
-        await machine.bury()
+        await machine.cancel_remaining_tasks()
         assert seen == []
 
     play(world())
@@ -110,5 +110,5 @@ def test_who_waits_for_ever_is_found() -> None:
     async def world() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(Stuck, match="everybody waits"):
+    with pytest.raises(LoopStuck, match="everybody waits"):
         play(world())

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-MOST_TURNS = 300_000
+MAX_TURNS = 300_000
 """A world that goes on for longer turns in circles."""
 
 _machine: ContextVar["Machine | None"] = ContextVar("machine", default=None)
 
 
-class Stuck(Exception):
+class LoopStuck(Exception):
     """Nothing is ready and nothing is due: everybody waits for somebody else. Or it never ends."""
 
 
@@ -34,7 +34,7 @@ class Machine:
         self.died = asyncio.Event()
         self.tasks: set[asyncio.Task[Any]] = set()
         self._loop = loop
-        self._late: list[Handle] = []
+        self._deferred: list[Handle] = []
         self._context = copy_context()
         self._context.run(_machine.set, self)
 
@@ -49,12 +49,12 @@ class Machine:
     def pause(self) -> None:
         """Stop the machine where it stands."""
         self.is_paused = True
-        self._late += self._loop.taken_from(self)
+        self._deferred += self._loop.take_callbacks(self)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Let it go on, with everything that came meanwhile."""
         self.is_paused = False
-        late, self._late = self._late, []
+        late, self._deferred = self._deferred, []
         self._loop.put_back(late)
 
     def kill(self) -> None:
@@ -63,22 +63,22 @@ class Machine:
         self.is_dead = True
         self.died.set()
 
-    def holds(self, handle: Handle) -> bool:
+    def defer_if_paused(self, handle: Handle) -> bool:
         """Keep a turn that comes too late, if it does."""
         if self.is_paused:
-            self._late.append(handle)
+            self._deferred.append(handle)
         return self.is_paused
 
-    async def bury(self) -> None:
+    async def cancel_remaining_tasks(self) -> None:
         """End the tasks of a dead one for good, once nobody looks any more. Some do not want to."""
         while living := [task for task in self.tasks if not task.done()]:
             for task in living:
                 task.cancel()
-            self.go_on()  # a step that was due takes the cancellation; nothing else would
+            self.resume()  # a step that was due takes the cancellation; nothing else would
             await asyncio.sleep(0)
 
 
-class _Nothing(selectors.SelectSelector):
+class TimeSkippingSelector(selectors.SelectSelector):
     """Instead of waiting for files it makes the time pass."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.turns = 0
         self.fault: BaseException | None = None
         """What went wrong where nobody waits."""
-        selector = _Nothing()
+        selector = TimeSkippingSelector()
         selector.loop = self
         super().__init__(selector)
         self.set_task_factory(_task)  # type: ignore[arg-type]  # more general than it has to be
@@ -117,9 +117,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             fault, self.fault = self.fault, None
             raise fault
         if seconds is None:
-            raise Stuck(f"at {self.now:.3f} s everybody waits")
-        if self.turns > MOST_TURNS:
-            raise Stuck(f"at {self.now:.3f} s it still goes on")
+            raise LoopStuck(f"at {self.now:.3f} s everybody waits")
+        if self.turns > MAX_TURNS:
+            raise LoopStuck(f"at {self.now:.3f} s it still goes on")
         self.now += seconds
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -133,7 +133,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """See `asyncio`; the turn of a machine that is paused comes when it goes on."""
         machine = _machine.get() if context is None else context.get(_machine)
         handle = Handle(callback, args, self, context)
-        if machine is None or not machine.holds(handle):
+        if machine is None or not machine.defer_if_paused(handle):
             self._ready.append(handle)
         return handle
 
@@ -154,11 +154,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if timers[0].cancelled():
             return  # in the turn before, which came late too
         if machine.is_paused:
-            machine.holds(Handle(self._due, (machine, timers, callback, args), self, copy_context()))
+            machine.defer_if_paused(Handle(self._due, (machine, timers, callback, args), self, copy_context()))
         else:
             callback(*args)
 
-    def taken_from(self, machine: Machine) -> list[Handle]:
+    def take_callbacks(self, machine: Machine) -> list[Handle]:
         """Take a machine's turns away, in their order."""
         taken = []
         for handle in self._ready:

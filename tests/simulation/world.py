@@ -23,8 +23,8 @@ from tests.engine import world as world_module
 from tests.engine.runs.test_crash import prepare
 from tests.engine.world import ReversingCipher, World
 from tests.simulation.clients import Clients, more_scripts
-from tests.simulation.cluster_store import SharedLog, SimulatedBus, SimulatedNodes, Switch
-from tests.simulation.store_connection import Line, WriteFault
+from tests.simulation.cluster_store import NetworkSwitch, SharedLog, SimulatedBus, SimulatedClusterStore
+from tests.simulation.store_connection import StoreConnection, WriteFault
 from tests.simulation.virtual_loop import Machine, VirtualLoop, run
 from tests.stores.simulated import SimulatedLog
 
@@ -38,18 +38,18 @@ class Time:
 
 
 CLIENTS = 4
-SETTLED_S = 40.0
+SETTLE_TIMEOUT_S = 40.0
 """After that nothing of the last fault is on its way any more."""
-TAKEN_OVER_S = 15.0
+TAKEOVER_TIMEOUT_S = 15.0
 """Until then another server plays the runs of one that died, where nothing else is wrong."""
-NEVER_S = 1e6
+FAR_FUTURE_S = 1e6
 """Deadlines of the tests' own, which have no meaning where time passes by itself."""
-SMALL: dict[Any, dict[str, Any]] = {
+SMALL_LIMITS: dict[Any, dict[str, Any]] = {
     sessions_module: {"SPARED": 3},
     live_module: {"RING_RECORDS": 6, "TAIL_MESSAGES": 3},
     reader_module: {"PAGE": 9},
     past_module: {"BACK_PAGE": 4},
-    world_module: {"DEADLINE_S": NEVER_S},
+    world_module: {"DEADLINE_S": FAR_FUTURE_S},
     carrying_module: {"time": Time},
     following_module: {"time": Time},
     neighbours_module: {"time": Time},
@@ -63,7 +63,7 @@ class Server(NamedTuple):
     """A server on its machine."""
 
     machine: Machine
-    line: Line
+    store_connection: StoreConnection
     engine: Engine
 
 
@@ -89,49 +89,49 @@ class Simulation:
         self.world = World(self.store)
         prepare(self.world)
         more_scripts(self.world, self.chance)
-        self.clients = Clients(self.world, self.chance, sees_now=places == 1)
+        self.clients = Clients(self.world, self.chance, is_single_server=places == 1)
         self.done = self.refused = 0
         self._loop = loop
-        self._switch = Switch(loop, self.chance)
+        self._switch = NetworkSwitch(loop, self.chance)
         self.servers: list[Server | None] = [None] * places
         self._has_changed = asyncio.Event()
         self.machines: list[Machine] = []
         self._digest = hashlib.blake2b(digest_size=8)
         self._due = sorted(self.chance.randrange(operations) for _ in range(faults))
-        self._struck: list[str] = []
+        self._faults_injected: list[str] = []
         self._under_way = 0
-        self._striking: list[asyncio.Task[None]] = []
+        self._fault_tasks: list[asyncio.Task[None]] = []
 
     async def play(self) -> Outcome:
         """From the first server's start to the last check."""
         try:
             await self._play()
         finally:
-            for striking in self._striking:
+            for striking in self._fault_tasks:
                 striking.cancel()
             for machine in self.machines:  # also those that died: what is left of them would be in the way of the loop
-                await machine.bury()
+                await machine.cancel_remaining_tasks()
         return Outcome(
-            self._digest.hexdigest(), self.done, self.refused, tuple(self._struck), round(self._loop.time(), 6)
+            self._digest.hexdigest(), self.done, self.refused, tuple(self._faults_injected), round(self._loop.time(), 6)
         )
 
     async def _play(self) -> None:
         await asyncio.gather(*(self.start(place) for place in range(len(self.servers))))
         await asyncio.gather(*(self._live() for _ in range(CLIENTS)))
-        for striking in self._striking:
+        for striking in self._fault_tasks:
             await striking
         servers = [server for server in self.servers if server is not None]
         assert len(servers) == len(self.servers), "all are up again"
         for server in servers:
-            server.line.heal()
-        await asyncio.sleep(SETTLED_S)
+            server.store_connection.clear_faults()
+        await asyncio.sleep(SETTLE_TIMEOUT_S)
         machine, _, engine = self.chance.choice(servers)
-        await machine.run(self.clients.bring_to_an_end(engine))
+        await machine.run(self.clients.finish_all_sessions(engine))
         for server in servers:
             await server.machine.run(_stopped(server.engine, 0.0))
         await self.clients.check()
         await self.world.check()
-        assert self.world.tools["once"].most_begun <= 1, "a tool ran twice that must not"
+        assert self.world.tools["once"].max_starts_per_call <= 1, "a tool ran twice that must not"
 
     # --- servers --------------------------------------------------------------------------------------------------
 
@@ -139,8 +139,8 @@ class Simulation:
         """Start a server at a place."""
         machine = Machine(self._loop, f"server {len(self.machines) + 1}")
         self.machines.append(machine)
-        line = Line(machine, self.store, self.chance, self._see)
-        nodes = None if len(self.servers) == 1 else SimulatedNodes(line, f"home {place}")
+        line = StoreConnection(machine, self.store, self.chance, self._see)
+        nodes = None if len(self.servers) == 1 else SimulatedClusterStore(line, f"home {place}")
         world = self.world
         engine = Engine(
             log=line.store,
@@ -153,8 +153,8 @@ class Simulation:
             agents=world.agents,
             default_agent="player",
             limits=InputLimits(),
-            options=EngineOptions(attempts=1000, sessions_in_memory=2),
-            nodes=nodes,
+            options=EngineOptions(max_attempts=1000, sessions_in_memory=2),
+            cluster_store=nodes,
         )
         await machine.run(engine.start())
         self.servers[place] = Server(machine, line, engine)
@@ -179,10 +179,10 @@ class Simulation:
             self.done += 1
             while self._due and self._due[0] <= self.done:
                 self._due.pop(0)
-                self._striking.append(self._loop.create_task(self._strike()))
+                self._fault_tasks.append(self._loop.create_task(self._inject_fault()))
             await asyncio.sleep(self.chance.choice((0, 0.001, 0.005, 0.02)))
             machine, _, engine = await self._some_server()
-            operation = machine.run(_asked(self.clients.operation(), engine))
+            operation = machine.run(_was_refused(self.clients.operation(), engine))
             death = self._loop.create_task(machine.died.wait())
             await asyncio.wait([operation, death], return_when=asyncio.FIRST_COMPLETED)
             death.cancel()
@@ -191,7 +191,7 @@ class Simulation:
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
-    async def _strike(self) -> None:
+    async def _inject_fault(self) -> None:
         """Let one thing go wrong, at some moment from now on."""
         await asyncio.sleep(self.chance.choice((0, 0.001, 0.01)))
         for _ in range(self.chance.randrange(60)):
@@ -203,7 +203,7 @@ class Simulation:
         while server.machine.is_paused:
             await asyncio.sleep(0.1)
             server = await self._some_server()
-        self._struck.append(fault.__name__.strip("_"))
+        self._faults_injected.append(fault.__name__.strip("_"))
         self._under_way += 1
         await fault(self.servers.index(server), server)
         self._under_way -= 1
@@ -211,15 +211,15 @@ class Simulation:
     async def _kill(self, place: int, server: Server) -> None:
         self.servers[place] = None
         server.machine.kill()
-        server.line.cut()
+        server.store_connection.cut()
         down_s = (
             self.chance.uniform(0, 2) if not isinstance(self.store, SharedLog) else self.chance.choice((0.1, 2, 25))
         )
         is_alone = self._under_way == 1
-        struck = len(self._struck)
+        struck = len(self._faults_injected)
         await asyncio.sleep(down_s)
-        is_calm = is_alone and struck == len(self._struck)
-        if isinstance(self.store, SharedLog) and down_s > TAKEN_OVER_S and is_calm:
+        is_calm = is_alone and struck == len(self._faults_injected)
+        if isinstance(self.store, SharedLog) and down_s > TAKEOVER_TIMEOUT_S and is_calm:
             assert self.store.orphans() == [], "nobody took over what a dead server left"
         await self.start(place)
 
@@ -232,27 +232,27 @@ class Simulation:
     async def _pause(self, place: int, server: Server) -> None:
         server.machine.pause()
         await asyncio.sleep(self.chance.choice((0.001, 0.1, 5, 9, 40)))
-        server.machine.go_on()
+        server.machine.resume()
 
     async def _fail_writes(self, place: int, server: Server) -> None:
         kinds: tuple[WriteFault, ...] = ("refused", "unanswered", "torn", "repeated")
-        server.line.writes.extend(self.chance.choices(kinds, k=self.chance.randint(1, 4)))
+        server.store_connection.writes.extend(self.chance.choices(kinds, k=self.chance.randint(1, 4)))
 
     async def _fail_reads(self, place: int, server: Server) -> None:
-        server.line.reads_failing += self.chance.randint(1, 4)
+        server.store_connection.reads_failing += self.chance.randint(1, 4)
 
     async def _slow(self, place: int, server: Server) -> None:
-        server.line.slowness = self.chance.choice((10, 100))
+        server.store_connection.slowness = self.chance.choice((10, 100))
         await asyncio.sleep(self.chance.uniform(0.1, 5))
-        server.line.slowness = 1.0
+        server.store_connection.slowness = 1.0
 
     async def _jump(self, place: int, server: Server) -> None:
         self.world.clock.move(self.chance.choice((-3600, -1, 1, 3600)))
 
     async def _lose_hints(self, place: int, server: Server) -> None:
-        self._switch.is_away = True
+        self._switch.is_unavailable = True
         await asyncio.sleep(self.chance.uniform(0.1, 20))
-        self._switch.is_away = False
+        self._switch.is_unavailable = False
 
 
 async def _stopped(engine: Engine, grace_s: float) -> None:
@@ -261,7 +261,7 @@ async def _stopped(engine: Engine, grace_s: float) -> None:
     await engine.close()
 
 
-async def _asked(operation: Callable[[Engine], Awaitable[None]], engine: Engine) -> bool:
+async def _was_refused(operation: Callable[[Engine], Awaitable[None]], engine: Engine) -> bool:
     """Ask a server for something. True: it refused, which is an answer."""
     try:
         await operation(engine)
@@ -276,7 +276,7 @@ def simulate(seed: int, *, operations: int, faults: int, places: int | None = No
     async def play() -> Outcome:
         return await Simulation(seed, operations, faults, places or (3 if seed % 2 else 1)).play()
 
-    with _small(), capture_logs() as logs:
+    with _small_limits(), capture_logs() as logs:
         outcome = run(play())
     told = [each for each in logs if each["event"] in UNEXPECTED]
     assert told == [], "the engine is at fault"
@@ -284,9 +284,9 @@ def simulate(seed: int, *, operations: int, faults: int, places: int | None = No
 
 
 @contextmanager
-def _small() -> Iterator[None]:
-    before = {module: {name: getattr(module, name) for name in changes} for module, changes in SMALL.items()}
-    for module, changes in SMALL.items():
+def _small_limits() -> Iterator[None]:
+    before = {module: {name: getattr(module, name) for name in changes} for module, changes in SMALL_LIMITS.items()}
+    for module, changes in SMALL_LIMITS.items():
         for name, value in changes.items():
             setattr(module, name, value)
     try:

@@ -18,7 +18,7 @@ from dragoman.core.events import (
     CallOpened,
     CallSettled,
     Event,
-    Logged,
+    LoggedEvent,
     MessageAdded,
     MessageClosed,
     MessageOpened,
@@ -32,12 +32,12 @@ from dragoman.core.events import (
     encode,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId, UserId, uuid7
-from dragoman.core.session import SessionState, begin, fold, freeze, thaw
+from dragoman.core.session import SessionState, decode_head, encode_head, fold, initial_state
 from dragoman.core.stream import Piece, cursor_of
-from dragoman.ports import Append, Once, RunRow, Snapshot
-from tests.core.log_generator import Scribe, played
+from dragoman.ports import Append, IdempotencyRecord, RunLocation, Snapshot
+from tests.core.log_generator import LogGenerator, generated_log
 from tests.core.strategies import NOON
-from tests.stores.simulated import Store
+from tests.stores.simulated import FullStore
 
 ANN, BOB = UserId("ann"), UserId("bob")
 DEADLINE_S = 20.0
@@ -47,7 +47,7 @@ def session_id(number: int) -> SessionId:
     return SessionId(uuid7(number, 0))
 
 
-class Writing:
+class SessionWriter:
     """A session as its writer knows it: makes the appends that a store is given."""
 
     def __init__(self, number: int, *, epoch: int, owner: UserId = ANN, at: Any = NOON) -> None:
@@ -55,7 +55,7 @@ class Writing:
         self.owner = owner
         self.epoch = epoch
         self.at = at
-        self.log: list[Logged] = []
+        self.log: list[LoggedEvent] = []
         self.state: SessionState | None = None
         self._settings_due = True
 
@@ -63,17 +63,18 @@ class Writing:
         """The next append; the writer goes on as if it had been taken."""
         after = len(self.log)
         logged = [
-            Logged(seq, self.at, getattr(event, "run_id", None), event) for seq, event in enumerate(events, after + 1)
+            LoggedEvent(seq, self.at, getattr(event, "run_id", None), event)
+            for seq, event in enumerate(events, after + 1)
         ]
         self.log += logged
         if self.state is None:
-            self.state = begin(self.session_id, self.owner, logged[0])
+            self.state = initial_state(self.session_id, self.owner, logged[0])
             fold(self.state, logged[1:])
         else:
             fold(self.state, logged)
         self._settings_due |= any(isinstance(event, SettingsChanged) for event in events)
         rests = self.state.run is None and not self.state.queue
-        head = freeze(self.state, with_settings=self._settings_due) if rests else None
+        head = encode_head(self.state, with_settings=self._settings_due) if rests else None
         if rests:
             self._settings_due = False
         made: dict[str, Any] = {
@@ -89,32 +90,32 @@ class Writing:
 
     def new(self, **fields: Any) -> Append:
         """The append that begins the session."""
-        created = SessionCreated(agent="agent", settings=SessionSettings(title="t"), door="test")
+        created = SessionCreated(agent="agent", settings=SessionSettings(title="t"), protocol="test")
         return self.append(created, is_new=True, **fields)
 
-    def words(self, text: str) -> Append:
+    def text_events(self, text: str) -> Append:
         return self.append(MessageAdded(message=UserMessage(id=MessageId(f"m{len(self.log)}"), content=text)))
 
 
-async def taken(store: Store, *appends: Append) -> list[bool]:
+async def commit_accepted(store: FullStore, *appends: Append) -> list[bool]:
     async with asyncio.timeout(DEADLINE_S):
         return list(await store.commit(appends))
 
 
-async def begun(store: Store, number: int = 1, **fields: Any) -> Writing:
+async def new_session_in(store: FullStore, number: int = 1, **fields: Any) -> SessionWriter:
     """A new session in the store."""
-    writing = Writing(number, epoch=await store.claim(), **fields)
-    assert await taken(store, writing.new()) == [True]
+    writing = SessionWriter(number, epoch=await store.claim_epoch(), **fields)
+    assert await commit_accepted(store, writing.new()) == [True]
     return writing
 
 
-async def everything(store: Store, of: SessionId) -> tuple[Snapshot | None, Sequence[Logged]]:
+async def dump_session(store: FullStore, of: SessionId) -> tuple[Snapshot | None, Sequence[LoggedEvent]]:
     """What a store tells of a session."""
     return await store.load(of), await store.events(of, 0, 1_000_000)
 
 
 def started(number: int) -> RunStarted:
-    return RunStarted(run_id=RunId(f"run-{number}"), door="test")
+    return RunStarted(run_id=RunId(f"run-{number}"), protocol="test")
 
 
 def stopped(number: int) -> RunStopped:
@@ -125,25 +126,27 @@ def a_piece(after: int, text: str, *, place: int = 1, index: int = 0) -> Piece:
     return Piece(after, place, MessageId("m"), index, "text", text, ROOT)
 
 
-def once(key: str, number: int = 1, *, owner: UserId = ANN, hours: float = 0.0, run: int | None = None) -> Once:
+def idempotency_record(
+    key: str, number: int = 1, *, owner: UserId = ANN, hours: float = 0.0, run: int | None = None
+) -> IdempotencyRecord:
     run_id = None if run is None else RunId(f"run-{run}")
     at = NOON + timedelta(hours=hours)
-    return Once(owner=owner, key=key, fingerprint="f", session_id=session_id(number), run_id=run_id, at=at)
+    return IdempotencyRecord(owner=owner, key=key, fingerprint="f", session_id=session_id(number), run_id=run_id, at=at)
 
 
 Commit = tuple[Append, SessionState, list[Piece]]
 
 
-def commits_of(scribe: Scribe, chance: Random, epoch: int) -> Iterator[Commit]:
+def commits_of(scribe: LogGenerator, chance: Random, epoch: int) -> Iterator[Commit]:
     """A conversation's stream in random parts, each with the state and the open blocks' pieces after it."""
-    state = begin(SessionId(scribe.state.session_id), ANN, scribe.log[0])
+    state = initial_state(SessionId(scribe.state.session_id), ANN, scribe.log[0])
     open_pieces: dict[tuple[MessageId, int], list[Piece]] = {}
     is_due = True
     rest = list(scribe.stream)
     while rest:
         size = 1 if state.seq == 1 and is_due else chance.choice([1, 1, 2, 3, 5, 10])
         part, rest = rest[:size], rest[size:]
-        events = [record for record in part if isinstance(record, Logged)]
+        events = [record for record in part if isinstance(record, LoggedEvent)]
         after = 0 if events and events[0].seq == 1 else state.seq
         stored = set(open_pieces)
         for record in part:
@@ -165,21 +168,21 @@ def commits_of(scribe: Scribe, chance: Random, epoch: int) -> Iterator[Commit]:
                 events=events,
                 payloads=[encode(logged.event) for logged in events],
                 pieces=[piece for pieces in open_pieces.values() for piece in pieces if piece in part],
-                closed=[block for block in stored if block not in open_pieces],
-                head=freeze(state, with_settings=is_due) if rests else None,
+                closed_blocks=[block for block in stored if block not in open_pieces],
+                head=encode_head(state, with_settings=is_due) if rests else None,
                 is_new=after == 0 and bool(events),
             ),
-            thawed(state),
+            copy_state(state),
             sorted((piece for pieces in open_pieces.values() for piece in pieces), key=cursor_of),
         )
         is_due = is_due and not rests
 
 
-def thawed(state: SessionState) -> SessionState:
+def copy_state(state: SessionState) -> SessionState:
     """A copy that does not change when the other is folded on."""
-    head = freeze(state, with_settings=True)
+    head = encode_head(state, with_settings=True)
     assert head.settings is not None
-    return thaw(head.state, head.settings)
+    return decode_head(head.state, head.settings)
 
 
 class StoreContract:
@@ -187,133 +190,133 @@ class StoreContract:
 
     # --- fences -----------------------------------------------------------------------------------------------------
 
-    async def test_claims_grow(self, store: Store) -> None:
-        claims = [await store.claim() for _ in range(3)]
+    async def test_claims_grow(self, store: FullStore) -> None:
+        claims = [await store.claim_epoch() for _ in range(3)]
         assert claims == sorted(set(claims))
         assert claims[0] > 0
 
     @pytest.mark.parametrize("after", [-1, 1])
-    async def test_a_writer_that_is_behind_or_ahead_writes_nothing(self, store: Store, after: int) -> None:
-        writing = await begun(store)
-        assert await taken(store, writing.words("one")) == [True]
-        before = await everything(store, writing.session_id)
-        wrong = writing.words("two")
+    async def test_a_writer_that_is_behind_or_ahead_writes_nothing(self, store: FullStore, after: int) -> None:
+        writing = await new_session_in(store)
+        assert await commit_accepted(store, writing.text_events("one")) == [True]
+        before = await dump_session(store, writing.session_id)
+        wrong = writing.text_events("two")
         wrong.after += after
-        assert await taken(store, wrong) == [False]
-        assert await everything(store, writing.session_id) == before
+        assert await commit_accepted(store, wrong) == [False]
+        assert await dump_session(store, writing.session_id) == before
 
-    async def test_a_writer_that_was_overtaken_writes_nothing(self, store: Store) -> None:
-        old = await begun(store)
-        new = Writing(1, epoch=await store.claim())
+    async def test_a_writer_that_was_overtaken_writes_nothing(self, store: FullStore) -> None:
+        old = await new_session_in(store)
+        new = SessionWriter(1, epoch=await store.claim_epoch())
         assert old.state is not None
-        new.log, new.state = list(old.log), thawed(old.state)
-        assert await taken(store, new.words("new")) == [True]
-        before = await everything(store, old.session_id)
-        for late in (old.words("old"), old.append(pieces=[a_piece(2, "old")]), old.append(started(1))):
+        new.log, new.state = list(old.log), copy_state(old.state)
+        assert await commit_accepted(store, new.text_events("new")) == [True]
+        before = await dump_session(store, old.session_id)
+        for late in (old.text_events("old"), old.append(pieces=[a_piece(2, "old")]), old.append(started(1))):
             late.after = 2  # it would even know where the log stands
-            assert await taken(store, late) == [False]
-        assert await everything(store, old.session_id) == before
+            assert await commit_accepted(store, late) == [False]
+        assert await dump_session(store, old.session_id) == before
 
-    async def test_a_claim_alone_takes_nothing_from_anybody(self, store: Store) -> None:
+    async def test_a_claim_alone_takes_nothing_from_anybody(self, store: FullStore) -> None:
         """Only who writes with it overtakes."""
-        writing = await begun(store)
-        await store.claim()
-        assert await taken(store, writing.words("still here")) == [True]
+        writing = await new_session_in(store)
+        await store.claim_epoch()
+        assert await commit_accepted(store, writing.text_events("still here")) == [True]
 
-    async def test_a_session_begins_once(self, store: Store) -> None:
-        await begun(store)
-        before = await everything(store, session_id(1))
-        again = Writing(1, epoch=await store.claim(), owner=BOB)
-        assert await taken(store, again.new(once=[once("k", owner=BOB)])) == [False]
-        assert await everything(store, session_id(1)) == before
-        assert await store.once(BOB, "k") is None, "nothing of a refused append is kept"
+    async def test_a_session_begins_once(self, store: FullStore) -> None:
+        await new_session_in(store)
+        before = await dump_session(store, session_id(1))
+        again = SessionWriter(1, epoch=await store.claim_epoch(), owner=BOB)
+        assert await commit_accepted(store, again.new(once=[idempotency_record("k", owner=BOB)])) == [False]
+        assert await dump_session(store, session_id(1)) == before
+        assert await store.find_idempotency_record(BOB, "k") is None, "nothing of a refused append is kept"
 
-    async def test_what_was_never_begun_takes_nothing(self, store: Store) -> None:
-        writing = Writing(1, epoch=await store.claim())
+    async def test_what_was_never_begun_takes_nothing(self, store: FullStore) -> None:
+        writing = SessionWriter(1, epoch=await store.claim_epoch())
         writing.new()
-        assert await taken(store, writing.words("one")) == [False]
-        assert await everything(store, writing.session_id) == (None, [])
+        assert await commit_accepted(store, writing.text_events("one")) == [False]
+        assert await dump_session(store, writing.session_id) == (None, [])
 
-    async def test_a_late_writer_of_a_deleted_session_writes_nothing(self, store: Store) -> None:
-        writing = await begun(store)
-        assert await taken(store, writing.append(started(1))) == [True]
+    async def test_a_late_writer_of_a_deleted_session_writes_nothing(self, store: FullStore) -> None:
+        writing = await new_session_in(store)
+        assert await commit_accepted(store, writing.append(started(1))) == [True]
         await store.delete(writing.session_id)
-        for late in (writing.words("late"), writing.append(pieces=[a_piece(2, "late")])):
-            assert await taken(store, late) == [False]
-        assert await everything(store, writing.session_id) == (None, [])
+        for late in (writing.text_events("late"), writing.append(pieces=[a_piece(2, "late")])):
+            assert await commit_accepted(store, late) == [False]
+        assert await dump_session(store, writing.session_id) == (None, [])
 
-    async def test_an_id_may_be_used_again_after_a_deletion(self, store: Store) -> None:
-        await begun(store)
+    async def test_an_id_may_be_used_again_after_a_deletion(self, store: FullStore) -> None:
+        await new_session_in(store)
         await store.delete(session_id(1))
-        again = await begun(store, owner=BOB)
+        again = await new_session_in(store, owner=BOB)
         snapshot = await store.load(again.session_id)
         assert snapshot is not None
         assert (snapshot.head.owner, snapshot.head.seq) == (BOB, 1)
 
     # --- commits ----------------------------------------------------------------------------------------------------
 
-    async def test_of_a_batch_each_is_taken_or_refused_by_itself(self, store: Store) -> None:
-        epoch = await store.claim()
-        sessions = [Writing(number, epoch=epoch) for number in range(1, 6)]
-        assert await taken(store, *(each.new() for each in sessions)) == [True] * 5
-        appends = [each.words("two") for each in sessions]
+    async def test_of_a_batch_each_is_taken_or_refused_by_itself(self, store: FullStore) -> None:
+        epoch = await store.claim_epoch()
+        sessions = [SessionWriter(number, epoch=epoch) for number in range(1, 6)]
+        assert await commit_accepted(store, *(each.new() for each in sessions)) == [True] * 5
+        appends = [each.text_events("two") for each in sessions]
         appends[1].after = 7
         appends[3].session_id = session_id(99)
-        assert await taken(store, *appends) == [True, False, True, False, True]
+        assert await commit_accepted(store, *appends) == [True, False, True, False, True]
         for place, each in enumerate(sessions):
             assert len(await store.events(each.session_id, 0, 10)) == (1 if place in (1, 3) else 2)
 
-    async def test_an_empty_batch_is_taken(self, store: Store) -> None:
-        assert await taken(store) == []
+    async def test_an_empty_batch_is_taken(self, store: FullStore) -> None:
+        assert await commit_accepted(store) == []
 
-    async def test_batches_at_once_do_not_mix(self, store: Store) -> None:
-        epoch = await store.claim()
-        sessions = [Writing(number, epoch=epoch) for number in range(1, 21)]
+    async def test_batches_at_once_do_not_mix(self, store: FullStore) -> None:
+        epoch = await store.claim_epoch()
+        sessions = [SessionWriter(number, epoch=epoch) for number in range(1, 21)]
         async with asyncio.timeout(DEADLINE_S):
-            await asyncio.gather(*(taken(store, each.new()) for each in sessions))
+            await asyncio.gather(*(commit_accepted(store, each.new()) for each in sessions))
             for _ in range(5):
-                await asyncio.gather(*(taken(store, each.words("more")) for each in sessions))
+                await asyncio.gather(*(commit_accepted(store, each.text_events("more")) for each in sessions))
         for each in sessions:
             assert await store.events(each.session_id, 0, 100) == each.log
 
-    async def test_a_caller_who_gives_up_leaves_nothing_half_done(self, store: Store) -> None:
+    async def test_a_caller_who_gives_up_leaves_nothing_half_done(self, store: FullStore) -> None:
         """Whole or not at all; and the store goes on."""
-        writing = await begun(store)
+        writing = await new_session_in(store)
         for number in range(1, 20):
             said = MessageAdded(message=UserMessage(id=MessageId(f"m{number}"), content="x"))
             append = writing.append(started(number), said, stopped(number))
-            task = asyncio.create_task(taken(store, append))
+            task = asyncio.create_task(commit_accepted(store, append))
             for _ in range(number % 4):
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait([task])
-            marker = Writing(1000 + number, epoch=writing.epoch)
-            assert await taken(store, marker.new()) == [True], "what was given up is over by now"
+            marker = SessionWriter(1000 + number, epoch=writing.epoch)
+            assert await commit_accepted(store, marker.new()) == [True], "what was given up is over by now"
             written = len(await store.events(writing.session_id, 0, 1000))
             assert written in (len(writing.log), len(writing.log) - 3)
             if written != len(writing.log):
                 writing.log = writing.log[:written]
-                writing.state = fold(begin(writing.session_id, ANN, writing.log[0]), writing.log[1:])
+                writing.state = fold(initial_state(writing.session_id, ANN, writing.log[0]), writing.log[1:])
 
     # --- reading back -----------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("seed", range(12))
-    async def test_after_any_prefix_of_appends_the_store_holds_their_fold(self, store: Store, seed: int) -> None:
+    async def test_after_any_prefix_of_appends_the_store_holds_their_fold(self, store: FullStore, seed: int) -> None:
         """A random conversation, committed in random parts; a crash after each would lose nothing."""
-        scribe = played(seed, 80)
-        for append, state, pieces in commits_of(scribe, Random(seed), await store.claim()):
-            assert await taken(store, append) == [True]
+        scribe = generated_log(seed, 80)
+        for append, state, pieces in commits_of(scribe, Random(seed), await store.claim_epoch()):
+            assert await commit_accepted(store, append) == [True]
             snapshot = await store.load(append.session_id)
             assert snapshot is not None
             assert fold(snapshot.head, snapshot.events) == state
             assert sorted(snapshot.pieces, key=cursor_of) == pieces
-            assert [*await store.unfinished()] == ([append.session_id] if append.head is None else [])
+            assert [*await store.unfinished_sessions()] == ([append.session_id] if append.head is None else [])
         assert [*await store.events(append.session_id, 0, 100_000)] == scribe.log
 
-    async def test_events_are_read_from_any_place_in_both_directions(self, store: Store) -> None:
-        writing = await begun(store)
+    async def test_events_are_read_from_any_place_in_both_directions(self, store: FullStore) -> None:
+        writing = await new_session_in(store)
         for number in range(20):
-            assert await taken(store, writing.words(f"{number}")) == [True]
+            assert await commit_accepted(store, writing.text_events(f"{number}")) == [True]
         for place in (0, 1, 7, 20, 21, 22, 100):
             for limit in (1, 5, 100):
                 assert [*await store.events(writing.session_id, place, limit)] == writing.log[place : place + limit]
@@ -322,25 +325,27 @@ class StoreContract:
         assert [*await store.events(session_id(99), 0, 10)] == []
         assert [*await store.events_before(session_id(99), 10, 10)] == []
 
-    async def test_what_is_stored_is_what_was_given(self, store: Store) -> None:
+    async def test_what_is_stored_is_what_was_given(self, store: FullStore) -> None:
         """Texts with everything that a text may have, times to the microsecond, objects of any depth that is taken."""
         hard = "\0 \u202e \U0001f600 é \r\n \x1b[31m '; DROP TABLE events; -- " + "x" * 100_000
-        writing = Writing(1, epoch=await store.claim(), at=NOON + timedelta(microseconds=123_457))
+        writing = SessionWriter(1, epoch=await store.claim_epoch(), at=NOON + timedelta(microseconds=123_457))
         deep: dict[str, Any] = {}
         for _ in range(60):
             deep = {"a": [deep]}
-        assert await taken(store, writing.new(), writing.words(hard)) == [True, True]
-        assert await taken(store, writing.append(RunQueued(run_id=RunId("r"), door="d", props=deep))) == [True]
+        assert await commit_accepted(store, writing.new(), writing.text_events(hard)) == [True, True]
+        assert await commit_accepted(
+            store, writing.append(RunQueued(run_id=RunId("r"), protocol="d", metadata=deep))
+        ) == [True]
         assert [*await store.events(writing.session_id, 0, 10)] == writing.log
         snapshot = await store.load(writing.session_id)
         assert snapshot is not None
         assert fold(snapshot.head, snapshot.events) == writing.state
 
-    async def test_settings_that_change_during_a_run_are_there_afterwards(self, store: Store) -> None:
-        writing = await begun(store)
+    async def test_settings_that_change_during_a_run_are_there_afterwards(self, store: FullStore) -> None:
+        writing = await new_session_in(store)
         change = SettingsChanged(change=SettingsChange(title="new", options={"o": "x"}))
         for event in (started(1), change, stopped(1)):
-            assert await taken(store, writing.append(event)) == [True]
+            assert await commit_accepted(store, writing.append(event)) == [True]
             snapshot = await store.load(writing.session_id)
             assert snapshot is not None
             assert fold(snapshot.head, snapshot.events) == writing.state
@@ -349,44 +354,44 @@ class StoreContract:
 
     # --- pieces -----------------------------------------------------------------------------------------------------
 
-    async def test_pieces_are_there_until_their_block_is_closed(self, store: Store) -> None:
-        writing = await begun(store)
+    async def test_pieces_are_there_until_their_block_is_closed(self, store: FullStore) -> None:
+        writing = await new_session_in(store)
         opened = MessageOpened(message_id=MessageId("m"))
-        assert await taken(store, writing.append(started(1), opened)) == [True]
+        assert await commit_accepted(store, writing.append(started(1), opened)) == [True]
         first, second = a_piece(3, "one "), a_piece(3, "two", place=2)
-        assert await taken(store, writing.append(pieces=[first])) == [True]
-        assert await taken(store, writing.append(pieces=[second])) == [True]
+        assert await commit_accepted(store, writing.append(pieces=[first])) == [True]
+        assert await commit_accepted(store, writing.append(pieces=[second])) == [True]
         snapshot = await store.load(writing.session_id)
         assert snapshot is not None
         assert [*snapshot.pieces] == [first, second]
         closed = writing.append(MessageClosed(message_id=MessageId("m")), closed=[(MessageId("m"), 0)])
         other = a_piece(4, "next", index=1)
         closed.pieces = [other]
-        assert await taken(store, closed) == [True]
+        assert await commit_accepted(store, closed) == [True]
         snapshot = await store.load(writing.session_id)
         assert snapshot is not None
         assert [*snapshot.pieces] == [other]
 
     # --- what is looked up --------------------------------------------------------------------------------------------
 
-    async def test_runs_are_found_by_their_id(self, store: Store) -> None:
-        writing = await begun(store)
-        queued = RunQueued(run_id=RunId("run-2"), door="test")
-        assert await taken(store, writing.append(started(1), queued)) == [True]
-        row = RunRow(run_id=RunId("run-1"), session_id=session_id(1), owner=ANN, first_seq=2)
-        assert await store.run(RunId("run-1")) == row
-        assert await store.run(RunId("run-2")) == RunRow(
+    async def test_runs_are_found_by_their_id(self, store: FullStore) -> None:
+        writing = await new_session_in(store)
+        queued = RunQueued(run_id=RunId("run-2"), protocol="test")
+        assert await commit_accepted(store, writing.append(started(1), queued)) == [True]
+        row = RunLocation(run_id=RunId("run-1"), session_id=session_id(1), owner=ANN, first_seq=2)
+        assert await store.find_run(RunId("run-1")) == row
+        assert await store.find_run(RunId("run-2")) == RunLocation(
             run_id=RunId("run-2"), session_id=session_id(1), owner=ANN, first_seq=3
         )
-        assert await taken(store, writing.append(stopped(1), started(2), stopped(2))) == [True]
-        moved = await store.run(RunId("run-2"))
+        assert await commit_accepted(store, writing.append(stopped(1), started(2), stopped(2))) == [True]
+        moved = await store.find_run(RunId("run-2"))
         assert moved is not None
         assert moved.first_seq == 5, "where it began in the end"
-        assert await store.run(RunId("run-1")) == row
-        assert await store.run(RunId("nobody's")) is None
+        assert await store.find_run(RunId("run-1")) == row
+        assert await store.find_run(RunId("nobody's")) is None
 
-    async def test_calls_are_known_once_they_were_made(self, store: Store) -> None:
-        writing, other = await begun(store), await begun(store, 2)
+    async def test_calls_are_known_once_they_were_made(self, store: FullStore) -> None:
+        writing, other = await new_session_in(store), await new_session_in(store, 2)
         ids = [CallId(name) for name in ("seeded", "made", "settled", "strange")]
         seeded = AssistantMessage(id=MessageId("a"), content=(Call(ids[0], "t", {}),))
         made = [
@@ -394,7 +399,7 @@ class StoreContract:
             for place, call_id in enumerate(ids[1:3])
         ]
         result = ToolMessage(id=MessageId("c"), call_id=ids[2], name="t", content="")
-        assert await taken(
+        assert await commit_accepted(
             store,
             writing.append(
                 MessageAdded(message=seeded),
@@ -404,101 +409,121 @@ class StoreContract:
                 CallSettled(outcome="done", result=result),
             ),
         ) == [True]
-        assert await store.settled(writing.session_id, ids) == set(ids[:3])
-        assert await store.settled(other.session_id, ids) == set(), "a call belongs to its session"
-        assert await store.settled(writing.session_id, []) == set()
+        assert await store.known_calls(writing.session_id, ids) == set(ids[:3])
+        assert await store.known_calls(other.session_id, ids) == set(), "a call belongs to its session"
+        assert await store.known_calls(writing.session_id, []) == set()
 
-    async def test_names_belong_to_their_owners(self, store: Store) -> None:
-        epoch = await store.claim()
+    async def test_names_belong_to_their_owners(self, store: FullStore) -> None:
+        epoch = await store.claim_epoch()
         for number, owner, name in ((1, ANN, "mine"), (2, BOB, "mine"), (3, ANN, "x" * 5000)):
-            assert await taken(store, Writing(number, epoch=epoch, owner=owner).new(name=name)) == [True]
-        assert await store.named(ANN, "mine") == session_id(1)
-        assert await store.named(BOB, "mine") == session_id(2)
-        assert await store.named(ANN, "x" * 5000) == session_id(3)
-        assert await store.named(BOB, "x" * 5000) is None
+            assert await commit_accepted(store, SessionWriter(number, epoch=epoch, owner=owner).new(name=name)) == [
+                True
+            ]
+        assert await store.find_by_name(ANN, "mine") == session_id(1)
+        assert await store.find_by_name(BOB, "mine") == session_id(2)
+        assert await store.find_by_name(ANN, "x" * 5000) == session_id(3)
+        assert await store.find_by_name(BOB, "x" * 5000) is None
 
-    async def test_of_two_sessions_with_one_name_the_first_has_it_and_nobody_else_is_harmed(self, store: Store) -> None:
-        epoch = await store.claim()
-        first, second, neighbour = (Writing(number, epoch=epoch) for number in (1, 2, 3))
+    async def test_of_two_sessions_with_one_name_the_first_has_it_and_nobody_else_is_harmed(
+        self, store: FullStore
+    ) -> None:
+        epoch = await store.claim_epoch()
+        first, second, neighbour = (SessionWriter(number, epoch=epoch) for number in (1, 2, 3))
         batch = [first.new(name="mine"), second.new(name="mine"), neighbour.new()]
-        assert await taken(store, *batch) == [True, False, True]
-        assert await store.named(ANN, "mine") == session_id(1)
-        assert await everything(store, session_id(2)) == (None, [])
+        assert await commit_accepted(store, *batch) == [True, False, True]
+        assert await store.find_by_name(ANN, "mine") == session_id(1)
+        assert await dump_session(store, session_id(2)) == (None, [])
         assert [state.session_id for state in await store.page(ANN, None, 10)] == [session_id(3), session_id(1)]
 
-    async def test_unfinished_are_those_with_a_run(self, store: Store) -> None:
-        idle, running, ended = [await begun(store, number) for number in (1, 2, 3)]
-        assert await taken(store, running.append(started(1)), ended.append(started(2), stopped(2))) == [True, True]
-        assert [*await store.unfinished()] == [running.session_id]
-        assert await taken(store, running.append(stopped(1)), idle.append(started(3))) == [True, True]
-        assert [*await store.unfinished()] == [idle.session_id]
+    async def test_unfinished_are_those_with_a_run(self, store: FullStore) -> None:
+        idle, running, ended = [await new_session_in(store, number) for number in (1, 2, 3)]
+        assert await commit_accepted(store, running.append(started(1)), ended.append(started(2), stopped(2))) == [
+            True,
+            True,
+        ]
+        assert [*await store.unfinished_sessions()] == [running.session_id]
+        assert await commit_accepted(store, running.append(stopped(1)), idle.append(started(3))) == [True, True]
+        assert [*await store.unfinished_sessions()] == [idle.session_id]
 
     # --- doing things once ------------------------------------------------------------------------------------------
 
-    async def test_what_a_request_did_is_kept_with_it(self, store: Store) -> None:
-        writing = await begun(store)
-        kept = [once("a", run=1), once("b"), once("a", owner=BOB)]
-        assert await taken(store, writing.append(started(1), once=kept)) == [True]
-        assert await store.once(ANN, "a") == kept[0]
-        assert await store.once(ANN, "b") == kept[1]
-        assert await store.once(BOB, "a") == kept[2]
-        assert await store.once(BOB, "b") is None
+    async def test_what_a_request_did_is_kept_with_it(self, store: FullStore) -> None:
+        writing = await new_session_in(store)
+        kept = [idempotency_record("a", run=1), idempotency_record("b"), idempotency_record("a", owner=BOB)]
+        assert await commit_accepted(store, writing.append(started(1), once=kept)) == [True]
+        assert await store.find_idempotency_record(ANN, "a") == kept[0]
+        assert await store.find_idempotency_record(ANN, "b") == kept[1]
+        assert await store.find_idempotency_record(BOB, "a") == kept[2]
+        assert await store.find_idempotency_record(BOB, "b") is None
 
-    async def test_what_a_refused_append_did_is_not_kept(self, store: Store) -> None:
-        writing = await begun(store)
-        refused = writing.append(started(1), once=[once("a")])
+    async def test_what_a_refused_append_did_is_not_kept(self, store: FullStore) -> None:
+        writing = await new_session_in(store)
+        refused = writing.append(started(1), once=[idempotency_record("a")])
         refused.after = 9
-        assert await taken(store, refused) == [False]
-        assert await store.once(ANN, "a") is None
+        assert await commit_accepted(store, refused) == [False]
+        assert await store.find_idempotency_record(ANN, "a") is None
 
-    async def test_a_key_is_kept_for_a_day_and_then_makes_room(self, store: Store) -> None:
-        writing = await begun(store)
-        assert await taken(store, writing.append(started(1), once=[once("old")])) == [True]
-        assert await taken(store, writing.append(stopped(1), once=[once("new", hours=24)])) == [True]
-        assert await store.once(ANN, "old") is not None, "a day is kept in full"
-        assert await taken(store, writing.append(started(2), once=[once("newer", hours=24.001)])) == [True]
-        assert await store.once(ANN, "old") is None
-        assert await store.once(ANN, "new") is not None
+    async def test_a_key_is_kept_for_a_day_and_then_makes_room(self, store: FullStore) -> None:
+        writing = await new_session_in(store)
+        assert await commit_accepted(store, writing.append(started(1), once=[idempotency_record("old")])) == [True]
+        assert await commit_accepted(store, writing.append(stopped(1), once=[idempotency_record("new", hours=24)])) == [
+            True
+        ]
+        assert await store.find_idempotency_record(ANN, "old") is not None, "a day is kept in full"
+        assert await commit_accepted(
+            store, writing.append(started(2), once=[idempotency_record("newer", hours=24.001)])
+        ) == [True]
+        assert await store.find_idempotency_record(ANN, "old") is None
+        assert await store.find_idempotency_record(ANN, "new") is not None
 
-    async def test_a_key_that_lasts_goes_with_its_session(self, store: Store) -> None:
-        writing = await begun(store)
-        lasting = msgspec.structs.replace(once("lasting"), lasts=True)
-        assert await taken(store, writing.append(started(1), once=[lasting])) == [True]
-        assert await taken(store, writing.append(stopped(1), once=[once("newer", hours=24 * 365)])) == [True]
-        assert await store.once(ANN, "lasting") == lasting
+    async def test_a_key_that_lasts_goes_with_its_session(self, store: FullStore) -> None:
+        writing = await new_session_in(store)
+        lasting = msgspec.structs.replace(idempotency_record("lasting"), lasts=True)
+        assert await commit_accepted(store, writing.append(started(1), once=[lasting])) == [True]
+        assert await commit_accepted(
+            store, writing.append(stopped(1), once=[idempotency_record("newer", hours=24 * 365)])
+        ) == [True]
+        assert await store.find_idempotency_record(ANN, "lasting") == lasting
         await store.delete(writing.session_id)
-        assert await store.once(ANN, "lasting") is None
+        assert await store.find_idempotency_record(ANN, "lasting") is None
 
-    async def test_a_key_and_ids_of_messages_are_looked_up_in_one(self, store: Store) -> None:
-        writing = await begun(store)
+    async def test_a_key_and_ids_of_messages_are_looked_up_in_one(self, store: FullStore) -> None:
+        writing = await new_session_in(store)
         said = MessageAdded(message=UserMessage(id=MessageId("ours"), content="hi", client_id="theirs"))
-        assert await taken(store, writing.append(said, once=[once("a")])) == [True]
-        assert await store.seen(ANN, "a", writing.session_id, ["theirs", "nobody's"]) == (once("a"), {"theirs": 2})
-        assert await store.seen(BOB, "a", session_id(2), ["theirs"]) == (None, {})
-        assert await store.seen(ANN, "a", writing.session_id, []) == (once("a"), {})
+        assert await commit_accepted(store, writing.append(said, once=[idempotency_record("a")])) == [True]
+        assert await store.find_request(ANN, "a", writing.session_id, ["theirs", "nobody's"]) == (
+            idempotency_record("a"),
+            {"theirs": 2},
+        )
+        assert await store.find_request(BOB, "a", session_id(2), ["theirs"]) == (None, {})
+        assert await store.find_request(ANN, "a", writing.session_id, []) == (idempotency_record("a"), {})
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
-    async def test_messages_are_found_by_their_ids_and_by_the_clients(self, store: Store) -> None:
-        writing, other = await begun(store), await begun(store, 2)
+    async def test_messages_are_found_by_their_ids_and_by_the_clients(self, store: FullStore) -> None:
+        writing, other = await new_session_in(store), await new_session_in(store, 2)
         said = UserMessage(id=MessageId("m-1"), client_id="c-1", content="hello")
         answered = AssistantMessage(id=MessageId("m-2"), content="Hello.")
-        assert await taken(store, writing.append(MessageAdded(message=said), MessageAdded(message=answered))) == [True]
+        assert await commit_accepted(
+            store, writing.append(MessageAdded(message=said), MessageAdded(message=answered))
+        ) == [True]
         known = {"m-1": 2, "c-1": 2, "m-2": 3}
-        assert await store.messages(writing.session_id, ["c-1", "m-1", "m-2", "m-3", ""]) == known
-        assert await store.messages(writing.session_id, []) == {}
-        assert await store.messages(other.session_id, ["c-1", "m-1"]) == {}
+        assert await store.find_messages(writing.session_id, ["c-1", "m-1", "m-2", "m-3", ""]) == known
+        assert await store.find_messages(writing.session_id, []) == {}
+        assert await store.find_messages(other.session_id, ["c-1", "m-1"]) == {}
         again = UserMessage(id=MessageId("m-4"), client_id="c-1", content="hello again")
-        assert await taken(store, writing.append(MessageAdded(message=again))) == [True]
-        assert await store.messages(writing.session_id, ["c-1"]) == {"c-1": 4}, "the newest is found"
+        assert await commit_accepted(store, writing.append(MessageAdded(message=again))) == [True]
+        assert await store.find_messages(writing.session_id, ["c-1"]) == {"c-1": 4}, "the newest is found"
         await store.delete(writing.session_id)
-        assert await store.messages(writing.session_id, ["c-1"]) == {}
+        assert await store.find_messages(writing.session_id, ["c-1"]) == {}
 
     # --- lists ------------------------------------------------------------------------------------------------------
 
-    async def test_pages_hold_an_owners_sessions_newest_first(self, store: Store) -> None:
-        made = [await begun(store, number, at=NOON + timedelta(seconds=number // 2)) for number in range(1, 12)]
-        await begun(store, 50, owner=BOB)
+    async def test_pages_hold_an_owners_sessions_newest_first(self, store: FullStore) -> None:
+        made = [
+            await new_session_in(store, number, at=NOON + timedelta(seconds=number // 2)) for number in range(1, 12)
+        ]
+        await new_session_in(store, 50, owner=BOB)
         found: list[SessionState] = []
         while page := await store.page(ANN, (found[-1].created_at, found[-1].session_id) if found else None, 3):
             assert len(page) <= 3
@@ -508,31 +533,34 @@ class StoreContract:
         assert [state.session_id for state in await store.page(BOB, None, 10)] == [session_id(50)]
         assert [*await store.page(UserId("carl"), None, 10)] == []
 
-    async def test_pages_are_stable_while_sessions_come_go_and_change(self, store: Store) -> None:
-        made = [await begun(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 10)]
+    async def test_pages_are_stable_while_sessions_come_go_and_change(self, store: FullStore) -> None:
+        made = [await new_session_in(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 10)]
         first = await store.page(ANN, None, 4)
-        await begun(store, 50, at=NOON + timedelta(hours=1))
+        await new_session_in(store, 50, at=NOON + timedelta(hours=1))
         await store.delete(made[6].session_id)  # on the first page
         await store.delete(made[3].session_id)  # on the second
-        assert await taken(store, made[0].words("changed"), made[8].words("changed")) == [True, True]
+        assert await commit_accepted(store, made[0].text_events("changed"), made[8].text_events("changed")) == [
+            True,
+            True,
+        ]
         rest = await store.page(ANN, (first[-1].created_at, first[-1].session_id), 100)
         shown = [state.session_id for state in (*first, *rest)]
         assert shown == [each.session_id for each in reversed(made) if each is not made[3]]
 
-    async def test_a_list_shows_sessions_as_they_were_at_their_last_rest(self, store: Store) -> None:
-        writing = await begun(store)
-        assert await taken(store, writing.append(started(1)), writing.words("x")) == [True, True]
+    async def test_a_list_shows_sessions_as_they_were_at_their_last_rest(self, store: FullStore) -> None:
+        writing = await new_session_in(store)
+        assert await commit_accepted(store, writing.append(started(1)), writing.text_events("x")) == [True, True]
         (state,) = await store.page(ANN, None, 10)
         assert (state.seq, state.run) == (1, None)
-        assert await taken(store, writing.append(stopped(1))) == [True]
+        assert await commit_accepted(store, writing.append(stopped(1))) == [True]
         assert [*await store.page(ANN, None, 10)] == [writing.state]
 
-    async def test_sessions_by_use_are_the_pinned_then_those_changed_last(self, store: Store) -> None:
-        made = [await begun(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 5)]
-        await begun(store, 50, owner=BOB)
+    async def test_sessions_by_use_are_the_pinned_then_those_changed_last(self, store: FullStore) -> None:
+        made = [await new_session_in(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 5)]
+        await new_session_in(store, 50, owner=BOB)
         made[0].at = NOON + timedelta(hours=1)
         pin = SettingsChanged(change=SettingsChange(pinned=True))
-        assert await taken(store, made[0].words("changed"), made[1].append(pin)) == [True, True]
+        assert await commit_accepted(store, made[0].text_events("changed"), made[1].append(pin)) == [True, True]
         found = await store.recent(ANN, "", 0, 3)
         assert [state.session_id for state in found.states] == [session_id(each) for each in (2, 1, 4)]
         assert (found.total, found.is_partial) == (4, False)
@@ -540,15 +568,17 @@ class StoreContract:
         assert [state.session_id for state in rest.states] == [session_id(3)]
         assert [*(await store.recent(UserId("carl"), "", 0, 3)).states] == []
 
-    async def test_sessions_are_found_by_their_title_and_by_what_was_said_in_whatever_case(self, store: Store) -> None:
-        made = [await begun(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 4)]
+    async def test_sessions_are_found_by_their_title_and_by_what_was_said_in_whatever_case(
+        self, store: FullStore
+    ) -> None:
+        made = [await new_session_in(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 4)]
         title = SettingsChanged(change=SettingsChange(title="Grüße aus Wien"))
         answer = BlockClosed(message_id=MessageId("m"), index=0, block=Text("杭州 und WIEN"))
-        assert await taken(
+        assert await commit_accepted(
             store,
             made[0].append(title),
             made[1].append(MessageOpened(message_id=MessageId("m")), answer, MessageClosed(message_id=MessageId("m"))),
-            made[2].words("nothing of the kind"),
+            made[2].text_events("nothing of the kind"),
         ) == [True, True, True]
         for words, numbers in (("GRÜSSE", [1]), ("wien", [2, 1]), ("杭州", [2]), ("message", []), ("%", [])):
             found = await store.recent(ANN, words, 0, 10)
@@ -559,31 +589,33 @@ class StoreContract:
 
     # --- deletion ---------------------------------------------------------------------------------------------------
 
-    async def test_deleting_removes_everything_of_a_session_and_nothing_else(self, store: Store) -> None:
-        gone, neighbour = await begun(store, 1), await begun(store, 2)
+    async def test_deleting_removes_everything_of_a_session_and_nothing_else(self, store: FullStore) -> None:
+        gone, neighbour = await new_session_in(store, 1), await new_session_in(store, 2)
         for number, writing in enumerate((gone, neighbour), start=1):
             called = CallOpened(message_id=MessageId("m"), index=0, call=Call(CallId("c"), "t", {}), kind="client")
             opened = MessageOpened(message_id=MessageId("m"))
-            queued = RunQueued(run_id=RunId(f"queued-{number}"), door="test")
-            kept = [once(f"key-{number}", number)]
-            assert await taken(store, writing.append(started(number), queued, opened, called, once=kept)) == [True]
-            assert await taken(store, writing.append(pieces=[a_piece(5, "so ")])) == [True]
-        named = Writing(3, epoch=gone.epoch)
-        assert await taken(store, named.new(name="mine")) == [True]
-        before = await everything(store, neighbour.session_id)
+            queued = RunQueued(run_id=RunId(f"queued-{number}"), protocol="test")
+            kept = [idempotency_record(f"key-{number}", number)]
+            assert await commit_accepted(store, writing.append(started(number), queued, opened, called, once=kept)) == [
+                True
+            ]
+            assert await commit_accepted(store, writing.append(pieces=[a_piece(5, "so ")])) == [True]
+        named = SessionWriter(3, epoch=gone.epoch)
+        assert await commit_accepted(store, named.new(name="mine")) == [True]
+        before = await dump_session(store, neighbour.session_id)
 
         await store.delete(gone.session_id)
         await store.delete(named.session_id)
         await store.delete(session_id(99))
 
-        assert await everything(store, gone.session_id) == (None, [])
-        assert [await store.run(RunId(name)) for name in ("run-1", "queued-1")] == [None, None]
-        assert await store.settled(gone.session_id, [CallId("c")]) == set()
-        assert await store.once(ANN, "key-1") is None
-        assert await store.named(ANN, "mine") is None
-        assert [*await store.unfinished()] == [neighbour.session_id]
+        assert await dump_session(store, gone.session_id) == (None, [])
+        assert [await store.find_run(RunId(name)) for name in ("run-1", "queued-1")] == [None, None]
+        assert await store.known_calls(gone.session_id, [CallId("c")]) == set()
+        assert await store.find_idempotency_record(ANN, "key-1") is None
+        assert await store.find_by_name(ANN, "mine") is None
+        assert [*await store.unfinished_sessions()] == [neighbour.session_id]
         assert [state.session_id for state in await store.page(ANN, None, 10)] == [neighbour.session_id]
-        assert await everything(store, neighbour.session_id) == before
-        assert await store.once(ANN, "key-2") is not None
-        assert await store.settled(neighbour.session_id, [CallId("c")]) == {CallId("c")}
-        assert await store.run(RunId("queued-2")) is not None
+        assert await dump_session(store, neighbour.session_id) == before
+        assert await store.find_idempotency_record(ANN, "key-2") is not None
+        assert await store.known_calls(neighbour.session_id, [CallId("c")]) == {CallId("c")}
+        assert await store.find_run(RunId("queued-2")) is not None

@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from dragoman.stores.postgres.database import connected, migrate
+from dragoman.stores.postgres.database import connect, migrate
 
 USER = "dragoman"
 TEMPLATE = "template_of_tests"
@@ -138,7 +138,7 @@ def postgres() -> Iterator[Server]:
     with server() as made:
         with psycopg.connect(made.url("postgres"), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {TEMPLATE}")
-        with connected(made.url(TEMPLATE)) as connection:
+        with connect(made.url(TEMPLATE)) as connection:
             migrate(connection)
         yield made
 

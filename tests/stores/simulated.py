@@ -5,19 +5,27 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from dragoman.core.content import AssistantMessage, UserMessage
-from dragoman.core.events import CallOpened, CallSettled, Logged, MessageAdded, MessageClosed, RunQueued, RunStarted
+from dragoman.core.events import (
+    CallOpened,
+    CallSettled,
+    LoggedEvent,
+    MessageAdded,
+    MessageClosed,
+    RunQueued,
+    RunStarted,
+)
 from dragoman.core.events import decode as decode_event
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
-from dragoman.core.session import SessionState, thaw
+from dragoman.core.session import SessionState, decode_head
 from dragoman.core.stream import Piece
-from dragoman.ports import Append, EventLog, Once, Recent, RunRow, SessionIndex, Snapshot
-from dragoman.stores.folder_blobs import checked
-from dragoman.stores.lookups import said_in
+from dragoman.ports import Append, EventLog, IdempotencyRecord, RecentSessions, RunLocation, SessionIndex, Snapshot
+from dragoman.stores.folder_blobs import validate_blob_name
+from dragoman.stores.lookups import text_in
 
-KEPT_ONCE = timedelta(hours=24)
+IDEMPOTENCY_RETENTION = timedelta(hours=24)
 
 
-class Store(EventLog, SessionIndex, Protocol):
+class FullStore(EventLog, SessionIndex, Protocol):
     """What an adapter is: the log, and what is looked up across it."""
 
 
@@ -29,8 +37,8 @@ class _Row(NamedTuple):
     run_id: RunId | None
     payload: bytes
 
-    def logged(self) -> Logged:
-        return Logged(self.seq, self.at, self.run_id, decode_event(self.payload))
+    def logged(self) -> LoggedEvent:
+        return LoggedEvent(self.seq, self.at, self.run_id, decode_event(self.payload))
 
 
 class _Session:
@@ -44,7 +52,7 @@ class _Session:
         self.is_running = False
 
     def state(self) -> SessionState:
-        return thaw(self.head, self.settings)
+        return decode_head(self.head, self.settings)
 
 
 class SimulatedLog:
@@ -54,10 +62,10 @@ class SimulatedLog:
         self._epoch = 0
         self._sessions: dict[SessionId, _Session] = {}
         self._names: dict[tuple[UserId, str], SessionId] = {}
-        self._onces: dict[tuple[UserId, str], Once] = {}
-        self._runs: dict[RunId, RunRow] = {}
+        self._idempotency_records: dict[tuple[UserId, str], IdempotencyRecord] = {}
+        self._runs: dict[RunId, RunLocation] = {}
 
-    async def claim(self) -> int:
+    async def claim_epoch(self) -> int:
         self._epoch += 1
         return self._epoch
 
@@ -73,7 +81,9 @@ class SimulatedLog:
             _Row(logged.seq, logged.at, logged.run_id, payload)
             for logged, payload in zip(append.events, append.payloads, strict=True)
         ]
-        session.pieces = [piece for piece in session.pieces if (piece.message_id, piece.index) not in append.closed]
+        session.pieces = [
+            piece for piece in session.pieces if (piece.message_id, piece.index) not in append.closed_blocks
+        ]
         session.pieces += append.pieces
         session.is_running = append.head is None
         if append.head is not None:
@@ -82,13 +92,15 @@ class SimulatedLog:
         for logged in append.events:
             if isinstance(logged.event, RunStarted | RunQueued):
                 run_id = logged.event.run_id
-                self._runs[run_id] = RunRow(
+                self._runs[run_id] = RunLocation(
                     run_id=run_id, session_id=append.session_id, owner=append.owner, first_seq=logged.seq
                 )
-        for once in append.once:
-            oldest = once.at - KEPT_ONCE
-            self._onces = {place: each for place, each in self._onces.items() if each.lasts or each.at >= oldest}
-            self._onces[once.owner, once.key] = once
+        for once in append.idempotency_records:
+            oldest = once.at - IDEMPOTENCY_RETENTION
+            self._idempotency_records = {
+                place: each for place, each in self._idempotency_records.items() if each.lasts or each.at >= oldest
+            }
+            self._idempotency_records[once.owner, once.key] = once
         return True
 
     def _fenced(self, append: Append) -> _Session | None:
@@ -113,10 +125,10 @@ class SimulatedLog:
             head=head, events=[row.logged() for row in session.rows[head.seq :]], pieces=list(session.pieces)
         )
 
-    async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[Logged]:
+    async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[LoggedEvent]:
         return [row.logged() for row in self._rows(session_id)[after : after + limit]]
 
-    async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[Logged]:
+    async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[LoggedEvent]:
         rows = self._rows(session_id)
         end = max(0, min(before - 1, len(rows)))
         return [row.logged() for row in rows[max(0, end - limit) : end]]
@@ -124,7 +136,9 @@ class SimulatedLog:
     async def delete(self, session_id: SessionId) -> None:
         self._sessions.pop(session_id, None)
         self._names = {place: found for place, found in self._names.items() if found != session_id}
-        self._onces = {place: once for place, once in self._onces.items() if once.session_id != session_id}
+        self._idempotency_records = {
+            place: once for place, once in self._idempotency_records.items() if once.session_id != session_id
+        }
         self._runs = {run_id: row for run_id, row in self._runs.items() if row.session_id != session_id}
 
     async def page(
@@ -136,23 +150,23 @@ class SimulatedLog:
             states = [state for state in states if (state.created_at, state.session_id) < before]
         return states[:limit]
 
-    async def recent(self, owner: UserId, words: str, offset: int, limit: int) -> Recent:
+    async def recent(self, owner: UserId, text: str, offset: int, limit: int) -> RecentSessions:
         states = [session.state() for session in self._sessions.values() if session.owner == owner]
         states.sort(key=lambda state: (state.settings.pinned, state.updated_at, state.session_id), reverse=True)
-        found = [state for state in states if words.casefold() in self._said(state).casefold()]
-        return Recent(states=found[offset : offset + limit], total=len(found))
+        found = [state for state in states if text.casefold() in self._search_text(state).casefold()]
+        return RecentSessions(states=found[offset : offset + limit], total=len(found))
 
-    def _said(self, state: SessionState) -> str:
-        said = [said_in(row.logged().event) for row in self._rows(state.session_id)]
+    def _search_text(self, state: SessionState) -> str:
+        said = [text_in(row.logged().event) for row in self._rows(state.session_id)]
         return "\n".join([state.settings.title or "", *said])
 
-    async def unfinished(self) -> Sequence[SessionId]:
+    async def unfinished_sessions(self) -> Sequence[SessionId]:
         return [session_id for session_id, session in self._sessions.items() if session.is_running]
 
-    async def run(self, run_id: RunId) -> RunRow | None:
+    async def find_run(self, run_id: RunId) -> RunLocation | None:
         return self._runs.get(run_id)
 
-    async def settled(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
+    async def known_calls(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
         known: set[CallId] = set()
         for row in self._rows(session_id):
             event = row.logged().event
@@ -162,13 +176,13 @@ class SimulatedLog:
                 known |= {call.call_id for call in event.message.calls()}
         return known & set(call_ids)
 
-    async def named(self, owner: UserId, name: str) -> SessionId | None:
+    async def find_by_name(self, owner: UserId, name: str) -> SessionId | None:
         return self._names.get((owner, name))
 
-    async def once(self, owner: UserId, key: str) -> Once | None:
-        return self._onces.get((owner, key))
+    async def find_idempotency_record(self, owner: UserId, key: str) -> IdempotencyRecord | None:
+        return self._idempotency_records.get((owner, key))
 
-    async def messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
+    async def find_messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
         found: dict[str, int] = {}
         for row in self._rows(session_id):
             event = row.logged().event
@@ -183,10 +197,10 @@ class SimulatedLog:
             found |= {name: row.seq for name in names if name is not None and name in ids}
         return found
 
-    async def seen(
+    async def find_request(
         self, owner: UserId, key: str, session_id: SessionId, ids: Collection[str]
-    ) -> tuple[Once | None, dict[str, int]]:
-        return await self.once(owner, key), await self.messages(session_id, ids)
+    ) -> tuple[IdempotencyRecord | None, dict[str, int]]:
+        return await self.find_idempotency_record(owner, key), await self.find_messages(session_id, ids)
 
     def _rows(self, session_id: SessionId) -> list[_Row]:
         session = self._sessions.get(session_id)
@@ -200,17 +214,17 @@ class SimulatedBlobs:
         self.contents: dict[str, bytes] = {}
 
     async def put(self, name: str, content: bytes) -> None:
-        self.contents[checked(name)] = content
+        self.contents[validate_blob_name(name)] = content
 
     async def get(self, name: str) -> bytes | None:
-        return self.contents.get(checked(name))
+        return self.contents.get(validate_blob_name(name))
 
     async def delete(self, name: str) -> None:
-        checked(name)
+        validate_blob_name(name)
         self.contents = {
             each: content for each, content in self.contents.items() if each != name and not each.startswith(f"{name}/")
         }
 
-    async def names(self, below: str | None = None) -> Sequence[str]:
-        folder = "" if below is None else f"{checked(below)}/"
+    async def names(self, prefix: str | None = None) -> Sequence[str]:
+        folder = "" if prefix is None else f"{validate_blob_name(prefix)}/"
         return sorted(name for name in self.contents if name.startswith(folder))

@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from dragoman.core.ids import RunId, UserId
-from dragoman.core.memories import Memory, MemoryFilter, folded, searched
+from dragoman.core.memories import Memory, MemoryFilter, case_folded, searchable_text
 
 
 class SimulatedMemories:
@@ -17,7 +17,7 @@ class SimulatedMemories:
         self._count = 0
         self._hits: set[RunId] = set()
 
-    def _of(self, user: UserId) -> list[Memory]:
+    def _of_user(self, user: UserId) -> list[Memory]:
         return [memory for memory in reversed(self._all.values()) if memory.user == user]
 
     async def add(self, memory: Memory, replaces: int | None = None) -> Memory | None:
@@ -30,21 +30,21 @@ class SimulatedMemories:
         return added
 
     async def get(self, user: UserId, ids: Collection[int]) -> Sequence[Memory]:
-        return [memory for memory in self._of(user) if memory.id in ids]
+        return [memory for memory in self._of_user(user) if memory.id in ids]
 
-    async def page(self, user: UserId, asked: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
-        found = [memory for memory in self._of(user) if fits(memory, asked)]
+    async def page(self, user: UserId, criteria: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
+        found = [memory for memory in self._of_user(user) if fits(memory, criteria)]
         return found[offset : offset + limit], len(found)
 
-    async def put(self, memory: Memory, *, was: Memory) -> bool:
-        found = [each for each in await self.get(memory.user, (memory.id,)) if each.updated_at == was.updated_at]
+    async def put(self, memory: Memory, *, expected: Memory) -> bool:
+        found = [each for each in await self.get(memory.user, (memory.id,)) if each.updated_at == expected.updated_at]
         for each in found:
             self._all[each.id] = msgspec.structs.replace(
                 each, texts=memory.texts, updated_at=memory.updated_at, disabled=memory.disabled
             )
         return bool(found)
 
-    async def switch(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
+    async def set_disabled(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
         found = [memory for memory in await self.get(user, ids) if memory.disabled != disabled]
         for each in found:
             self._all[each.id] = msgspec.structs.replace(each, disabled=disabled, updated_at=at)
@@ -57,26 +57,26 @@ class SimulatedMemories:
         return len(found)
 
     async def candidates(self, user: UserId, trigrams: Sequence[str]) -> Sequence[Memory]:
-        return [memory for memory in self._of(user) if fits(memory, MemoryFilter(status="enabled"))]
+        return [memory for memory in self._of_user(user) if fits(memory, MemoryFilter(status="enabled"))]
 
-    async def hit(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
+    async def record_hits(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
         if run_id not in self._hits:
             self._hits.add(run_id)
             for each in await self.get(user, ids):
                 self._all[each.id] = msgspec.structs.replace(each, hit_count=each.hit_count + 1, last_hit_at=at)
 
 
-def fits(memory: Memory, asked: MemoryFilter) -> bool:
+def fits(memory: Memory, query: MemoryFilter) -> bool:
     names = ("skill_name", "type", "record_type", "scope", "owner", "topic")
-    wanted = {name: getattr(asked, name) for name in names}
+    wanted = {name: getattr(query, name) for name in names}
     is_off = {
         None: False,
         "enabled": memory.disabled or memory.superseded_by is not None,
         "disabled": not memory.disabled,
         "superseded": memory.superseded_by is None,
-    }[asked.status]
+    }[query.status]
     return (
         not is_off
         and all(value is None or getattr(memory.texts, name) == value for name, value in wanted.items())
-        and folded(asked.keyword or "") in searched(memory.texts)
+        and case_folded(query.keyword or "") in searchable_text(memory.texts)
     )

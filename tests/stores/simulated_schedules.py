@@ -22,7 +22,7 @@ class SimulatedSchedules:
     async def all(self) -> Sequence[Schedule]:
         return sorted(self._schedules.values(), key=lambda each: (each.created_at, each.schedule_id))
 
-    async def claim(self, schedule: Schedule, fire: Fire) -> bool:
+    async def claim_fire(self, schedule: Schedule, fire: Fire) -> bool:
         is_new = all(
             (each.schedule_id, each.due_at) != (fire.schedule_id, fire.due_at) for each in self._fires.values()
         )
@@ -31,7 +31,7 @@ class SimulatedSchedules:
         await self.put(schedule)
         return is_new
 
-    async def settle(self, fire: Fire) -> None:
+    async def update_fire(self, fire: Fire) -> None:
         if fire.fire_id in self._fires:
             self._fires[fire.fire_id] = fire
 
@@ -39,6 +39,6 @@ class SimulatedSchedules:
         found = [fire for fire in self._fires.values() if fire.schedule_id == schedule_id]
         return sorted(found, key=lambda fire: fire.due_at, reverse=True)[offset : offset + limit]
 
-    async def running(self) -> Sequence[Fire]:
+    async def running_fires(self) -> Sequence[Fire]:
         found = [fire for fire in self._fires.values() if fire.status == "running"]
         return sorted(found, key=lambda fire: (fire.due_at, fire.fire_id))

@@ -7,13 +7,13 @@ import pytest
 
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.server import stores as server_stores
-from dragoman.server.stores import open_place, watch
+from dragoman.server.stores import open_stores_at, watch_for_changes
 
 
-async def test_changes_are_told_once_each_whatever_goes_wrong_in_between(
+async def test_changes_are_reported_once_each_whatever_goes_wrong_in_between(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_stores, "WATCH_S", 0.0)
+    monkeypatch.setattr(server_stores, "CHANGE_POLL_INTERVAL_S", 0.0)
     seen: list[int | Exception] = [1, 1, 2, StoreUnavailable("away"), 2, RuntimeError("a slip of ours"), 2, 3]
     told: list[int] = []
     at_end = asyncio.Event()
@@ -30,8 +30,8 @@ async def test_changes_are_told_once_each_whatever_goes_wrong_in_between(
     async def changed() -> None:
         told.append(len(seen))
 
-    stores = open_place(str(tmp_path))
-    watching = asyncio.create_task(watch(stores._replace(changes=changes), changed))
+    stores = open_stores_at(str(tmp_path))
+    watching = asyncio.create_task(watch_for_changes(stores._replace(accounts_version=changes), changed))
     async with asyncio.timeout(10):
         await at_end.wait()
         await asyncio.sleep(0)

@@ -19,10 +19,18 @@ from dragoman.core.events import MessageAdded
 from dragoman.core.ids import MessageId
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.sqlite import database as module
-from dragoman.stores.sqlite.database import Database, FolderInUse, WrongVersion, statements, warn_of_old_sqlite
+from dragoman.stores.sqlite.database import Database, FolderInUse, WrongVersion, split_statements, warn_about_old_sqlite
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.requirements import requirement
-from tests.stores.contract import DEADLINE_S, Writing, begun, session_id, started, stopped, taken
+from tests.stores.contract import (
+    DEADLINE_S,
+    SessionWriter,
+    commit_accepted,
+    new_session_in,
+    session_id,
+    started,
+    stopped,
+)
 
 
 @pytest.fixture
@@ -144,13 +152,13 @@ def test_a_migration_that_breaks_off_leaves_the_schema_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next start finishes it."""
-    whole = statements
+    whole = split_statements
 
     def broken(script: str) -> list[str]:
         return [*whole(script)[:5], "this is no SQL;"]
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "statements", broken)
+        patched.setattr(module, "split_statements", broken)
         with pytest.raises(StoreUnavailable, match="syntax error"):
             Database(tmp_path)
     assert (version_of(tmp_path), tables_of(tmp_path)) == (0, set())
@@ -179,7 +187,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Pa
     assert tables_of(tmp_path) == {"sessions"}
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "dragoman.db").mkdir()
     with pytest.raises(StoreUnavailable, match=r"the database .*/dragoman\.db cannot be opened"):
         Database(tmp_path)
@@ -187,7 +195,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 def test_a_script_is_cut_into_its_statements() -> None:
     script = "-- a; comment\nCREATE TABLE a (b TEXT DEFAULT ';');\n\nINSERT INTO a\n  VALUES ('x;y');\n"
-    assert [statement.strip() for statement in statements(script)] == [
+    assert [statement.strip() for statement in split_statements(script)] == [
         "-- a; comment\nCREATE TABLE a (b TEXT DEFAULT ';');",
         "INSERT INTO a\n  VALUES ('x;y');",
     ]
@@ -198,7 +206,7 @@ def test_a_script_is_cut_into_its_statements() -> None:
 )
 def test_an_sqlite_with_the_wal_fault_is_warned_of(version: tuple[int, ...], warned: bool) -> None:
     with capture_logs() as logs:
-        assert warn_of_old_sqlite(version) == warned
+        assert warn_about_old_sqlite(version) == warned
     assert [entry["event"] for entry in logs] == ["old SQLite"] * warned
 
 
@@ -237,7 +245,7 @@ async def names_in(database: Database) -> set[str]:
     ids=["error", "integrity", "duplicate", "second statement", "no type of SQLite's", "half a character"],
 )
 @pytest.mark.parametrize("neighbours", [0, 5])
-async def test_a_job_that_fails_leaves_nothing_and_harms_no_neighbour(
+async def test_a_job_that_fails_leaves_nothing_and_harms_no_others(
     database: Database, bad: Callable[[sqlite3.Connection], object], neighbours: int
 ) -> None:
     """Alone in its commit, and among others."""
@@ -329,7 +337,7 @@ async def test_an_io_error_at_any_statement_refuses_the_commit_whole(
 ) -> None:
     """Only one that struck when the commit had taken effect leaves its events, all of them."""
     store, connection = flaky
-    writing = await begun(store)
+    writing = await new_session_in(store)
     number, failed = 0, 0
     while True:
         number += 1
@@ -337,7 +345,7 @@ async def test_an_io_error_at_any_statement_refuses_the_commit_whole(
         append = writing.append(started(number), said, stopped(number))
         connection.statements, connection.fails_at, connection.after = [], number - 1, after
         try:
-            assert await taken(store, append) == [True]
+            assert await commit_accepted(store, append) == [True]
         except StoreUnavailable:
             failed += 1
         connection.fails_at = None
@@ -349,16 +357,16 @@ async def test_an_io_error_at_any_statement_refuses_the_commit_whole(
         else:
             assert took_effect
             break
-        writing = await taken_up(store, writing)
+        writing = await new_writer(store, writing)
     assert failed >= 5, "there are more statements than that"
 
 
-async def taken_up(store: SqliteLog, writing: Writing) -> Writing:
+async def new_writer(store: SqliteLog, writer: SessionWriter) -> SessionWriter:
     """The session's next writer, from what is stored."""
-    snapshot = await store.load(writing.session_id)
+    snapshot = await store.load(writer.session_id)
     assert snapshot is not None
-    again = Writing(1, epoch=writing.epoch)
-    again.log, again.state = [*await store.events(writing.session_id, 0, 1000)], snapshot.head
+    again = SessionWriter(1, epoch=writer.epoch)
+    again.log, again.state = [*await store.events(writer.session_id, 0, 1000)], snapshot.head
     return again
 
 
@@ -366,23 +374,23 @@ async def taken_up(store: SqliteLog, writing: Writing) -> Writing:
 async def test_a_full_disk_refuses_loses_nothing_and_works_again_when_there_is_room(database: Database) -> None:
     """SQLite's own quota: the error is that of a disk without room."""
     store = SqliteLog(database)
-    writing = await begun(store)
+    writing = await new_session_in(store)
     pages = database.writer._connection.execute("PRAGMA page_count").fetchone()[0]
     database.writer._connection.execute(f"PRAGMA max_page_count = {pages + 20}")
     acknowledged = 1
     with pytest.raises(StoreUnavailable) as refused:  # noqa: PT012  # until the disk is full
         for _ in range(100):
-            assert await taken(store, writing.words("x" * 5000)) == [True]
+            assert await commit_accepted(store, writing.text_events("x" * 5000)) == [True]
             acknowledged += 1
     assert "full" in str(refused.value.__cause__)
     assert acknowledged > 2
     assert [*await store.events(writing.session_id, 0, 1000)] == writing.log[:acknowledged]
     with pytest.raises(StoreUnavailable):
-        await taken(store, Writing(2, epoch=writing.epoch).new(name="x" * 100_000))
+        await commit_accepted(store, SessionWriter(2, epoch=writing.epoch).new(name="x" * 100_000))
     database.writer._connection.execute("PRAGMA max_page_count = 1000000")
-    writing = await taken_up(store, writing)
-    assert await taken(store, writing.words("y" * 50_000)) == [True]
-    assert await taken(store, Writing(2, epoch=writing.epoch).new()) == [True]
+    writing = await new_writer(store, writing)
+    assert await commit_accepted(store, writing.text_events("y" * 50_000)) == [True]
+    assert await commit_accepted(store, SessionWriter(2, epoch=writing.epoch).new()) == [True]
 
 
 FILLER = """

@@ -13,9 +13,9 @@ from dragoman.stores.encryption import FileCipher, LazyCipher
 @given(st.text())
 def test_a_secret_that_is_sealed_is_opened_again(plain: str) -> None:
     cipher = CIPHERS[0]
-    sealed = cipher.seal(plain)
-    assert cipher.open(sealed) == plain
-    assert cipher.seal(plain) != sealed, "equal secrets do not look equal"
+    sealed = cipher.encrypt(plain)
+    assert cipher.decrypt(sealed) == plain
+    assert cipher.encrypt(plain) != sealed, "equal secrets do not look equal"
     assert len(plain) < 4 or plain not in sealed
 
 
@@ -28,8 +28,8 @@ def _cipher(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def test_the_key_is_made_once_and_for_the_owner_alone(tmp_path: Path) -> None:
-    sealed = LazyCipher(tmp_path / "key").seal("secret")
-    assert LazyCipher(tmp_path / "key").open(sealed) == "secret"
+    sealed = LazyCipher(tmp_path / "key").encrypt("secret")
+    assert LazyCipher(tmp_path / "key").decrypt(sealed) == "secret"
     assert oct((tmp_path / "key").stat().st_mode & 0o777) == "0o600"
     assert len((tmp_path / "key").read_bytes()) == 32
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
@@ -51,13 +51,13 @@ def test_a_server_that_dies_while_it_makes_the_key_leaves_none(tmp_path: Path, m
         with pytest.raises(SystemExit):
             FileCipher(tmp_path / "key")
     assert not (tmp_path / "key").exists()
-    assert FileCipher(tmp_path / "key").open(FileCipher(tmp_path / "key").seal("x")) == "x"
+    assert FileCipher(tmp_path / "key").decrypt(FileCipher(tmp_path / "key").encrypt("x")) == "x"
 
 
 def test_what_another_key_sealed_or_what_was_changed_is_refused(tmp_path: Path) -> None:
     cipher, other = FileCipher(tmp_path / "one"), FileCipher(tmp_path / "other")
-    sealed = cipher.seal("secret")
+    sealed = cipher.encrypt("secret")
     changed = sealed[:-2] + ("A" if sealed[-2] != "A" else "B") + sealed[-1]
     for attempt, text in ((other, sealed), (cipher, changed), (cipher, ""), (cipher, "A"), (cipher, sealed[:20])):
         with pytest.raises(ValueError, match=r".+"):
-            attempt.open(text)
+            attempt.decrypt(text)

@@ -12,16 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman.core.ids import RunId, UserId
-from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, searched, trigrams
-from dragoman.engine.services.memories import MemoryBook
-from dragoman.ports import Memories
-from dragoman.stores.lookups import NEWEST_MEMORIES
+from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, searchable_text, trigrams
+from dragoman.engine.services.memories import MemoryService
+from dragoman.ports import MemoryStore
+from dragoman.stores.lookups import MAX_NEWEST_CANDIDATES
 from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres.memories import PostgresMemories
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.memories import SqliteMemories
 from tests.core.strategies import NOON
-from tests.engine.world import HeldClock
+from tests.engine.world import ManualClock
 from tests.stores.simulated_memories import SimulatedMemories
 
 ANN, BOB = UserId("ann"), UserId("bob")
@@ -36,13 +36,13 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture(params=["sqlite", "postgres", "simulated"])
-def store(request: pytest.FixtureRequest) -> Iterator[Memories]:
+def store(request: pytest.FixtureRequest) -> Iterator[MemoryStore]:
     if request.param == "simulated":
         yield SimulatedMemories()
     elif request.param == "sqlite":
         yield SqliteMemories(request.getfixturevalue("database"))
     else:
-        with closing(postgres.Database(request.getfixturevalue("postgres_url"), use="beside")) as database:
+        with closing(postgres.Database(request.getfixturevalue("postgres_url"), access="beside")) as database:
             yield PostgresMemories(database)
 
 
@@ -50,16 +50,16 @@ def new(content: str = "likes tea", *, user: UserId = ANN, **texts: Any) -> Memo
     return Memory(user=user, texts=MemoryTexts(content=content, **texts), created_at=NOON)
 
 
-async def added(store: Memories, *memories: Memory) -> list[Memory]:
+async def added(store: MemoryStore, *memories: Memory) -> list[Memory]:
     found = [await store.add(memory) for memory in memories]
     assert all(found)
     return [memory for memory in found if memory is not None]
 
 
-class Late:
+class ConcurrentChangeStore:
     """A store in which something else is done just after it was read for the first time."""
 
-    def __init__(self, store: Memories, done: Awaitable[object]) -> None:
+    def __init__(self, store: MemoryStore, done: Awaitable[object]) -> None:
         self._store = store
         self._done: Awaitable[object] | None = done
 
@@ -74,13 +74,13 @@ class Late:
         return found
 
 
-async def ids(store: Memories, user: UserId = ANN, **asked: Any) -> list[int]:
+async def ids(store: MemoryStore, user: UserId = ANN, **asked: Any) -> list[int]:
     page, total = await store.page(user, MemoryFilter(**asked), 0, 100)
     assert total == len(page)
     return [memory.id for memory in page]
 
 
-async def test_a_memory_reads_back_as_it_was_written(store: Memories) -> None:
+async def test_a_memory_reads_back_as_it_was_written(store: MemoryStore) -> None:
     memory = new(
         "likes tea", type="experience", skill_name="s", record_type="memory", scope="sc", owner="o", topic="t",
         mem0_id="m", write_reason="said so",
@@ -91,45 +91,45 @@ async def test_a_memory_reads_back_as_it_was_written(store: Memories) -> None:
     assert await store.page(ANN, MemoryFilter(), 0, 10) == ([stored], 1)
 
 
-async def test_nobody_sees_or_touches_another_users_memories(store: Memories) -> None:
+async def test_nobody_sees_or_touches_another_users_memories(store: MemoryStore) -> None:
     (stored,) = await added(store, new())
     assert await store.get(BOB, (1,)) == []
     assert await store.page(BOB, MemoryFilter(), 0, 10) == ([], 0)
     assert await store.candidates(BOB, ["tea"]) == []
     assert await store.remove(BOB, (1,)) == 0
-    assert await store.switch(BOB, (1,), disabled=True, at=NOON) == 0
-    assert not await store.put(msgspec.structs.replace(stored, user=BOB, disabled=True), was=stored)
+    assert await store.set_disabled(BOB, (1,), disabled=True, at=NOON) == 0
+    assert not await store.put(msgspec.structs.replace(stored, user=BOB, disabled=True), expected=stored)
     assert await store.add(new(user=BOB), replaces=1) is None
-    await store.hit(RunId("r"), BOB, (1,), NOON)
+    await store.record_hits(RunId("r"), BOB, (1,), NOON)
     assert await store.get(ANN, (1,)) == [stored]
 
 
-async def test_pages_are_newest_first_and_tell_how_many_there_are(store: Memories) -> None:
+async def test_pages_are_newest_first_and_report_how_many_there_are(store: MemoryStore) -> None:
     await added(store, *(new(f"number {number}") for number in range(5)))
     page, total = await store.page(ANN, MemoryFilter(), 1, 2)
     assert ([memory.id for memory in page], total) == ([4, 3], 5)
     assert await store.page(ANN, MemoryFilter(), 5, 2) == ([], 5)
 
 
-async def test_an_id_is_never_given_twice(store: Memories) -> None:
+async def test_an_id_is_never_given_twice(store: MemoryStore) -> None:
     await added(store, new(), new())
     assert await store.remove(ANN, (2, 3)) == 1
     assert [memory.id for memory in await added(store, new())] == [3]
 
 
 @pytest.mark.parametrize("name", ["skill_name", "scope", "owner", "topic"])
-async def test_a_filter_on_a_name_is_exact(store: Memories, name: str) -> None:
+async def test_a_filter_on_a_name_is_exact(store: MemoryStore, name: str) -> None:
     exact: dict[str, Any] = {name: "alpha"}
     longer: dict[str, Any] = {name: "alphabet"}
     await added(store, new(**exact), new(**longer), new())
     assert await ids(store, **exact) == [1]
 
 
-async def test_kinds_and_states_are_told_apart(store: Memories) -> None:
+async def test_kinds_and_states_are_distinguished(store: MemoryStore) -> None:
     await added(store, new(), new(type="experience", record_type="skill_comment"), new())
     replacing = await store.add(new("newer"), replaces=1)
     assert replacing is not None
-    await store.switch(ANN, (3,), disabled=True, at=NOON)
+    await store.set_disabled(ANN, (3,), disabled=True, at=NOON)
     assert await ids(store, type="experience") == [2]
     assert await ids(store, record_type="skill_comment") == [2]
     assert [await ids(store, status=status) for status in ("enabled", "disabled", "superseded")] == [[4, 2], [3], [1]]
@@ -159,7 +159,7 @@ async def test_kinds_and_states_are_told_apart(store: Memories) -> None:
     ],
 )
 async def test_a_keyword_is_part_of_content_or_topic_in_any_case(
-    store: Memories, keyword: str, found: list[int]
+    store: MemoryStore, keyword: str, found: list[int]
 ) -> None:
     await added(
         store,
@@ -186,48 +186,50 @@ async def test_the_index_finds_what_a_plain_search_finds(
     try:
         store = SqliteMemories(database)
         stored = await added(store, *(new(content) for content in contents))
-        expected = [each.id for each in reversed(stored) if keyword.casefold() in searched(each.texts)]
+        expected = [each.id for each in reversed(stored) if keyword.casefold() in searchable_text(each.texts)]
         assert await ids(store, keyword=keyword) == expected
     finally:
         database.close()
 
 
-async def test_a_change_is_found_under_its_new_words_only(store: Memories) -> None:
+async def test_a_change_is_found_under_its_new_words_only(store: MemoryStore) -> None:
     (memory,) = await added(store, new("likes tea"))
     later = NOON + timedelta(hours=1)
     changed = msgspec.structs.replace(
         memory, texts=MemoryTexts(content="likes coffee", topic="taste"), updated_at=later, disabled=True
     )
-    assert await store.put(changed, was=memory)
+    assert await store.put(changed, expected=memory)
     assert await store.get(ANN, (1,)) == [changed]
     assert (await ids(store, keyword="tea"), await ids(store, keyword="coffee")) == ([], [1])
-    assert not await store.put(msgspec.structs.replace(changed, id=2), was=changed)
+    assert not await store.put(msgspec.structs.replace(changed, id=2), expected=changed)
 
 
-async def test_a_change_of_what_was_changed_meanwhile_is_made_anew(store: Memories) -> None:
+async def test_a_change_of_what_was_changed_meanwhile_is_made_anew(store: MemoryStore) -> None:
     (memory,) = await added(store, new("likes tea"))
-    elsewhere = MemoryBook(store, HeldClock()).change(ANN, 1, {"content": "likes coffee"})
-    changed = await MemoryBook(Late(store, elsewhere), HeldClock()).change(ANN, 1, {"topic": "drinks"})
+    elsewhere = MemoryService(store, ManualClock()).change(ANN, 1, {"content": "likes coffee"})
+    changed = await MemoryService(ConcurrentChangeStore(store, elsewhere), ManualClock()).change(
+        ANN, 1, {"topic": "drinks"}
+    )
     assert (changed.texts.content, changed.texts.topic) == ("likes coffee", "drinks")
     assert await store.get(ANN, (1,)) == [changed]
-    assert not await store.put(memory, was=memory)
+    assert not await store.put(memory, expected=memory)
 
 
-async def test_switching_counts_what_was_otherwise(store: Memories) -> None:
+async def test_switching_counts_what_was_otherwise(store: MemoryStore) -> None:
     await added(store, new(), new())
-    assert await store.switch(ANN, (1, 2, 3), disabled=True, at=NOON) == 2
-    assert await store.switch(ANN, (1, 2, 3), disabled=True, at=NOON) == 0
-    assert await store.switch(ANN, (1,), disabled=False, at=NOON) == 1
+    assert await store.set_disabled(ANN, (1, 2, 3), disabled=True, at=NOON) == 2
+    assert await store.set_disabled(ANN, (1, 2, 3), disabled=True, at=NOON) == 0
+    assert await store.set_disabled(ANN, (1,), disabled=False, at=NOON) == 1
     assert [(memory.id, memory.disabled, memory.updated_at) for memory in await store.get(ANN, (1, 2))] == [
         (2, True, NOON),
         (1, False, NOON),
     ]
 
 
-async def test_a_hit_counts_once_for_each_run(store: Memories) -> None:
+async def test_a_hit_counts_once_for_each_run(store: MemoryStore) -> None:
     await added(store, new(), new())
     for run in ("run-1", "run-2", "run-1"):
-        await store.hit(RunId(run), ANN, (1,), NOON)
+        await store.record_hits(RunId(run), ANN, (1,), NOON)
     assert [(memory.id, memory.hit_count, memory.last_hit_at) for memory in await store.get(ANN, (1, 2))] == [
         (2, 0, None),
         (1, 2, NOON),
@@ -246,11 +248,11 @@ async def test_a_removed_memory_is_nowhere_any_more(database: Database, tmp_path
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
-async def test_an_old_memory_is_a_candidate_when_it_fits(store: Memories) -> None:
+async def test_an_old_memory_is_a_candidate_when_it_fits(store: MemoryStore) -> None:
     """Beyond the newest ones, the index finds what has something in common with the message."""
     await added(store, new("the canary sings at dawn", type="experience"), new("never so", type="experience"))
     await added(store, *(new(f"something else {number}") for number in range(3)))
-    await added(store, *(new(f"filler {number}", type="experience") for number in range(NEWEST_MEMORIES)))
+    await added(store, *(new(f"filler {number}", type="experience") for number in range(MAX_NEWEST_CANDIDATES)))
     said = trigrams("Does the Canary sing?")
     assert {memory.id for memory in await store.candidates(ANN, said)} >= {1, 3, 4, 5}
     assert 2 not in {memory.id for memory in await store.candidates(ANN, said)}

@@ -18,14 +18,22 @@ from dragoman.stores.postgres.database import (
     Database,
     DatabaseInUse,
     WrongVersion,
-    address,
-    connected,
+    connect,
+    display_url,
     migrate,
     migrations,
 )
 from dragoman.stores.postgres.log import PostgresLog
 from tests.requirements import requirement
-from tests.stores.contract import DEADLINE_S, Writing, begun, session_id, started, stopped, taken
+from tests.stores.contract import (
+    DEADLINE_S,
+    SessionWriter,
+    commit_accepted,
+    new_session_in,
+    session_id,
+    started,
+    stopped,
+)
 from tests.stores.postgres import Server, server
 
 NEWEST = max(migrations())
@@ -76,7 +84,7 @@ sys.stdin.read()
 def test_a_second_server_is_refused_and_a_guest_is_not(database: Database, postgres_url: str) -> None:
     with pytest.raises(DatabaseInUse, match="another program has this database to itself: wait for it, stop it, or"):
         Database(postgres_url)
-    Database(postgres_url, use="beside").close()
+    Database(postgres_url, access="beside").close()
     database.close()
     Database(postgres_url).close()
 
@@ -102,15 +110,17 @@ def test_a_database_is_free_again_however_its_server_ended(postgres_url: str) ->
 async def test_who_lost_the_database_to_another_writes_nothing(
     database: Database, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(module, "RETRY_TIMEOUT_S", 0.1)
     store = PostgresLog(database)
-    writing = await begun(store)
+    writing = await new_session_in(store)
     cut_all(postgres_url)
     with closing(Database(postgres_url)) as other:
         with pytest.raises(StoreUnavailable):
-            await taken(store, writing.words("late"))
+            await commit_accepted(store, writing.text_events("late"))
         assert len(await PostgresLog(other).events(writing.session_id, 0, 10)) == 1
-    assert await taken(store, Writing(2, epoch=await store.claim()).new()) == [True], "and goes on when it is free"
+    assert await commit_accepted(store, SessionWriter(2, epoch=await store.claim_epoch()).new()) == [True], (
+        "and goes on when it is free"
+    )
 
 
 def test_schemas_of_one_database_are_apart(postgres: Server, postgres_url: str) -> None:
@@ -124,7 +134,7 @@ def test_schemas_of_one_database_are_apart(postgres: Server, postgres_url: str) 
 
 def test_an_empty_database_gets_the_newest_schema_once(empty_url: str) -> None:
     for before in (0, NEWEST):
-        with connected(empty_url) as connection:
+        with connect(empty_url) as connection:
             assert migrate(connection) == (before, NEWEST)
     assert rows(empty_url, "SELECT version FROM schema_version") == [(NEWEST,)]
     assert tables(empty_url) >= {"sessions", "events", "pieces", "runs", "calls", "names", "once", "keys", "blobs"}
@@ -132,7 +142,7 @@ def test_an_empty_database_gets_the_newest_schema_once(empty_url: str) -> None:
 
 def test_of_several_that_start_at_once_one_migrates_and_all_go_on(empty_url: str) -> None:
     def start(_: int) -> tuple[int, int]:
-        with connected(empty_url) as connection:
+        with connect(empty_url) as connection:
             return migrate(connection)
 
     with ThreadPoolExecutor(6) as threads:
@@ -172,7 +182,7 @@ def test_a_migration_that_breaks_off_leaves_the_schema_before_it(
     broken = {number: script + "; this is no SQL" for number, script in migrations().items()}
     with monkeypatch.context() as patched:
         patched.setattr(module, "migrations", lambda: broken)
-        with connected(empty_url) as connection, pytest.raises(psycopg.errors.SyntaxError):
+        with connect(empty_url) as connection, pytest.raises(psycopg.errors.SyntaxError):
             migrate(connection)
     assert tables(empty_url) == set()
     Database(empty_url).close()
@@ -191,13 +201,13 @@ def test_a_migration_that_breaks_off_leaves_the_schema_before_it(
     ],
 )
 def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
-    assert address(url) == shown
+    assert display_url(url) == shown
 
 
 @pytest.mark.parametrize(
     "url", ["postgresql://ann:secret@127.0.0.1:1/agents", "postgresql://ann:secret@[", "mysql://ann:secret@x/y"]
 )
-def test_a_database_that_cannot_be_reached_is_told_without_its_password(url: str) -> None:
+def test_a_database_that_cannot_be_reached_is_reported_without_its_password(url: str) -> None:
     with pytest.raises(StoreUnavailable) as refused:
         Database(url)
     assert "secret" not in str(refused.value)
@@ -209,10 +219,10 @@ def test_a_database_that_cannot_be_reached_is_told_without_its_password(url: str
 async def test_connections_that_were_cut_are_made_again(database: Database, postgres_url: str) -> None:
     """Whoever asks next notices nothing: nothing was committed yet."""
     store = PostgresLog(database)
-    writing = await begun(store)
+    writing = await new_session_in(store)
     for number in range(1, 4):
         cut_all(postgres_url)
-        assert await taken(store, writing.append(started(number), stopped(number))) == [True]
+        assert await commit_accepted(store, writing.append(started(number), stopped(number))) == [True]
         cut_all(postgres_url)
         assert [*await store.events(writing.session_id, 0, 100)] == writing.log
 
@@ -249,12 +259,12 @@ async def test_a_connection_that_breaks_at_any_statement_leaves_a_commit_whole(
 ) -> None:
     """Until the commit itself it is tried again; from there on it is told, and written or not, but never in part."""
     store = PostgresLog(database)
-    writing = await begun(store)
+    writing = await new_session_in(store)
     broken = Cut(database._writer.connection, at=at, after=after)
     database._writer.connection = broken  # type: ignore[assignment]  # it does what a connection does
     append = writing.append(started(1), stopped(1))
     try:
-        assert await taken(store, append) == [True]
+        assert await commit_accepted(store, append) == [True]
         is_told = False
     except StoreUnavailable:
         is_told = True
@@ -265,12 +275,15 @@ async def test_a_connection_that_breaks_at_any_statement_leaves_a_commit_whole(
 
 async def test_a_batch_is_one_statement_however_many_sessions_it_has(database: Database) -> None:
     store = PostgresLog(database)
-    epoch = await store.claim()
-    sessions = [Writing(number, epoch=epoch) for number in range(1, 101)]
-    assert await taken(store, *(each.new() for each in sessions)) == [True] * 100
+    epoch = await store.claim_epoch()
+    sessions = [SessionWriter(number, epoch=epoch) for number in range(1, 101)]
+    assert await commit_accepted(store, *(each.new() for each in sessions)) == [True] * 100
     counted = Cut(database._writer.connection, at=0, after=False)
     database._writer.connection = counted  # type: ignore[assignment]  # as above
-    assert await taken(store, *(each.append(started(place)) for place, each in enumerate(sessions))) == [True] * 100
+    assert (
+        await commit_accepted(store, *(each.append(started(place)) for place, each in enumerate(sessions)))
+        == [True] * 100
+    )
     assert counted.statements == ["BEGIN", "WITH", "COMMIT"]
 
 
@@ -279,29 +292,29 @@ async def test_what_was_acknowledged_outlives_a_server_that_dies() -> None:
     """SIGQUIT ends PostgreSQL as a crash does: it recovers from its log, and has all that was told."""
     with server(fsync=True) as postgres, closing(Database(postgres.url("postgres"))) as database:
         store = PostgresLog(database)
-        writing = await begun(store)
+        writing = await new_session_in(store)
         for number in range(1, 4):
-            assert await taken(store, writing.append(started(number), stopped(number))) == [True]
+            assert await commit_accepted(store, writing.append(started(number), stopped(number))) == [True]
             postgres.stop(signal.SIGQUIT)
             postgres.start()
             assert [*await store.events(writing.session_id, 0, 100)] == writing.log
-        assert await taken(store, writing.append(started(4), stopped(4))) == [True]
-        assert await store.run(RunId("run-4")) is not None
+        assert await commit_accepted(store, writing.append(started(4), stopped(4))) == [True]
+        assert await store.find_run(RunId("run-4")) is not None
 
 
-async def test_a_database_that_is_away_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE_S", 0.2)
+async def test_a_database_that_is_away_is_reported_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_TIMEOUT_S", 0.2)
     with server() as postgres, closing(Database(postgres.url("postgres"))) as database:
         store = PostgresLog(database)
-        writing = await begun(store)
-        append = writing.words("meanwhile")
+        writing = await new_session_in(store)
+        append = writing.text_events("meanwhile")
         postgres.stop()
         with pytest.raises(StoreUnavailable):
-            await taken(store, append)
+            await commit_accepted(store, append)
         with pytest.raises(StoreUnavailable):
             await store.events(writing.session_id, 0, 10)
         postgres.start()
-        assert await taken(store, append) == [True]
+        assert await commit_accepted(store, append) == [True]
 
 
 async def test_a_closed_database_refuses_and_hangs_nobody(postgres_url: str) -> None:
@@ -309,6 +322,6 @@ async def test_a_closed_database_refuses_and_hangs_nobody(postgres_url: str) -> 
     database.close()
     store = PostgresLog(database)
     with pytest.raises(StoreUnavailable):
-        await store.claim()
+        await store.claim_epoch()
     with pytest.raises(StoreUnavailable):
         await store.load(session_id(1))

@@ -12,12 +12,21 @@ from dragoman.core.content import UserMessage
 from dragoman.core.events import MessageAdded
 from dragoman.core.ids import CallId, MessageId, RunId
 from dragoman.core.session import fold
-from dragoman.stores.postgres.appends import rounds
+from dragoman.stores.postgres.appends import split_into_rounds
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
-from tests.core.log_generator import played
+from tests.core.log_generator import generated_log
 from tests.requirements import requirement
-from tests.stores.contract import ANN, StoreContract, Writing, a_piece, commits_of, once, started, taken
+from tests.stores.contract import (
+    ANN,
+    SessionWriter,
+    StoreContract,
+    a_piece,
+    commit_accepted,
+    commits_of,
+    idempotency_record,
+    started,
+)
 
 
 @pytest.fixture
@@ -47,10 +56,12 @@ def rows(url: str) -> dict[str, list[str]]:
 async def test_a_deleted_session_is_in_no_table_any_more(database: Database, postgres_url: str) -> None:
     store = PostgresLog(database)
     empty = rows(postgres_url)
-    for append, _, _ in commits_of(played(3, 100), Random(3), await store.claim()):
-        append.once = [msgspec.structs.replace(once(f"key-{append.after}"), session_id=append.session_id)]
+    for append, _, _ in commits_of(generated_log(3, 100), Random(3), await store.claim_epoch()):
+        append.idempotency_records = [
+            msgspec.structs.replace(idempotency_record(f"key-{append.after}"), session_id=append.session_id)
+        ]
         append.name = "mine" if append.is_new else None
-        assert await taken(store, append) == [True]
+        assert await commit_accepted(store, append) == [True]
     full = rows(postgres_url)
     filled = {table for table in full if len(full[table]) > len(empty[table])}
     assert filled >= {"sessions", "events", "runs", "calls", "messages", "names", "once"}, "the test is worth its name"
@@ -60,18 +71,18 @@ async def test_a_deleted_session_is_in_no_table_any_more(database: Database, pos
 
 async def test_everything_outlives_the_process(postgres_url: str) -> None:
     """After some commits the database is closed and opened again."""
-    scribe = played(5, 60)
+    scribe = generated_log(5, 60)
     chance = Random(5)
     database = Database(postgres_url)
     try:
         store = PostgresLog(database)
-        for append, state, pieces in commits_of(scribe, chance, await store.claim()):
-            assert await taken(store, append) == [True]
+        for append, state, pieces in commits_of(scribe, chance, await store.claim_epoch()):
+            assert await commit_accepted(store, append) == [True]
             if chance.random() < 0.2:
                 database.close()
                 database = Database(postgres_url)
                 store = PostgresLog(database)
-                append.epoch = await store.claim()
+                append.epoch = await store.claim_epoch()
                 snapshot = await store.load(append.session_id)
                 assert snapshot is not None
                 assert fold(snapshot.head, snapshot.events) == state
@@ -87,28 +98,35 @@ ODD = ["\0", "a\0b", "\ud800", "'; DROP TABLE events; --", "%s", "\\", "é" * 30
 async def test_what_clients_choose_may_hold_anything_and_be_of_any_length(database: Database) -> None:
     """PostgreSQL has no text with NUL in it, and no index of long ones."""
     store = PostgresLog(database)
-    epoch = await store.claim()
-    writing = Writing(0, epoch=epoch)
+    epoch = await store.claim_epoch()
+    writing = SessionWriter(0, epoch=epoch)
     for number, odd in enumerate(ODD, 1):
-        writing = Writing(number, epoch=epoch)
-        assert await taken(store, writing.new(name=odd, once=[once(odd, number)])) == [True]
-        assert await store.named(ANN, odd) == writing.session_id
-        assert await store.once(ANN, odd) == once(odd, number)
-        assert await store.run(RunId(odd)) is None
-        assert await store.settled(writing.session_id, [CallId(odd)]) == set()
-        assert await store.messages(writing.session_id, [odd]) == {}
+        writing = SessionWriter(number, epoch=epoch)
+        assert await commit_accepted(store, writing.new(name=odd, once=[idempotency_record(odd, number)])) == [True]
+        assert await store.find_by_name(ANN, odd) == writing.session_id
+        assert await store.find_idempotency_record(ANN, odd) == idempotency_record(odd, number)
+        assert await store.find_run(RunId(odd)) is None
+        assert await store.known_calls(writing.session_id, [CallId(odd)]) == set()
+        assert await store.find_messages(writing.session_id, [odd]) == {}
     seen = msgspec.structs.replace(UserMessage(id=MessageId("m"), content="x"), client_id=ODD[0])
-    assert await taken(store, writing.append(MessageAdded(message=seen))) == [True]
-    assert await store.messages(writing.session_id, ODD) == {ODD[0]: 2}
+    assert await commit_accepted(store, writing.append(MessageAdded(message=seen))) == [True]
+    assert await store.find_messages(writing.session_id, ODD) == {ODD[0]: 2}
     piece = a_piece(3, "a\0b\N{GRINNING FACE}")
-    assert await taken(store, writing.append(started(1), pieces=[piece])) == [True]
+    assert await commit_accepted(store, writing.append(started(1), pieces=[piece])) == [True]
     snapshot = await store.load(writing.session_id)
     assert snapshot is not None
     assert [*snapshot.pieces] == [piece]
 
 
 def test_a_batch_is_divided_only_where_a_session_or_a_name_comes_twice() -> None:
-    one, two, three = (Writing(number, epoch=1) for number in (1, 2, 3))
-    batch = [one.new(name="a"), two.new(name="a"), three.new(name="b"), one.words("x"), two.words("x"), one.words("y")]
-    assert rounds(batch) == [[0, 2], [1, 3], [4, 5]]
-    assert rounds([]) == []
+    one, two, three = (SessionWriter(number, epoch=1) for number in (1, 2, 3))
+    batch = [
+        one.new(name="a"),
+        two.new(name="a"),
+        three.new(name="b"),
+        one.text_events("x"),
+        two.text_events("x"),
+        one.text_events("y"),
+    ]
+    assert split_into_rounds(batch) == [[0, 2], [1, 3], [4, 5]]
+    assert split_into_rounds([]) == []

@@ -9,7 +9,7 @@ import pytest
 
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.profile import Profile
-from dragoman.ports import Key
+from dragoman.ports import ApiKey
 from dragoman.stores.postgres.blobs import PostgresBlobs
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.keys import PostgresKeys
@@ -21,12 +21,12 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def database(postgres_url: str) -> Iterator[Database]:
-    database = Database(postgres_url, use="beside")
+    database = Database(postgres_url, access="beside")
     yield database
     database.close()
 
 
-def key(name: str = "k", **fields: Any) -> Key:
+def key(name: str = "k", **fields: Any) -> ApiKey:
     given: dict[str, Any] = {
         "key_id": KeyId(name),
         "digest": name.encode() * 32,
@@ -36,7 +36,7 @@ def key(name: str = "k", **fields: Any) -> Key:
         "scopes": frozenset({"use", "read"}),
         "created_at": NOON + timedelta(microseconds=1),
     }
-    return Key(**{**given, **fields})
+    return ApiKey(**{**given, **fields})
 
 
 async def test_keys_read_back_as_they_were_written_oldest_first(database: Database) -> None:

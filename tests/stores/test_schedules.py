@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.schedules import Fire, FireId, Schedule, ScheduleId
-from dragoman.ports import Schedules
+from dragoman.ports import ScheduleStore
 from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres import schedules as postgres_schedules
 from dragoman.stores.postgres.schedules import PostgresSchedules
@@ -33,13 +33,13 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture(params=["sqlite", "postgres", "simulated"])
-def store(request: pytest.FixtureRequest) -> Iterator[Schedules]:
+def store(request: pytest.FixtureRequest) -> Iterator[ScheduleStore]:
     if request.param == "simulated":
         yield SimulatedSchedules()
     elif request.param == "sqlite":
         yield SqliteSchedules(request.getfixturevalue("database"))
     else:
-        with closing(postgres.Database(request.getfixturevalue("postgres_url"), use="beside")) as database:
+        with closing(postgres.Database(request.getfixturevalue("postgres_url"), access="beside")) as database:
             yield PostgresSchedules(database)
 
 
@@ -79,7 +79,7 @@ FULL = schedule(
 )
 
 
-async def test_a_schedule_reads_back_as_it_was_written_and_is_replaced(store: Schedules) -> None:
+async def test_a_schedule_reads_back_as_it_was_written_and_is_replaced(store: ScheduleStore) -> None:
     await store.put(FULL)
     await store.put(schedule("later", created_at=NOON + HOUR))
     await store.put(schedule("earlier", created_at=NOON - HOUR))
@@ -90,78 +90,78 @@ async def test_a_schedule_reads_back_as_it_was_written_and_is_replaced(store: Sc
     assert (await store.all())[1] == schedule()
 
 
-async def test_a_claim_stores_fire_and_schedule_together(store: Schedules) -> None:
+async def test_a_claim_stores_fire_and_schedule_together(store: ScheduleStore) -> None:
     await store.put(schedule())
     moved = schedule(next_at=NOON + HOUR, last_at=NOON)
     first = fire(0, session_id=SessionId("x"))
-    assert await store.claim(moved, first)
-    assert (await store.all(), await store.running()) == ([moved], [first])
+    assert await store.claim_fire(moved, first)
+    assert (await store.all(), await store.running_fires()) == ([moved], [first])
     assert await store.fires(ScheduleId("s"), 0, 10) == [first]
 
 
-async def test_a_time_is_claimed_once(store: Schedules) -> None:
+async def test_a_time_is_claimed_once(store: ScheduleStore) -> None:
     await store.put(schedule())
-    assert await store.claim(schedule(), fire(0))
-    assert not await store.claim(schedule(), fire(0, fire_id=FireId("another")))
+    assert await store.claim_fire(schedule(), fire(0))
+    assert not await store.claim_fire(schedule(), fire(0, fire_id=FireId("another")))
     assert await store.fires(ScheduleId("s"), 0, 10) == [fire(0)]
-    assert await store.claim(schedule("t"), fire(0, "t"))
-    assert [each.schedule_id for each in await store.running()] == ["s", "t"]
+    assert await store.claim_fire(schedule("t"), fire(0, "t"))
+    assert [each.schedule_id for each in await store.running_fires()] == ["s", "t"]
 
 
-async def test_a_settled_fire_runs_no_more(store: Schedules) -> None:
-    await store.claim(schedule(), fire(0))
+async def test_a_settled_fire_runs_no_more(store: ScheduleStore) -> None:
+    await store.claim_fire(schedule(), fire(0))
     ended = fire(0, status="failed", error="why", finished_at=NOON + HOUR, session_id=SessionId("x"))
-    await store.settle(ended)
-    await store.settle(fire(7, status="failed"))
-    assert (await store.running(), await store.fires(ScheduleId("s"), 0, 10)) == ([], [ended])
+    await store.update_fire(ended)
+    await store.update_fire(fire(7, status="failed"))
+    assert (await store.running_fires(), await store.fires(ScheduleId("s"), 0, 10)) == ([], [ended])
 
 
-async def test_fires_are_read_newest_first_by_pages(store: Schedules) -> None:
+async def test_fires_are_read_newest_first_by_pages(store: ScheduleStore) -> None:
     for hour in range(5):
-        await store.claim(schedule(), fire(hour))
+        await store.claim_fire(schedule(), fire(hour))
     assert await store.fires(ScheduleId("s"), 1, 2) == [fire(3), fire(2)]
-    assert await store.running() == [fire(hour) for hour in range(5)]
+    assert await store.running_fires() == [fire(hour) for hour in range(5)]
 
 
-async def test_with_a_schedule_its_fires_go(store: Schedules) -> None:
-    await store.claim(schedule(), fire(0))
-    await store.claim(schedule("t"), fire(0, "t"))
+async def test_with_a_schedule_its_fires_go(store: ScheduleStore) -> None:
+    await store.claim_fire(schedule(), fire(0))
+    await store.claim_fire(schedule("t"), fire(0, "t"))
     await store.remove(ScheduleId("s"))
     assert [each.schedule_id for each in await store.all()] == ["t"]
-    assert (await store.fires(ScheduleId("s"), 0, 10), len(await store.running())) == ([], 1)
+    assert (await store.fires(ScheduleId("s"), 0, 10), len(await store.running_fires())) == ([], 1)
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
 async def test_of_very_many_fires_the_oldest_go_unless_they_run(
-    store: Schedules, monkeypatch: pytest.MonkeyPatch
+    store: ScheduleStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (sqlite_schedules, postgres_schedules):
-        monkeypatch.setattr(module, "KEPT_FIRES", 3)
+        monkeypatch.setattr(module, "MAX_FIRES_PER_SCHEDULE", 3)
     for hour in range(6):
-        await store.claim(schedule(), fire(hour, status="running" if hour == 0 else "completed"))
+        await store.claim_fire(schedule(), fire(hour, status="running" if hour == 0 else "completed"))
     assert [each.due_at - NOON for each in await store.fires(ScheduleId("s"), 0, 10)] == [
         hour * HOUR for hour in (5, 4, 3, 0)
     ]
 
 
-async def test_a_fire_that_is_written_whole_reads_back_whole(store: Schedules) -> None:
+async def test_a_fire_that_is_written_whole_reads_back_whole(store: ScheduleStore) -> None:
     whole = fire(0, session_id=SessionId("x"), status="completed", error="none", finished_at=NOON + HOUR)
-    await store.claim(schedule(), whole)
+    await store.claim_fire(schedule(), whole)
     assert await store.fires(ScheduleId("s"), 0, 1) == [whole]
 
 
 @requirement("faults:51:once")
 async def test_of_two_servers_one_has_a_time_and_neither_undoes_what_a_user_changed(postgres_url: str) -> None:
     with ExitStack() as databases:
-        both = [databases.enter_context(closing(postgres.Database(postgres_url, use="beside"))) for _ in range(2)]
-        both[0].node, both[1].node = "one", "two"
+        both = [databases.enter_context(closing(postgres.Database(postgres_url, access="beside"))) for _ in range(2)]
+        both[0].node_id, both[1].node_id = "one", "two"
         first, second = (PostgresSchedules(each) for each in both)
         await first.put(schedule(next_at=NOON))
         changed = schedule(title="Other", updated_at=NOON + HOUR, next_at=NOON)
         await second.put(changed)
         moved = schedule(next_at=NOON + HOUR)
-        assert [await first.claim(moved, fire(0)), await second.claim(moved, fire(0))] == [True, False]
+        assert [await first.claim_fire(moved, fire(0)), await second.claim_fire(moved, fire(0))] == [True, False]
         assert await first.all() == [changed]
         await second.remove(ScheduleId("s"))
-        assert not await first.claim(moved, fire(1))
-        assert (await first.all(), await first.running()) == ([], [])
+        assert not await first.claim_fire(moved, fire(1))
+        assert (await first.all(), await first.running_fires()) == ([], [])

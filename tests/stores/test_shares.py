@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dragoman.core.ids import UserId
-from dragoman.ports import Share, Shares
+from dragoman.ports import Share, ShareStore
 from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.postgres.shares import PostgresShares
@@ -17,8 +17,8 @@ from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from dragoman.stores.sqlite.shares import SqliteShares
 from tests.core.strategies import NOON
-from tests.stores.contract import begun, session_id
-from tests.stores.simulated import Store
+from tests.stores.contract import new_session_in, session_id
+from tests.stores.simulated import FullStore
 from tests.stores.simulated_shares import SimulatedShares
 
 HOUR = timedelta(hours=1)
@@ -27,8 +27,8 @@ HOUR = timedelta(hours=1)
 class Stored(NamedTuple):
     """A store of links, and the log of the sessions that they show."""
 
-    shares: Shares
-    log: Store
+    shares: ShareStore
+    log: FullStore
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -44,7 +44,7 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stored]:
 
 
 @pytest.fixture(params=["sqlite", "postgres", "simulated"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shares]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ShareStore]:
     if request.param == "simulated":
         yield SimulatedShares()
     elif request.param == "sqlite":
@@ -53,7 +53,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shares]:
         with closing(database):
             yield SqliteShares(database)
     else:
-        with closing(postgres.Database(request.getfixturevalue("postgres_url"), use="beside")) as other:
+        with closing(postgres.Database(request.getfixturevalue("postgres_url"), access="beside")) as other:
             yield PostgresShares(other)
 
 
@@ -67,7 +67,7 @@ def share(digest: bytes = b"d", **fields: Any) -> Share:
     return Share(**{**given, **fields})
 
 
-async def test_a_link_reads_back_as_it_was_written(store: Shares) -> None:
+async def test_a_link_reads_back_as_it_was_written(store: ShareStore) -> None:
     await store.add(share())
     await store.add(share(b"e", expires_at=NOON + HOUR))
     assert [await store.get(each) for each in (b"d", b"e", b"f")] == [
@@ -75,7 +75,7 @@ async def test_a_link_reads_back_as_it_was_written(store: Shares) -> None:
     ]  # fmt: skip
 
 
-async def test_a_link_is_removed_by_its_own_session_alone(store: Shares) -> None:
+async def test_a_link_is_removed_by_its_own_session_alone(store: ShareStore) -> None:
     await store.add(share())
     assert not await store.remove(session_id(2), b"d")
     assert await store.get(b"d") == share()
@@ -87,7 +87,7 @@ async def test_a_link_is_removed_by_its_own_session_alone(store: Shares) -> None
 async def test_with_a_session_its_links_go(stored: Stored) -> None:
     store, log = stored
     for number in (1, 2):
-        await begun(log, number)
+        await new_session_in(log, number)
         await store.add(share(bytes([number]), session_id=session_id(number)))
     await log.delete(session_id(1))
     assert await store.get(b"\1") is None

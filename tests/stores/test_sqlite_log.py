@@ -16,17 +16,28 @@ from dragoman.core.events import BlockClosed, MessageClosed, MessageOpened
 from dragoman.core.ids import MessageId, RunId
 from dragoman.core.session import fold
 from dragoman.core.stream import cursor_of
-from dragoman.ports import RunRow
+from dragoman.ports import RunLocation
 from dragoman.stores.sqlite import pieces
-from dragoman.stores.sqlite.appends import Appends
+from dragoman.stores.sqlite.appends import AppendWriter
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
-from tests.core.log_generator import played
+from tests.core.log_generator import generated_log
 from tests.requirements import requirement
-from tests.stores.contract import ANN, StoreContract, Writing, a_piece, begun, commits_of, once, started, stopped, taken
+from tests.stores.contract import (
+    ANN,
+    SessionWriter,
+    StoreContract,
+    a_piece,
+    commit_accepted,
+    commits_of,
+    idempotency_record,
+    new_session_in,
+    started,
+    stopped,
+)
 
 
-def opened(folder: Path) -> Database:
+def open_database(folder: Path) -> Database:
     database = Database(folder)
     database.start()
     return database
@@ -34,7 +45,7 @@ def opened(folder: Path) -> Database:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    database = opened(tmp_path)
+    database = open_database(tmp_path)
     yield database
     database.close()
 
@@ -59,36 +70,38 @@ def rows(folder: Path) -> dict[str, list[str]]:
 async def test_a_deleted_session_is_in_no_table_any_more(database: Database, tmp_path: Path) -> None:
     store = SqliteLog(database)
     empty = rows(tmp_path)
-    scribe = played(3, 100)
+    scribe = generated_log(3, 100)
     batch: list[str] = []
-    for append, _, _ in commits_of(scribe, Random(3), await store.claim()):
-        append.once = [msgspec.structs.replace(once(f"key-{append.after}"), session_id=append.session_id)]
+    for append, _, _ in commits_of(scribe, Random(3), await store.claim_epoch()):
+        append.idempotency_records = [
+            msgspec.structs.replace(idempotency_record(f"key-{append.after}"), session_id=append.session_id)
+        ]
         append.name = "mine" if append.is_new else None
-        assert await taken(store, append) == [True]
+        assert await commit_accepted(store, append) == [True]
         batch.append(append.session_id)
     full = rows(tmp_path)
     filled = {table for table in full if len(full[table]) > len(empty[table])}
     assert filled >= {"sessions", "events", "runs", "calls", "names", "once"}, "the test is worth its name"
     await store.delete(append.session_id)
-    await swept(database)
+    await wait_until_swept(database)
     left = rows(tmp_path)
     assert {table: len(left[table]) for table in left} == {table: len(empty[table]) for table in empty}
     assert not [row for table in left.values() for row in table if append.session_id in row]
 
 
-async def swept(database: Database) -> None:
+async def wait_until_swept(database: Database) -> None:
     """Wait until nothing of deleted sessions is left."""
     async with asyncio.timeout(10):
         while await database.read(lambda connection: connection.execute("SELECT 1 FROM deleted").fetchone()):  # noqa: ASYNC110  # the writer tells nobody
             await asyncio.sleep(0.001)
 
 
-async def long_session(store: SqliteLog, number: int, runs: int) -> Writing:
+async def long_session(store: SqliteLog, number: int, runs: int) -> SessionWriter:
     """A session of so many runs, each with a key of the client's."""
-    writing = await begun(store, number)
+    writing = await new_session_in(store, number)
     for run in range(runs):
-        kept = [once(f"key-{number}-{run}", number)]
-        assert await taken(store, writing.append(started(run), stopped(run), once=kept)) == [True]
+        kept = [idempotency_record(f"key-{number}-{run}", number)]
+        assert await commit_accepted(store, writing.append(started(run), stopped(run), once=kept)) == [True]
     return writing
 
 
@@ -97,32 +110,32 @@ async def test_a_deletion_is_done_in_portions_and_what_is_left_is_nobodys(
 ) -> None:
     """The rows are left in the middle; the session's id and the ids of its runs are used again meanwhile."""
     monkeypatch.setattr("dragoman.stores.sqlite.appends.PORTION", 3)
-    monkeypatch.setattr(SqliteLog, "_sweep_soon", lambda _: None)
+    monkeypatch.setattr(SqliteLog, "_request_sweep", lambda _: None)
     store = SqliteLog(database)
     gone = await long_session(store, 1, 10)
     await store.delete(gone.session_id)
-    sweep = Appends().sweep
+    sweep = AppendWriter().sweep
     assert await database.writer.run(sweep)
-    assert await store.run(RunId("run-8")) is None
-    assert await store.once(ANN, "key-1-8") is None
+    assert await store.find_run(RunId("run-8")) is None
+    assert await store.find_idempotency_record(ANN, "key-1-8") is None
 
-    again = await begun(store)
-    kept = once("key-1-8", run=8)
-    assert await taken(store, again.append(started(8), once=[kept])) == [True]
+    again = await new_session_in(store)
+    kept = idempotency_record("key-1-8", run=8)
+    assert await commit_accepted(store, again.append(started(8), once=[kept])) == [True]
     portions = 1
     while await database.writer.run(sweep):
         portions += 1
     assert portions == 7 + 3 + 1, "21 events, 9 keys, and the number itself"
     assert [logged.seq for logged in await store.events(again.session_id, 0, 100)] == [1, 2]
-    assert await store.run(RunId("run-8")) == RunRow(
+    assert await store.find_run(RunId("run-8")) == RunLocation(
         run_id=RunId("run-8"), session_id=again.session_id, owner=ANN, first_seq=2
     )
-    assert await store.once(ANN, "key-1-8") == kept
+    assert await store.find_idempotency_record(ANN, "key-1-8") == kept
 
 
 async def test_what_a_deletion_left_goes_after_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = opened(tmp_path)
-    monkeypatch.setattr(SqliteLog, "_sweep_soon", lambda _: None)
+    database = open_database(tmp_path)
+    monkeypatch.setattr(SqliteLog, "_request_sweep", lambda _: None)
     store = SqliteLog(database)
     empty = rows(tmp_path)
     gone = await long_session(store, 1, 10)
@@ -130,10 +143,10 @@ async def test_what_a_deletion_left_goes_after_the_next_start(tmp_path: Path, mo
     database.close()
     assert len(rows(tmp_path)["events"]) == 21
     monkeypatch.undo()
-    database = opened(tmp_path)
+    database = open_database(tmp_path)
     try:
-        await SqliteLog(database).claim()
-        await swept(database)
+        await SqliteLog(database).claim_epoch()
+        await wait_until_swept(database)
     finally:
         database.close()
     left = rows(tmp_path)
@@ -144,11 +157,13 @@ async def test_what_a_deletion_left_goes_after_the_next_start(tmp_path: Path, mo
 async def test_what_an_earlier_release_wrote_is_there_after_its_migration(tmp_path: Path) -> None:
     """Sessions had no numbers up to schema 4, and runs, calls and keys none of theirs up to schema 5."""
     new, old = tmp_path / "new", tmp_path / "old"
-    database = opened(new)
+    database = open_database(new)
     store = SqliteLog(database)
-    for append, _, _ in commits_of(played(7, 200), Random(7), await store.claim()):
-        append.once = [msgspec.structs.replace(once(f"key-{append.after}"), session_id=append.session_id)]
-        assert await taken(store, append) == [True]
+    for append, _, _ in commits_of(generated_log(7, 200), Random(7), await store.claim_epoch()):
+        append.idempotency_records = [
+            msgspec.structs.replace(idempotency_record(f"key-{append.after}"), session_id=append.session_id)
+        ]
+        assert await commit_accepted(store, append) == [True]
     database.close()
     old.mkdir()
     connection = sqlite3.connect(old / "dragoman.db", isolation_level=None)
@@ -170,25 +185,25 @@ async def test_what_an_earlier_release_wrote_is_there_after_its_migration(tmp_pa
         " FROM new.once o JOIN new.sessions ON session = number"
     )
     connection.close()
-    opened(old).close()
+    open_database(old).close()
     before, after = rows(old), rows(new)
     assert {table: sorted(before[table]) for table in before} == {table: sorted(after[table]) for table in after}
 
 
 async def test_everything_outlives_the_process(tmp_path: Path) -> None:
     """After each commit the folder is closed and opened again."""
-    scribe = played(5, 60)
+    scribe = generated_log(5, 60)
     chance = Random(5)
-    database = opened(tmp_path)
+    database = open_database(tmp_path)
     try:
         store = SqliteLog(database)
-        for append, state, stored in commits_of(scribe, chance, await store.claim()):
-            assert await taken(store, append) == [True]
+        for append, state, stored in commits_of(scribe, chance, await store.claim_epoch()):
+            assert await commit_accepted(store, append) == [True]
             if chance.random() < 0.2:
                 database.close()
-                database = opened(tmp_path)
+                database = open_database(tmp_path)
                 store = SqliteLog(database)
-                append.epoch = await store.claim()
+                append.epoch = await store.claim_epoch()
                 snapshot = await store.load(append.session_id)
                 assert snapshot is not None
                 assert fold(snapshot.head, snapshot.events) == state
@@ -201,41 +216,41 @@ async def test_everything_outlives_the_process(tmp_path: Path) -> None:
 async def test_what_was_rolled_back_is_not_remembered_as_written(database: Database) -> None:
     """The store remembers where running sessions stand; after a failure it must look again."""
     store = SqliteLog(database)
-    writing = await begun(store)
-    assert await taken(store, writing.append(started(1))) == [True]
+    writing = await new_session_in(store)
+    assert await commit_accepted(store, writing.append(started(1))) == [True]
     broken = writing.append(started(2))
     broken.payloads = []  # fewer than events: fails in the middle of the transaction
     with pytest.raises(ValueError, match="zip"):
         await store.commit([broken])
-    never = Writing(1, epoch=writing.epoch)
+    never = SessionWriter(1, epoch=writing.epoch)
     append = writing.append()
     append.after, append.pieces = 3, []
-    assert await taken(store, append) == [False], "event 3 was never written"
+    assert await commit_accepted(store, append) == [False], "event 3 was never written"
     append.after = 2
-    assert await taken(store, append) == [True]
+    assert await commit_accepted(store, append) == [True]
     assert never.log == []
 
 
 async def test_the_rows_of_an_open_block_are_known_after_a_rollback_and_a_restart(database: Database) -> None:
     """There is no index for them: what the writer remembers must be what the table holds."""
     store = SqliteLog(database)
-    writing = await begun(store)
+    writing = await new_session_in(store)
     opened = MessageOpened(message_id=MessageId("m"))
-    assert await taken(store, writing.append(started(1), opened)) == [True]
+    assert await commit_accepted(store, writing.append(started(1), opened)) == [True]
     words = [a_piece(3, word, place=place) for place, word in enumerate(["one ", "two ", "three"], 1)]
-    assert await taken(store, writing.append(pieces=words[:1])) == [True]
+    assert await commit_accepted(store, writing.append(pieces=words[:1])) == [True]
     another = deepcopy(writing)
     broken = another.append(started(2), pieces=[a_piece(3, "never", place=2)], closed=[(MessageId("m"), 0)])
     broken.payloads = []  # fewer than events: fails in the middle of the transaction
     with pytest.raises(ValueError, match="zip"):
         await store.commit([broken])
     for place, again in ((1, store), (2, SqliteLog(database))):
-        assert await taken(again, writing.append(pieces=[words[place]])) == [True]
+        assert await commit_accepted(again, writing.append(pieces=[words[place]])) == [True]
         snapshot = await again.load(writing.session_id)
         assert snapshot is not None
         assert [*snapshot.pieces] == words[: place + 1]
     closing = writing.append(MessageClosed(message_id=MessageId("m")), closed=[(MessageId("m"), 0)])
-    assert await taken(again, closing) == [True]
+    assert await commit_accepted(again, closing) == [True]
     snapshot = await again.load(writing.session_id)
     assert snapshot is not None
     assert [*snapshot.pieces] == []
@@ -243,12 +258,12 @@ async def test_the_rows_of_an_open_block_are_known_after_a_rollback_and_a_restar
 
 async def test_the_rows_of_a_closed_block_are_its_own_no_more_after_a_restart(database: Database) -> None:
     store = SqliteLog(database)
-    writing = await begun(store)
-    assert await taken(store, writing.append(started(1), MessageOpened(message_id=MessageId("m")))) == [True]
-    assert await taken(store, writing.append(pieces=[a_piece(3, "closed")])) == [True]
+    writing = await new_session_in(store)
+    assert await commit_accepted(store, writing.append(started(1), MessageOpened(message_id=MessageId("m")))) == [True]
+    assert await commit_accepted(store, writing.append(pieces=[a_piece(3, "closed")])) == [True]
     closing = BlockClosed(message_id=MessageId("m"), index=0, block=Text("closed"))
-    assert await taken(store, writing.append(closing, closed=[(MessageId("m"), 0)])) == [True]
-    assert await taken(store, writing.append(pieces=[a_piece(4, "open", index=1)])) == [True]
+    assert await commit_accepted(store, writing.append(closing, closed=[(MessageId("m"), 0)])) == [True]
+    assert await commit_accepted(store, writing.append(pieces=[a_piece(4, "open", index=1)])) == [True]
     assert len(rows(database.folder)["pieces"]) == 2, "the test is worth its name"
     snapshot = await SqliteLog(database).load(writing.session_id)
     assert snapshot is not None
@@ -259,20 +274,22 @@ async def test_rows_of_closed_blocks_go_in_portions_and_an_open_block_loses_none
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does it keep more than so many of them: then its own rows are moved behind them."""
-    monkeypatch.setattr(pieces, "SWEEP", 10)
-    monkeypatch.setattr(pieces, "BEHIND", 50)
+    monkeypatch.setattr(pieces, "SWEEP_BATCH_ROWS", 10)
+    monkeypatch.setattr(pieces, "MAX_STALE_ROWS", 50)
     store = SqliteLog(database)
-    slow, quick = await begun(store, 1), await begun(store, 2)
+    slow, quick = await new_session_in(store, 1), await new_session_in(store, 2)
     for writing in (slow, quick):
-        assert await taken(store, writing.append(started(1), MessageOpened(message_id=MessageId("m")))) == [True]
-    assert await taken(store, slow.append(pieces=[a_piece(3, "slow ")])) == [True]
-    assert await taken(store, slow.append(pieces=[a_piece(3, "but sure", place=2)])) == [True]
+        assert await commit_accepted(store, writing.append(started(1), MessageOpened(message_id=MessageId("m")))) == [
+            True
+        ]
+    assert await commit_accepted(store, slow.append(pieces=[a_piece(3, "slow ")])) == [True]
+    assert await commit_accepted(store, slow.append(pieces=[a_piece(3, "but sure", place=2)])) == [True]
     most = 0
     for block in range(200):
         after = len(quick.log)
-        assert await taken(store, quick.append(pieces=[a_piece(after, "word", index=block)])) == [True]
+        assert await commit_accepted(store, quick.append(pieces=[a_piece(after, "word", index=block)])) == [True]
         closing = BlockClosed(message_id=MessageId("m"), index=block, block=Text("word"))
-        assert await taken(store, quick.append(closing, closed=[(MessageId("m"), block)])) == [True]
+        assert await commit_accepted(store, quick.append(closing, closed=[(MessageId("m"), block)])) == [True]
         most = max(most, len(rows(database.folder)["pieces"]))
     assert 10 < most < 80
     for again in (store, SqliteLog(database)):
@@ -283,17 +300,17 @@ async def test_rows_of_closed_blocks_go_in_portions_and_an_open_block_loses_none
 
 async def test_commits_are_shared_by_who_writes_at_the_same_time(database: Database) -> None:
     store = SqliteLog(database)
-    writing = await begun(store)
-    appends = [Writing(number, epoch=writing.epoch).new() for number in range(2, 202)]
+    writing = await new_session_in(store)
+    appends = [SessionWriter(number, epoch=writing.epoch).new() for number in range(2, 202)]
     before = database.writer.commits
-    await asyncio.gather(*(taken(store, append) for append in appends))
+    await asyncio.gather(*(commit_accepted(store, append) for append in appends))
     assert database.writer.commits - before < 50
 
 
 async def test_reads_do_not_wait_for_writes(database: Database) -> None:
     """A reader sees the state before a transaction that is still open, at once."""
     store = SqliteLog(database)
-    writing = await begun(store)
+    writing = await new_session_in(store)
     connection = sqlite3.connect(database.folder / "dragoman.db", isolation_level=None)
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -303,14 +320,16 @@ async def test_reads_do_not_wait_for_writes(database: Database) -> None:
         connection.execute("ROLLBACK")
     finally:
         connection.close()
-    assert await taken(store, writing.append(started(1), stopped(1))) == [True]
+    assert await commit_accepted(store, writing.append(started(1), stopped(1))) == [True]
 
 
 async def test_a_folder_that_is_closed_has_written_what_was_given(tmp_path: Path) -> None:
-    database = opened(tmp_path)
+    database = open_database(tmp_path)
     store = SqliteLog(database)
-    epoch = await store.claim()
-    tasks = [asyncio.create_task(taken(store, Writing(number, epoch=epoch).new())) for number in range(1, 30)]
+    epoch = await store.claim_epoch()
+    tasks = [
+        asyncio.create_task(commit_accepted(store, SessionWriter(number, epoch=epoch).new())) for number in range(1, 30)
+    ]
     await asyncio.sleep(0)
     await asyncio.to_thread(database.close)
     assert await asyncio.gather(*tasks) == [[True]] * 29

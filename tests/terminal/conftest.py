@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.servers import SocketHouse, opened_socket
+from tests.servers import SocketServer, running_socket_server
 
 
 @pytest.fixture(scope="session")
-async def socket_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketHouse]:
+async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     """A server behind a real socket."""
-    async with opened_socket(tmp_path_factory.mktemp("house")) as house:
+    async with running_socket_server(tmp_path_factory.mktemp("house")) as house:
         yield house

@@ -14,7 +14,7 @@ from pathlib import Path
 
 DEADLINE_S = 20
 COMMAND = (sys.executable, "-m", "dragoman")
-OBEYED = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f]")
+CONTROL_SEQUENCES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f]")
 """Colours and movements."""
 CTRL_C, CTRL_D = "\x03", "\x04"
 
@@ -25,7 +25,7 @@ def environ(home: Path, **more: str) -> dict[str, str]:
     return kept | {"HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"} | more
 
 
-class Typist:
+class TerminalUser:
     """Types, and reads what the screen has shown since the last time."""
 
     def __init__(self, terminal: int, process: asyncio.subprocess.Process) -> None:
@@ -38,9 +38,9 @@ class Typist:
         asyncio.get_running_loop().add_reader(terminal, self._read)
 
     @property
-    def seen(self) -> str:
+    def screen_text(self) -> str:
         """All that was shown, without colours."""
-        return OBEYED.sub("", self.raw)
+        return CONTROL_SEQUENCES.sub("", self.raw)
 
     def type(self, keys: str) -> None:
         os.write(self._terminal, keys.encode())
@@ -52,13 +52,13 @@ class Typist:
         """Wait for it; gives what was shown before it since the last wait."""
         try:
             async with asyncio.timeout(DEADLINE_S):
-                while (found := self.seen.find(text, self._read_to)) < 0:
-                    assert not self._is_over, f"{text!r} was never shown, but: {self.seen[self._read_to :]}"
+                while (found := self.screen_text.find(text, self._read_to)) < 0:
+                    assert not self._is_over, f"{text!r} was never shown, but: {self.screen_text[self._read_to :]}"
                     self._more.clear()
                     await self._more.wait()
         except TimeoutError:
-            raise AssertionError(f"{text!r} was not shown, but: {self.seen[self._read_to :]}") from None
-        before = self.seen[self._read_to : found]
+            raise AssertionError(f"{text!r} was not shown, but: {self.screen_text[self._read_to :]}") from None
+        before = self.screen_text[self._read_to : found]
         self._read_to = found + len(text)
         return before
 
@@ -67,7 +67,7 @@ class Typist:
         async with asyncio.timeout(DEADLINE_S):
             return await self._process.wait()
 
-    def leave(self) -> None:
+    def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._terminal)
         os.close(self._terminal)
 
@@ -83,7 +83,7 @@ class Typist:
 
 
 @asynccontextmanager
-async def at_terminal(home: Path, *arguments: str, **environment: str) -> AsyncIterator[Typist]:
+async def at_terminal(home: Path, *arguments: str, **environment: str) -> AsyncIterator[TerminalUser]:
     """The program on a terminal of its own."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
@@ -99,18 +99,18 @@ async def at_terminal(home: Path, *arguments: str, **environment: str) -> AsyncI
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )
     os.close(theirs)
-    typist = Typist(ours, process)
+    typist = TerminalUser(ours, process)
     try:
         yield typist
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-        typist.leave()
+        typist.close()
 
 
 async def in_pipe(
-    home: Path, *arguments: str, said: str = "", environment: Mapping[str, str] | None = None
+    home: Path, *arguments: str, stdin: str = "", environment: Mapping[str, str] | None = None
 ) -> tuple[int, str, str]:
     """The program in a pipe to its end: its code, its answer, and what it says aside."""
     process = await asyncio.create_subprocess_exec(
@@ -124,7 +124,7 @@ async def in_pipe(
     )
     try:
         async with asyncio.timeout(DEADLINE_S):
-            out, aside = await process.communicate(said.encode())
+            out, aside = await process.communicate(stdin.encode())
     finally:
         if process.returncode is None:
             process.kill()

@@ -11,7 +11,7 @@ from dragoman.agents.loading import load
 from dragoman.cli.main import PROTOCOLS, commands
 from dragoman.client import AsyncClient
 from dragoman.client.transports import ProtocolName
-from tests.servers import SocketHouse
+from tests.servers import SocketServer
 from tests.terminal.pseudo_terminal import at_terminal, in_pipe
 
 
@@ -31,10 +31,10 @@ def test_the_first_agent_is_served_as_it_is_and_never_written_over(
 
 
 async def test_sessions_are_a_table_for_people_and_lines_for_programs(
-    socket_house: SocketHouse, tmp_path: Path
+    socket_server: SocketServer, tmp_path: Path
 ) -> None:
-    server = ("--url", socket_house.line.url, "--key", socket_house.key("bob"))
-    async with AsyncClient(socket_house.line.url, key=socket_house.key("bob")) as client:
+    server = ("--url", socket_server.connection.url, "--key", socket_server.key("bob"))
+    async with AsyncClient(socket_server.connection.url, key=socket_server.key("bob")) as client:
         for text in ("hello", "recall"):
             await (await client.create("rehearsal")).ask(text)
     code, out, _ = await in_pipe(tmp_path, "sessions", "list", *server)
@@ -44,7 +44,7 @@ async def test_sessions_are_a_table_for_people_and_lines_for_programs(
         await person.until("TITLE")
         await person.until(newest["id"])
         assert await person.code() == 0
-        assert oldest["id"] not in person.seen
+        assert oldest["id"] not in person.screen_text
     async with at_terminal(tmp_path, "sessions", "show", oldest["id"], *server) as person:
         await person.until("› hello")
         await person.until("Hello! I am the rehearsal agent.")

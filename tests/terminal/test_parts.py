@@ -10,36 +10,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.client import Allow, Choice, Client, ClientCall, Deny, Permission, Question, Result
-from dragoman.client.events import Asked, Option, Pending
+from dragoman.client.events import Option, Pending, QuestionItem
 from dragoman.settings import Settings
-from dragoman.terminal.chat import Chat, Wanted
-from dragoman.terminal.formatting import call_line, clean
+from dragoman.terminal.chat import Chat, SessionSelection
+from dragoman.terminal.formatting import call_line, strip_control_characters
 from dragoman.terminal.keyboard import Keyboard
-from dragoman.terminal.prompts import Asker, chosen_by
+from dragoman.terminal.prompts import Prompter, parse_choice
 from dragoman.terminal.rich_screen import RichScreen, split_at_blocks
-from dragoman.terminal.saved_sessions import Remembered, last, remember, state_folder
-from dragoman.terminal.screen import JsonLines, Plain, Screen
-from dragoman.terminal.server_target import NoPlace, key_for, url_for
+from dragoman.terminal.saved_sessions import SavedSession, load_last_session, save_last_session, state_folder
+from dragoman.terminal.screen import JsonLinesScreen, PlainScreen, Screen
+from dragoman.terminal.server_target import CommandError, resolve_key, resolve_url
 
-WHERE = Asked(question="Where?", options=(Option("here"), Option("there")))
+WHERE = QuestionItem(question="Where?", options=(Option("here"), Option("there")))
 STAMP = Permission(call_id="c1", name="stamp", arguments={"text": "x"})
 
 
 def test_what_a_terminal_would_obey_is_taken_out() -> None:
-    assert clean("a\x1b[31mb\x1b]0;title\x07c\x9bd\u202ee\r\nf\tg\r") == "a[31mb]0;titlecde\nf\tg"
+    assert strip_control_characters("a\x1b[31mb\x1b]0;title\x07c\x9bd\u202ee\r\nf\tg\r") == "a[31mb]0;titlecde\nf\tg"
     assert call_line("run\x1b[A", {"cmd": "rm\n\u202ex"}) == 'run[A(cmd="rm\\nx")'
 
 
 @pytest.mark.parametrize(
     "screen_to",
-    [lambda out: Plain(out, out, is_raw=False), lambda out: JsonLines(out, out), RichScreen],
+    [lambda out: PlainScreen(out, out, is_raw=False), lambda out: JsonLinesScreen(out, out), RichScreen],
     ids=["plain", "json", "rich"],
 )
 def test_no_screen_shows_what_a_terminal_would_obey(screen_to: Callable[[TextIO], Screen]) -> None:
     shown = io.StringIO()
     screen = screen_to(shown)
-    screen.note("session a\x1b]0;title\x07b")
-    screen.problem("no \x1b[31mred")
+    screen.show_note("session a\x1b]0;title\x07b")
+    screen.show_error("no \x1b[31mred")
     assert shown.getvalue().split("\n")[:2] in (
         ["session a]0;titleb", "no [31mred"],
         ["session a]0;titleb", "dragoman: no [31mred"],
@@ -63,20 +63,20 @@ def test_a_block_ends_when_another_begins_outside_fences_and_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "chosen"),
+    ("expected_text", "chosen"),
     [("1", ("here",)), ("THERE", ("there",)), ("3", None), ("1 2", None), ("", None), ("nowhere", ()), ("10 km", ())],
 )
-def test_a_choice_is_a_number_a_label_or_own_words(said: str, chosen: tuple[str, ...] | None) -> None:
-    assert chosen_by(said, WHERE) == chosen
+def test_a_choice_is_a_number_a_label_or_own_words(expected_text: str, chosen: tuple[str, ...] | None) -> None:
+    assert parse_choice(expected_text, WHERE) == chosen
 
 
 def test_several_choices_are_several_numbers() -> None:
-    several = Asked(question="Where?", options=WHERE.options, multi_select=True)
-    assert chosen_by("2, 1", several) == ("there", "here")
+    several = QuestionItem(question="Where?", options=WHERE.options, multi_select=True)
+    assert parse_choice("2, 1", several) == ("there", "here")
 
 
 @pytest.mark.parametrize(
-    ("asked", "lines", "answer"),
+    ("pending", "lines", "answer"),
     [
         (STAMP, ["", "Y"], Allow(call_id="c1")),
         (STAMP, ["no"], Deny(call_id="c1")),
@@ -86,25 +86,25 @@ def test_several_choices_are_several_numbers() -> None:
         (ClientCall(call_id="f", name="weather", arguments={}), ["sunny"], Result(call_id="f", text="sunny")),
     ],
 )
-def test_what_a_person_says_becomes_an_answer(asked: Pending, lines: list[str], answer: object) -> None:
+def test_what_a_person_says_becomes_an_answer(pending: Pending, lines: list[str], answer: object) -> None:
     said = iter(lines)
-    assert Asker(lambda _: None, lambda _: next(said), allows_all=False).all([asked]) == (answer,)
+    assert Prompter(lambda _: None, lambda _: next(said), allows_all=False).collect_answers([pending]) == (answer,)
 
 
 def test_a_tool_that_may_always_run_is_not_asked_for_again() -> None:
     said = iter(["a"])
-    asker = Asker(lambda _: None, lambda _: next(said), allows_all=False)
-    assert asker.all([STAMP, STAMP]) == (Allow(call_id="c1"), Allow(call_id="c1"))
+    asker = Prompter(lambda _: None, lambda _: next(said), allows_all=False)
+    assert asker.collect_answers([STAMP, STAMP]) == (Allow(call_id="c1"), Allow(call_id="c1"))
 
 
-class Typed(Keyboard):
+class ScriptedKeyboard(Keyboard):
     """Somebody who has made up their mind."""
 
     def __init__(self, *keys: str | type[BaseException]) -> None:
         super().__init__(None)
         self._keys = list(keys)
 
-    def line(self, prompt: str, *, is_kept: bool = False) -> str:
+    def line(self, prompt: str, *, keep_in_history: bool = False) -> str:
         key = self._keys.pop(0)
         if isinstance(key, str):
             return key
@@ -121,44 +121,51 @@ class Typed(Keyboard):
     ],
 )
 def test_a_person_leaves_with_two_interrupts_in_a_row_or_at_the_end(keys: tuple[str | type[BaseException]]) -> None:
-    typed = Typed(*keys)
+    typed = ScriptedKeyboard(*keys)
     shown = io.StringIO()
     with Client("http://127.0.0.1:9") as client:
-        Chat(client, Wanted(), Plain(shown, shown, is_raw=False), typed, again="", allows_all=False).talk()
+        Chat(
+            client,
+            SessionSelection(),
+            PlainScreen(shown, shown, is_raw=False),
+            typed,
+            resume_command="",
+            allows_all=False,
+        ).run_interactive()
     assert typed._keys == []
 
 
 def test_what_was_typed_ahead_is_the_next_message_and_never_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     keyboard = Keyboard(None)
-    keyboard._ahead.append("y")
+    keyboard._typed_ahead.append("y")
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    assert keyboard.line("may it run? ") == "n"
-    assert keyboard.line("> ", is_kept=True) == "y"
+    assert keyboard.read_line("may it run? ") == "n"
+    assert keyboard.read_line("> ", is_message=True) == "y"
 
 
 def test_the_first_key_goes_to_this_machine_alone(tmp_path: Path) -> None:
     (tmp_path / "first-key").write_text("sk-first\n")
-    assert key_for(None, "http://127.0.0.1:8000", tmp_path) == "sk-first"
-    assert key_for(None, "https://agents.example", tmp_path) is None
-    assert key_for("sk-mine", "https://agents.example", tmp_path) == "sk-mine"
-    assert key_for(f"@{tmp_path / 'first-key'}", "https://agents.example", tmp_path) == "sk-first"
-    assert key_for(None, "http://localhost:8000", tmp_path / "nowhere") is None
+    assert resolve_key(None, "http://127.0.0.1:8000", tmp_path) == "sk-first"
+    assert resolve_key(None, "https://agents.example", tmp_path) is None
+    assert resolve_key("sk-mine", "https://agents.example", tmp_path) == "sk-mine"
+    assert resolve_key(f"@{tmp_path / 'first-key'}", "https://agents.example", tmp_path) == "sk-first"
+    assert resolve_key(None, "http://localhost:8000", tmp_path / "nowhere") is None
 
 
 def test_the_address_is_the_given_one_or_that_of_the_settings() -> None:
-    assert url_for("localhost:9000", Settings()) == "http://localhost:9000"
-    assert url_for(None, Settings(host="0.0.0.0", port=9000)) == "http://127.0.0.1:9000"
-    assert url_for(None, Settings(host="::1")) == "http://[::1]:8000"
-    with pytest.raises(NoPlace):
-        url_for("ftp://x", Settings())
+    assert resolve_url("localhost:9000", Settings()) == "http://localhost:9000"
+    assert resolve_url(None, Settings(host="0.0.0.0", port=9000)) == "http://127.0.0.1:9000"
+    assert resolve_url(None, Settings(host="::1")) == "http://[::1]:8000"
+    with pytest.raises(CommandError):
+        resolve_url("ftp://x", Settings())
 
 
 def test_the_last_conversation_is_remembered_by_server_and_protocol(tmp_path: Path) -> None:
-    remember(tmp_path / "state", "http://a", "aap", Remembered("s1"))
-    remember(tmp_path / "state", "http://a", "blade", Remembered("s2", "planner"))
-    remember(tmp_path / "state", "http://a", "aap", Remembered("s3"))
-    assert last(tmp_path / "state", "http://a", "aap") == Remembered("s3")
-    assert last(tmp_path / "state", "http://a", "blade") == Remembered("s2", "planner")
-    assert last(tmp_path / "state", "http://b", "aap") is None
+    save_last_session(tmp_path / "state", "http://a", "aap", SavedSession("s1"))
+    save_last_session(tmp_path / "state", "http://a", "blade", SavedSession("s2", "planner"))
+    save_last_session(tmp_path / "state", "http://a", "aap", SavedSession("s3"))
+    assert load_last_session(tmp_path / "state", "http://a", "aap") == SavedSession("s3")
+    assert load_last_session(tmp_path / "state", "http://a", "blade") == SavedSession("s2", "planner")
+    assert load_last_session(tmp_path / "state", "http://b", "aap") is None
     assert (tmp_path / "state" / "last-sessions.json").stat().st_mode & 0o777 == 0o600
     assert state_folder("/me", "relative") == Path("/me/.local/state/dragoman")

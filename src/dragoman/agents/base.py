@@ -6,17 +6,17 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from dragoman.agents.builtins import task_of
-from dragoman.agents.parameters import Misdeclared
+from dragoman.agents.builtins import parse_task
+from dragoman.agents.parameters import DeclarationError
 from dragoman.agents.subagent import SubAgent
 from dragoman.agents.tool import tool as make_tool
 from dragoman.core import agent as contract
 from dragoman.core.agent import RunnableTool
 from dragoman.core.content import Call
-from dragoman.core.tools import ASK, FORK, AgentSpec, Capabilities, Option
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, Capabilities, Option
 from dragoman.ports import Model
 
-Resolve = Callable[[str], Model]
+ModelResolver = Callable[[str], Model]
 """Gives the model of a name such as `embedded` or `openai:gpt-5-mini`."""
 
 
@@ -80,8 +80,8 @@ class ServableAgent:
     ) -> None:
         self.subagents: tuple[contract.Agent, ...] = tuple(subagents)
         """The agents that it can give tasks to."""
-        self._given = tuple(_as_tool(each, name) for each in tools)
-        self._face = AgentSpec(
+        self._tool_sources = tuple(_as_tool(each, name) for each in tools)
+        self._base_spec = AgentSpec(
             name=name,
             title=title,
             description=description,
@@ -89,14 +89,14 @@ class ServableAgent:
             aliases=tuple(aliases),
             options=tuple(options),
             capabilities=capabilities,
-            builtins=frozenset([ASK] * ask_user + [FORK] * bool(subagents)),
+            builtins=frozenset([ASK_USER_QUESTION] * ask_user + [FORK] * bool(subagents)),
             max_steps=max_steps,
             can_resume=resumable,
             memory=memory,
         )
-        self._open = AsyncExitStack()
-        self._users = 0
-        self._gather()
+        self._exit_stack = AsyncExitStack()
+        self._reference_count = 0
+        self._collect_tools()
 
     def __repr__(self) -> str:
         return f"<agent {self.name}>"
@@ -104,7 +104,7 @@ class ServableAgent:
     @property
     def name(self) -> str:
         """How clients call it."""
-        return self._face.name
+        return self._base_spec.name
 
     @property
     def spec(self) -> AgentSpec:
@@ -118,17 +118,17 @@ class ServableAgent:
 
     def tool(self, name: str) -> RunnableTool | None:
         """See `Agent.tool`."""
-        return self._by_name.get(name)
+        return self._tools_by_name.get(name)
 
     def child(self, call: Call) -> contract.Agent | None:
         """See `Agent.child`."""
-        task = task_of(call)
+        task = parse_task(call)
         if task is None:
             return None
         agent = next((agent for agent in self.subagents if agent.spec.name == task.agent), None)
         return None if agent is None else SubAgent(agent, task.task)
 
-    def bind(self, resolve: Resolve, default: str = "embedded") -> None:
+    def bind(self, resolve: ModelResolver, default: str = "embedded") -> None:
         """Give the agent and its sub-agents their models. Called by the server, before the first run.
 
         Args:
@@ -144,39 +144,39 @@ class ServableAgent:
 
         An agent may be served by itself and as a sub-agent of others: each further start counts another user.
         """
-        self._users += 1
-        if self._users > 1:
+        self._reference_count += 1
+        if self._reference_count > 1:
             return
         try:
             await self._start()
         except BaseException:
-            self._users = 0
+            self._reference_count = 0
             raise
 
     async def _start(self) -> None:
         async with AsyncExitStack() as begun:
-            for source in (*self._given, *self.subagents):
+            for source in (*self._tool_sources, *self.subagents):
                 if isinstance(source, ToolSource | ServableAgent):
                     await source.start()
                     begun.push_async_callback(source.aclose)
-            self._gather()
-            self._open = begun.pop_all()
+            self._collect_tools()
+            self._exit_stack = begun.pop_all()
 
     async def aclose(self) -> None:
         """End what `start` began, with the last user."""
-        self._users -= 1
-        if self._users == 0:
-            await self._open.aclose()
-            self._gather()
+        self._reference_count -= 1
+        if self._reference_count == 0:
+            await self._exit_stack.aclose()
+            self._collect_tools()
 
-    def _gather(self) -> None:
+    def _collect_tools(self) -> None:
         tools: list[RunnableTool] = []
-        for each in self._given:
+        for each in self._tool_sources:
             tools += each.tools if isinstance(each, ToolSource) else [each]
         self._tools = tuple(tools)
-        self._by_name = {tool.declaration.spec.name: tool for tool in tools}
+        self._tools_by_name = {tool.declaration.spec.name: tool for tool in tools}
         declarations = tuple(tool.declaration for tool in tools)
-        self._spec = msgspec.structs.replace(self._face, tools=declarations)
+        self._spec = msgspec.structs.replace(self._base_spec, tools=declarations)
 
 
 def capabilities_of(given: Capabilities | None, *, client_tools: bool, images: bool, history: bool) -> Capabilities:
@@ -198,5 +198,7 @@ def _as_tool(given: ToolLike, agent: str) -> RunnableTool | ToolSource:
     if hasattr(given, "declaration") and hasattr(given, "run"):
         return given
     if isinstance(given, type) or not callable(given):
-        raise Misdeclared(f"agent {agent}: a function, a tool or an MCP server expected among its tools, got {given!r}")
+        raise DeclarationError(
+            f"agent {agent}: a function, a tool or an MCP server expected among its tools, got {given!r}"
+        )
     return make_tool(given)

@@ -11,9 +11,9 @@ from msgspec import Meta
 
 from dragoman.core.agent import ToolContext, ToolFailed
 from dragoman.core.content import Call, Json, JsonObject
-from dragoman.core.tools import ASK, FORK, AgentSpec, ServerTool, ToolPolicy, ToolSpec
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, ServerTool, ToolPolicy, ToolSpec
 
-UNREADABLE = "_unreadable"
+UNPARSED_ARGUMENTS = "_unreadable"
 """The argument under which a call keeps arguments that were no JSON object: no tool takes it."""
 
 
@@ -44,7 +44,7 @@ def ask_spec() -> ToolSpec:
     (_,), definitions = msgspec.json.schema_components([Questions], ref_template="#/$defs/{name}")
     schema = definitions.pop("Questions")
     return ToolSpec(
-        name=ASK,
+        name=ASK_USER_QUESTION,
         description="Ask the user one or more questions, with choices, and wait for the answers. "
         "Use it when you cannot go on without a decision that is the user's.",
         parameters={**schema, "$defs": definitions},
@@ -77,7 +77,7 @@ class Task(msgspec.Struct, frozen=True):
     task: Annotated[str, Meta(min_length=1)]
 
 
-def task_of(call: Call) -> Task | None:
+def parse_task(call: Call) -> Task | None:
     """The task of a call; None when it makes no sense."""
     try:
         return msgspec.convert(call.input, Task)
@@ -88,7 +88,7 @@ def task_of(call: Call) -> Task | None:
 def check_builtin(name: str, arguments: JsonObject, agents: Sequence[AgentSpec]) -> None:
     """Check a model's arguments for a built-in tool. Raises ToolFailed, in words that the model can act on."""
     try:
-        if name == ASK:
+        if name == ASK_USER_QUESTION:
             msgspec.convert(arguments, Questions)
             return
         task = msgspec.convert(arguments, Task)
@@ -99,7 +99,7 @@ def check_builtin(name: str, arguments: JsonObject, agents: Sequence[AgentSpec])
         raise ToolFailed(f"there is no agent {task.agent!r}; there are: {', '.join(names)}")
 
 
-class Refused:
+class RejectedCallTool:
     """A tool that comes with a call which must not reach the tool that it names: it fails with the reason."""
 
     def __init__(self, name: str, reason: str) -> None:

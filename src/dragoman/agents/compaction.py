@@ -7,7 +7,7 @@ import msgspec
 import structlog
 
 from dragoman.agents.stream_cleanup import closing
-from dragoman.agents.window import cuts, shortened_text, tokens_of, tokens_of_all
+from dragoman.agents.window import cut_points, shorten_text, tokens_of, tokens_of_all
 from dragoman.core import agent as contract
 from dragoman.core.content import (
     AssistantMessage,
@@ -23,7 +23,7 @@ from dragoman.core.content import (
     UserMessage,
 )
 from dragoman.core.ids import MessageId
-from dragoman.core.tokens import CHARS_PER_TOKEN, tokens_of_text
+from dragoman.core.tokens import CHARS_PER_TOKEN, estimate_tokens
 from dragoman.ports import Finished, Model, ModelFailed, ModelRequest, TextDelta
 
 if TYPE_CHECKING:
@@ -33,20 +33,20 @@ INSTRUCTIONS = """\
 You write summaries of conversations between a user and an assistant, for the assistant to go on from.
 Keep every fact, name, number, decision, request and open point that may matter later. Leave out what was said along \
 the way. Do not answer the conversation and do not address anybody. Write at most 300 words."""
-HEADING = "Summary of the conversation so far:"
+SUMMARY_HEADING = "Summary of the conversation so far:"
 SUMMARY_TOKENS = 700
-SUMMARY_SHARE = 6
+SUMMARY_BUDGET_DIVISOR = 6
 """A summary has at most so great a part of the budget, one sixth."""
 INSTRUCTION_TOKENS = 150
-SMALL = 16_000
+SMALL_BUDGET_TOKENS = 16_000
 """Budgets under this leave no room for a summary without end. Elsewhere a model may think before it writes."""
 MAX_PARTS = 6
 """Model calls for one summary; of a longer conversation the oldest part is given up."""
-ITEM_CHARS = 4_000
+MAX_ITEM_CHARS = 4_000
 """That a single message, call or result contributes."""
-KEPT_SHARE = 0.4
+RECENT_MESSAGES_SHARE = 0.4
 """Of the budget: the newest messages that stay as they are."""
-SYSTEM_CHARS = 8_000
+MAX_SYSTEM_CHARS = 8_000
 """Of a conversation's system messages, which outlive every summary."""
 
 log = structlog.get_logger(__name__)
@@ -72,15 +72,15 @@ class Compactor:
         Returns:
             Whether something was summed up. Nothing is when there is nothing that could be, or when the model fails.
         """
-        place = cut_place(messages, int(budget * KEPT_SHARE))
-        made = None if place is None else await self.sum_up(messages, place, await run.summary(), budget)
+        place = find_cut_index(messages, int(budget * RECENT_MESSAGES_SHARE))
+        made = None if place is None else await self.summarize(messages, place, await run.summary(), budget)
         if made is None:
             return False
         await run.compact(made.text, made.keep_from, tokens_before=made.tokens_before, tokens_after=made.tokens_after)
         return True
 
-    async def sum_up(
-        self, messages: Sequence[Message], place: int, earlier: str | None, budget: int
+    async def summarize(
+        self, messages: Sequence[Message], cut_index: int, previous_summary: str | None, budget: int
     ) -> contract.Summary | None:
         """A summary of the messages before a place; None when the model fails, or has nothing to say.
 
@@ -90,36 +90,36 @@ class Compactor:
             earlier: the summary that stands before the messages.
             budget: tokens that the conversation may have.
         """
-        older = messages[:place]
+        older = messages[:cut_index]
         try:
-            summary = await self._summarise(older, earlier, budget)
+            summary = await self._summarize_in_parts(older, previous_summary, budget)
         except ModelFailed as error:
             log.warning("no summary", error=str(error))
             return None
         if not summary:
             return None
-        whole = f"{system_texts(older, earlier)}{HEADING}\n{summary}"
-        kept = tokens_of_all(messages[place:])
+        whole = f"{system_texts(older, previous_summary)}{SUMMARY_HEADING}\n{summary}"
+        kept = tokens_of_all(messages[cut_index:])
         return contract.Summary(
             text=whole,
-            keep_from=messages[place].id,
-            tokens_before=kept + tokens_of_all(older) + (tokens_of_text(earlier) if earlier else 0),
-            tokens_after=kept + tokens_of_text(whole),
+            keep_from=messages[cut_index].id,
+            tokens_before=kept + tokens_of_all(older) + (estimate_tokens(previous_summary) if previous_summary else 0),
+            tokens_after=kept + estimate_tokens(whole),
         )
 
-    async def _summarise(self, messages: Sequence[Message], earlier: str | None, budget: int) -> str:
+    async def _summarize_in_parts(self, messages: Sequence[Message], previous_summary: str | None, budget: int) -> str:
         """The summary, made part by part where the conversation is longer than a request."""
-        length = min(SUMMARY_TOKENS, budget // SUMMARY_SHARE)
+        length = min(SUMMARY_TOKENS, budget // SUMMARY_BUDGET_DIVISOR)
         room = max(budget - 2 * length - INSTRUCTION_TOKENS, budget // 3)  # there is the one before, and the new one
-        summary = _without_system(earlier) if earlier else ""
-        for part in parts([told(each) for each in messages], room)[-MAX_PARTS:]:
-            before = f"{HEADING}\n{summary}\n\nWhat followed:\n" if summary else ""
+        summary = _without_system(previous_summary) if previous_summary else ""
+        for part in split_into_parts([as_transcript_line(each) for each in messages], room)[-MAX_PARTS:]:
+            before = f"{SUMMARY_HEADING}\n{summary}\n\nWhat followed:\n" if summary else ""
             text = f"{before}{part}\n\nWrite the summary of all this."
-            text = shortened_text(text, (room + length) * CHARS_PER_TOKEN)
-            summary = await self._ask(text, length if budget < SMALL else None) or summary
+            text = shorten_text(text, (room + length) * CHARS_PER_TOKEN)
+            summary = await self._generate(text, length if budget < SMALL_BUDGET_TOKENS else None) or summary
         return summary.strip()
 
-    async def _ask(self, text: str, max_tokens: int | None) -> str:
+    async def _generate(self, text: str, max_tokens: int | None) -> str:
         request = ModelRequest(
             model=self._name,
             messages=[UserMessage(id=MessageId("to-sum-up"), content=text)],
@@ -136,7 +136,7 @@ class Compactor:
         return "".join(words).strip()
 
 
-def cut_place(messages: Sequence[Message], keep: int) -> int | None:
+def find_cut_index(messages: Sequence[Message], keep: int) -> int | None:
     """Where to cut: so that at most `keep` tokens stay, if possible, and at least the newest message.
 
     Of the places in question the first one is taken that begins with a user's words, else the first.
@@ -144,41 +144,41 @@ def cut_place(messages: Sequence[Message], keep: int) -> int | None:
     left = [0] * (len(messages) + 1)
     for place in range(len(messages) - 1, -1, -1):
         left[place] = left[place + 1] + tokens_of(messages[place])
-    allowed = [place for place in cuts(messages) if place > 0]
+    allowed = [place for place in cut_points(messages) if place > 0]
     fitting = [place for place in allowed if left[place] <= keep]
     if not fitting:
         return allowed[-1] if allowed else None
     return next((place for place in fitting if isinstance(messages[place], UserMessage)), fitting[0])
 
 
-def last_cut(messages: Sequence[Message]) -> int | None:
+def find_last_cut_index(messages: Sequence[Message]) -> int | None:
     """Where to cut when all that can be is to be summed up: before the newest words of a user, if possible."""
-    allowed = [place for place in cuts(messages) if place > 0]
+    allowed = [place for place in cut_points(messages) if place > 0]
     users = [place for place in allowed if isinstance(messages[place], UserMessage)]
     found = users or allowed
     return found[-1] if found else None
 
 
-def system_texts(messages: Sequence[Message], earlier: str | None) -> str:
+def system_texts(messages: Sequence[Message], previous_summary: str | None) -> str:
     """What the conversation's system messages say, word for word, as the beginning of a summary."""
-    before = earlier.partition(HEADING)[0].strip() if earlier else ""
+    before = previous_summary.partition(SUMMARY_HEADING)[0].strip() if previous_summary else ""
     texts = [each.content for each in messages if isinstance(each, SystemMessage)]
     text = "\n\n".join([before, *texts] if before else texts)
-    return f"{shortened_text(text, SYSTEM_CHARS)}\n\n" if text else ""
+    return f"{shorten_text(text, MAX_SYSTEM_CHARS)}\n\n" if text else ""
 
 
 def _without_system(summary: str) -> str:
-    return summary.partition(HEADING)[2].strip() or summary
+    return summary.partition(SUMMARY_HEADING)[2].strip() or summary
 
 
-def parts(items: Sequence[str], room: int) -> list[str]:
+def split_into_parts(items: Sequence[str], max_tokens: int) -> list[str]:
     """The items, put together to texts of about so many tokens each."""
     found: list[str] = []
     gathered: list[str] = []
     tokens = 0
     for item in items:
-        cost = tokens_of_text(item)
-        if gathered and tokens + cost > room:
+        cost = estimate_tokens(item)
+        if gathered and tokens + cost > max_tokens:
             found.append("\n".join(gathered))
             gathered, tokens = [], 0
         gathered.append(item)
@@ -186,41 +186,41 @@ def parts(items: Sequence[str], room: int) -> list[str]:
     return [*found, "\n".join(gathered)] if gathered else found
 
 
-def told(message: Message) -> str:
+def as_transcript_line(message: Message) -> str:
     """A message in words, as a summary's author reads it."""
     match message:
         case UserMessage():
-            return f"User: {_content(message)}"
+            return f"User: {_content_text(message)}"
         case AssistantMessage():
-            return f"Assistant: {_content(message)}"
+            return f"Assistant: {_content_text(message)}"
         case ToolMessage():
-            return f"Result of {message.name}: {_content(message)}"
+            return f"Result of {message.name}: {_content_text(message)}"
         case SystemMessage():
-            return f"Instructions: {shortened_text(message.content, ITEM_CHARS)}"
+            return f"Instructions: {shorten_text(message.content, MAX_ITEM_CHARS)}"
 
 
-def _content(message: UserMessage | AssistantMessage | ToolMessage) -> str:
+def _content_text(message: UserMessage | AssistantMessage | ToolMessage) -> str:
     if isinstance(message.content, str):
-        return shortened_text(message.content, ITEM_CHARS)
+        return shorten_text(message.content, MAX_ITEM_CHARS)
     words: list[str] = []
     for block in message.content:
         match block:
             case Text(text=text):
-                words.append(shortened_text(text, ITEM_CHARS))
+                words.append(shorten_text(text, MAX_ITEM_CHARS))
             case Call(name=name, input=arguments):
-                words.append(f"[calls {name} with {shortened_text(_json(arguments), ITEM_CHARS)}]")
+                words.append(f"[calls {name} with {shorten_text(_json_text(arguments), MAX_ITEM_CHARS)}]")
             case Image():
                 words.append("[a picture]")
             case File():
                 words.append(f"[a file: {block.name or block.media}]")
             case Data():
-                words.append(shortened_text(_json(block.data), ITEM_CHARS))
+                words.append(shorten_text(_json_text(block.data), MAX_ITEM_CHARS))
             case _:
                 pass  # what was thought is not what was said
     return " ".join(words)
 
 
-def _json(value: object) -> str:
+def _json_text(value: object) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:

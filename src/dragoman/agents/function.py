@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import overload
 
 from dragoman.agents.base import ServableAgent, ToolLike, capabilities_of
-from dragoman.agents.parameters import Misdeclared
+from dragoman.agents.parameters import DeclarationError
 from dragoman.agents.run import Plan, Run
 from dragoman.core import agent as contract
 from dragoman.core.agent import AgentError, ToolFailed
@@ -14,8 +14,8 @@ from dragoman.core.content import Block
 from dragoman.core.events import StopReason
 from dragoman.core.tools import Capabilities, Option
 
-Yielded = str | Block | Plan
-AgentFunction = Callable[[Run], AsyncIterator[Yielded]] | Callable[[Run], Awaitable[str | None]]
+YieldedItem = str | Block | Plan
+AgentFunction = Callable[[Run], AsyncIterator[YieldedItem]] | Callable[[Run], Awaitable[str | None]]
 """Yields its answer piece by piece, or returns it."""
 
 MAX_STEPS = 100
@@ -47,9 +47,9 @@ class FunctionAgent(ServableAgent):
     ) -> None:
         name = name or str(getattr(function, "__name__", "agent"))
         if not (inspect.isasyncgenfunction(function) or inspect.iscoroutinefunction(function)):
-            raise Misdeclared(f"agent {name}: an async generator function expected (`async def` with `yield`)")
+            raise DeclarationError(f"agent {name}: an async generator function expected (`async def` with `yield`)")
         if len(inspect.signature(function).parameters) != 1:
-            raise Misdeclared(f"agent {name}: its function takes one parameter, the run")
+            raise DeclarationError(f"agent {name}: its function takes one parameter, the run")
         super().__init__(
             name,
             title=title,
@@ -76,7 +76,7 @@ class FunctionAgent(ServableAgent):
                 emit = mine.emit
                 async with aclosing(produced) as items:
                     async for item in items:  # every delta passes here
-                        if emit(item) if type(item) is str else _take(mine, item):
+                        if emit(item) if type(item) is str else _emit_item(mine, item):
                             await mine.drain()
             elif inspect.isawaitable(produced):
                 words = await produced
@@ -88,7 +88,7 @@ class FunctionAgent(ServableAgent):
         return None
 
 
-def _take(run: Run, item: object) -> bool:
+def _emit_item(run: Run, item: object) -> bool:
     if isinstance(item, Block):
         run.add(item)
         return False

@@ -15,7 +15,7 @@ class LoadError(Exception):
     """A file has no agents to serve. The message is for the person at the terminal."""
 
 
-def load(where: str) -> list[Agent]:
+def load(location: str) -> list[Agent]:
     """The agents of a file, in the order in which they stand there.
 
     Without a name: all that are bound to a public name, except for those that are only another one's sub-agents. The
@@ -28,10 +28,10 @@ def load(where: str) -> list[Agent]:
     Raises:
         LoadError: there is no such file, it fails, or there is no agent in it.
     """
-    path, name = _divided(where)
-    module = _imported(path)
+    path, name = _split_location(location)
+    module = _import_file(path)
     if name:
-        return _named(module, path, name)
+        return _agents_by_name(module, path, name)
     found: list[Agent] = []
     for variable, value in vars(module).items():
         if not variable.startswith("_") and is_agent(value) and not any(value is each for each in found):
@@ -53,12 +53,12 @@ def is_agent(value: object) -> TypeGuard[Agent]:
     return isinstance(value, ServableAgent) or all(hasattr(value, part) for part in ("spec", "tool", "child", "play"))
 
 
-def _divided(where: str) -> tuple[Path, str]:
+def _split_location(location: str) -> tuple[Path, str]:
     name = ""
-    path = Path(where).expanduser()
-    if not path.exists() and ":" in where:
-        where, _, name = where.rpartition(":")
-        path = Path(where).expanduser()
+    path = Path(location).expanduser()
+    if not path.exists() and ":" in location:
+        location, _, name = location.rpartition(":")
+        path = Path(location).expanduser()
     if not path.is_file():
         raise LoadError(f"{path}: there is no such file")
     if path.suffix != ".py":
@@ -66,7 +66,7 @@ def _divided(where: str) -> tuple[Path, str]:
     return path.resolve(), name
 
 
-def _imported(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     name = path.stem
     while name in sys.modules:
         known = getattr(sys.modules[name], "__file__", None)
@@ -85,11 +85,11 @@ def _imported(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a user's code: whatever it raises is told
         del sys.modules[name]
-        raise LoadError(f"{path}: {_told(error, path)}") from error
+        raise LoadError(f"{path}: {_describe_error(error, path)}") from error
     return module
 
 
-def _told(error: BaseException, path: Path) -> str:
+def _describe_error(error: BaseException, path: Path) -> str:
     """The error with the last line of the file that led to it."""
     words = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
@@ -97,7 +97,7 @@ def _told(error: BaseException, path: Path) -> str:
     return f"line {line}: {words}" if line is not None else words
 
 
-def _named(module: ModuleType, path: Path, name: str) -> list[Agent]:
+def _agents_by_name(module: ModuleType, path: Path, name: str) -> list[Agent]:
     value: object = getattr(module, name, None)
     given = list(value) if isinstance(value, (list, tuple)) else [value]
     agents = [each for each in given if is_agent(each)]

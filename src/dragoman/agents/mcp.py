@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from dragoman.agents.builtins import UNREADABLE
-from dragoman.agents.mcp_mapping import is_repeatable, spec_of, value_of
-from dragoman.agents.parameters import Misdeclared
-from dragoman.agents.tool import TIMEOUT_S
+from dragoman.agents.builtins import UNPARSED_ARGUMENTS
+from dragoman.agents.mcp_mapping import is_repeatable, to_tool_result, to_tool_spec
+from dragoman.agents.parameters import DeclarationError
+from dragoman.agents.tool import DEFAULT_TIMEOUT_S
 from dragoman.core.agent import ToolContext, ToolFailed
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ServerTool, ToolPolicy
@@ -28,7 +28,7 @@ START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 10.0
 """More than the SDK gives a server to end by itself."""
 MAX_PAGES = 100
-SESSION_GONE = "Session terminated"
+SESSION_TERMINATED = "Session terminated"
 """What the SDK says of an HTTP server that does not know the session any more: it did nothing."""
 
 log = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ class McpServer:
     def __init__(
         self,
         label: str,
-        connect: Callable[["_Ends"], AbstractAsyncContextManager["Client"]],
+        connect: Callable[["_EndOfStream"], AbstractAsyncContextManager["Client"]],
         *,
         tools: Collection[str] | None,
         prefix: str,
@@ -58,16 +58,16 @@ class McpServer:
     ) -> None:
         self.label = label
         self._connect = connect
-        self._wanted = None if tools is None else frozenset(tools)
+        self._tool_names = None if tools is None else frozenset(tools)
         self._prefix = prefix
         self._exposed = exposed
         self._needs_approval = needs_approval
         self._idempotent = idempotent
         self._timeout_s = timeout_s
         self._tools: tuple[McpTool, ...] = ()
-        self._users = 0
+        self._reference_count = 0
         self._connection: _Connection | None = None
-        self._connecting = asyncio.Lock()
+        self._connect_lock = asyncio.Lock()
 
     @classmethod
     def stdio(
@@ -82,7 +82,7 @@ class McpServer:
         exposed: bool = True,
         needs_approval: bool | Collection[str] = False,
         idempotent: bool | Collection[str] | None = None,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> "McpServer":
         """A server that is started here, as a process.
 
@@ -101,11 +101,11 @@ class McpServer:
             timeout_s: a call that takes longer fails.
         """
 
-        def connect(ends: _Ends) -> AbstractAsyncContextManager["Client"]:
+        def connect(ends: _EndOfStream) -> AbstractAsyncContextManager["Client"]:
             from mcp.client.stdio import StdioServerParameters
 
             given = None if env is None else dict(env)
-            return _process(StdioServerParameters(command=command, args=list(arguments), env=given, cwd=cwd), ends)
+            return _stdio_client(StdioServerParameters(command=command, args=list(arguments), env=given, cwd=cwd), ends)
 
         return cls(
             label,
@@ -130,7 +130,7 @@ class McpServer:
         exposed: bool = True,
         needs_approval: bool | Collection[str] = False,
         idempotent: bool | Collection[str] | None = None,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> "McpServer":
         """A server at an address, by streamable HTTP.
 
@@ -147,7 +147,7 @@ class McpServer:
         """
         return cls(
             label,
-            lambda _: _address(url, dict(headers or {})),
+            lambda _: _http_client(url, dict(headers or {})),
             tools=tools,
             prefix=prefix,
             exposed=exposed,
@@ -174,28 +174,28 @@ class McpServer:
             raise StartFailed(
                 f"MCP server {self.label}: it needs the extra `mcp`: make run EXTRAS=mcp, or pip install '.[mcp]'"
             )
-        if self._users == 0:
+        if self._reference_count == 0:
             try:
-                connection = await self._connected()
+                connection = await self._ensure_connected()
                 found = await connection.tools()
             except Exception as error:  # the edge to another program: whatever it is, we cannot start
                 await self._disconnect()
                 raise StartFailed(f"MCP server {self.label}: {_reason(error)}") from error
-            missing = (self._wanted or frozenset()) - {tool.name for tool in found}
+            missing = (self._tool_names or frozenset()) - {tool.name for tool in found}
             if missing:
                 await self._disconnect()
                 raise StartFailed(f"MCP server {self.label} has no tool {', '.join(sorted(missing))}")
             self._tools = tuple(
-                McpTool(self, tool.name, self._declared(tool))
+                McpTool(self, tool.name, self._server_tool(tool))
                 for tool in found
-                if self._wanted is None or tool.name in self._wanted
+                if self._tool_names is None or tool.name in self._tool_names
             )
-        self._users += 1
+        self._reference_count += 1
 
     async def aclose(self) -> None:
         """Take one user away; with the last one the connection goes."""
-        self._users -= 1
-        if self._users == 0:
+        self._reference_count -= 1
+        if self._reference_count == 0:
             self._tools = ()
             await self._disconnect()
 
@@ -210,16 +210,16 @@ class McpServer:
 
         for is_last_try in (False, True):
             try:
-                connection = await self._connected()
+                connection = await self._ensure_connected()
             except Exception as error:  # as in `start`; the next call tries again
                 raise ToolFailed(f"the MCP server {self.label} cannot be reached: {_reason(error)}") from error
             try:
-                return value_of(await connection.client.call_tool(name, arguments))
+                return to_tool_result(await connection.client.call_tool(name, arguments))
             except MCPError as error:
-                is_gone = error.message == SESSION_GONE
+                is_gone = error.message == SESSION_TERMINATED
                 if not is_gone and error.code != CONNECTION_CLOSED:
                     raise ToolFailed(error.message) from error
-                connection.give_up()
+                connection.mark_ended()
                 if is_last_try or not (is_gone or may_repeat):
                     raise ToolFailed(
                         f"the MCP server {self.label} broke off; whether the tool had an effect is not known"
@@ -227,20 +227,20 @@ class McpServer:
                 log.warning("MCP server lost, connecting again", server=self.label)
         raise AssertionError("the last try returns or raises")
 
-    def _declared(self, tool: "Tool") -> ServerTool:
+    def _server_tool(self, tool: "Tool") -> ServerTool:
         repeats = self._idempotent
-        may_repeat = is_repeatable(tool) if repeats is None else _holds(repeats, tool.name)
+        may_repeat = is_repeatable(tool) if repeats is None else _applies_to(repeats, tool.name)
         policy = ToolPolicy(
             exposed=self._exposed,
-            needs_approval=_holds(self._needs_approval, tool.name),
+            needs_approval=_applies_to(self._needs_approval, tool.name),
             on_restart="repeat" if may_repeat else "fail",
             timeout_s=self._timeout_s,
         )
-        return ServerTool(spec=spec_of(tool, self._prefix), policy=policy, server=self.label)
+        return ServerTool(spec=to_tool_spec(tool, self._prefix), policy=policy, server=self.label)
 
-    async def _connected(self) -> "_Connection":
+    async def _ensure_connected(self) -> "_Connection":
         """The connection; a new one if there is none that works."""
-        async with self._connecting:
+        async with self._connect_lock:
             if self._connection is not None and not self._connection.has_ended:
                 return self._connection
             await self._disconnect()
@@ -272,37 +272,37 @@ class McpTool:
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
         """See `RunnableTool.run`. When it is cancelled, the server is told."""
-        if UNREADABLE in arguments:
+        if UNPARSED_ARGUMENTS in arguments:
             raise ToolFailed("the arguments are not a JSON object")
         return await self._server.call(self._name, arguments, may_repeat=self.declaration.policy.on_restart == "repeat")
 
 
-class _Ends:
+class _EndOfStream:
     """Told by a stream that it is at its end."""
 
     def __init__(self) -> None:
-        self.come = asyncio.Event()
+        self.reached = asyncio.Event()
 
 
 class _Connection:
     """A connection, held open by a task of its own until `close`."""
 
-    def __init__(self, label: str, connect: Callable[[_Ends], AbstractAsyncContextManager["Client"]]) -> None:
+    def __init__(self, label: str, connect: Callable[[_EndOfStream], AbstractAsyncContextManager["Client"]]) -> None:
         self.client: Client
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the client can be used; fails when it cannot be had."""
-        self._ends = _Ends()
+        self._end_of_stream = _EndOfStream()
         self._may_close = asyncio.Event()
-        self._task = asyncio.create_task(self._hold(connect), name=f"MCP server {label}")
+        self._task = asyncio.create_task(self._keep_open(connect), name=f"MCP server {label}")
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing can be sent any more."""
-        return self._ends.come.is_set() or self._task.done()
+        return self._end_of_stream.reached.is_set() or self._task.done()
 
-    def give_up(self) -> None:
+    def mark_ended(self) -> None:
         """Send nothing there any more."""
-        self._ends.come.set()
+        self._end_of_stream.reached.set()
 
     async def tools(self) -> list["Tool"]:
         """All tools that the server has."""
@@ -327,9 +327,9 @@ class _Connection:
         if self.opened.done() and not self.opened.cancelled():
             self.opened.exception()  # seen: a failure that nobody waits for any more is none to report
 
-    async def _hold(self, connect: Callable[[_Ends], AbstractAsyncContextManager["Client"]]) -> None:
+    async def _keep_open(self, connect: Callable[[_EndOfStream], AbstractAsyncContextManager["Client"]]) -> None:
         try:
-            async with connect(self._ends) as client:
+            async with connect(self._end_of_stream) as client:
                 self.client = client
                 if not self.opened.done():
                     self.opened.set_result(None)
@@ -342,21 +342,21 @@ class _Connection:
 
 
 @asynccontextmanager
-async def _process(parameters: "StdioServerParameters", ends: _Ends) -> AsyncIterator["Client"]:
+async def _stdio_client(parameters: "StdioServerParameters", end_of_stream: _EndOfStream) -> AsyncIterator["Client"]:
     from mcp import Client
     from mcp.client.stdio import stdio_client
 
     @asynccontextmanager
     async def watched() -> AsyncIterator[tuple[Any, Any]]:
         async with stdio_client(parameters) as (reading, writing):
-            yield _Watched(reading, ends), writing
+            yield _EndDetectingStream(reading, end_of_stream), writing
 
     async with Client(watched()) as client:
         yield client
 
 
 @asynccontextmanager
-async def _address(url: str, headers: dict[str, str]) -> AsyncIterator["Client"]:
+async def _http_client(url: str, headers: dict[str, str]) -> AsyncIterator["Client"]:
     from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared._httpx_utils import create_mcp_http_client
@@ -366,12 +366,12 @@ async def _address(url: str, headers: dict[str, str]) -> AsyncIterator["Client"]
         yield await stack.enter_async_context(Client(streamable_http_client(url, http_client=http)))
 
 
-class _Watched:
+class _EndDetectingStream:
     """A stream of the SDK's that says when it has ended: when its process is gone, the next call is not sent there."""
 
-    def __init__(self, stream: Any, ends: _Ends) -> None:  # noqa: ANN401  # a stream of anyio's, of the SDK's messages
+    def __init__(self, stream: Any, ends: _EndOfStream) -> None:  # noqa: ANN401  # a stream of anyio's, of the SDK's messages
         self._stream = stream
-        self._ends = ends
+        self._end_of_stream = ends
 
     async def receive(self) -> Any:  # noqa: ANN401  # as above
         return await self._stream.receive()
@@ -382,28 +382,28 @@ class _Watched:
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    def __aiter__(self) -> "_Watched":
+    def __aiter__(self) -> "_EndDetectingStream":
         return self
 
     async def __anext__(self) -> Any:  # noqa: ANN401  # as above
         try:
             return await self._stream.__anext__()
         except BaseException:
-            self._ends.come.set()
+            self._end_of_stream.reached.set()
             raise
 
-    async def __aenter__(self) -> "_Watched":
+    async def __aenter__(self) -> "_EndDetectingStream":
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
-def _holds(names: bool | Collection[str], name: str) -> bool:
+def _applies_to(names: bool | Collection[str], name: str) -> bool:
     if isinstance(names, bool):
         return names
     if isinstance(names, str):
-        raise Misdeclared(f"a list of tools' names expected, got the text {names!r}")
+        raise DeclarationError(f"a list of tools' names expected, got the text {names!r}")
     return name in names
 
 

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock, EmbeddedResource
 
 MAX_NAME_CHARS = 64
-PROTOCOLS_OWN = "io.modelcontextprotocol/"
+RESERVED_META_PREFIX = "io.modelcontextprotocol/"
 """The beginning of `_meta` keys that are between client and server."""
-_STRANGE = re.compile(r"[^A-Za-z0-9_-]")
+_INVALID_NAME_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def spec_of(tool: "Tool", prefix: str) -> ToolSpec:
+def to_tool_spec(tool: "Tool", prefix: str) -> ToolSpec:
     """The face of an MCP tool. Characters that model services do not take in names become underscores."""
     title = tool.title or (tool.annotations.title if tool.annotations is not None else None)
     schema: JsonObject = {"type": "object", **tool.input_schema}
     return ToolSpec(
-        name=_STRANGE.sub("_", f"{prefix}{tool.name}")[:MAX_NAME_CHARS],
+        name=_INVALID_NAME_CHARACTER.sub("_", f"{prefix}{tool.name}")[:MAX_NAME_CHARS],
         description=tool.description or "",
         parameters=schema,
         title=title,
@@ -38,7 +38,7 @@ def is_repeatable(tool: "Tool") -> bool:
     return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
 
 
-def value_of(result: "CallToolResult") -> Json:
+def to_tool_result(result: "CallToolResult") -> Json:
     """A result as our tools return it: blocks if there is more than text, else the structured value, else the text.
 
     Raises:
@@ -55,7 +55,7 @@ def value_of(result: "CallToolResult") -> Json:
         structured = structured["result"]  # servers wrap so what is no object
     if structured is None:
         return text
-    meta = {key: value for key, value in (result.meta or {}).items() if not key.startswith(PROTOCOLS_OWN)}
+    meta = {key: value for key, value in (result.meta or {}).items() if not key.startswith(RESERVED_META_PREFIX)}
     if isinstance(structured, dict) and meta:
         return {**structured, "_meta": meta}
     return structured

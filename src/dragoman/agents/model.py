@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from dragoman.agents.base import Resolve, ServableAgent, ToolLike, capabilities_of
-from dragoman.agents.compaction import Compactor, last_cut
+from dragoman.agents.base import ModelResolver, ServableAgent, ToolLike, capabilities_of
+from dragoman.agents.compaction import Compactor, find_last_cut_index
 from dragoman.agents.model_loop import Instructions, ModelLoop
-from dragoman.agents.parameters import Misdeclared
+from dragoman.agents.parameters import DeclarationError
 from dragoman.agents.window import tokens_of_all
 from dragoman.core import agent as contract
 from dragoman.core.content import JsonObject, Message
@@ -82,9 +82,9 @@ class Agent(ServableAgent):
         }
         for limit, value in limits.items():
             if value is not None and value < 1:
-                raise Misdeclared(f"agent {name}: {limit} is at least 1, got {value}")
+                raise DeclarationError(f"agent {name}: {limit} is at least 1, got {value}")
         if max_messages < 2:
-            raise Misdeclared(f"agent {name}: max_messages is at least 2, got {max_messages}")
+            raise DeclarationError(f"agent {name}: max_messages is at least 2, got {max_messages}")
         super().__init__(
             name,
             title=title,
@@ -108,23 +108,23 @@ class Agent(ServableAgent):
         self.max_messages = max_messages
         self.context_window = context_window
         self.parameters: JsonObject = parameters or {}
-        self._given_model = model
+        self._model_argument = model
         self._model = None if model is None or isinstance(model, str) else model
 
-    def bind(self, resolve: Resolve, default: str = "embedded") -> None:
+    def bind(self, resolve: ModelResolver, default: str = "embedded") -> None:
         """See `ServableAgent.bind`."""
         super().bind(resolve, default)
-        if self._given_model is None or isinstance(self._given_model, str):
-            self.model_name = self._given_model or default
+        if self._model_argument is None or isinstance(self._model_argument, str):
+            self.model_name = self._model_argument or default
             self._model = resolve(self.model_name)
 
-    async def sum_up(self, messages: Sequence[Message], earlier: str | None) -> contract.Summary | None:
+    async def summarize(self, messages: Sequence[Message], previous_summary: str | None) -> contract.Summary | None:
         """See `Summing.sum_up`."""
-        place = last_cut(messages)
+        place = find_last_cut_index(messages)
         if self._model is None or place is None:
             return None
         budget = self.context_window or self._model.context_window or tokens_of_all(messages)
-        return await Compactor(self._model, self.model_name).sum_up(messages, place, earlier, budget)
+        return await Compactor(self._model, self.model_name).summarize(messages, place, previous_summary, budget)
 
     async def play(self, run: contract.Run) -> StopReason | None:
         """See `Agent.play`."""

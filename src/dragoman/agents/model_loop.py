@@ -13,22 +13,28 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from dragoman.agents.builtins import UNREADABLE, Refused, ask_spec, check_builtin, fork_spec
+from dragoman.agents.builtins import UNPARSED_ARGUMENTS, RejectedCallTool, ask_spec, check_builtin, fork_spec
 from dragoman.agents.compaction import Compactor
 from dragoman.agents.run import Run
 from dragoman.agents.stream_cleanup import closing
 from dragoman.agents.tool import FunctionTool
-from dragoman.agents.window import arranged, fitted, tokens_of_all, tokens_of_tools, without_pictures
+from dragoman.agents.window import (
+    fit_to_budget,
+    order_for_model,
+    replace_unsupported_images,
+    tokens_of_all,
+    tokens_of_tools,
+)
 from dragoman.core import agent as contract
 from dragoman.core.agent import AgentError, RunnableTool, ToolFailed
-from dragoman.core.answers import whole
-from dragoman.core.application_context import situation
+from dragoman.core.answers import replace_surrogates
+from dragoman.core.application_context import application_context
 from dragoman.core.content import AssistantMessage, JsonObject, Message, Usage, UserMessage, is_too_deep
 from dragoman.core.events import StopReason
-from dragoman.core.headless import instruction
+from dragoman.core.headless import output_instruction
 from dragoman.core.ids import MessageId
-from dragoman.core.tokens import tokens_of_text
-from dragoman.core.tools import ASK, FORK, WRITE_MEMORY, ToolSpec
+from dragoman.core.tokens import estimate_tokens
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, WRITE_MEMORY, ToolSpec
 from dragoman.ports import (
     CallRequested,
     ContextTooLong,
@@ -41,11 +47,11 @@ from dragoman.ports import (
     ThinkingDelta,
 )
 
-FULL = 0.8
+COMPACTION_THRESHOLD = 0.8
 """Of the context window: what a conversation may fill before its older part is summed up."""
-MAX_RESERVE = 4096
+MAX_ANSWER_RESERVE_TOKENS = 4096
 """Tokens kept free for the answer, where the agent sets no limit: at most so many, and a quarter of the window."""
-UNREADABLE_CHARS = 2000
+MAX_UNPARSED_CHARS = 2000
 
 Instructions = str | Callable[[Run], str | Awaitable[str]]
 """What ranks above the conversation, or a function that gives it before each call of the model."""
@@ -74,11 +80,11 @@ class ModelLoop:
         self._model = model
         self._run = run
         self._compactor = Compactor(model, agent.model_name)
-        self._window = agent.context_window or model.context_window
-        self._spent = Usage()
-        self._counted: Usage | None = None
+        self._context_window = agent.context_window or model.context_window
+        self._run_usage = Usage()
+        self._last_answer_usage: Usage | None = None
         """What the newest answer used, if it was made here and since the last compaction: it measures the context."""
-        self._told = Usage()
+        self._reported_summary_usage = Usage()
         """Of what summaries cost, the part that is part of some step's usage already."""
         self._may_compact = True
 
@@ -89,44 +95,46 @@ class ModelLoop:
         if _is_answered(messages):
             return None  # the server died between the answer's end and the run's
         while True:
-            finished, calls = await self._answer(messages)
+            finished, calls = await self._call_model(messages)
             for call in calls:
-                self._call(call)
-            await run.end_step(usage=self._usage(finished), model=self._agent.model_name)
+                self._request_call(call)
+            await run.end_step(usage=self._step_usage(finished), model=self._agent.model_name)
             if not calls:
                 return "end_turn" if finished.stop == "tool_use" else finished.stop
-            self._spent += finished.usage or Usage()
+            self._run_usage += finished.usage or Usage()
             limit = self._agent.max_run_tokens
-            spent = self._spent + self._compactor.usage
+            spent = self._run_usage + self._compactor.usage
             if limit is not None and spent.input_tokens + spent.output_tokens >= limit:
                 return "max_tokens"
-            self._counted = finished.usage
+            self._last_answer_usage = finished.usage
             messages = await run.context(self._agent.max_messages)
 
     # --- asking the model -------------------------------------------------------------------------------------------
 
-    async def _answer(self, messages: Sequence[Message]) -> tuple[Finished, Sequence[CallRequested]]:
+    async def _call_model(self, messages: Sequence[Message]) -> tuple[Finished, Sequence[CallRequested]]:
         """One call of the model, spoken as it comes. Calls of an answer that broke off are not made."""
         tools = self._tools()
         instructions = await self._instructions(messages)
-        budget = self._budget(tokens_of_text(instructions) + tokens_of_tools(tools))
-        messages = await self._compacted(messages, budget)
+        budget = self._budget(estimate_tokens(instructions) + tokens_of_tools(tools))
+        messages = await self._compact_if_needed(messages, budget)
         is_second = False
         while True:
             request = await self._request(messages, instructions, tools, budget)
-            said = _Said()
+            said = _StreamProgress()
             try:
-                return await self._spoken(request, said)
+                return await self._stream_answer(request, said)
             except ContextTooLong as error:
-                if is_second or said.anything:
-                    raise _failed(error) from error
+                if is_second or said.has_output:
+                    raise _to_agent_error(error) from error
                 is_second = True
                 budget = min(budget or tokens_of_all(request.messages), tokens_of_all(request.messages)) // 2
-                messages = await self._compacted(messages, budget)
+                messages = await self._compact_if_needed(messages, budget)
             except ModelFailed as error:
-                raise _failed(error) from error
+                raise _to_agent_error(error) from error
 
-    async def _spoken(self, request: ModelRequest, said: "_Said") -> tuple[Finished, Sequence[CallRequested]]:
+    async def _stream_answer(
+        self, request: ModelRequest, progress: "_StreamProgress"
+    ) -> tuple[Finished, Sequence[CallRequested]]:
         run = self._run
         calls: list[CallRequested] = []
         finished: Finished | None = None
@@ -134,11 +142,11 @@ class ModelLoop:
             async for event in events:
                 match event:
                     case TextDelta(text=text):
-                        said.anything = True
+                        progress.has_output = True
                         if run.emit(text):
                             await run.drain()
                     case ThinkingDelta(text=text):
-                        said.anything = True
+                        progress.has_output = True
                         if run.think(text):
                             await run.drain()
                     case CallRequested():
@@ -149,25 +157,27 @@ class ModelLoop:
             raise ModelFailed("the model's answer has no end")
         return finished, () if finished.stop in ("max_tokens", "refusal") else calls
 
-    def _call(self, requested: CallRequested) -> None:
+    def _request_call(self, requested: CallRequested) -> None:
         """Ask for a tool, or tell the model why not. What cannot be right reaches neither the tool nor the user."""
-        name, arguments = whole(requested.name), requested.input
+        name, arguments = replace_surrogates(requested.name), requested.input
         if arguments is None or not _is_sendable(arguments):
-            refused = Refused(name, "the arguments are not a JSON object; call the tool again with valid JSON")
-            self._run.call(name, {UNREADABLE: whole(requested.raw[:UNREADABLE_CHARS])}, tool=refused)
+            refused = RejectedCallTool(name, "the arguments are not a JSON object; call the tool again with valid JSON")
+            self._run.call(
+                name, {UNPARSED_ARGUMENTS: replace_surrogates(requested.raw[:MAX_UNPARSED_CHARS])}, tool=refused
+            )
             return
         try:
             self._check(name, arguments)
         except ToolFailed as error:
-            self._run.call(name, arguments, tool=Refused(name, str(error)))
+            self._run.call(name, arguments, tool=RejectedCallTool(name, str(error)))
         else:
-            self._run.call(name, arguments, tool=self._writes_memories if name == WRITE_MEMORY else None)
+            self._run.call(name, arguments, tool=self._memory_tool if name == WRITE_MEMORY else None)
 
     def _check(self, name: str, arguments: JsonObject) -> None:
         spec = self._agent.spec
         if name in spec.builtins:
             check_builtin(name, arguments, [agent.spec for agent in self._agent.subagents])
-        elif any(tool.name == name for tool in self._run.offered()):
+        elif any(tool.name == name for tool in self._run.offered_tools()):
             tool = self._agent.tool(name)
             if isinstance(tool, FunctionTool):
                 tool.check(arguments)
@@ -176,28 +186,30 @@ class ModelLoop:
 
     def _tools(self) -> Sequence[ToolSpec]:
         builtins = self._agent.spec.builtins
-        tools = list(self._run.offered())
-        if ASK in builtins:
+        tools = list(self._run.offered_tools())
+        if ASK_USER_QUESTION in builtins:
             tools.append(ask_spec())
         if FORK in builtins:
             tools.append(fork_spec([agent.spec for agent in self._agent.subagents]))
-        if self._writes_memories:
-            tools.append(self._writes_memories.declaration.spec)
+        if self._memory_tool:
+            tools.append(self._memory_tool.declaration.spec)
         return tools
 
     @property
-    def _writes_memories(self) -> RunnableTool | None:
+    def _memory_tool(self) -> RunnableTool | None:
         """The tool for it, where memory is on and no other tool has its name."""
-        is_taken = any(tool.name == WRITE_MEMORY for tool in self._run.offered())
+        is_taken = any(tool.name == WRITE_MEMORY for tool in self._run.offered_tools())
         return None if is_taken else self._run.memory_tool
 
     async def _instructions(self, messages: Sequence[Message]) -> str:
         instructions = self._agent.instructions
         if not isinstance(instructions, str):
-            words = instructions(Run(self._run, self._agent, messages, acts=False))
+            words = instructions(Run(self._run, self._agent, messages, can_act=False))
             instructions = words if isinstance(words, str) else await words
-        props = self._run.props
-        return "\n\n".join(filter(None, (instructions, self._run.memories, situation(props), instruction(props))))
+        props = self._run.metadata
+        return "\n\n".join(
+            filter(None, (instructions, self._run.memories, application_context(props), output_instruction(props)))
+        )
 
     async def _request(
         self, messages: Sequence[Message], instructions: str, tools: Sequence[ToolSpec], budget: int | None
@@ -205,9 +217,9 @@ class ModelLoop:
         agent = self._agent
         summary = await self._run.summary()
         before = [] if summary is None else [UserMessage(id=MessageId("summary"), content=summary)]
-        said = without_pictures(arranged(messages), agent.spec.capabilities)
+        said = replace_unsupported_images(order_for_model(messages), agent.spec.capabilities)
         if budget is not None:
-            said = fitted(said, budget - tokens_of_all(before))
+            said = fit_to_budget(said, budget - tokens_of_all(before))
         parameters = {**agent.parameters, **self._run.parameters}
         return ModelRequest(
             model=agent.model_name,
@@ -222,58 +234,68 @@ class ModelLoop:
 
     def _budget(self, overhead: int) -> int | None:
         """Tokens that the conversation may have; None when nobody knows the window."""
-        if self._window is None:
+        if self._context_window is None:
             return None
-        reserve = self._agent.max_tokens or min(MAX_RESERVE, self._window // 4)
-        return max(min(int(self._window * FULL), self._window - reserve) - overhead, self._window // 8)
+        reserve = self._agent.max_tokens or min(MAX_ANSWER_RESERVE_TOKENS, self._context_window // 4)
+        return max(
+            min(int(self._context_window * COMPACTION_THRESHOLD), self._context_window - reserve) - overhead,
+            self._context_window // 8,
+        )
 
-    async def _compacted(self, messages: Sequence[Message], budget: int | None) -> Sequence[Message]:
+    async def _compact_if_needed(self, messages: Sequence[Message], budget: int | None) -> Sequence[Message]:
         """The context, after a summary took the place of its older part, if it had grown too long."""
         limit = self._agent.max_messages
-        is_long = budget is not None and await self._tokens(messages) > budget
+        is_long = budget is not None and await self._count_tokens(messages) > budget
         if not self._may_compact or not (is_long or len(messages) >= limit):
             return messages
         if not await self._compactor.compact(self._run, messages, budget or tokens_of_all(messages)):
             self._may_compact = False
             return messages
-        self._counted = None
+        self._last_answer_usage = None
         return await self._run.context(limit)
 
-    async def _tokens(self, messages: Sequence[Message]) -> int:
+    async def _count_tokens(self, messages: Sequence[Message]) -> int:
         """About how many tokens the context has, going by what the model itself counted, if it did."""
         summary = await self._run.summary()
-        estimate = tokens_of_all(messages) + (tokens_of_text(summary) if summary else 0)
+        estimate = tokens_of_all(messages) + (estimate_tokens(summary) if summary else 0)
         for place in range(len(messages) - 1, -1, -1):
             message = messages[place]
             if isinstance(message, AssistantMessage) and message.usage is not None:
                 # Where there is a summary, what the history says of earlier answers may be from before it.
-                usage = self._counted if self._counted is not None or summary is not None else message.usage
+                usage = (
+                    self._last_answer_usage
+                    if self._last_answer_usage is not None or summary is not None
+                    else message.usage
+                )
                 counted = 0 if usage is None else usage.input_tokens + usage.output_tokens
                 return max(estimate, counted + tokens_of_all(messages[place + 1 :]))
         return estimate
 
-    def _usage(self, finished: Finished) -> Usage | None:
+    def _step_usage(self, finished: Finished) -> Usage | None:
         """What a step used: the answer, and the summaries that were made for it."""
-        summaries, self._told = _less(self._compactor.usage, self._told), self._compactor.usage
+        summaries, self._reported_summary_usage = (
+            _subtract_usage(self._compactor.usage, self._reported_summary_usage),
+            self._compactor.usage,
+        )
         if summaries == Usage():
             return finished.usage
         return (finished.usage or Usage()) + summaries
 
 
-def _less(all_of_it: Usage, part: Usage) -> Usage:
+def _subtract_usage(all_of_it: Usage, part: Usage) -> Usage:
     return Usage(
         input_tokens=all_of_it.input_tokens - part.input_tokens,
         output_tokens=all_of_it.output_tokens - part.output_tokens,
     )
 
 
-class _Said:
+class _StreamProgress:
     """Whether something of an answer was spoken: then it cannot be begun again."""
 
-    anything = False
+    has_output = False
 
 
-def _failed(error: ModelFailed) -> AgentError:
+def _to_agent_error(error: ModelFailed) -> AgentError:
     """What clients are told. What the provider said is for the log alone."""
     log.warning("model failed", code=error.code, error=str(error))
     if isinstance(error, ModelUnavailable):

@@ -17,16 +17,16 @@ from dragoman.core.agent import ToolContext, ToolFailed
 from dragoman.core.content import Json, JsonObject
 
 REFS = "#/$defs/{name}"
-MAX_SHOWN_CHARS = 80
+MAX_VALUE_CHARS = 80
 
-Hint = Any
+TypeHint = Any
 """An annotation: a type, or one of typing's forms."""
 
-_PLACE = re.compile(r" - at `(key in )?(?P<path>[^`]*)`$")
-_STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]|(?P<any>\[\.\.\.\])")
+_ERROR_PATH = re.compile(r" - at `(key in )?(?P<path>[^`]*)`$")
+_PATH_STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]|(?P<any>\[\.\.\.\])")
 
 
-class Misdeclared(ValueError):
+class DeclarationError(ValueError):
     """A tool or an agent cannot be served as its author wrote it; the message is for the author."""
 
 
@@ -34,7 +34,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     """A parameter that models see. `schema` has its description."""
 
     name: str
-    type: Hint
+    type: TypeHint
     schema: JsonObject
     is_required: bool
 
@@ -42,7 +42,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     """What a function takes: of the model, and of the server in `context`, the name of a parameter."""
 
-    each: tuple[Parameter, ...]
+    items: tuple[Parameter, ...]
     definitions: JsonObject
     context: str | None
 
@@ -50,8 +50,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         """The JSON Schema of the arguments, an object."""
         schema: JsonObject = {
             "type": "object",
-            "properties": {each.name: each.schema for each in self.each},
-            "required": [each.name for each in self.each if each.is_required],
+            "properties": {each.name: each.schema for each in self.items},
+            "required": [each.name for each in self.items if each.is_required],
             "additionalProperties": False,
         }
         if self.definitions:
@@ -66,47 +66,47 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         """
         values: dict[str, Any] = {}
         faults: list[str] = []
-        for parameter in self.each:
+        for parameter in self.items:
             if parameter.name not in arguments:
                 if parameter.is_required:
                     faults.append(f"{parameter.name}: missing")
                 continue
             try:
-                values[parameter.name] = _converted(arguments[parameter.name], parameter.type)
+                values[parameter.name] = _convert(arguments[parameter.name], parameter.type)
             except msgspec.ValidationError as error:
-                faults.append(_fault(parameter, arguments[parameter.name], str(error)))
-        known = {parameter.name for parameter in self.each}
-        names = ", ".join(parameter.name for parameter in self.each) or "none"
+                faults.append(_describe_fault(parameter, arguments[parameter.name], str(error)))
+        known = {parameter.name for parameter in self.items}
+        names = ", ".join(parameter.name for parameter in self.items) or "none"
         faults += [f"{name}: unknown argument (known are: {names})" for name in arguments if name not in known]
         if faults:
             raise ToolFailed("; ".join(faults))
         return values
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class FunctionSignature(msgspec.Struct, frozen=True, kw_only=True):
     """What can be read off a function. `returns` is the annotation of its result, UNSET if there is none."""
 
     description: str
     parameters: Parameters
-    returns: Hint
+    returns: TypeHint
 
 
-def read_function(function: Callable[..., Any], name: str) -> Reading:
+def read_function(function: Callable[..., Any], name: str) -> FunctionSignature:
     """Read a function's signature, annotations and docstring.
 
     Raises:
         Misdeclared: a parameter has no annotation, or one that has no form in JSON, or cannot be passed by name.
     """
     hints = _hints(function, name)
-    description, told = read_docstring(inspect.getdoc(_documented(function)) or "")
+    description, told = read_docstring(inspect.getdoc(_annotated_callable(function)) or "")
     context: str | None = None
     wanted: list[inspect.Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-            raise Misdeclared(f"tool {name}: parameter {parameter.name!r} cannot be passed by name")
+            raise DeclarationError(f"tool {name}: parameter {parameter.name!r} cannot be passed by name")
         if parameter.name not in hints:
             hint = " (to use a method, pass `tool(object.method)`)" if parameter.name == "self" else ""
-            raise Misdeclared(f"tool {name}: parameter {parameter.name!r} has no type annotation{hint}")
+            raise DeclarationError(f"tool {name}: parameter {parameter.name!r} has no type annotation{hint}")
         if hints[parameter.name] is ToolContext:
             context = parameter.name
         else:
@@ -116,16 +116,16 @@ def read_function(function: Callable[..., Any], name: str) -> Reading:
         Parameter(
             name=parameter.name,
             type=hints[parameter.name],
-            schema=_with_words(schema, parameter, hints[parameter.name], told.get(parameter.name)),
+            schema=_with_description(schema, parameter, hints[parameter.name], told.get(parameter.name)),
             is_required=parameter.default is inspect.Parameter.empty,
         )
         for parameter, schema in zip(wanted, schemas, strict=True)
     )
-    parameters = Parameters(each=each, definitions=definitions, context=context)
-    return Reading(description=description, parameters=parameters, returns=hints.get("return", msgspec.UNSET))
+    parameters = Parameters(items=each, definitions=definitions, context=context)
+    return FunctionSignature(description=description, parameters=parameters, returns=hints.get("return", msgspec.UNSET))
 
 
-def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
+def _annotated_callable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Where annotations and docstring stand: of a callable object, in its `__call__`."""
     if inspect.isroutine(function):
         return function
@@ -135,9 +135,9 @@ def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
-        return get_type_hints(_documented(function), include_extras=True)
+        return get_type_hints(_annotated_callable(function), include_extras=True)
     except (NameError, TypeError, SyntaxError) as error:
-        raise Misdeclared(f"tool {name}: its annotations cannot be read: {error}") from error
+        raise DeclarationError(f"tool {name}: its annotations cannot be read: {error}") from error
 
 
 def _schemas(name: str, parameters: Sequence[tuple[str, Any]]) -> tuple[tuple[JsonObject, ...], JsonObject]:
@@ -146,14 +146,16 @@ def _schemas(name: str, parameters: Sequence[tuple[str, Any]]) -> tuple[tuple[Js
             msgspec.json.schema_components([hint])
         except (TypeError, ValueError) as error:
             reason = str(error).strip().splitlines()[-1]
-            raise Misdeclared(f"tool {name}: parameter {parameter!r} has no form in JSON: {reason}") from error
+            raise DeclarationError(f"tool {name}: parameter {parameter!r} has no form in JSON: {reason}") from error
     return msgspec.json.schema_components([hint for _, hint in parameters], ref_template=REFS)
 
 
-def _with_words(schema: JsonObject, parameter: inspect.Parameter, hint: Hint, told: str | None) -> JsonObject:
+def _with_description(
+    schema: JsonObject, parameter: inspect.Parameter, hint: TypeHint, doc_text: str | None
+) -> JsonObject:
     """The schema with description and default."""
     notes: tuple[object, ...] = getattr(hint, "__metadata__", ())  # of Annotated
-    words = next((each for each in notes if isinstance(each, str)), told)
+    words = next((each for each in notes if isinstance(each, str)), doc_text)
     schema = dict(schema)
     if "description" not in schema and words:
         schema["description"] = words
@@ -166,14 +168,14 @@ def _with_words(schema: JsonObject, parameter: inspect.Parameter, hint: Hint, to
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _converted(value: Json, wanted: Hint) -> object:
+def _convert(value: Json, hint: TypeHint) -> object:
     try:
-        return msgspec.convert(value, wanted)
+        return msgspec.convert(value, hint)
     except msgspec.ValidationError:
         whole = _with_integers(value)  # to JSON Schema 5.0 is an integer
         if whole == value and json.dumps(whole) == json.dumps(value):
             raise
-        return msgspec.convert(whole, wanted)
+        return msgspec.convert(whole, hint)
 
 
 def _with_integers(value: Json) -> Json:
@@ -186,25 +188,25 @@ def _with_integers(value: Json) -> Json:
     return value
 
 
-def _fault(parameter: Parameter, value: Json, message: str) -> str:
+def _describe_fault(parameter: Parameter, value: Json, message: str) -> str:
     """The words of msgspec, with the place by name and the value that is wrong."""
     place, where = parameter.name, value
-    found = _PLACE.search(message)
+    found = _ERROR_PATH.search(message)
     if found is not None:
         message = message[: found.start()]
-        for step in _STEP.finditer(found["path"].removeprefix("$")):
-            where = _inside(where, step)
+        for step in _PATH_STEP.finditer(found["path"].removeprefix("$")):
+            where = _value_at(where, step)
             place += step[0]
     message = message[:1].lower() + message[1:].replace("`", "")
     if message.startswith("invalid enum value") and place == parameter.name and "enum" in parameter.schema:
-        message = f"expected one of {', '.join(map(_shown, parameter.schema['enum']))}"
+        message = f"expected one of {', '.join(map(_format_value, parameter.schema['enum']))}"
     if message.startswith("object "):  # of a missing or an unknown field: it names the field
         return f"{place}: {message}"
     message = re.sub(r", got \S+$", "", message)
-    return f"{place}: {message}" if where is msgspec.UNSET else f"{place}: {message}, got {_shown(where)}"
+    return f"{place}: {message}" if where is msgspec.UNSET else f"{place}: {message}, got {_format_value(where)}"
 
 
-def _inside(value: Json, step: re.Match[str]) -> Json:
+def _value_at(value: Json, step: re.Match[str]) -> Json:
     if step["name"] is not None:
         return value.get(step["name"], msgspec.UNSET) if isinstance(value, dict) else msgspec.UNSET
     if step["index"] is not None and isinstance(value, list) and int(step["index"]) < len(value):
@@ -212,9 +214,9 @@ def _inside(value: Json, step: re.Match[str]) -> Json:
     return msgspec.UNSET
 
 
-def _shown(value: Json) -> str:
+def _format_value(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}…"
 
 
 # --- docstrings -------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from dragoman.agents.builtins import Choice, Question, Questions
-from dragoman.agents.parameters import Hint
+from dragoman.agents.parameters import TypeHint
 from dragoman.agents.tool import FunctionTool
 from dragoman.core import agent as contract
 from dragoman.core.agent import AgentError, Paused, RunnableTool, ToolFailed
@@ -37,15 +37,15 @@ from dragoman.core.content import (
     UserMessage,
     text_of,
 )
-from dragoman.core.events import PlanShown
+from dragoman.core.events import PlanUpdated
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.memories import MemoryKind
-from dragoman.core.tools import ASK, FORK, WRITE_MEMORY
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, WRITE_MEMORY
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Plan = PlanShown
+Plan = PlanUpdated
 Callee = RunnableTool | str
 
 log = structlog.get_logger(__name__)
@@ -68,7 +68,9 @@ class Run:
         acts: whether the function is the one who answers; one that only gives instructions looks on.
     """
 
-    def __init__(self, run: contract.Run, agent: contract.Agent, turn: Sequence[Message], *, acts: bool = True) -> None:
+    def __init__(
+        self, run: contract.Run, agent: contract.Agent, turn: Sequence[Message], *, can_act: bool = True
+    ) -> None:
         self.session_id: SessionId = run.session_id
         self.run_id: RunId = run.run_id
         self.user: UserId = run.user
@@ -76,9 +78,9 @@ class Run:
         """The options in force, defaults filled in, secrets in clear."""
         self.parameters: JsonObject = run.parameters
         """Settings of the model that the application chose for this run, by their OpenAI names."""
-        self.props: JsonObject = run.props
+        self.metadata: JsonObject = run.metadata
         """What the protocol noted about the run."""
-        self.state: Json = run.props.get("state")
+        self.state: Json = run.metadata.get("state")
         """The state shared with the application, as it sent or `share` replaced it; None where there is none."""
         self.memories = run.memories
         """What is remembered of the user, in words for a model's instructions; empty when nothing is."""
@@ -88,12 +90,12 @@ class Run:
         """The newest message of the user."""
         self._run = run
         self._agent = agent
-        self._acts = acts
-        self._recorded = _steps(turn)
-        self._at = 0
-        self._is_new = acts and not self._recorded
+        self._can_act = can_act
+        self._recorded_steps = _steps(turn)
+        self._step_index = 0
+        self._is_live = can_act and not self._recorded_steps
         """Whether what the function does now is neither on record nor forbidden: `_may_act` says which."""
-        self._has_said = False
+        self._has_output = False
         self._is_calling = False
         self._is_over = False
         self._usage: Usage | None = None
@@ -119,7 +121,7 @@ class Run:
         What this run did since is not among them, so that it is the same when the function is called again.
         """
         found: list[Message] = []
-        has_begun = not self._acts or self.message is None
+        has_begun = not self._can_act or self.message is None
         async for message in self._run.history():
             if len(found) >= limit:
                 break
@@ -134,14 +136,14 @@ class Run:
     def emit(self, text: str) -> bool:
         """Add words to the answer. True: `await drain()` before you go on, so that others get their turn."""
         if text:
-            self._has_said = True
-        return (self._is_new or self._may_act()) and self._run.emit(text)
+            self._has_output = True
+        return (self._is_live or self._may_act()) and self._run.emit(text)
 
     def think(self, text: str) -> bool:
         """Add words to the thinking that is shown, as `emit` does."""
         if text:
-            self._has_said = True
-        return (self._is_new or self._may_act()) and self._run.think(text)
+            self._has_output = True
+        return (self._is_live or self._may_act()) and self._run.think(text)
 
     def add(self, block: Block) -> None:
         """Add a whole block, such as a picture. Raises TypeError: calls are made with `call`."""
@@ -152,7 +154,7 @@ class Run:
         elif isinstance(block, Thinking):
             self.think(block.text)
         else:
-            self._has_said = True
+            self._has_output = True
             if self._may_act():
                 self._run.add(block)
 
@@ -185,7 +187,7 @@ class Run:
         if self._may_act():
             self._run.card(card)
 
-    def spent(self, *, input_tokens: int = 0, output_tokens: int = 0) -> None:
+    def add_usage(self, *, input_tokens: int = 0, output_tokens: int = 0) -> None:
         """Note tokens that the step under way used."""
         used = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
         self._usage = used if self._usage is None else self._usage + used
@@ -214,7 +216,7 @@ class Run:
             ToolFailed: it failed, was denied or cancelled, or there is no such tool.
         """
         (result,) = await self._step([(_name(tool), _arguments(tool, args, arguments))])
-        return self._value(result)
+        return self._result_value(result)
 
     async def call_all(self, calls: Sequence[tuple[Callee, Mapping[str, object]]]) -> list[Json]:
         """Call several tools in parallel; results in the order of the calls.
@@ -225,7 +227,7 @@ class Run:
         if not calls:
             return []
         results = await self._step([(_name(tool), _arguments(tool, (), arguments)) for tool, arguments in calls])
-        return [self._value(result) for result in results]
+        return [self._result_value(result) for result in results]
 
     async def ask(
         self,
@@ -246,12 +248,12 @@ class Run:
         Raises:
             ToolFailed: the person declined to answer.
         """
-        if ASK not in self._agent.spec.builtins:
+        if ASK_USER_QUESTION not in self._agent.spec.builtins:
             raise RuntimeError(f"agent {self._agent.spec.name} cannot ask: it was made with ask_user=False")
         options = tuple(Choice(each) if isinstance(each, str) else Choice(*each) for each in choices)
         asked = Questions((Question(question, options=options, header=header, multi_select=multiple),))
-        (result,) = await self._step([(ASK, msgspec.to_builtins(asked))])
-        _demand(result)
+        (result,) = await self._step([(ASK_USER_QUESTION, msgspec.to_builtins(asked))])
+        _raise_if_failed(result)
         return answer_text(result)
 
     async def remember(
@@ -275,18 +277,18 @@ class Run:
             raise RuntimeError(f"agent {self._agent.spec.name} has no sub-agents")
         name = agent if isinstance(agent, str) else agent.spec.name
         (result,) = await self._step([(FORK, {"agent": name, "task": task})])
-        _demand(result)
+        _raise_if_failed(result)
         return text_of(result.content)
 
     async def close(self) -> None:
         """End the last step, after the function has ended."""
         if self._may_act():
-            if self._has_said:
+            if self._has_output:
                 await self._run.end_step(usage=self._usage)
             return
-        if self._has_said:
-            self._replayed([])
-        if not self._is_new:
+        if self._has_output:
+            self._replay_step([])
+        if not self._is_live:
             log.warning("the function ended before its record did", session_id=self.session_id, run_id=self.run_id)
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -299,30 +301,30 @@ class Run:
         """
         if self._is_over:
             raise Paused
-        if not self._acts:
+        if not self._can_act:
             raise RuntimeError("a function that gives instructions cannot answer")
-        return self._at >= len(self._recorded)
+        return self._step_index >= len(self._recorded_steps)
 
     async def _step(self, calls: Sequence[tuple[str, JsonObject]]) -> Sequence[ToolMessage]:
         if not self._may_act():
-            return self._replayed(calls)
+            return self._replay_step(calls)
         if self._is_calling:
             raise RuntimeError("one call after the other; several at once are made with `await run.call_all(…)`")
         for name, arguments in calls:
             is_memory = name == WRITE_MEMORY and self._agent.tool(name) is None
             self._run.call(name, arguments, tool=self._run.memory_tool if is_memory else None)
-        usage, self._usage, self._has_said = self._usage, None, False
+        usage, self._usage, self._has_output = self._usage, None, False
         self._is_calling = True
         try:
             return await self._run.end_step(usage=usage)
         except Paused:
-            self._is_over, self._is_new = True, False
+            self._is_over, self._is_live = True, False
             raise
         finally:
             self._is_calling = False
 
-    def _replayed(self, calls: Sequence[tuple[str, JsonObject]]) -> Sequence[ToolMessage]:
-        step = self._recorded[self._at]
+    def _replay_step(self, calls: Sequence[tuple[str, JsonObject]]) -> Sequence[ToolMessage]:
+        step = self._recorded_steps[self._step_index]
         if [call.name for call in step.calls] != [name for name, _ in calls]:
             log.error(
                 "the function took other steps than before",
@@ -332,27 +334,29 @@ class Run:
                 now=[name for name, _ in calls],
             )
             raise AgentError("replay_mismatch", "The agent did not take the same steps again")
-        if any(call.input != _plain(arguments) for call, (_, arguments) in zip(step.calls, calls, strict=True)):
-            log.warning("the function called with other arguments than before", run_id=self.run_id, step=self._at)
+        if any(call.input != _to_json(arguments) for call, (_, arguments) in zip(step.calls, calls, strict=True)):
+            log.warning(
+                "the function called with other arguments than before", run_id=self.run_id, step=self._step_index
+            )
         if any(call.call_id not in step.results for call in step.calls):
             raise AgentError("replay_mismatch", "The result of an earlier step is not on record")
-        self._at += 1
-        self._is_new = self._at >= len(self._recorded)
-        self._usage, self._has_said = None, False
-        if self._is_new and self._stage is not None:
+        self._step_index += 1
+        self._is_live = self._step_index >= len(self._recorded_steps)
+        self._usage, self._has_output = None, False
+        if self._is_live and self._stage is not None:
             self._run.stage(self._stage)
         return [step.results[call.call_id] for call in step.calls]
 
-    def _value(self, result: ToolMessage) -> Json:
+    def _result_value(self, result: ToolMessage) -> Json:
         """What a tool returned, as far as its result tells."""
-        _demand(result)
+        _raise_if_failed(result)
         tool = self._agent.tool(result.name)
         if not isinstance(tool, FunctionTool):
             return result.content if result.raw is msgspec.UNSET else result.raw
         value = result.raw
         if value is msgspec.UNSET:
-            value = result.content if tool.returns is str else _decoded(result.content)
-        return _as_returned(value, tool.returns)
+            value = result.content if tool.returns is str else _decode_json(result.content)
+        return _convert_result(value, tool.returns)
 
 
 def _steps(turn: Sequence[Message]) -> list[Step]:
@@ -369,22 +373,22 @@ def _arguments(tool: Callee, args: Sequence[object], arguments: Mapping[str, obj
     if args:
         if not isinstance(tool, FunctionTool):
             raise TypeError("arguments of a tool that is no function are given by name")
-        arguments = tool.named(*args, **arguments)
-    return _plain(arguments)
+        arguments = tool.bind_arguments(*args, **arguments)
+    return _to_json(arguments)
 
 
-def _plain(arguments: Mapping[str, object]) -> JsonObject:
+def _to_json(arguments: Mapping[str, object]) -> JsonObject:
     """The arguments as JSON. Raises TypeError: they have no form in it."""
     plain: JsonObject = msgspec.to_builtins(dict(arguments), str_keys=True)
     return plain
 
 
-def _demand(result: ToolMessage) -> None:
+def _raise_if_failed(result: ToolMessage) -> None:
     if result.is_error:
         raise ToolFailed(text_of(result.content))
 
 
-def _decoded(content: Json) -> Json:
+def _decode_json(content: Json) -> Json:
     if not isinstance(content, str):
         return content
     try:
@@ -393,7 +397,7 @@ def _decoded(content: Json) -> Json:
         return content
 
 
-def _as_returned(value: Json, returns: Hint) -> Json:
+def _convert_result(value: Json, returns: TypeHint) -> Json:
     """The value as the type that the function says it returns, if it can be read as such."""
     if returns is msgspec.UNSET or returns is str:
         return value

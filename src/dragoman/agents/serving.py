@@ -3,13 +3,13 @@
 import re
 from collections.abc import Sequence
 
-from dragoman.agents.base import Resolve, ServableAgent
+from dragoman.agents.base import ModelResolver, ServableAgent
 from dragoman.agents.mcp import StartFailed
-from dragoman.agents.parameters import Misdeclared
+from dragoman.agents.parameters import DeclarationError
 from dragoman.core.agent import Agent
-from dragoman.core.tools import ASK, FORK, AgentSpec, SelectOption
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, SelectOption
 
-__all__ = ["Misdeclared", "StartFailed", "bind", "check", "close", "start"]
+__all__ = ["DeclarationError", "StartFailed", "bind", "check", "close", "start"]
 
 _AGENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -22,7 +22,7 @@ _VERSION = re.compile(
 )
 
 
-def bind(agents: Sequence[Agent], resolve: Resolve, default: str = "embedded") -> None:
+def bind(agents: Sequence[Agent], resolve: ModelResolver, default: str = "embedded") -> None:
     """Give the agents their models.
 
     Args:
@@ -69,7 +69,7 @@ def check(agents: Sequence[Agent]) -> None:
     for agent in agents:
         for name in (agent.spec.name, *agent.spec.aliases):
             if name in names:
-                raise Misdeclared(f"two agents are called {name!r}: names and aliases are unique on a server")
+                raise DeclarationError(f"two agents are called {name!r}: names and aliases are unique on a server")
             names.add(name)
     seen: set[int] = set()
     left = list(agents)
@@ -88,19 +88,23 @@ def check_spec(spec: AgentSpec) -> None:
     """Check one agent's face. Raises Misdeclared."""
     for name in (spec.name, *spec.aliases):
         if _AGENT_NAME.fullmatch(name) is None:
-            raise Misdeclared(f"an agent's name has 1 to 64 letters, digits, '_', '-' or '.', got {name!r}")
+            raise DeclarationError(f"an agent's name has 1 to 64 letters, digits, '_', '-' or '.', got {name!r}")
     if _VERSION.fullmatch(spec.version) is None:
-        raise Misdeclared(f"agent {spec.name}: a semantic version such as 1.4.2 expected, got {spec.version!r}")
+        raise DeclarationError(f"agent {spec.name}: a semantic version such as 1.4.2 expected, got {spec.version!r}")
     names = [tool.spec.name for tool in spec.tools]
     for name in names:
         if _TOOL_NAME.fullmatch(name) is None:
-            raise Misdeclared(f"agent {spec.name}: a tool's name has 1 to 64 letters, digits, '_' or '-', got {name!r}")
-        if name in (ASK, FORK):
-            raise Misdeclared(f"agent {spec.name}: {name} is the name of a built-in tool")
+            raise DeclarationError(
+                f"agent {spec.name}: a tool's name has 1 to 64 letters, digits, '_' or '-', got {name!r}"
+            )
+        if name in (ASK_USER_QUESTION, FORK):
+            raise DeclarationError(f"agent {spec.name}: {name} is the name of a built-in tool")
     _check_unique(spec, "tool", names)
     for tool in spec.tools:
         if tool.spec.parameters.get("type") != "object":
-            raise Misdeclared(f"agent {spec.name}: the parameters of tool {tool.spec.name} are no schema of an object")
+            raise DeclarationError(
+                f"agent {spec.name}: the parameters of tool {tool.spec.name} are no schema of an object"
+            )
     _check_options(spec)
 
 
@@ -108,11 +112,11 @@ def _check_options(spec: AgentSpec) -> None:
     _check_unique(spec, "option", [option.name for option in spec.options])
     for option in spec.options:
         if _OPTION_NAME.fullmatch(option.name) is None:
-            raise Misdeclared(
+            raise DeclarationError(
                 f"agent {spec.name}: an option's name has 1 to 64 letters, digits, '_', '-' or '.', got {option.name!r}"
             )
         if isinstance(option, SelectOption) and option.default not in option.options:
-            raise Misdeclared(
+            raise DeclarationError(
                 f"agent {spec.name}: the default of option {option.name} is one of {', '.join(option.options)}, "
                 f"got {option.default!r}"
             )
@@ -121,4 +125,4 @@ def _check_options(spec: AgentSpec) -> None:
 def _check_unique(spec: AgentSpec, kind: str, names: Sequence[str]) -> None:
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if twice is not None:
-        raise Misdeclared(f"agent {spec.name}: two of its {kind}s are called {twice!r}")
+        raise DeclarationError(f"agent {spec.name}: two of its {kind}s are called {twice!r}")

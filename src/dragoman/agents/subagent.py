@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from dragoman.core.agent import Agent, Run, RunnableTool
 from dragoman.core.content import Block, Call, Json, JsonObject, Message, ToolMessage, Usage, UserMessage
-from dragoman.core.events import PlanShown, StopReason
+from dragoman.core.events import PlanUpdated, StopReason
 from dragoman.core.ids import CallId, MessageId
 from dragoman.core.tools import AgentSpec, ToolSpec
 
@@ -51,11 +51,11 @@ class TaskRun:
         self.user = run.user
         self.options: Mapping[str, str] = run.options
         self.parameters: JsonObject = run.parameters
-        self.props: JsonObject = run.props
+        self.metadata: JsonObject = run.metadata
         self.memories = run.memories
         self.memory_tool: RunnableTool | None = run.memory_tool
         self._run = run
-        self._own = {tool.spec.name for tool in spec.tools}
+        self._own_tool_names = {tool.spec.name for tool in spec.tools}
         self._task = UserMessage(id=MessageId(f"task:{run.loop}"), content=task, loop=run.loop)
         self._summary: str | None = None
         self._keep_from: MessageId | None = None
@@ -77,7 +77,7 @@ class TaskRun:
         """See `Run.add`."""
         self._run.add(block)
 
-    def plan(self, plan: PlanShown) -> None:
+    def plan(self, plan: PlanUpdated) -> None:
         """See `Run.plan`."""
         self._run.plan(plan)
 
@@ -105,9 +105,9 @@ class TaskRun:
         """See `Run.end_step`."""
         return await self._run.end_step(usage=usage, model=model)
 
-    def offered(self) -> Sequence[ToolSpec]:
+    def offered_tools(self) -> Sequence[ToolSpec]:
         """See `Run.offered`. The application's tools are for the agent that the application talks to."""
-        return [tool for tool in self._run.offered() if tool.name in self._own]
+        return [tool for tool in self._run.offered_tools() if tool.name in self._own_tool_names]
 
     async def turn(self) -> Sequence[Message]:
         """See `Run.turn`."""

@@ -12,8 +12,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
 
-from dragoman.agents.parameters import Hint, Misdeclared, read_function
-from dragoman.agents.worker_threads import in_thread
+from dragoman.agents.parameters import DeclarationError, TypeHint, read_function
+from dragoman.agents.worker_threads import run_in_thread
 from dragoman.core.agent import ToolContext, ToolFailed
 from dragoman.core.content import Block, InputBlock, Json, JsonObject, Text
 from dragoman.core.tools import OnRestart, ServerTool, ToolPolicy, ToolSpec
@@ -21,7 +21,7 @@ from dragoman.core.tools import OnRestart, ServerTool, ToolPolicy, ToolSpec
 P = ParamSpec("P")
 R = TypeVar("R")
 
-TIMEOUT_S = 120.0
+DEFAULT_TIMEOUT_S = 120.0
 
 
 class FunctionTool(Generic[P, R]):
@@ -41,30 +41,30 @@ class FunctionTool(Generic[P, R]):
         needs_approval: bool = False,
         reads_only: bool = False,
         on_restart: OnRestart = "fail",
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         if isinstance(function, FunctionTool):  # a tool again, under another name or policy
             function = function.function
         name = name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
-            raise Misdeclared("a function without a name of its own needs one: tool(name=…)")
+            raise DeclarationError("a function without a name of its own needs one: tool(name=…)")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise Misdeclared(f"tool {name}: a tool returns its result, it cannot yield it")
+            raise DeclarationError(f"tool {name}: a tool returns its result, it cannot yield it")
         if timeout_s <= 0:
-            raise Misdeclared(f"tool {name}: timeout_s is a number of seconds greater than 0, got {timeout_s!r}")
+            raise DeclarationError(f"tool {name}: timeout_s is a number of seconds greater than 0, got {timeout_s!r}")
         if on_restart not in get_args(OnRestart):
-            raise Misdeclared(f"tool {name}: on_restart is repeat, fail or ask, got {on_restart!r}")
+            raise DeclarationError(f"tool {name}: on_restart is repeat, fail or ask, got {on_restart!r}")
         update_wrapper(self, function)
         self.function = function
-        self._reading = read_function(function, name)
+        self._signature = read_function(function, name)
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004  # of a callable object
         )
         self.declaration = ServerTool(
             spec=ToolSpec(
                 name=name,
-                description=self._reading.description if description is None else inspect.cleandoc(description),
-                parameters=self._reading.parameters.schema(),
+                description=self._signature.description if description is None else inspect.cleandoc(description),
+                parameters=self._signature.parameters.schema(),
                 title=title,
             ),
             policy=ToolPolicy(
@@ -83,9 +83,9 @@ class FunctionTool(Generic[P, R]):
         return self.declaration.spec.name
 
     @property
-    def returns(self) -> Hint:
+    def returns(self) -> TypeHint:
         """The annotation of the function's result; UNSET if there is none."""
-        return self._reading.returns
+        return self._signature.returns
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
@@ -94,13 +94,13 @@ class FunctionTool(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
 
-    def named(self, *args: object, **kwargs: object) -> dict[str, object]:
+    def bind_arguments(self, *args: object, **kwargs: object) -> dict[str, object]:
         """Arguments as the function could be called with them, by name. Raises TypeError: it takes no such ones."""
         return dict(inspect.signature(self.function).bind_partial(*args, **kwargs).arguments)
 
     def check(self, arguments: JsonObject) -> None:
         """Check a model's arguments. Raises ToolFailed, with all that is wrong."""
-        self._reading.parameters.read(arguments)
+        self._signature.parameters.read(arguments)
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
         """See `RunnableTool.run`. A function that is not async runs in a thread, which a cancellation leaves behind.
@@ -108,16 +108,16 @@ class FunctionTool(Generic[P, R]):
         Raises:
             ToolFailed: the arguments do not fit, or the function ended in a way that must not end the server.
         """
-        values = self._reading.parameters.read(arguments)
-        if self._reading.parameters.context is not None:
-            values[self._reading.parameters.context] = context
+        values = self._signature.parameters.read(arguments)
+        if self._signature.parameters.context is not None:
+            values[self._signature.parameters.context] = context
         function: Callable[..., Any] = self.function
 
         def call() -> object:
             return function(**values)
 
         try:
-            value = call() if self._is_async else await in_thread(call)
+            value = call() if self._is_async else await run_in_thread(call)
             if inspect.isawaitable(value):
                 value = await value
         except (Exception, GeneratorExit):
@@ -129,9 +129,9 @@ class FunctionTool(Generic[P, R]):
             raise ToolFailed("it cancelled itself") from error  # something that it awaited was cancelled
         except BaseException as error:  # SystemExit, KeyboardInterrupt: of a tool they are a failure like others
             raise ToolFailed(f"{type(error).__name__}: {error}") from error
-        return self._written(value)
+        return self._encode_result(value)
 
-    def _written(self, value: Any) -> Json:  # noqa: ANN401  # whatever a user's function returns
+    def _encode_result(self, value: Any) -> Json:  # noqa: ANN401  # whatever a user's function returns
         """The result as JSON or as blocks."""
         if isinstance(value, str):
             return value
@@ -162,7 +162,7 @@ def tool(
     reads_only: bool = False,
     idempotent: bool = False,
     on_restart: OnRestart | None = None,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
 
@@ -178,7 +178,7 @@ def tool(
     reads_only: bool = False,
     idempotent: bool = False,
     on_restart: OnRestart | None = None,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Make a tool of a typed function: `@tool`, or `@tool(needs_approval=True)`.
 
@@ -199,7 +199,9 @@ def tool(
         Misdeclared: the function cannot be a tool; the message says why.
     """
     if idempotent and on_restart not in (None, "repeat"):
-        raise Misdeclared(f"an idempotent tool is repeated after a restart, so that on_restart={on_restart!r} is wrong")
+        raise DeclarationError(
+            f"an idempotent tool is repeated after a restart, so that on_restart={on_restart!r} is wrong"
+        )
     make = partial(
         FunctionTool[P, R],
         name=name,

@@ -24,13 +24,13 @@ from dragoman.core.content import (
     UserMessage,
 )
 from dragoman.core.ids import CallId
-from dragoman.core.tokens import CHARS_PER_TOKEN, tokens_of_text
+from dragoman.core.tokens import CHARS_PER_TOKEN, estimate_tokens
 from dragoman.core.tools import Capabilities, ToolSpec
 
 MESSAGE_TOKENS = 4
 MEDIA_TOKENS = 1000
 """Of a picture or a file, whatever its size: models scale them."""
-CAPS = (16_000, 4_000, 1_000, 300)
+SHORTENING_LIMITS = (16_000, 4_000, 1_000, 300)
 """Characters to which texts are shortened, one after the other, until the whole fits."""
 
 _JSON = msgspec.json.Encoder()
@@ -44,13 +44,13 @@ def tokens_of_json(value: Json) -> int:
     try:
         return len(_JSON.encode(value)) // CHARS_PER_TOKEN + 1
     except UnicodeEncodeError:  # a lone surrogate
-        return tokens_of_text(str(value))
+        return estimate_tokens(str(value))
 
 
 def tokens_of(message: Message) -> int:
     """About how many tokens a message has."""
     if isinstance(message.content, str):
-        return MESSAGE_TOKENS + tokens_of_text(message.content)
+        return MESSAGE_TOKENS + estimate_tokens(message.content)
     return MESSAGE_TOKENS + sum(map(_tokens_of_block, message.content))
 
 
@@ -67,19 +67,19 @@ def tokens_of_tools(tools: Sequence[ToolSpec]) -> int:
 def _tokens_of_block(block: Block | InputBlock) -> int:
     match block:
         case Text(text=text) | Thinking(text=text):
-            return tokens_of_text(text)
+            return estimate_tokens(text)
         case Image() | File():
             return MEDIA_TOKENS
         case Data(data=data):
             return tokens_of_json(data)
         case Call(name=name, input=arguments):
-            return tokens_of_text(name) + tokens_of_json(arguments) + MESSAGE_TOKENS
+            return estimate_tokens(name) + tokens_of_json(arguments) + MESSAGE_TOKENS
 
 
 # --- ordering ---------------------------------------------------------------------------------------------------------
 
 
-def arranged(messages: Sequence[Message]) -> list[Message]:
+def order_for_model(messages: Sequence[Message]) -> list[Message]:
     """The conversation with each step's results right behind it, in the order of its calls.
 
     A result without its call, and a call without its result, are left out: models refuse both.
@@ -102,7 +102,7 @@ def arranged(messages: Sequence[Message]) -> list[Message]:
     return found
 
 
-def cuts(messages: Sequence[Message]) -> Iterator[int]:
+def cut_points(messages: Sequence[Message]) -> Iterator[int]:
     """The places before which a conversation may be cut, so that no call is parted from its result.
 
     A call without a result is never before a cut.
@@ -126,7 +126,7 @@ def _with_content(message: AssistantMessage, blocks: tuple[Block, ...]) -> Assis
 # --- fitting ----------------------------------------------------------------------------------------------------------
 
 
-def fitted(messages: Sequence[Message], budget: int) -> list[Message]:
+def fit_to_budget(messages: Sequence[Message], budget: int) -> list[Message]:
     """The newest part of an arranged conversation that has at most so many tokens, as far as that can be done.
 
     Long results are shortened first, then the oldest messages go (not the system's at the beginning, nor what follows
@@ -135,13 +135,13 @@ def fitted(messages: Sequence[Message], budget: int) -> list[Message]:
     kept = list(messages)
     if tokens_of_all(kept) <= budget:
         return kept
-    kept = [shortened(each, CAPS[0]) if isinstance(each, ToolMessage) else each for each in kept]
+    kept = [shorten(each, SHORTENING_LIMITS[0]) if isinstance(each, ToolMessage) else each for each in kept]
     if tokens_of_all(kept) > budget:
         kept = _newest(kept, budget)
-    for cap in CAPS:
+    for cap in SHORTENING_LIMITS:
         if tokens_of_all(kept) <= budget:
             break
-        kept = [shortened(each, cap) for each in kept]
+        kept = [shorten(each, cap) for each in kept]
     return kept
 
 
@@ -150,23 +150,23 @@ def _newest(messages: Sequence[Message], budget: int) -> list[Message]:
     lead, rest = messages[:first], messages[first:]
     left = budget - tokens_of_all(lead)
     last_user = max((place for place, each in enumerate(rest) if isinstance(each, UserMessage)), default=len(rest) - 1)
-    places = [place for place in cuts(rest) if place <= last_user]
+    places = [place for place in cut_points(rest) if place <= last_user]
     for place in places:
         if isinstance(rest[place], UserMessage) and tokens_of_all(rest[place:]) <= left:
             return [*lead, *rest[place:]]
     return [*lead, *rest[max(places, default=0) :]]
 
 
-def shortened(message: Message, cap: int) -> Message:
+def shorten(message: Message, cap: int) -> Message:
     """The message with each of its texts, and each argument of its calls, at most so many characters long."""
     if isinstance(message, SystemMessage):
         return message
     if isinstance(message.content, str):
-        return msgspec.structs.replace(message, content=shortened_text(message.content, cap))
-    return msgspec.structs.replace(message, content=tuple(_shortened_block(block, cap) for block in message.content))
+        return msgspec.structs.replace(message, content=shorten_text(message.content, cap))
+    return msgspec.structs.replace(message, content=tuple(_shorten_block(block, cap) for block in message.content))
 
 
-def shortened_text(text: str, cap: int) -> str:
+def shorten_text(text: str, cap: int) -> str:
     """Beginning and end of a text, with a note of what is missing between."""
     if len(text) <= cap:
         return text
@@ -175,16 +175,15 @@ def shortened_text(text: str, cap: int) -> str:
     return f"{text[:head]}\n[… {len(text) - cap} characters left out …]\n{text[-tail:]}"
 
 
-def _shortened_block(block: Block | InputBlock, cap: int) -> Block | InputBlock:
+def _shorten_block(block: Block | InputBlock, cap: int) -> Block | InputBlock:
     match block:
         case Text(text=text):
-            return Text(shortened_text(text, cap))
+            return Text(shorten_text(text, cap))
         case Thinking(text=text):
-            return Thinking(shortened_text(text, cap))
+            return Thinking(shorten_text(text, cap))
         case Call(input=arguments):
             short = {
-                name: shortened_text(value, cap) if isinstance(value, str) else value
-                for name, value in arguments.items()
+                name: shorten_text(value, cap) if isinstance(value, str) else value for name, value in arguments.items()
             }
             return msgspec.structs.replace(block, input=short)
         case _:
@@ -194,14 +193,14 @@ def _shortened_block(block: Block | InputBlock, cap: int) -> Block | InputBlock:
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 
-def without_pictures(messages: Sequence[Message], capabilities: Capabilities) -> list[Message]:
+def replace_unsupported_images(messages: Sequence[Message], capabilities: Capabilities) -> list[Message]:
     """The conversation with a note in place of each picture that the agent does not declare to take."""
     if capabilities.image_http and capabilities.image_data:
         return list(messages)
-    return [_noted(message, capabilities) for message in messages]
+    return [_replace_images(message, capabilities) for message in messages]
 
 
-def _noted(message: Message, capabilities: Capabilities) -> Message:
+def _replace_images(message: Message, capabilities: Capabilities) -> Message:
     if isinstance(message.content, str) or not any(isinstance(block, Image) for block in message.content):
         return message
     blocks = tuple(

@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-async def in_thread(function: Callable[[], Value]) -> Value:
+async def run_in_thread(function: Callable[[], Value]) -> Value:
     """Call the function in a thread, with this task's context variables, and give what it returns or raises.
 
     When the caller is cancelled, the thread goes on, and nobody hears of its result; it keeps its slot until it ends.

@@ -18,11 +18,11 @@ from starlette.routing import Route
 from dragoman.asgi.security import App, Message, Receive, Send
 
 FOLDER = Path(__file__).parent.parent / "console"
-_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.[a-z0-9]+")
+_ASSET_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.[a-z0-9]+")
 """A file of the build. No path can be made of such a name."""
 _ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
 """What the build compressed beforehand, the smallest first."""
-FOR_EVER = "public, max-age=31536000, immutable"
+IMMUTABLE_CACHE_CONTROL = "public, max-age=31536000, immutable"
 """Of files whose name changes with their content."""
 
 _CARD_POLICY = (
@@ -42,7 +42,7 @@ which <code>make run</code> does as well; packages of a release bring it along.<
 class WebConsole:
     """The console's files."""
 
-    def __init__(self, otherwise: App, *, folder: Path = FOLDER, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, fallback: App, *, folder: Path = FOLDER, frame_ancestors: Iterable[str] = ()) -> None:
         """Serve what was built.
 
         Args:
@@ -50,9 +50,9 @@ class WebConsole:
             folder: where the built files are.
             hosts: origins of pages that may show the console in a frame.
         """
-        self._otherwise = otherwise
+        self._fallback = fallback
         self._folder = folder
-        ancestors = " ".join(["'self'", *(host for host in hosts if host != "*")])
+        ancestors = " ".join(["'self'", *(host for host in frame_ancestors if host != "*")])
         self._page_policy = (
             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self';"
             " connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; object-src 'none';"
@@ -74,9 +74,9 @@ class WebConsole:
         """See ASGI: the front page, for those who ask for a page."""
         request = Request(scope, receive)
         if request.method not in ("GET", "HEAD") or "text/html" not in request.headers.get("accept", ""):
-            await self._otherwise(scope, receive, send)
+            await self._fallback(scope, receive, send)
             return
-        response = await self._named(request, "index.html", self._page_policy)
+        response = await self._revalidated_file(request, "index.html", self._page_policy)
         if response is None:
             response = Response(
                 _NOT_BUILT,
@@ -89,26 +89,26 @@ class WebConsole:
 
     async def icon(self, request: Request) -> Response:
         """The console's sign."""
-        return await self._named(request, "icon.svg", "default-src 'none'") or _nothing()
+        return await self._revalidated_file(request, "icon.svg", "default-src 'none'") or _not_found()
 
     async def card(self, request: Request) -> Response:
         """The empty frame that a tool's card is written into."""
-        return await self._named(request, "card.html", self._card_policy) or _nothing()
+        return await self._revalidated_file(request, "card.html", self._card_policy) or _not_found()
 
     async def asset(self, request: Request) -> Response:
         """A script, a style sheet or a picture. Their names hold a hash of their content."""
         name = request.path_params["name"]
-        if not _NAME.fullmatch(name):
-            return _nothing()
-        found = await self._read(f"assets/{name}", request)
+        if not _ASSET_NAME.fullmatch(name):
+            return _not_found()
+        found = await self._read_encoded(f"assets/{name}", request)
         if found is None:
-            return _nothing()
+            return _not_found()
         content, headers = found
-        return Response(content, headers={**headers, "cache-control": FOR_EVER})
+        return Response(content, headers={**headers, "cache-control": IMMUTABLE_CACHE_CONTROL})
 
-    async def _named(self, request: Request, name: str, policy: str) -> Response | None:
+    async def _revalidated_file(self, request: Request, name: str, policy: str) -> Response | None:
         """A file that keeps its name: the browser asks each time whether it changed."""
-        found = await self._read(name, request)
+        found = await self._read_encoded(name, request)
         if found is None:
             return None
         content, headers = found
@@ -123,7 +123,7 @@ class WebConsole:
             return Response(status_code=304, headers=headers)
         return Response(content, headers=headers)
 
-    async def _read(self, name: str, request: Request) -> tuple[bytes, dict[str, str]] | None:
+    async def _read_encoded(self, name: str, request: Request) -> tuple[bytes, dict[str, str]] | None:
         """A file's content as the browser takes it, and what is said about it."""
         accepted = {each.partition(";")[0].strip() for each in request.headers.get("accept-encoding", "").split(",")}
         headers = {
@@ -133,17 +133,17 @@ class WebConsole:
         if headers["content-type"].startswith("text/"):
             headers["content-type"] += "; charset=utf-8"
         for encoding, suffix in _ENCODINGS:
-            if encoding in accepted and (content := await self._content(name + suffix)) is not None:
+            if encoding in accepted and (content := await self._read_file(name + suffix)) is not None:
                 return content, {**headers, "content-encoding": encoding}
-        content = await self._content(name)
+        content = await self._read_file(name)
         return None if content is None else (content, headers)
 
-    async def _content(self, name: str) -> bytes | None:
+    async def _read_file(self, name: str) -> bytes | None:
         try:
             return await asyncio.to_thread((self._folder / name).read_bytes)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
 
-def _nothing() -> Response:
+def _not_found() -> Response:
     return Response(b"there is no such file in this build of the console\n", 404, media_type="text/plain")

@@ -8,7 +8,9 @@ import msgspec
 
 from dragoman.core.content import JsonObject
 
-POLICY = b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+CONTENT_SECURITY_POLICY = (
+    b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 """The page's Content-Security-Policy."""
 
 _STYLE = """
@@ -22,7 +24,7 @@ td,th{text-align:left;vertical-align:top;border-top:1px solid var(--line);paddin
 """
 
 
-def page(document: JsonObject) -> bytes:
+def render(document: JsonObject) -> bytes:
     """Write the page."""
     info = document["info"]
     title = f"{escape(info['title'])} {escape(info['version'])}"
@@ -32,7 +34,7 @@ def page(document: JsonObject) -> bytes:
         "<p>The same for programs: <a href=openapi.json>openapi.json</a></p>",
         *_operations(document),
         "<h2>Types</h2>",
-        *(_named(name, schema) for name, schema in sorted(document["components"]["schemas"].items())),
+        *(_schema_section(name, schema) for name, schema in sorted(document["components"]["schemas"].items())),
     ]
     return "".join(parts).encode()
 
@@ -71,7 +73,7 @@ def _details(operation: JsonObject) -> Iterator[str]:
         yield f"<p><b>{status}</b> {escape(response['description'])} {kinds}</p>"
 
 
-def _named(name: str, schema: JsonObject) -> str:
+def _schema_section(name: str, schema: JsonObject) -> str:
     return f"<details id='{escape(name)}'><summary><code>{escape(name)}</code></summary>{_json(schema)}</details>"
 
 

@@ -17,22 +17,22 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from dragoman.asgi.security import App, Message
-from dragoman.protocols.kit.http import PUSH
+from dragoman.protocols.kit.http import PUSH_EXTENSION
 
-HEAD_BYTES = 64 * 1024
+MAX_HEAD_BYTES = 64 * 1024
 """Most bytes of a request's line and headers together."""
-HEAD_S = 30.0
+HEAD_TIMEOUT_S = 30.0
 """Longest time for them to arrive."""
-LINGER_S = 10.0
-LINGER_BYTES = 64 * 1024 * 1024
+LINGER_TIMEOUT_S = 10.0
+MAX_LINGER_BYTES = 64 * 1024 * 1024
 """How long, and how much of, a body is still taken that was refused before its end: to close then would reset the
 connection, and so take the answer from a client that reads it when it has sent all."""
-_NOT_IN_A_HEADER = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_HEADER_CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 log = structlog.get_logger(__name__)
 
 
-class Signal:
+class LightweightEvent:
     """An `asyncio.Event` that weighs nothing while nobody waits."""
 
     __slots__ = ("_is_set", "_waiters")
@@ -64,7 +64,7 @@ class Signal:
             self._waiters = tuple(each for each in self._waiters if each is not waiter)
 
 
-class Flow(FlowControl):
+class TransportFlowControl(FlowControl):
     """Whether the transport takes more, and gives more."""
 
     __slots__ = ("_is_writable_event", "_transport", "read_paused", "write_paused")
@@ -73,28 +73,36 @@ class Flow(FlowControl):
         self._transport = transport
         self.read_paused = False
         self.write_paused = False
-        self._is_writable_event = Signal(is_set=True)  # type: ignore[assignment]  # as much of an event as is used
+        self._is_writable_event = LightweightEvent(is_set=True)  # type: ignore[assignment]  # as much of an event as is used
 
 
 class Connection(HttpToolsProtocol):
     """A connection that bounds how large a request's head may be and how long it may take to come."""
 
-    __slots__ = ("_has_begun", "_head_bytes", "_head_timer", "_idle_since", "_idle_timer", "_is_in_head", "_unread")
+    __slots__ = (
+        "_bytes_to_discard",
+        "_has_head_bytes",
+        "_head_bytes",
+        "_head_timer",
+        "_idle_since",
+        "_idle_timer",
+        "_is_in_head",
+    )
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
-        self.flow = Flow(transport)
+        self.flow = TransportFlowControl(transport)
         self.pipeline = []  # type: ignore[assignment]  # a deque has room for 64 from the start; hardly anybody pipelines
         self._head_bytes = 0
         self._is_in_head = True
         """Whether the next bytes belong to a head."""
-        self._has_begun = False
+        self._has_head_bytes = False
         """Whether some of that head's have come."""
-        self._head_timer: TimerHandle | None = self.loop.call_later(HEAD_S, self.transport.close)
+        self._head_timer: TimerHandle | None = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
         self._idle_since: float | None = None
         """When the last request was answered, or more of it came after that; none while one is under way."""
-        self._unread = 0
+        self._bytes_to_discard = 0
         """How much is still taken, and dropped, before the connection is closed."""
         self._idle_timer: TimerHandle | None = None
 
@@ -107,14 +115,14 @@ class Connection(HttpToolsProtocol):
         exchange = cast("Exchange | None", self.cycle)
         super().connection_lost(exc)
         self.cycle = None  # type: ignore[assignment]  # as before its first request; the two held each other
-        if exchange is not None and exchange.disconnected and exchange.left is not None:
-            exchange.left()
+        if exchange is not None and exchange.disconnected and exchange.disconnect_callback is not None:
+            exchange.disconnect_callback()
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
-        if self._unread:
-            self._unread -= len(data)
-            if self._unread <= 0:
+        if self._bytes_to_discard:
+            self._bytes_to_discard -= len(data)
+            if self._bytes_to_discard <= 0:
                 self.transport.close()
                 return
         if self._idle_since is not None:  # the rest of a body that was refused before its end, or a head
@@ -122,24 +130,24 @@ class Connection(HttpToolsProtocol):
         if self._is_in_head:
             self._head_bytes += len(data)
         super().data_received(data)
-        if self._is_in_head and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+        if self._is_in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The head of the request is too large.")
-        if self._has_begun and self._head_timer is None:  # most heads come whole, and need none
-            self._head_timer = self.loop.call_later(HEAD_S, self.transport.close)
+        if self._has_head_bytes and self._head_timer is None:  # most heads come whole, and need none
+            self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
 
     def on_message_begin(self) -> None:
         """See `httptools`."""
         super().on_message_begin()
-        self._has_begun = True
+        self._has_head_bytes = True
 
     def on_headers_complete(self) -> None:
         """See `httptools`: the request begins, or waits for the ones before it on the same connection."""
         self._stop_timer()
-        self._is_in_head = self._has_begun = False
+        self._is_in_head = self._has_head_bytes = False
         self._idle_since = None
-        if self._head_bytes > HEAD_BYTES:  # or it is the body, of which a part came along
+        if self._head_bytes > MAX_HEAD_BYTES:  # or it is the body, of which a part came along
             lines = sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers)
-            if len(self.url) + lines > HEAD_BYTES:
+            if len(self.url) + lines > MAX_HEAD_BYTES:
                 raise httptools.HttpParserError("the head is too large")
         if self.url[:1] not in (b"/", b"*"):
             raise httptools.HttpParserError("an absolute URL or an authority is for proxies")
@@ -155,7 +163,7 @@ class Connection(HttpToolsProtocol):
         scope["query_string"] = url.query or b""
         before: RequestResponseCycle | None = self.cycle
         exchange = Exchange(self)
-        scope["extensions"] = {PUSH: exchange}  # type: ignore[dict-item]  # uvicorn has extensions of its own in mind
+        scope["extensions"] = {PUSH_EXTENSION: exchange}  # type: ignore[dict-item]  # uvicorn has extensions of its own in mind
         self.cycle = cycle = cast("RequestResponseCycle", exchange)
         if before is None or before.response_complete:
             self._start_asgi_task(cycle, self.app)
@@ -165,7 +173,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """See `httptools`."""
-        if self._unread:
+        if self._bytes_to_discard:
             self.transport.close()
             return
         self._is_in_head = True
@@ -178,7 +186,7 @@ class Connection(HttpToolsProtocol):
         One timer looks after the silence; to set and cancel one for each request takes as long as its head.
         """
         self.server_state.total_requests += 1
-        if self._unread or self.transport.is_closing():
+        if self._bytes_to_discard or self.transport.is_closing():
             return
         self.flow.resume_reading()
         if self.pipeline:
@@ -187,21 +195,21 @@ class Connection(HttpToolsProtocol):
             return
         self._idle_since = self.loop.time()
         if self._idle_timer is None:
-            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look_whether_idle)
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._check_idle)
 
     def linger(self) -> None:
         """Close when the client has sent all of what was refused, or soon."""
-        self._unread = LINGER_BYTES
+        self._bytes_to_discard = MAX_LINGER_BYTES
         self.flow.resume_reading()
-        self._head_timer = self.loop.call_later(LINGER_S, self.transport.close)
+        self._head_timer = self.loop.call_later(LINGER_TIMEOUT_S, self.transport.close)
 
-    def _look_whether_idle(self) -> None:
+    def _check_idle(self) -> None:
         self._idle_timer = None
         if self._idle_since is None:
             return  # the next answer's end sets it again
         left = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left > 0:
-            self._idle_timer = self.loop.call_later(left, self._look_whether_idle)
+            self._idle_timer = self.loop.call_later(left, self._check_idle)
         else:
             self.timeout_keep_alive_handler()
 
@@ -231,13 +239,13 @@ class Exchange:
         "_head",
         "_is_chunked",
         "_is_head",
-        "_left",
+        "_remaining_bytes",
         "_scope",
         "_transport",
         "body",
+        "disconnect_callback",
         "disconnected",
         "keep_alive",
-        "left",
         "message_event",
         "more_body",
         "response_complete",
@@ -254,17 +262,17 @@ class Exchange:
         self._head = b""
         """The answer's head, until it leaves together with the first part of the body."""
         self._is_chunked = False
-        self._left: int | None = 0
+        self._remaining_bytes: int | None = 0
         """Bytes of the announced body that were not sent yet; none where the connection's end is the body's."""
         self.keep_alive = self._scope["http_version"] != "1.0" and connection.parser.should_keep_alive()
         self.disconnected = False
-        self.left: Callable[[], None] | None = None
+        self.disconnect_callback: Callable[[], None] | None = None
         """Told when the client leaves before the answer has ended."""
         self.response_complete = False
         self.body = b""
         """What of the request's body has arrived and was not received yet."""
         self.more_body = True
-        self.message_event = Signal()
+        self.message_event = LightweightEvent()
         """Set when there is something to receive."""
 
     async def run_asgi(self, app: App) -> None:
@@ -275,7 +283,7 @@ class Exchange:
             log.error("request failed", path=self._scope["path"], exc_info=error)
         finally:
             del self._scope["extensions"]  # through which this object held itself
-            self.left = None
+            self.disconnect_callback = None
         if self.response_complete or self.disconnected:
             return
         if self._has_begun:
@@ -312,7 +320,7 @@ class Exchange:
             self._has_begun = True
             if self._expects_continue:  # who was not told to go on sends nothing
                 self._expects_continue = self.more_body = False
-            self._head = self._begun(message["status"], message.get("headers", ()))
+            self._head = self._build_head(message["status"], message.get("headers", ()))
             return
         if not self._has_begun or self.response_complete:
             raise RuntimeError("an answer's body comes after its beginning and before its end")
@@ -326,11 +334,11 @@ class Exchange:
         """See `Pipe`."""
         return not self.more_body
 
-    def when_left(self, tell: Callable[[], None]) -> None:
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
         """See `Pipe`."""
-        self.left = tell
+        self.disconnect_callback = callback
         if self.disconnected:
-            tell()
+            callback()
 
     def is_ready(self) -> bool:
         """See `Pipe`."""
@@ -340,12 +348,12 @@ class Exchange:
         """See `Pipe`."""
         self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
-    def _begun(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    def _build_head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         """The answer's line and headers. Decides how its body is delimited, and whether the connection stays."""
         lines = [STATUS_LINE[status]]
         length: int | None = None
         for name, value in (*self._connection.server_state.default_headers, *headers):
-            if _NOT_IN_A_HEADER.search(value):
+            if _HEADER_CONTROL_CHARACTER.search(value):
                 raise RuntimeError(f"the header {name!r} holds a control character")
             if name == b"content-length":
                 length = int(value)
@@ -357,10 +365,10 @@ class Exchange:
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
         if not self._is_head:
-            self._left = length or 0
+            self._remaining_bytes = length or 0
         if length is None and not self._is_head and status not in (204, 304):
             if self._scope["http_version"] == "1.0":  # which knows no chunks
-                self._left = None
+                self._remaining_bytes = None
             else:
                 self._is_chunked = True
                 lines.append(b"transfer-encoding: chunked\r\n")
@@ -376,9 +384,9 @@ class Exchange:
                 body = b"%x\r\n%b\r\n" % (len(body), body)
             if is_last:
                 body += b"0\r\n\r\n"
-        elif self._left is not None:
-            self._left -= len(body)
-            if self._left < 0 or (is_last and self._left > 0):
+        elif self._remaining_bytes is not None:
+            self._remaining_bytes -= len(body)
+            if self._remaining_bytes < 0 or (is_last and self._remaining_bytes > 0):
                 raise RuntimeError("an answer's body is as long as its Content-Length says")
         self._transport.write(head + body)
 

@@ -12,19 +12,19 @@ from dragoman.asgi.security import Message as Scope
 from dragoman.asgi.security import Receive, Send
 from dragoman.core.content import JsonObject
 from dragoman.engine.instrumentation import metrics
-from dragoman.engine.services.keys import Doorkeeper
+from dragoman.engine.services.keys import Authenticator
 from dragoman.protocols.kit import openapi
-from dragoman.protocols.kit.http import address_of, json_answer
+from dragoman.protocols.kit.http import address_of, json_response
 
-TELLS = openapi.Answer(description="its state", body=dict[str, str])
+STATUS_RESPONSE = openapi.ResponseSpec(description="its state", body=dict[str, str])
 ROUTES = (
     openapi.Route(
         method="GET",
         path="/healthz",
         summary="Whether the process lives",
         tag="Server",
-        is_open=True,
-        answers={200: TELLS},
+        is_public=True,
+        responses={200: STATUS_RESPONSE},
     ),
     openapi.Route(
         method="GET",
@@ -32,8 +32,8 @@ ROUTES = (
         summary="Whether the server takes work",
         description="503 while it starts, while it stops, and while its store takes no writes.",
         tag="Server",
-        is_open=True,
-        answers={200: TELLS, 503: TELLS},
+        is_public=True,
+        responses={200: STATUS_RESPONSE, 503: STATUS_RESPONSE},
     ),
     openapi.Route(
         method="GET",
@@ -41,31 +41,31 @@ ROUTES = (
         summary="What the server counts, for Prometheus",
         description="Needs a key with the scope `admin`, unless the server is reachable from its own machine only.",
         tag="Server",
-        answers={200: openapi.Answer(description="the metrics", media_type="text/plain")},
+        responses={200: openapi.ResponseSpec(description="the metrics", media_type="text/plain")},
     ),
     openapi.Route(
         method="GET",
         path="/openapi.json",
         summary="This description",
         tag="Server",
-        is_open=True,
-        answers={200: openapi.Answer(description="OpenAPI 3.1", body=JsonObject)},
+        is_public=True,
+        responses={200: openapi.ResponseSpec(description="OpenAPI 3.1", body=JsonObject)},
     ),
 )
 
 
-class Pages:
+class OpsEndpoints:
     """The pages of one server."""
 
     def __init__(
         self,
         *,
-        state: Callable[[], Awaitable[str]],
-        beside: Callable[[], Mapping[str, str]],
-        doorkeeper: Doorkeeper,
+        readiness: Callable[[], Awaitable[str]],
+        extra_status: Callable[[], Mapping[str, str]],
+        authenticator: Authenticator,
         are_metrics_public: bool,
-        measure: Callable[[], None],
-        document: Callable[[], JsonObject],
+        update_gauges: Callable[[], None],
+        build_openapi: Callable[[], JsonObject],
     ) -> None:
         """Make the pages.
 
@@ -77,12 +77,12 @@ class Pages:
             measure: sets the metrics that are read and not counted.
             document: makes the OpenAPI document, when first asked for it.
         """
-        self._state = state
-        self._beside = beside
-        self._doorkeeper = doorkeeper
+        self._readiness = readiness
+        self._extra_status = extra_status
+        self._authenticator = authenticator
         self._are_metrics_public = are_metrics_public
-        self._measure = measure
-        self._document = document
+        self._update_gauges = update_gauges
+        self._build_openapi = build_openapi
 
     def routes(self) -> list[Route]:
         """The pages, for a router."""
@@ -92,52 +92,52 @@ class Pages:
             Route("/metrics", self.metrics),
             Route("/openapi.json", self.openapi),
             Route("/docs", self.docs),
-            Route("/docs/", self.to_docs),
+            Route("/docs/", self.redirect_to_docs),
         ]
 
     async def healthz(self, _: Request) -> Response:
         """The process lives and its loop turns."""
-        return json_answer({"status": "ok"})
+        return json_response({"status": "ok"})
 
     async def readyz(self, _: Request) -> Response:
         """Whether a load balancer should send work here."""
-        state = await self._state()
-        told = {"status": state, **self._beside()}
-        return json_answer(told) if state == "ready" else json_answer(told, 503, {"retry-after": "1"})
+        state = await self._readiness()
+        told = {"status": state, **self._extra_status()}
+        return json_response(told) if state == "ready" else json_response(told, 503, {"retry-after": "1"})
 
     async def metrics(self, request: Request) -> Response:
         """What the server counts."""
         if not self._are_metrics_public:
             header = request.headers.get("authorization")
-            self._doorkeeper.authenticate(header, address_of(request.scope)).require("admin")
-        self._measure()
+            self._authenticator.authenticate(header, address_of(request.scope)).require("admin")
+        self._update_gauges()
         return Response(metrics.exposition(), media_type=metrics.CONTENT_TYPE)
 
     async def openapi(self, _: Request) -> Response:
         """The API, for programs."""
-        return json_answer(self._described)
+        return json_response(self._openapi_document)
 
     async def docs(self, _: Request) -> Response:
         """The API, for people."""
         return Response(
-            docs_page.page(self._described),
+            docs_page.render(self._openapi_document),
             media_type="text/html; charset=utf-8",
-            headers={"content-security-policy": docs_page.POLICY.decode()},
+            headers={"content-security-policy": docs_page.CONTENT_SECURITY_POLICY.decode()},
         )
 
-    async def to_docs(self, _: Request) -> Response:
+    async def redirect_to_docs(self, _: Request) -> Response:
         """The page's links are relative to its address without a slash."""
         return RedirectResponse("../docs", 308)
 
     @cached_property
-    def _described(self) -> JsonObject:
-        return self._document()
+    def _openapi_document(self) -> JsonObject:
+        return self._build_openapi()
 
 
-async def nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
+async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
     """What answers where no protocol and no page is."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
     body = {"error": f"there is nothing at {scope['path'][:200]!r}", "code": "not_found"}
-    await json_answer(body, 404)(scope, receive, send)
+    await json_response(body, 404)(scope, receive, send)

@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl
 import msgspec
 import structlog
 
-from dragoman.core.refusals import Exhausted, Forbidden, Invalid, Refused, Unauthenticated, Unavailable
-from dragoman.engine.instrumentation.metrics import FAILED, REFUSED
+from dragoman.core.refusals import Forbidden, Invalid, LimitReached, Refused, Unauthenticated, Unavailable
+from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -23,23 +23,23 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,255})(?::(?P<port>[0-9]{1,5}))?", re.IGNORECASE)
-_X_HEADER = re.compile(rb"(?<![^, ])x-[a-z0-9-]{1,64}(?![^, ])")
+_CUSTOM_HEADER = re.compile(rb"(?<![^, ])x-[a-z0-9-]{1,64}(?![^, ])")
 """A header of an application's own, which every page that may call may send."""
-_KEY_NAMES = {"access_token", "api_key", "apikey", "authorization", "x-api-key"}
+_KEY_PARAMETER_NAMES = {"access_token", "api_key", "apikey", "authorization", "x-api-key"}
 _KEY_PREFIXES = ("sk-dragoman-", "sk-blade-", "Bearer ")
 
 ALLOWED_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 ALLOWED_HEADERS = b"authorization, content-type, accept, idempotency-key, last-event-id, x-request-id"
 EXPOSED_HEADERS = b"location, retry-after, www-authenticate, allow, link"
-MAX_AGE_S = b"7200"
+PREFLIGHT_MAX_AGE_S = b"7200"
 """How long a browser may remember a preflight; they cap it at two hours."""
 
 log = structlog.get_logger(__name__)
 
-ANSWERS: tuple[tuple[type[Refused], int, str], ...] = (
+REFUSAL_STATUSES: tuple[tuple[type[Refused], int, str], ...] = (
     (Unauthenticated, 401, "unauthorized"),
     (Forbidden, 403, "forbidden"),
-    (Exhausted, 429, "rate_limited"),
+    (LimitReached, 429, "rate_limited"),
     (Unavailable, 503, "unavailable"),
     (Invalid, 400, "invalid_request"),
     (Refused, 400, "invalid_request"),
@@ -47,7 +47,7 @@ ANSWERS: tuple[tuple[type[Refused], int, str], ...] = (
 """What the server itself answers, where no protocol has been chosen yet. The first that fits."""
 
 
-class Gate:
+class SecurityMiddleware:
     """Lets requests through, or answers them."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Gate:
         """
         self._app = app
         self._origins = frozenset(origin.lower() for origin in origins)
-        self._any_origin = not is_keyless and (not self._origins or "*" in self._origins)
+        self._allows_any_origin = not is_keyless and (not self._origins or "*" in self._origins)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._is_keyless = is_keyless
 
@@ -89,24 +89,24 @@ class Gate:
                 preflight_for = value
             elif name == b"access-control-request-headers":
                 named = value
-        sending = _Sending(send, self._cors(origin))
+        sending = _ResponseSender(send, self._cors_headers(origin))
         try:
             self._check(scope, host.decode("latin-1"), hosts, origin.decode("latin-1"))
             if kind == "http" and preflight_for and origin and scope["method"] == "OPTIONS":
-                await sending.answer(204, self._preflight(origin, named), b"")
+                await sending.send_response(204, self._preflight_headers(origin, named), b"")
                 return
             await self._app(scope, receive, sending if kind == "http" else send)
         except Refused as refused:
-            REFUSED.labels(protocol="server", code=answer_to(refused)[1]).inc()
-            await (sending.refuse(refused) if kind == "http" else send({"type": "websocket.close", "code": 1008}))
+            REQUESTS_REFUSED.labels(protocol="server", code=status_and_code(refused)[1]).inc()
+            await (sending.send_refusal(refused) if kind == "http" else send({"type": "websocket.close", "code": 1008}))
         except Exception as error:  # the last edge: whatever no protocol answered
             reference = uuid.uuid4().hex[:12]
-            FAILED.labels(protocol="server").inc()
+            REQUESTS_FAILED.labels(protocol="server").inc()
             log.error("request failed", path=scope["path"], reference=reference, exc_info=error)
             if sending.has_begun or kind != "http":
                 raise  # the server cuts the connection: half an answer must not look whole
             body = {"error": f"the server failed; reference {reference}", "code": "internal", "reference": reference}
-            await sending.answer(500, [(b"content-type", b"application/json")], msgspec.json.encode(body))
+            await sending.send_response(500, [(b"content-type", b"application/json")], msgspec.json.encode(body))
 
     def _check(self, scope: Message, host: str, hosts: int, origin: str) -> None:
         if hosts != 1 and not (hosts == 0 and scope.get("http_version") == "1.0"):
@@ -114,18 +114,18 @@ class Gate:
         name = host_name(host)
         if name is None:
             raise Invalid(f"Host is NAME or NAME:PORT, got {host!r:.80}")
-        if b"=" in scope["query_string"] and holds_key(scope["query_string"].decode("latin-1")):
+        if b"=" in scope["query_string"] and contains_api_key(scope["query_string"].decode("latin-1")):
             raise Invalid("a key does not belong into a URL, where logs keep it: send Authorization: Bearer KEY")
         if not self._is_keyless:
             return
         if not (is_loopback_name(name) or name in self._hosts):
             raise Forbidden(f"without keys this server answers to loopback names only, not to {name!r:.80}")
-        if origin and origin.lower() not in self._origins and not is_same(origin, host):
+        if origin and origin.lower() not in self._origins and not is_same_origin(origin, host):
             raise Forbidden(f"without keys this server takes no requests of pages from {origin!r:.80}")
 
-    def _cors(self, origin: bytes) -> Headers:
+    def _cors_headers(self, origin: bytes) -> Headers:
         """The headers that every answer carries."""
-        if self._any_origin:
+        if self._allows_any_origin:
             return [
                 (b"access-control-allow-origin", b"*"),
                 (b"access-control-expose-headers", EXPOSED_HEADERS),
@@ -140,17 +140,20 @@ class Gate:
             ]
         return [(b"vary", b"origin")]
 
-    def _preflight(self, origin: bytes, named: bytes) -> Headers:
-        if not (self._any_origin or origin.decode("latin-1").lower() in self._origins):
+    def _preflight_headers(self, origin: bytes, requested_headers: bytes) -> Headers:
+        if not (self._allows_any_origin or origin.decode("latin-1").lower() in self._origins):
             return []
         return [
             (b"access-control-allow-methods", ALLOWED_METHODS),
-            (b"access-control-allow-headers", b", ".join((ALLOWED_HEADERS, *_X_HEADER.findall(named.lower())))),
-            (b"access-control-max-age", MAX_AGE_S),
+            (
+                b"access-control-allow-headers",
+                b", ".join((ALLOWED_HEADERS, *_CUSTOM_HEADER.findall(requested_headers.lower()))),
+            ),
+            (b"access-control-max-age", PREFLIGHT_MAX_AGE_S),
         ]
 
 
-class _Sending:
+class _ResponseSender:
     """`send` that adds headers to the answer's beginning."""
 
     __slots__ = ("_headers", "_send", "has_begun")
@@ -167,31 +170,31 @@ class _Sending:
             message = {**message, "headers": headers}
         await self._send(message)
 
-    async def refuse(self, refused: Refused) -> None:
+    async def send_refusal(self, refused: Refused) -> None:
         """Answer a refusal."""
-        status, headers, body = answer_to(refused)[0], *said(refused)
-        await self.answer(status, headers, body)
+        status, headers, body = status_and_code(refused)[0], *to_response(refused)
+        await self.send_response(status, headers, body)
 
-    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+    async def send_response(self, status: int, headers: Headers, body: bytes) -> None:
         """Answer at once."""
         headers = [*headers, (b"content-length", str(len(body)).encode())] if status != 204 else headers
         await self({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 
 
-def answer_to(refused: Refused) -> tuple[int, str]:
+def status_and_code(refused: Refused) -> tuple[int, str]:
     """The status and the code of a refusal by the server itself."""
-    return next((status, code) for kind, status, code in ANSWERS if isinstance(refused, kind))
+    return next((status, code) for kind, status, code in REFUSAL_STATUSES if isinstance(refused, kind))
 
 
-def said(refused: Refused) -> tuple[Headers, bytes]:
+def to_response(refused: Refused) -> tuple[Headers, bytes]:
     """The headers and the body of a refusal by the server itself."""
     headers: Headers = [(b"content-type", b"application/json")]
     if isinstance(refused, Unauthenticated):
         headers.append((b"www-authenticate", b"Bearer"))
-    if isinstance(refused, Exhausted | Unavailable):
+    if isinstance(refused, LimitReached | Unavailable):
         headers.append((b"retry-after", str(refused.retry_after_s).encode()))
-    return headers, msgspec.json.encode({"error": str(refused), "code": answer_to(refused)[1]})
+    return headers, msgspec.json.encode({"error": str(refused), "code": status_and_code(refused)[1]})
 
 
 @lru_cache(256)
@@ -214,15 +217,15 @@ def is_loopback_name(name: str) -> bool:
     return len(parts) == 4 and parts[0] == "127" and all(part.isdigit() and int(part) < 256 for part in parts)
 
 
-def is_same(origin: str, host: str) -> bool:
+def is_same_origin(origin: str, host: str) -> bool:
     """Whether a page comes from this server itself."""
     scheme, _, rest = origin.lower().partition("://")
     return scheme in ("http", "https") and rest == host.lower()
 
 
-def holds_key(query: str) -> bool:
+def contains_api_key(query: str) -> bool:
     """Whether somebody has put a key into a URL."""
     return any(
-        name.lower() in _KEY_NAMES or value.startswith(_KEY_PREFIXES)
+        name.lower() in _KEY_PARAMETER_NAMES or value.startswith(_KEY_PREFIXES)
         for name, value in parse_qsl(query, keep_blank_values=True, errors="replace")
     )

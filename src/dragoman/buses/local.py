@@ -13,29 +13,29 @@ class LocalBus:
     What a subscriber raises is logged: it reaches neither who published nor those who hear it after.
     """
 
-    words: str | None = "here"
+    deltas_group: str | None = "here"
     """See `Bus.words`."""
 
     def __init__(self) -> None:
-        self._heard: dict[str, list[Callable[[str], None]]] = {}
+        self._handlers: dict[str, list[Callable[[str], None]]] = {}
 
     def publish(self, subject: str, payload: str) -> None:
         """See `Bus.publish`."""
-        for heard in tuple(self._heard.get(subject, ())):
+        for heard in tuple(self._handlers.get(subject, ())):
             try:
                 heard(payload)
             except Exception:  # the root of what a hint sets off; a payload may be words, so it is not logged
                 log.exception("a hint was not heard", subject=subject)
 
-    def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
+    def subscribe(self, subject: str, handler: Callable[[str], None]) -> Callable[[], None]:
         """See `Bus.subscribe`."""
-        self._heard.setdefault(subject, []).append(heard)
+        self._handlers.setdefault(subject, []).append(handler)
 
         def end() -> None:
-            listeners = self._heard.get(subject, [])
-            if heard in listeners:
-                listeners.remove(heard)
+            listeners = self._handlers.get(subject, [])
+            if handler in listeners:
+                listeners.remove(handler)
             if not listeners:
-                self._heard.pop(subject, None)
+                self._handlers.pop(subject, None)
 
         return end

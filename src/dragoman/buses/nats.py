@@ -30,18 +30,18 @@ from nats.aio.msg import Msg
 
 from dragoman.buses.local import LocalBus
 from dragoman.buses.nats_credentials import read_credentials
-from dragoman.ports import PAYLOAD_BYTES, WORDS, WORDS_BYTES
+from dragoman.ports import DELTAS_SUBJECT_PREFIX, MAX_DELTAS_BYTES, MAX_HINT_BYTES
 
-AGAIN_S = 1.0
+RETRY_DELAY_S = 1.0
 """Between two attempts to connect, more or less: servers that lost NATS together do not come back in one moment."""
-CONNECT_S = 2
-ALIVE_S = 5
+CONNECT_TIMEOUT_S = 2
+PING_INTERVAL_S = 5
 """How often NATS is asked whether it lives; two answers missing end a connection."""
-LEAVE_S = 1.0
+CLOSE_TIMEOUT_S = 1.0
 """How long NATS may take to be told goodbye."""
-WAITING = 10_000
+MAX_QUEUED_HINTS = 10_000
 """Hints that wait for their turn; of more, the oldest are lost."""
-UNSENT_BYTES = 1024 * 1024
+MAX_UNSENT_BYTES = 1024 * 1024
 """What a connection may hold that NATS does not take; hints beyond that are lost. With 2 MiB the driver would wait."""
 
 NONCE_BYTES = 12
@@ -49,11 +49,11 @@ NONCE_BYTES = 12
 log = structlog.get_logger(__name__)
 
 
-class Counts(NamedTuple):
+class HintCounts(NamedTuple):
     """What became of hints, since the start."""
 
     sent: int
-    heard: int
+    received: int
     lost: int
 
 
@@ -75,30 +75,30 @@ class NatsBus:
             ValueError: the address is none.
         """
         self.is_connected = False
-        self.words: str | None = None
+        self.deltas_group: str | None = None
         """See `Bus.words`: servers with the same key."""
-        self._seal: AESGCM | None = None
+        self._cipher: AESGCM | None = None
         if key is not None:
-            self.words = blake2b(key, digest_size=8, person=b"words, known by").hexdigest()
-            self._seal = AESGCM(blake2b(key, digest_size=32, person=b"words, sealed").digest())
-        self._addresses: set[str] = set()
+            self.deltas_group = blake2b(key, digest_size=8, person=b"words, known by").hexdigest()
+            self._cipher = AESGCM(blake2b(key, digest_size=32, person=b"words, sealed").digest())
+        self._deltas_subjects: set[str] = set()
         """Where words are heard here."""
-        self._asked: set[str] = set()
+        self._subscribed_subjects: set[str] = set()
         """Those of them that NATS knows of."""
-        self._urls = checked(address)
+        self._urls = parse_urls(address)
         self._credentials = credentials
         self._subject = subject
-        self._here = LocalBus()
-        self._waiting: deque[tuple[str, str]] = deque()
-        self._is_waiting = asyncio.Event()
+        self._local = LocalBus()
+        self._queue: deque[tuple[str, str]] = deque()
+        self._wake_event = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._sent = self._heard = self._lost = 0
-        self._fault: Exception | None = None
+        self._sent = self._received = self._lost = 0
+        self._last_error: Exception | None = None
 
     @property
-    def counts(self) -> Counts:
+    def hint_counts(self) -> HintCounts:
         """What became of hints, since the start."""
-        return Counts(self._sent, self._heard, self._lost)
+        return HintCounts(self._sent, self._received, self._lost)
 
     def start(self) -> None:
         """Begin to connect. NATS need not be there."""
@@ -109,31 +109,31 @@ class NatsBus:
         task, self._task = self._task, None
         if task is None:
             return
-        self._is_waiting.set()
+        self._wake_event.set()
         if self.is_connected:
-            await asyncio.wait([task], timeout=LEAVE_S)
+            await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
         while not task.done():  # the driver swallows a cancellation here and there
             task.cancel()
-            await asyncio.wait([task], timeout=LEAVE_S)
+            await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
 
     def publish(self, subject: str, payload: str) -> None:
         """See `Bus.publish`."""
         if not self.is_connected:
             self._lost += 1
         else:
-            if len(self._waiting) >= WAITING:
-                self._waiting.popleft()
+            if len(self._queue) >= MAX_QUEUED_HINTS:
+                self._queue.popleft()
                 self._lost += 1
-            self._waiting.append((subject, payload))
-            self._is_waiting.set()
-        self._here.publish(subject, payload)
+            self._queue.append((subject, payload))
+            self._wake_event.set()
+        self._local.publish(subject, payload)
 
-    def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
+    def subscribe(self, subject: str, handler: Callable[[str], None]) -> Callable[[], None]:
         """See `Bus.subscribe`."""
-        if _is_words(subject):
-            self._addresses.add(subject)
-            self._is_waiting.set()
-        return self._here.subscribe(subject, heard)
+        if _is_deltas_subject(subject):
+            self._deltas_subjects.add(subject)
+            self._wake_event.set()
+        return self._local.subscribe(subject, handler)
 
     # --- the connection -------------------------------------------------------------------------------------------
 
@@ -143,33 +143,33 @@ class NatsBus:
             client = Client()
             try:
                 await self._connect(client, url)
-                log.info("bus connected", server=shown(url))
+                log.info("bus connected", server=display_url(url))
                 is_told = False
                 self.is_connected = True
-                await self._talk(client)
+                await self._send_until_disconnected(client)
                 if self._task is None:
                     return
-                log.warning("bus lost", server=shown(url), cause=repr(self._fault))
+                log.warning("bus lost", server=display_url(url), cause=repr(self._last_error))
                 is_told = True
             except (OSError, ValueError, nats.errors.Error, TimeoutError) as error:  # the second: of the credentials
                 if not is_told and attempt >= len(self._urls) - 1:
-                    log.warning("bus not reached", server=shown(url), cause=repr(self._fault or error))
+                    log.warning("bus not reached", server=display_url(url), cause=repr(self._last_error or error))
                     is_told = True
             finally:  # also when the server stops
                 self.is_connected = False
-                self._lost += len(self._waiting)
-                self._waiting.clear()
-                await _leave(client)
-            await asyncio.sleep(AGAIN_S * random.uniform(0.5, 1.5))  # noqa: S311  # no secret
+                self._lost += len(self._queue)
+                self._queue.clear()
+                await _close_client(client)
+            await asyncio.sleep(RETRY_DELAY_S * random.uniform(0.5, 1.5))  # noqa: S311  # no secret
 
     async def _connect(self, client: Client, url: str) -> None:
-        self._fault = None
+        self._last_error = None
         who: dict[str, Any] = {}
         if self._credentials is not None:
             user = read_credentials(self._credentials)
             client._auth_configured = True  # the driver itself would want a library of its own for the keys
             client._public_nkey = user.public_key
-            who["signature_cb"] = user.signed
+            who["signature_cb"] = user.sign
             if user.jwt is not None:
                 who["user_jwt_cb"] = user.jwt.encode
         await client.connect(
@@ -180,84 +180,84 @@ class NatsBus:
             allow_reconnect=False,  # the driver would keep hints for minutes that are stale by then
             max_reconnect_attempts=1,
             reconnect_time_wait=1,
-            connect_timeout=CONNECT_S,
-            ping_interval=ALIVE_S,
-            error_cb=self._note,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            ping_interval=PING_INTERVAL_S,
+            error_cb=self._record_error,
             closed_cb=self._wake,
         )
-        await client.subscribe(f"{self._subject}.*", cb=self._hear, pending_msgs_limit=WAITING)
-        self._asked = set()
-        await self._ask(client)
-        await client.flush(CONNECT_S)  # from here on nothing is missed
+        await client.subscribe(f"{self._subject}.*", cb=self._receive, pending_msgs_limit=MAX_QUEUED_HINTS)
+        self._subscribed_subjects = set()
+        await self._subscribe_new_subjects(client)
+        await client.flush(CONNECT_TIMEOUT_S)  # from here on nothing is missed
 
-    async def _ask(self, client: Client) -> None:
+    async def _subscribe_new_subjects(self, client: Client) -> None:
         """Hear words at the addresses that were named meanwhile."""
-        for subject in self._addresses - self._asked:
-            self._asked.add(subject)
-            await client.subscribe(f"{self._subject}.{subject}", cb=self._hear, pending_msgs_limit=WAITING)
+        for subject in self._deltas_subjects - self._subscribed_subjects:
+            self._subscribed_subjects.add(subject)
+            await client.subscribe(f"{self._subject}.{subject}", cb=self._receive, pending_msgs_limit=MAX_QUEUED_HINTS)
 
-    async def _talk(self, client: Client) -> None:
+    async def _send_until_disconnected(self, client: Client) -> None:
         """Send what there is to send, until the connection is gone or the server stops."""
         while client.is_connected:
-            await self._ask(client)
-            await self._send(client)
+            await self._subscribe_new_subjects(client)
+            await self._send_queued(client)
             if self._task is None:
                 return
-            self._is_waiting.clear()
+            self._wake_event.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_waiting.wait(), AGAIN_S)
+                await asyncio.wait_for(self._wake_event.wait(), RETRY_DELAY_S)
 
-    async def _send(self, client: Client) -> None:
-        while self._waiting:
-            subject, payload = self._waiting.popleft()
-            written = self._written(subject, payload)
-            if client.pending_data_size > UNSENT_BYTES or len(written) > client.max_payload:
+    async def _send_queued(self, client: Client) -> None:
+        while self._queue:
+            subject, payload = self._queue.popleft()
+            written = self._encode(subject, payload)
+            if client.pending_data_size > MAX_UNSENT_BYTES or len(written) > client.max_payload:
                 self._lost += 1
             else:
                 await client.publish(f"{self._subject}.{subject}", written)
                 self._sent += 1
 
-    async def _hear(self, message: Msg) -> None:
+    async def _receive(self, message: Msg) -> None:
         subject = message.subject.removeprefix(f"{self._subject}.")
         try:
-            payload = self._read(subject, message.data)
+            payload = self._decode(subject, message.data)
         except (InvalidTag, ValueError):  # what is not from one of us
             return
-        self._heard += 1
-        self._here.publish(subject, payload)
+        self._received += 1
+        self._local.publish(subject, payload)
 
-    def _written(self, subject: str, payload: str) -> bytes:
-        if self._seal is None or not _is_words(subject):
+    def _encode(self, subject: str, payload: str) -> bytes:
+        if self._cipher is None or not _is_deltas_subject(subject):
             return payload.encode()
         nonce = os.urandom(NONCE_BYTES)
-        return nonce + self._seal.encrypt(nonce, payload.encode(), subject.encode())
+        return nonce + self._cipher.encrypt(nonce, payload.encode(), subject.encode())
 
-    def _read(self, subject: str, sent: bytes) -> str:
+    def _decode(self, subject: str, sent: bytes) -> str:
         """What was sent. Raises ValueError (UnicodeDecodeError is one) or InvalidTag when it is not from one of us."""
-        if self._seal is None or not _is_words(subject):
-            if len(sent) > PAYLOAD_BYTES:
+        if self._cipher is None or not _is_deltas_subject(subject):
+            if len(sent) > MAX_HINT_BYTES:
                 raise ValueError("too long for a hint")
             return sent.decode()
-        if len(sent) > WORDS_BYTES + 2 * NONCE_BYTES + 4:
+        if len(sent) > MAX_DELTAS_BYTES + 2 * NONCE_BYTES + 4:
             raise ValueError("too long for words")
-        return self._seal.decrypt(sent[:NONCE_BYTES], sent[NONCE_BYTES:], subject.encode()).decode()
+        return self._cipher.decrypt(sent[:NONCE_BYTES], sent[NONCE_BYTES:], subject.encode()).decode()
 
-    async def _note(self, fault: Exception) -> None:
+    async def _record_error(self, fault: Exception) -> None:
         """Keep what the driver says of a failure: what it raises later is only that there is no server."""
         if not isinstance(fault, OSError | nats.errors.Error | TimeoutError):
             log.error("a hint was not taken", exc_info=fault)
         elif not isinstance(fault, nats.errors.NoServersError):
-            self._fault = fault
+            self._last_error = fault
 
     async def _wake(self) -> None:
-        self._is_waiting.set()
+        self._wake_event.set()
 
 
-def _is_words(subject: str) -> bool:
-    return subject.startswith(f"{WORDS}.")
+def _is_deltas_subject(subject: str) -> bool:
+    return subject.startswith(f"{DELTAS_SUBJECT_PREFIX}.")
 
 
-def checked(address: str) -> tuple[str, ...]:
+def parse_urls(address: str) -> tuple[str, ...]:
     """The servers that an address names. Raises ValueError when it is none."""
     urls = tuple(filter(None, (part.strip() for part in address.split(","))))
     for url in urls:
@@ -269,15 +269,15 @@ def checked(address: str) -> tuple[str, ...]:
     return urls
 
 
-def shown(url: str) -> str:
+def display_url(url: str) -> str:
     """An address as it may be shown: without its password."""
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
-async def _leave(client: Client) -> None:
+async def _close_client(client: Client) -> None:
     """Close a connection, also one whose other side takes nothing any more."""
     with suppress(OSError, nats.errors.Error, TimeoutError):
-        await asyncio.wait_for(client.close(), LEAVE_S)
+        await asyncio.wait_for(client.close(), CLOSE_TIMEOUT_S)
     writer: asyncio.StreamWriter | None = getattr(client._transport, "_io_writer", None)
     if writer is not None:
         writer.transport.abort()  # the driver itself would wait for its last words to be taken

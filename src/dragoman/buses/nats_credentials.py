@@ -10,7 +10,7 @@ from base64 import b32decode, b32encode, b64encode
 from pathlib import Path
 from typing import NamedTuple
 
-_SEED, _USER = 18 << 3, 20 << 3
+_SEED_PREFIX, _USER_PREFIX = 18 << 3, 20 << 3
 """What the first bytes of a seed, and those of a user's keys, begin with."""
 _JWT = re.compile(r"-+BEGIN NATS USER JWT-+\s+(\S+)\s+-+END NATS USER JWT-+")
 _NKEY = re.compile(r"-+BEGIN USER NKEY SEED-+\s+(\S+)\s+-+END USER NKEY SEED-+")
@@ -27,10 +27,10 @@ class Credentials(NamedTuple):
         """The user's name to NATS, `U…`."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-        raw = bytes((_USER,)) + Ed25519PrivateKey.from_private_bytes(self.seed).public_key().public_bytes_raw()
+        raw = bytes((_USER_PREFIX,)) + Ed25519PrivateKey.from_private_bytes(self.seed).public_key().public_bytes_raw()
         return b32encode(raw + _checksum(raw)).decode().rstrip("=")
 
-    def signed(self, nonce: str) -> bytes:
+    def sign(self, nonce: str) -> bytes:
         """NATS's challenge, signed, as it is sent."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -50,19 +50,19 @@ def read_credentials(path: Path) -> Credentials:
         text = ""
     jwt, nkey = _JWT.search(text), _NKEY.search(text)
     if jwt is not None and nkey is not None:
-        return Credentials(jwt[1], _seed_of(nkey[1]))
+        return Credentials(jwt[1], _decode_seed(nkey[1]))
     if jwt is not None or nkey is not None:
         raise ValueError("expected a user's JWT and a seed, and found one of them")
-    return Credentials(None, _seed_of(text.strip()))
+    return Credentials(None, _decode_seed(text.strip()))
 
 
-def _seed_of(text: str) -> bytes:
+def _decode_seed(text: str) -> bytes:
     try:
         raw = b32decode(text + "=" * (-len(text) % 8))
     except binascii.Error:
         raw = b""
     kind = (raw[0] & 0b111) << 5 | raw[1] >> 3 if len(raw) == 36 else 0
-    if len(raw) != 36 or raw[0] & 0xF8 != _SEED or kind != _USER or _checksum(raw[:-2]) != raw[-2:]:
+    if len(raw) != 36 or raw[0] & 0xF8 != _SEED_PREFIX or kind != _USER_PREFIX or _checksum(raw[:-2]) != raw[-2:]:
         raise ValueError("expected a user's seed, which begins with SU")
     return raw[2:34]
 

@@ -19,17 +19,17 @@ import structlog
 
 from dragoman.buses.local import LocalBus
 
-GATHER_S = 0.004
+BATCH_INTERVAL_S = 0.004
 """For how long hints gather, to go out together."""
-MOST_WAITING = 10_000
+MAX_QUEUED_HINTS = 10_000
 """Hints kept for a database that does not answer; later ones are lost."""
-AGAIN_S = 0.5
+RETRY_DELAY_S = 0.5
 """Until the next attempt to connect. The address says how long one takes, and when a silent connection is given up."""
-LOOK_S = 0.5
+STOP_CHECK_INTERVAL_S = 0.5
 """How often the listener looks whether it is to end."""
 _ESCAPED = re.compile("\1([\1\2])")
-_NAME = "SELECT 'dragoman_' || substr(md5(current_schema()), 1, 16)"
-_SEND = "SELECT pg_notify(%s, hint) FROM unnest(%s::text[]) AS hint"
+_CHANNEL_SQL = "SELECT 'dragoman_' || substr(md5(current_schema()), 1, 16)"
+_NOTIFY_SQL = "SELECT pg_notify(%s, hint) FROM unnest(%s::text[]) AS hint"
 
 log = structlog.get_logger(__name__)
 
@@ -37,21 +37,21 @@ log = structlog.get_logger(__name__)
 class PostgresBus:
     """`Bus` over a database. Within the process a hint is heard at once, elsewhere after some milliseconds."""
 
-    words: str | None = None
+    deltas_group: str | None = None
     """See `Bus.words`: the database has them already, and a `NOTIFY` has no room for them."""
 
     def __init__(self, conninfo: str) -> None:
         self.is_connected = False
         """Whether hints of other servers are heard."""
         self._conninfo = conninfo
-        self._own = uuid.uuid4().hex
+        self._sender_id = uuid.uuid4().hex
         self._local = LocalBus()
-        self._waiting: deque[str] = deque()
-        self._is_wanted = threading.Event()
-        self._is_over = threading.Event()
+        self._queue: deque[str] = deque()
+        self._wake_event = threading.Event()
+        self._stop_event = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads = [
-            threading.Thread(target=self._send, name="dragoman-notify", daemon=True),
+            threading.Thread(target=self._send_queued, name="dragoman-notify", daemon=True),
             threading.Thread(target=self._listen, name="dragoman-listen", daemon=True),
         ]
 
@@ -63,90 +63,90 @@ class PostgresBus:
 
     async def close(self) -> None:
         """Send what waits, and end."""
-        self._is_over.set()
-        self._is_wanted.set()
+        self._stop_event.set()
+        self._wake_event.set()
         for thread in self._threads:
-            await asyncio.to_thread(thread.join, 2 * LOOK_S)
+            await asyncio.to_thread(thread.join, 2 * STOP_CHECK_INTERVAL_S)
 
     def publish(self, subject: str, payload: str) -> None:
         """See `Bus.publish`."""
         self._local.publish(subject, payload)
-        if len(self._waiting) < MOST_WAITING:
-            self._waiting.append(f"{self._own} {subject} {_written(payload)}")
-            self._is_wanted.set()
+        if len(self._queue) < MAX_QUEUED_HINTS:
+            self._queue.append(f"{self._sender_id} {subject} {_escape(payload)}")
+            self._wake_event.set()
 
-    def subscribe(self, subject: str, heard: Callable[[str], None]) -> Callable[[], None]:
+    def subscribe(self, subject: str, handler: Callable[[str], None]) -> Callable[[], None]:
         """See `Bus.subscribe`."""
-        return self._local.subscribe(subject, heard)
+        return self._local.subscribe(subject, handler)
 
     # --- on the threads -------------------------------------------------------------------------------------------
 
-    def _send(self) -> None:
+    def _send_queued(self) -> None:
         connection: psycopg.Connection | None = None
         channel = ""
-        while self._waiting or not self._is_over.is_set():
-            self._is_wanted.wait()
-            self._is_wanted.clear()
-            time.sleep(GATHER_S)  # on a thread of the bus's, never the loop's
-            hints = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        while self._queue or not self._stop_event.is_set():
+            self._wake_event.wait()
+            self._wake_event.clear()
+            time.sleep(BATCH_INTERVAL_S)  # on a thread of the bus's, never the loop's
+            hints = [self._queue.popleft() for _ in range(len(self._queue))]
             if not hints:
                 continue
             try:
                 if connection is None:
-                    connection, channel = self._connected()
-                connection.execute(_SEND, (channel, hints))
+                    connection, channel = self._connect()
+                connection.execute(_NOTIFY_SQL, (channel, hints))
             except psycopg.Error as error:
                 log.debug("hints lost", cause=repr(error))
-                _closed(connection)
+                _close(connection)
                 connection = None
-                if self._is_over.wait(AGAIN_S):
+                if self._stop_event.wait(RETRY_DELAY_S):
                     return
-        _closed(connection)
+        _close(connection)
 
     def _listen(self) -> None:
         connection: psycopg.Connection | None = None
-        while not self._is_over.is_set():
+        while not self._stop_event.is_set():
             try:
                 if connection is None:
-                    connection, channel = self._connected()
+                    connection, channel = self._connect()
                     connection.execute(f'LISTEN "{channel}"'.encode())
                     self.is_connected = True
-                for notice in connection.notifies(timeout=LOOK_S, stop_after=100):
-                    self._heard(notice.payload)
+                for notice in connection.notifies(timeout=STOP_CHECK_INTERVAL_S, stop_after=100):
+                    self._receive(notice.payload)
             except psycopg.Error as error:
                 log.debug("hints not heard", cause=repr(error))
                 self.is_connected = False
-                _closed(connection)
+                _close(connection)
                 connection = None
-                self._is_over.wait(AGAIN_S)
-        _closed(connection)
+                self._stop_event.wait(RETRY_DELAY_S)
+        _close(connection)
 
-    def _connected(self) -> tuple[psycopg.Connection, str]:
+    def _connect(self) -> tuple[psycopg.Connection, str]:
         connection = psycopg.connect(self._conninfo, autocommit=True)
-        row = connection.execute(_NAME).fetchone()
+        row = connection.execute(_CHANNEL_SQL).fetchone()
         assert row is not None, "it always answers"
         return connection, str(row[0])
 
-    def _heard(self, hint: str) -> None:
+    def _receive(self, hint: str) -> None:
         sender, _, said = hint.partition(" ")
         subject, has_payload, payload = said.partition(" ")
         if not has_payload:  # not from one of us
             log.debug("hint not understood", length=len(hint))
-        elif sender != self._own and self._loop is not None:
+        elif sender != self._sender_id and self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._local.publish, subject, _read(payload))
+                self._loop.call_soon_threadsafe(self._local.publish, subject, _unescape(payload))
 
 
-def _written(payload: str) -> str:
+def _escape(payload: str) -> str:
     """A text without NUL, which PostgreSQL does not have."""
     return payload.replace("\1", "\1\1").replace("\0", "\1\2")
 
 
-def _read(written: str) -> str:
+def _unescape(written: str) -> str:
     return _ESCAPED.sub(lambda found: "\0" if found[1] == "\2" else "\1", written)
 
 
-def _closed(connection: psycopg.Connection | None) -> None:
+def _close(connection: psycopg.Connection | None) -> None:
     if connection is not None:
         with suppress(psycopg.Error):
             connection.close()

@@ -6,18 +6,18 @@ from contextlib import closing
 from pathlib import Path
 
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.server.copy_between_stores import Copied, NotCopied, Progress, copy
-from dragoman.server.stores import is_address, open_place, open_postgres
+from dragoman.server.copy_between_stores import CopyCounts, CopyError, Progress, copy
+from dragoman.server.stores import is_database_url, open_postgres, open_stores_at
 from dragoman.settings import Settings, SettingsError
-from dragoman.stores.errors import InUse, WrongVersion
+from dragoman.stores.errors import StoreInUse, WrongVersion
 from dragoman.stores.sqlite.database import Database
 
 
-class CannotMove(Exception):
+class DatabaseCommandError(Exception):
     """It did not work; the message says why, and what to do."""
 
 
-def migrated(settings: Settings) -> tuple[int, int]:
+def migrate_database(settings: Settings) -> tuple[int, int]:
     """Bring the settings' database up to date; its schema's number before and now.
 
     Raises:
@@ -26,18 +26,18 @@ def migrated(settings: Settings) -> tuple[int, int]:
     try:
         if settings.database is not None:  # servers of the release before may run on: the schema has a lock of its own
             with closing(open_postgres(settings.database, use="beside")) as shared:
-                return shared.migrated
+                return shared.schema_versions
         with closing(Database(settings.folder)) as database:
-            return database.migrated
-    except (InUse, WrongVersion, SettingsError, StoreUnavailable) as error:
-        raise CannotMove(str(error)) from error
+            return database.schema_versions
+    except (StoreInUse, WrongVersion, SettingsError, StoreUnavailable) as error:
+        raise DatabaseCommandError(str(error)) from error
     except (OSError, sqlite3.Error) as error:
-        raise CannotMove(f"cannot use the data folder {settings.folder}: {error}") from error
+        raise DatabaseCommandError(f"cannot use the data folder {settings.folder}: {error}") from error
 
 
-def copied(
+def copy_database(
     source: str, target: str, progress: Progress, *, source_blobs: str | None = None, target_blobs: str | None = None
-) -> Copied:
+) -> CopyCounts:
     """Copy everything from one place, a data folder or a database's address, into another, and compare both.
 
     Args:
@@ -51,15 +51,15 @@ def copied(
         CannotMove: there is nothing at the source, something at the target, a server uses one of them, or the copy
             differs.
     """
-    if not is_address(source) and not (Path(source) / "dragoman.db").exists():
-        raise CannotMove(f"there is no data in {source}: name a data folder, or a database's address")
+    if not is_database_url(source) and not (Path(source) / "dragoman.db").exists():
+        raise DatabaseCommandError(f"there is no data in {source}: name a data folder, or a database's address")
     try:
         with (
-            closing(open_place(source, source_blobs)) as from_there,
-            closing(open_place(target, target_blobs)) as to_there,
+            closing(open_stores_at(source, source_blobs)) as from_there,
+            closing(open_stores_at(target, target_blobs)) as to_there,
         ):
             return asyncio.run(copy(from_there, to_there, progress))
-    except (InUse, WrongVersion, SettingsError, StoreUnavailable, NotCopied) as error:
-        raise CannotMove(str(error)) from error
+    except (StoreInUse, WrongVersion, SettingsError, StoreUnavailable, CopyError) as error:
+        raise DatabaseCommandError(str(error)) from error
     except (OSError, sqlite3.Error) as error:
-        raise CannotMove(f"a data folder cannot be used: {error}") from error
+        raise DatabaseCommandError(f"a data folder cannot be used: {error}") from error

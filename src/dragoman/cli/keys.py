@@ -11,17 +11,17 @@ from pathlib import Path
 from dragoman.buses.local import LocalBus
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.services.keys import KeyRing
-from dragoman.engine.services.profiles import ProfileBook
-from dragoman.ports import Keys, Profiles
+from dragoman.engine.services.profiles import ProfileService
+from dragoman.ports import ApiKeyStore, ProfileStore
 from dragoman.server.admin_socket import (
     ListKeys,
-    NobodyListens,
     Reply,
     Request,
     RevokeKey,
+    ServerNotRunning,
     SetUser,
-    ask,
     handle,
+    send_request,
 )
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.stores import open_postgres
@@ -30,70 +30,70 @@ from dragoman.stores.sqlite.database import Database, FolderInUse, WrongVersion
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.profiles import SqliteProfiles
 
-PATIENCE_S = 10.0
+SERVER_TIMEOUT_S = 10.0
 """How long a server may take between locking its folder and answering, or between the opposite."""
-PAUSE_S = 0.05
+RETRY_DELAY_S = 0.05
 
 
-class CannotKeep(Exception):
+class AdminRequestError(Exception):
     """The folder's keys cannot be reached; the message says what to do."""
 
 
-def keep(folder: Path, request: Request, *, patience_s: float = PATIENCE_S) -> Reply:
+def handle_in_folder(folder: Path, request: Request, *, timeout_s: float = SERVER_TIMEOUT_S) -> Reply:
     """Do something with the keys or the profiles of a data folder, whether a server runs on it or not.
 
     Raises:
         CannotKeep: there is no such folder, or its server does not answer.
     """
     if isinstance(request, ListKeys | RevokeKey | SetUser) and not (folder / "dragoman.db").exists():
-        raise CannotKeep(f"there is no data in {folder}: name the server's data folder with --data")
-    deadline = time.monotonic() + patience_s
+        raise AdminRequestError(f"there is no data in {folder}: name the server's data folder with --data")
+    deadline = time.monotonic() + timeout_s
     while True:
         try:
-            return asyncio.run(_at_rest(folder, request))
+            return asyncio.run(_handle_offline(folder, request))
         except FolderInUse:
             pass
         except (WrongVersion, StoreUnavailable, OSError, sqlite3.Error) as error:
-            raise CannotKeep(f"cannot use the data folder {folder}: {error}") from error
+            raise AdminRequestError(f"cannot use the data folder {folder}: {error}") from error
         try:
-            return ask(folder, request)
-        except NobodyListens as error:
+            return send_request(folder, request)
+        except ServerNotRunning as error:
             if time.monotonic() > deadline:
-                raise CannotKeep(
+                raise AdminRequestError(
                     f"a process uses the data folder {folder}, but does not answer: wait for it, or stop it"
                 ) from error
-        time.sleep(PAUSE_S)
+        time.sleep(RETRY_DELAY_S)
 
 
-def keep_in_database(url: str, request: Request) -> Reply:
+def handle_in_database(url: str, request: Request) -> Reply:
     """Do something with the keys or the profiles of a PostgreSQL database, whether servers run on it or not.
 
     Raises:
         CannotKeep: it cannot be used.
     """
     try:
-        return asyncio.run(_in_database(url, request))
+        return asyncio.run(_handle_in_database(url, request))
     except (SettingsError, WrongVersion, StoreUnavailable) as error:
-        raise CannotKeep(str(error)) from error
+        raise AdminRequestError(str(error)) from error
 
 
-async def _at_rest(folder: Path, request: Request) -> Reply:
+async def _handle_offline(folder: Path, request: Request) -> Reply:
     with closing(Database(folder)) as database:
         database.start()
-        return await _kept(SqliteKeys(database), SqliteProfiles(database), request)
+        return await _handle_with_stores(SqliteKeys(database), SqliteProfiles(database), request)
 
 
-async def _in_database(url: str, request: Request) -> Reply:
+async def _handle_in_database(url: str, request: Request) -> Reply:
     with closing(open_postgres(url, use="beside")) as database:
         from dragoman.stores.postgres.keys import PostgresKeys
         from dragoman.stores.postgres.profiles import PostgresProfiles
 
-        return await _kept(PostgresKeys(database), PostgresProfiles(database), request)
+        return await _handle_with_stores(PostgresKeys(database), PostgresProfiles(database), request)
 
 
-async def _kept(keys: Keys, profiles: Profiles, request: Request) -> Reply:
+async def _handle_with_stores(keys: ApiKeyStore, profiles: ProfileStore, request: Request) -> Reply:
     ring = KeyRing(keys, LocalBus(), SystemClock(), RandomIds())
     await ring.reload()
-    book = ProfileBook(profiles, LocalBus())
+    book = ProfileService(profiles, LocalBus())
     await book.start()
     return await handle(request, ring, book)

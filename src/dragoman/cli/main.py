@@ -12,19 +12,28 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from dragoman.settings import Known, Loaded, Settings, SettingsError, as_toml, known, load, show
+from dragoman.settings import (
+    LoadedSettings,
+    SettingInfo,
+    Settings,
+    SettingsError,
+    all_settings,
+    as_toml,
+    format_settings,
+    load,
+)
 
 if TYPE_CHECKING:
     from dragoman.client import Client
     from dragoman.client.transports import ProtocolName
 
 F = TypeVar("F", bound=Callable[..., Any])
-Flag = str | bool | None
+FlagValue = str | bool | None
 """A setting's flag as it was given; None when it was not."""
-DAYS = 36_500
+MAX_EXPIRY_DAYS = 36_500
 
 
-class Failed(click.ClickException):
+class CliError(click.ClickException):
     """Something did not work, through no fault of the command's."""
 
     exit_code = 1
@@ -34,7 +43,7 @@ class Failed(click.ClickException):
         click.echo(f"dragoman: {self.message}", err=True)
 
 
-class Wrong(Failed):
+class CliUsageError(CliError):
     """The command itself is wrong."""
 
     exit_code = 2
@@ -64,7 +73,7 @@ def settings_flags(*only: str) -> Callable[[F], F]:
     """A flag for each setting, or for those named, and one for the file."""
 
     def add(command: F) -> F:
-        for setting in reversed(known()):
+        for setting in reversed(all_settings()):
             if setting.name != "agents" and (not only or setting.name in only):
                 command = _flag(setting)(command)
         return click.option("--config", metavar="FILE", help="TOML file  [dragoman.toml, if there is one]")(command)
@@ -72,7 +81,7 @@ def settings_flags(*only: str) -> Callable[[F], F]:
     return add
 
 
-def _flag(setting: Known) -> Callable[[F], F]:
+def _flag(setting: SettingInfo) -> Callable[[F], F]:
     is_switch = "bool" in str(setting.type)
     name = f"{setting.flag}/--no-{setting.flag[2:]}" if is_switch else setting.flag
     default = "" if setting.default in (None, ()) else f"  [{as_toml(setting.default)}]"
@@ -80,11 +89,11 @@ def _flag(setting: Known) -> Callable[[F], F]:
     return click.option(name, setting.name, default=None, help=text + default, metavar=None if is_switch else "VALUE")
 
 
-def _load(flags: Mapping[str, object]) -> Loaded:
+def _load(flags: Mapping[str, object]) -> LoadedSettings:
     try:
         return load(flags, os.environ)
     except SettingsError as error:
-        raise Wrong(str(error)) from error
+        raise CliUsageError(str(error)) from error
 
 
 # --- serve ------------------------------------------------------------------------------------------------------------
@@ -93,7 +102,7 @@ def _load(flags: Mapping[str, object]) -> Loaded:
 @commands.command()
 @click.argument("agents", metavar="[FILE.py[:NAME]]...", nargs=-1)
 @settings_flags()
-def serve(agents: tuple[str, ...], **flags: Flag) -> None:
+def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
     """Serve agents; without a file, an assistant with the default model.
 
     Prints one line on standard output once requests are taken: ready http://HOST:PORT. Each setting may also stand in
@@ -107,7 +116,7 @@ def serve(agents: tuple[str, ...], **flags: Flag) -> None:
     try:
         run(loaded.settings, os.environ)
     except CannotStart as error:
-        raise Failed(str(error)) from error
+        raise CliError(str(error)) from error
 
 
 # --- talking ----------------------------------------------------------------------------------------------------------
@@ -140,7 +149,7 @@ def chat(
     yes: bool,
     plain: bool,
     is_json: bool,
-    **flags: Flag,
+    **flags: FlagValue,
 ) -> None:
     """Talk to an agent in the terminal, at URL or on this machine.
 
@@ -148,24 +157,24 @@ def chat(
     none, 3 when the agent waits for something, and 130 after Ctrl-C.
     """
     settings = _load(flags).settings
-    from dragoman.terminal.chat_command import Talk
-    from dragoman.terminal.chat_command import chat as hold
-    from dragoman.terminal.server_target import NoPlace, key_for, url_for
+    from dragoman.terminal.chat_command import ChatOptions
+    from dragoman.terminal.chat_command import run_chat as hold
+    from dragoman.terminal.server_target import CommandError, resolve_key, resolve_url
 
     try:
-        where = url_for(url, settings)
+        where = resolve_url(url, settings)
         again = ["dragoman", "chat", *([url] if url else [])]
         again += ["--protocol", protocol] if protocol != "aap" else []
         again += [word for name in ("data", "config") if flags[name] for word in (f"--{name}", str(flags[name]))]
-        talk = Talk(
+        talk = ChatOptions(
             url=where,
-            key=key_for(key, where, settings.folder),
+            key=resolve_key(key, where, settings.folder),
             protocol=protocol,
-            again=shlex.join(again),
-            state=_state(),
+            resume_command=shlex.join(again),
+            state_folder=_state_folder(),
             agent=agent,
             session=session,
-            is_last=last,
+            resumes_last=last,
             message=message,
             images=images,
             allows_all=yes,
@@ -173,29 +182,29 @@ def chat(
             is_json=is_json,
         )
         sys.exit(hold(talk))
-    except NoPlace as error:
-        raise Failed(str(error)) from error
+    except CommandError as error:
+        raise CliError(str(error)) from error
     except BrokenPipeError:
-        _be_silent()
+        _exit_quietly()
 
 
 @commands.command()
 @click.argument("file", default="app.py", type=click.Path(path_type=Path))
 def init(file: Path) -> None:
     """Write a first agent to FILE (app.py), and say how to serve it and talk to it."""
-    from dragoman.terminal.init_command import CannotWrite, write_first_agent
+    from dragoman.terminal.init_command import AgentFileNotWritable, write_first_agent
 
-    serve = shlex.join([*_program(), "serve", "--first-key", str(file)])
+    serve = shlex.join([*_program_command(), "serve", "--first-key", str(file)])
     try:
         write_first_agent(file, serve)
-    except CannotWrite as error:
-        raise Failed(str(error)) from error
+    except AgentFileNotWritable as error:
+        raise CliError(str(error)) from error
     click.echo(f"wrote {file}: an agent with two tools")
     click.echo(f"serve it:    {serve}")
-    click.echo(f"talk to it:  {shlex.join([*_program(), 'chat'])}   (in another terminal, in this folder)")
+    click.echo(f"talk to it:  {shlex.join([*_program_command(), 'chat'])}   (in another terminal, in this folder)")
 
 
-def _program() -> list[str]:
+def _program_command() -> list[str]:
     """How this program is called here."""
     if shutil.which("dragoman"):
         return ["dragoman"]
@@ -225,23 +234,23 @@ def server_flags(command: F) -> F:
 @sessions.command("list")
 @server_flags
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="the newest N  [all]")
-def sessions_list(limit: int | None, **server: Flag) -> None:
+def sessions_list(limit: int | None, **server: FlagValue) -> None:
     """List conversations, the newest first."""
     from dragoman.terminal.sessions_command import list_sessions
 
-    with _server(server) as client:
+    with _open_client(server) as client:
         list_sessions(client, limit)
 
 
 @sessions.command("show")
 @click.argument("session_id", metavar="ID")
 @server_flags
-def sessions_show(session_id: str, **server: Flag) -> None:
+def sessions_show(session_id: str, **server: FlagValue) -> None:
     """Show what was said in one."""
     from dragoman.terminal.screen import screen_for
     from dragoman.terminal.sessions_command import show_session
 
-    with _server(server) as client:
+    with _open_client(server) as client:
         show_session(client, session_id, screen_for(is_plain=False))
 
 
@@ -249,39 +258,39 @@ def sessions_show(session_id: str, **server: Flag) -> None:
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="a new file  [standard output]")
 @server_flags
-def sessions_export(ids: tuple[str, ...], output: Path | None, **server: Flag) -> None:
+def sessions_export(ids: tuple[str, ...], output: Path | None, **server: FlagValue) -> None:
     """Write whole conversations, each as a line of JSON: those named, or all."""
     from dragoman.terminal.sessions_command import export_sessions
 
-    with _server(server) as client:
+    with _open_client(server) as client:
         export_sessions(client, ids, output)
 
 
 @contextmanager
-def _server(given: dict[str, Any]) -> Iterator["Client"]:
-    url, key, protocol = given.pop("url"), given.pop("key"), given.pop("protocol")
-    settings = _load(given).settings
-    from dragoman.terminal.server_target import NoPlace, key_for, url_for
-    from dragoman.terminal.sessions_command import at
+def _open_client(flags: dict[str, Any]) -> Iterator["Client"]:
+    url, key, protocol = flags.pop("url"), flags.pop("key"), flags.pop("protocol")
+    settings = _load(flags).settings
+    from dragoman.terminal.server_target import CommandError, resolve_key, resolve_url
+    from dragoman.terminal.sessions_command import open_client
 
     try:
-        where = url_for(url, settings)
-        with at(where, key_for(key, where, settings.folder), protocol) as client:
+        where = resolve_url(url, settings)
+        with open_client(where, resolve_key(key, where, settings.folder), protocol) as client:
             yield client
             sys.stdout.flush()
-    except NoPlace as error:
-        raise Failed(str(error)) from error
+    except CommandError as error:
+        raise CliError(str(error)) from error
     except BrokenPipeError:
-        _be_silent()
+        _exit_quietly()
 
 
-def _state() -> Path:
+def _state_folder() -> Path:
     from dragoman.terminal.saved_sessions import state_folder
 
     return state_folder(str(Path.home()), os.environ.get("XDG_STATE_HOME", ""))
 
 
-def _be_silent() -> NoReturn:
+def _exit_quietly() -> NoReturn:
     """Who read the output has left, as `head` does: nothing more can be said to it, not even at the exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(1)
@@ -301,13 +310,15 @@ def keys() -> None:
 @click.option("--scopes", default="use", show_default=True, help="read, use (includes read) or admin (includes both)")
 @click.option("--expires", metavar="DAYS|DATE", help="a number of days, or a date such as 2027-01-31; else never")
 @settings_flags("data", "database")
-def keys_create(name: str, user: str, scopes: str, expires: str | None, **flags: Flag) -> None:
+def keys_create(name: str, user: str, scopes: str, expires: str | None, **flags: FlagValue) -> None:
     """Make a key. It is shown this one time, alone on the last line of standard output."""
     from dragoman.server.admin_socket import CreateKey
 
     listed = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     settings = _load(flags).settings
-    reply = _keep(settings, CreateKey(name=name, user=user, scopes=listed, expires_at=_expiry(expires)))
+    reply = _send_admin_request(
+        settings, CreateKey(name=name, user=user, scopes=listed, expires_at=_parse_expiry(expires))
+    )
     key = reply.keys[0]
     # A key opens the server of that place alone, and the default may be another one than the server's.
     place = settings.folder if settings.database is None else "the database"
@@ -317,27 +328,27 @@ def keys_create(name: str, user: str, scopes: str, expires: str | None, **flags:
 
 @keys.command("list")
 @settings_flags("data", "database")
-def keys_list(**flags: Flag) -> None:
+def keys_list(**flags: FlagValue) -> None:
     """List all keys, oldest first."""
     from dragoman.server.admin_socket import ListKeys
-    from dragoman.terminal.table import table
+    from dragoman.terminal.table import format_table
 
     rows = [("ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST USED")]
-    for key in _keep(_load(flags).settings, ListKeys()).keys:
-        times = [_minute(at) for at in (key.created_at, key.expires_at, key.last_used_at)]
+    for key in _send_admin_request(_load(flags).settings, ListKeys()).keys:
+        times = [_format_minute(at) for at in (key.created_at, key.expires_at, key.last_used_at)]
         rows.append((key.key_id, key.name, key.user, key.masked, " ".join(key.scopes), times[0], times[1], times[2]))
-    for line in table(rows):
+    for line in format_table(rows):
         click.echo(line)
 
 
 @keys.command("revoke")
 @click.argument("which")
 @settings_flags("data", "database")
-def keys_revoke(which: str, **flags: Flag) -> None:
+def keys_revoke(which: str, **flags: FlagValue) -> None:
     """Revoke a key for good, named by its id, its masked form, its name or itself. Its open streams end."""
     from dragoman.server.admin_socket import RevokeKey
 
-    key = _keep(_load(flags).settings, RevokeKey(which=which)).keys[0]
+    key = _send_admin_request(_load(flags).settings, RevokeKey(which=which)).keys[0]
     click.echo(f"revoked {key.key_id} ({key.name}, {key.masked})")
 
 
@@ -354,50 +365,50 @@ def users() -> None:
 @click.option("--timezone", metavar="ZONE", help="IANA time zone of the user's events, such as Europe/Berlin")
 @click.option("--locale", metavar="TAG", help="language tag, such as de or zh-CN")
 @settings_flags("data", "database")
-def users_set(user: str, timezone: str | None, locale: str | None, **flags: Flag) -> None:
+def users_set(user: str, timezone: str | None, locale: str | None, **flags: FlagValue) -> None:
     """Set a user's time zone, locale or both; an empty value takes a setting back."""
     from dragoman.server.admin_socket import SetUser
 
     if timezone is None and locale is None:
-        raise Wrong("--timezone ZONE, --locale TAG or both were expected")
+        raise CliUsageError("--timezone ZONE, --locale TAG or both were expected")
     given = {"time_zone": timezone, "locale": locale}
     request = SetUser(user=user, **{name: value or None for name, value in given.items() if value is not None})
-    profile = _keep(_load(flags).settings, request).profile
+    profile = _send_admin_request(_load(flags).settings, request).profile
     click.echo(f"{profile.user}: time zone {profile.time_zone or '-'}, locale {profile.locale or '-'}")
 
 
-def _keep(settings: Settings, request: Any) -> Any:  # noqa: ANN401  # the types come with an import that serve saves
-    from dragoman.cli.keys import CannotKeep, keep, keep_in_database
-    from dragoman.server.logging import set_up
+def _send_admin_request(settings: Settings, request: Any) -> Any:  # noqa: ANN401  # the types come with an import that serve saves
+    from dragoman.cli.keys import AdminRequestError, handle_in_database, handle_in_folder
+    from dragoman.server.logging import configure_logging
 
-    set_up("console", "error")
+    configure_logging("console", "error")
     try:
         if settings.database is None:
-            reply = keep(settings.folder, request)
+            reply = handle_in_folder(settings.folder, request)
         else:
-            reply = keep_in_database(settings.database, request)
-    except CannotKeep as error:
-        raise Failed(str(error)) from error
+            reply = handle_in_database(settings.database, request)
+    except AdminRequestError as error:
+        raise CliError(str(error)) from error
     if reply.error is not None:
-        raise Failed(reply.error)
+        raise CliError(reply.error)
     return reply
 
 
-def _expiry(text: str | None) -> datetime | None:
+def _parse_expiry(text: str | None) -> datetime | None:
     if text is None:
         return None
-    if text.isdigit() and int(text) <= DAYS:
+    if text.isdigit() and int(text) <= MAX_EXPIRY_DAYS:
         return datetime.now(UTC) + timedelta(days=int(text))
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise Wrong(
-            f"--expires takes a number of days up to {DAYS}, or a date such as 2027-01-31; got {text!r}"
+        raise CliUsageError(
+            f"--expires takes a number of days up to {MAX_EXPIRY_DAYS}, or a date such as 2027-01-31; got {text!r}"
         ) from error
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
-def _minute(at: datetime | None) -> str:
+def _format_minute(at: datetime | None) -> str:
     return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
@@ -406,17 +417,17 @@ def _minute(at: datetime | None) -> str:
 
 @commands.command()
 @settings_flags("data", "database")
-def migrate(**flags: Flag) -> None:
+def migrate(**flags: FlagValue) -> None:
     """Bring the database up to date without serving: before an upgrade's first start, or as a step of its own."""
     settings = _load(flags).settings
-    from dragoman.cli.database import CannotMove, migrated
-    from dragoman.server.logging import set_up
+    from dragoman.cli.database import DatabaseCommandError, migrate_database
+    from dragoman.server.logging import configure_logging
 
-    set_up("console", "error")
+    configure_logging("console", "error")
     try:
-        before, now = migrated(settings)
-    except CannotMove as error:
-        raise Failed(str(error)) from error
+        before, now = migrate_database(settings)
+    except DatabaseCommandError as error:
+        raise CliError(str(error)) from error
     click.echo(f"schema {now}" if before == now else f"schema {now}, was {before}")
 
 
@@ -431,20 +442,20 @@ def copy(source: str, target: str, from_blobs: str | None, to_blobs: str | None)
     No server may run on either. The keys of the secrets stay in their data folder: take secrets.key and links.key
     along.
     """
-    from dragoman.cli.database import CannotMove, copied
-    from dragoman.server.logging import set_up
+    from dragoman.cli.database import DatabaseCommandError, copy_database
+    from dragoman.server.logging import configure_logging
 
-    set_up("console", "error")
+    configure_logging("console", "error")
     try:
-        done = copied(
+        done = copy_database(
             source,
             target,
             lambda what, count, total: click.echo(f"{what}: {count} of {total}", err=True),
             source_blobs=from_blobs,
             target_blobs=to_blobs,
         )
-    except CannotMove as error:
-        raise Failed(str(error)) from error
+    except DatabaseCommandError as error:
+        raise CliError(str(error)) from error
     click.echo(f"copied and compared: {done}")
 
 
@@ -458,6 +469,6 @@ def config() -> None:
 
 @config.command("show")
 @settings_flags()
-def config_show(**flags: Flag) -> None:
+def config_show(**flags: FlagValue) -> None:
     """Show the settings in force, as TOML, each with the place that it came from."""
-    click.echo(show(_load(flags)))
+    click.echo(format_settings(_load(flags)))

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import msgspec
 
-from dragoman.client.codec import Ask, Given, Request, Said, Talk, Wanted
-from dragoman.client.decoding import arguments_of, decoded, refusal_in
-from dragoman.client.errors import Refused, Unreadable, Unsupported, refused
+from dragoman.client.codec import Request, SessionConfig, SessionHandle, TurnInput, TypedRequest, UserInput
+from dragoman.client.decoding import decode_error_body, decode_json, parse_arguments
+from dragoman.client.errors import InvalidResponse, RequestRefused, Unsupported, make_refusal
 from dragoman.client.events import (
     Agent,
     Allow,
@@ -37,15 +37,15 @@ from dragoman.client.events import (
     ToolResult,
     Usage,
 )
-from dragoman.client.pending import chosen_in, question_of
+from dragoman.client.pending import choice_to_json, parse_question
 from dragoman.client.sse import Frame, FrameReader
-from dragoman.core.answers import denial
+from dragoman.core.answers import denied_result
 from dragoman.core.content import Json, JsonObject
-from dragoman.core.tools import ASK
+from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.agentscope.paths import stop_path
 
-PROCESS = "/process"
-ENDS: Mapping[str, StopReason] = {
+DEFAULT_PATH = "/process"
+STOP_REASONS: Mapping[str, StopReason] = {
     "MAX_STEPS": "max_steps",
     "INTERRUPTED": "interrupted",
     "length": "max_tokens",
@@ -54,7 +54,7 @@ ENDS: Mapping[str, StopReason] = {
 """Codes of failed responses, and `finish_reason` of messages, that say why a run ended."""
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _WireEvent(msgspec.Struct, frozen=True):
     """Any event, with the fields that some of them have."""
 
     object: str = ""
@@ -75,57 +75,62 @@ class _Told(msgspec.Struct, frozen=True):
     usage: dict[str, Json] | None = None
 
 
-class AgentScopeFace:
+class AgentScopeCodec:
     """A server of the Agent API; `path` is where its runs begin."""
 
     needs_agents = False
 
-    def __init__(self, path: str = PROCESS) -> None:
+    def __init__(self, path: str = DEFAULT_PATH) -> None:
         self._path = path
 
-    def agents(self) -> Ask[tuple[Agent, ...]]:
+    def agents(self) -> TypedRequest[tuple[Agent, ...]]:
         """See `Face.agents`."""
         raise Unsupported("the Agent API has no list of agents: name one, or ask through AAP")
 
-    def create(self, wanted: Wanted, once: str) -> Talk:
+    def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """See `Face.create`. Nothing is sent now; without a name the server's default agent answers."""
-        if wanted.use is not None or wanted.trust or wanted.options:
+        if session_config.server_tools is not None or session_config.trusted_tools or session_config.options:
             raise Unsupported("the Agent API cannot choose or trust tools, nor set options: AAP can")
-        return Talk(id=str(uuid4()), agent=wanted.agent, tools=wanted.tools)
+        return SessionHandle(id=str(uuid4()), agent=session_config.agent, tools=session_config.tools)
 
-    def open(self, info: SessionInfo, wanted: Wanted) -> Talk:
+    def open(self, info: SessionInfo, session_config: SessionConfig) -> SessionHandle:
         """See `Face.open`."""
-        return Talk(id=info.id, agent=wanted.agent, tools=wanted.tools)
+        return SessionHandle(id=info.id, agent=session_config.agent, tools=session_config.tools)
 
-    def look(self, talk: Talk) -> SessionInfo:
+    def session_info(self, handle: SessionHandle) -> SessionInfo:
         """See `Face.look`: the protocol shows no sessions, so that it is taken to be there."""
-        return SessionInfo(id=talk.id, agent=talk.agent, pending=talk.pending)
+        return SessionInfo(id=handle.id, agent=handle.agent, pending=handle.pending)
 
-    def sessions(self, after: str) -> Ask[tuple[tuple[SessionInfo, ...], str]]:
+    def sessions(self, after: str) -> TypedRequest[tuple[tuple[SessionInfo, ...], str]]:
         """See `Face.sessions`."""
         raise Unsupported("the Agent API has no list of sessions: AAP lists them")
 
-    def history(self, talk: Talk) -> Ask[tuple[Message, ...]]:
+    def history(self, handle: SessionHandle) -> TypedRequest[tuple[Message, ...]]:
         """See `Face.history`."""
         raise Unsupported("the Agent API shows no history: AAP does, of the same session")
 
-    def delete(self, talk: Talk) -> Ask[None]:
+    def delete(self, handle: SessionHandle) -> TypedRequest[None]:
         """See `Face.delete`."""
         raise Unsupported("the Agent API cannot delete a session: AAP can, of the same session")
 
-    def stop(self, talk: Talk) -> Ask[None]:
+    def stop(self, handle: SessionHandle) -> TypedRequest[None]:
         """See `Face.stop`."""
-        body = msgspec.json.encode({"session_id": talk.id})
+        body = msgspec.json.encode({"session_id": handle.id})
         headers = {"Content-Type": "application/json"}
-        request = Request(method="POST", path=stop_path(self._path), body=body, headers=headers, repeats=True)
-        return Ask(request, lambda _: None)
+        request = Request(method="POST", path=stop_path(self._path), body=body, headers=headers, is_idempotent=True)
+        return TypedRequest(request, lambda _: None)
 
-    def turn(self, talk: Talk, given: Given, once: str) -> "AgentScopeTurn":
+    def turn(self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str) -> "AgentScopeTurn":
         """See `Face.turn`."""
-        body: JsonObject = {"id": f"resp_{once}", "session_id": talk.id, "stream": True, "input": _input(talk, given)}
-        if talk.agent:
-            body["model"] = talk.agent
-        if talk.tools:
+        body: JsonObject = {
+            "id": f"resp_{idempotency_key}",
+            "session_id": handle.id,
+            "stream": True,
+            "input": _to_wire_input(handle, turn_input),
+        }
+        if handle.agent:
+            body["model"] = handle.agent
+        if handle.tools:
             body["tools"] = [
                 {
                     "type": "function",
@@ -135,7 +140,7 @@ class AgentScopeFace:
                         "parameters": {"type": "object", "properties": {}, **each.parameters},
                     },
                 }
-                for each in talk.tools
+                for each in handle.tools
             ]
         begin = Request(
             method="POST",
@@ -143,62 +148,64 @@ class AgentScopeFace:
             body=msgspec.json.encode(body),
             headers={"Content-Type": "application/json"},
         )
-        return AgentScopeTurn(talk, begin, self._path)
+        return AgentScopeTurn(handle, begin, self._path)
 
-    def rejoin(self, talk: Talk) -> "AgentScopeTurn":
+    def resume(self, handle: SessionHandle) -> "AgentScopeTurn":
         """See `Face.rejoin`."""
-        path = f"{self._path}/sessions/{quote(talk.id, safe='')}/events"
-        return AgentScopeTurn(talk, Request(method="GET", path=path, repeats=True), self._path)
+        path = f"{self._path}/sessions/{quote(handle.id, safe='')}/events"
+        return AgentScopeTurn(handle, Request(method="GET", path=path, is_idempotent=True), self._path)
 
-    def confirm(self, talk: Talk) -> Ask[bool]:
+    def idempotency_probe(self, handle: SessionHandle) -> TypedRequest[bool]:
         """See `Face.confirm`: the service page of a server like ours names where responses are read on."""
-        return Ask(Request(method="GET", path="/", repeats=True), lambda body: b'"response_events"' in body)
+        return TypedRequest(
+            Request(method="GET", path="/", is_idempotent=True), lambda body: b'"response_events"' in body
+        )
 
-    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
+    def decode_refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> RequestRefused:
         """See `Face.refusal`."""
-        return _refused(status, refusal_in(body, "error"), body, headers.get("x-request-id", ""))
+        return _to_refusal(status, decode_error_body(body, "error"), body, headers.get("x-request-id", ""))
 
 
-def _refused(status: int, told: JsonObject, body: bytes, request_id: str = "") -> Refused:
-    error = told.get("error")
-    named = error if isinstance(error, dict) else {"code": told.get("code"), "message": error}
-    words = str(named.get("message") or told.get("detail") or f"the server answered {status}")
-    return refused(status, str(named.get("code") or ""), words, body=body, request_id=request_id)
+def _to_refusal(status: int, payload: JsonObject, body: bytes, request_id: str = "") -> RequestRefused:
+    error = payload.get("error")
+    named = error if isinstance(error, dict) else {"code": payload.get("code"), "message": error}
+    words = str(named.get("message") or payload.get("detail") or f"the server answered {status}")
+    return make_refusal(status, str(named.get("code") or ""), words, body=body, request_id=request_id)
 
 
 class AgentScopeTurn:
     """A response. Its events are numbered from 0, and those of ours carry the number as their frames' ids too."""
 
-    def __init__(self, talk: Talk, begin: Request, path: str) -> None:
+    def __init__(self, handle: SessionHandle, first_request: Request, path: str) -> None:
         self.is_over = False
-        self._talk = talk
-        self._begin = begin
+        self._handle = handle
+        self._first_request = first_request
         self._path = path
-        self._seen = -1
+        self._last_sequence_number = -1
         self._has_events = False
         self._has_ids = False
         self._response_id = ""
-        self._kinds: dict[str, str] = {}
-        self._told: dict[tuple[str, int], int] = {}
+        self._message_types: dict[str, str] = {}
+        self._emitted_lengths: dict[tuple[str, int], int] = {}
         """Of contents: how many characters were told."""
-        self._known = {each.call_id for each in talk.pending}
-        self._open: dict[str, Pending] = {}
-        self._finish = ""
+        self._emitted_calls = {each.call_id for each in handle.pending}
+        self._open_calls: dict[str, Pending] = {}
+        self._finish_reason = ""
 
     @property
     def request(self) -> Request:
         """See `Turn.request`."""
         if not self._response_id or not self._has_ids:
-            return self._begin
-        path = f"{self._path}/responses/{quote(self._response_id, safe='')}/events?after={self._seen}"
-        return Request(method="GET", path=path, repeats=True)
+            return self._first_request
+        path = f"{self._path}/responses/{quote(self._response_id, safe='')}/events?after={self._last_sequence_number}"
+        return Request(method="GET", path=path, is_idempotent=True)
 
     @property
     def can_resume(self) -> bool:
         """See `Turn.can_resume`."""
         return not self._has_events or self._has_ids
 
-    def take(self, body: bytes) -> Sequence[Event]:
+    def feed_body(self, body: bytes) -> Sequence[Event]:
         """See `Turn.take`: 204 says that the session has no response; some servers forget to say what a stream is."""
         if not body:
             self.is_over = True
@@ -207,113 +214,117 @@ class AgentScopeTurn:
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         """See `Turn.feed`."""
-        told = decoded(frame.data, _Told, "an event of the Agent API")
+        told = decode_json(frame.data, _WireEvent, "an event of the Agent API")
         if told.type == "heartbeat":
             return ()
         number = told.sequence_number
         if number is not None:
-            if number <= self._seen:
+            if number <= self._last_sequence_number:
                 return ()
-            if frame.id and number != self._seen + 1:
-                raise Unreadable(f"event {self._seen + 1} of the response was expected, got {number}")
-            self._seen, self._has_ids = number, self._has_ids or bool(frame.id)
+            if frame.id and number != self._last_sequence_number + 1:
+                raise InvalidResponse(
+                    f"event {self._last_sequence_number + 1} of the response was expected, got {number}"
+                )
+            self._last_sequence_number, self._has_ids = number, self._has_ids or bool(frame.id)
         self._has_events = True
         match told.object:
             case "response":
-                return self._response(told)
+                return self._on_response(told)
             case "message":
-                return self._message(told)
+                return self._on_message(told)
             case "content":
-                return self._content(told)
+                return self._on_content(told)
         if told.error is not None:  # how the published runtime refuses: with status 200, and in one frame
-            raise _refused(200, {"error": told.error}, frame.data)
+            raise _to_refusal(200, {"error": told.error}, frame.data)
         return ()
 
-    def _message(self, told: _Told) -> Sequence[Event]:
-        own, kind = told.id or "", told.type or "message"
-        self._kinds[own] = kind
-        if told.status not in ("completed", "failed", "canceled"):
+    def _on_message(self, event: _WireEvent) -> Sequence[Event]:
+        own, kind = event.id or "", event.type or "message"
+        self._message_types[own] = kind
+        if event.status not in ("completed", "failed", "canceled"):
             return ()
-        if told.metadata and told.metadata.get("finish_reason"):
-            self._finish = str(told.metadata["finish_reason"])
-        payload = next((each.get("data") for each in told.content or () if isinstance(each.get("data"), dict)), None)
+        if event.metadata and event.metadata.get("finish_reason"):
+            self._finish_reason = str(event.metadata["finish_reason"])
+        payload = next((each.get("data") for each in event.content or () if isinstance(each.get("data"), dict)), None)
         if kind in ("message", "reasoning") or not isinstance(payload, dict):
             return ()
         if kind.endswith("_output"):
-            return self._settled(payload)
+            return self._on_tool_result(payload)
         if kind == "mcp_approval_request":
-            return self._called(str(payload.get("id")), payload, waits=True, is_person=True)
+            return self._on_tool_call(str(payload.get("id")), payload, is_pending=True, needs_permission=True)
         if kind.endswith("_call"):
-            return self._called(str(payload.get("call_id")), payload, waits=kind == "function_call")
+            return self._on_tool_call(str(payload.get("call_id")), payload, is_pending=kind == "function_call")
         return (Notice(kind=kind, content=payload),)
 
-    def _content(self, told: _Told) -> Sequence[Event]:
-        kind = self._kinds.get(told.msg_id or "", "message")
-        place = (told.msg_id or "", told.index or 0)
+    def _on_content(self, event: _WireEvent) -> Sequence[Event]:
+        kind = self._message_types.get(event.msg_id or "", "message")
+        place = (event.msg_id or "", event.index or 0)
         if kind not in ("message", "reasoning"):
             return ()
-        if told.type == "text" and told.text:
-            begun = self._told.get(place, 0)
-            words = told.text if told.delta else told.text[begun:]
-            self._told[place] = begun + len(words)
+        if event.type == "text" and event.text:
+            begun = self._emitted_lengths.get(place, 0)
+            words = event.text if event.delta else event.text[begun:]
+            self._emitted_lengths[place] = begun + len(words)
             if not words:
                 return ()
             return (Text(text=words) if kind == "message" else Thinking(text=words),)
-        if told.delta or told.status not in ("completed", "failed", "canceled"):
+        if event.delta or event.status not in ("completed", "failed", "canceled"):
             return ()
-        if told.type == "image" and told.image_url:
-            return (Image(url=told.image_url),)
-        if told.type == "data" and isinstance(told.data, dict):
-            plan = told.data.get("plan")
-            return (Notice(kind="plan", content=plan) if plan else Notice(kind="data", content=told.data),)
+        if event.type == "image" and event.image_url:
+            return (Image(url=event.image_url),)
+        if event.type == "data" and isinstance(event.data, dict):
+            plan = event.data.get("plan")
+            return (Notice(kind="plan", content=plan) if plan else Notice(kind="data", content=event.data),)
         return ()
 
-    def _called(self, call_id: str, payload: JsonObject, *, waits: bool, is_person: bool = False) -> Sequence[Event]:
-        name, arguments = str(payload.get("name")), arguments_of(payload.get("arguments"))
-        self._talk.names[call_id] = name
-        question = question_of(call_id, arguments) if name == ASK else None
-        if is_person:
-            self._open[call_id] = Permission(call_id=call_id, name=name, arguments=arguments)
-        elif waits:
-            self._open[call_id] = question or ClientCall(call_id=call_id, name=name, arguments=arguments)
-        if call_id in self._known:  # one that was granted is told again
+    def _on_tool_call(
+        self, call_id: str, payload: JsonObject, *, is_pending: bool, needs_permission: bool = False
+    ) -> Sequence[Event]:
+        name, arguments = str(payload.get("name")), parse_arguments(payload.get("arguments"))
+        self._handle.tool_names[call_id] = name
+        question = parse_question(call_id, arguments) if name == ASK_USER_QUESTION else None
+        if needs_permission:
+            self._open_calls[call_id] = Permission(call_id=call_id, name=name, arguments=arguments)
+        elif is_pending:
+            self._open_calls[call_id] = question or ClientCall(call_id=call_id, name=name, arguments=arguments)
+        if call_id in self._emitted_calls:  # one that was granted is told again
             return ()
-        self._known.add(call_id)
+        self._emitted_calls.add(call_id)
         return (question or ToolCall(id=call_id, name=name, arguments=arguments),)
 
-    def _settled(self, payload: JsonObject) -> Sequence[Event]:
+    def _on_tool_result(self, payload: JsonObject) -> Sequence[Event]:
         call_id = str(payload.get("call_id"))
-        self._open.pop(call_id, None)
-        name = self._talk.names.get(call_id) or str(payload.get("name") or "")
-        if name == ASK:
+        self._open_calls.pop(call_id, None)
+        name = self._handle.tool_names.get(call_id) or str(payload.get("name") or "")
+        if name == ASK_USER_QUESTION:
             return ()
         output = payload.get("output")
         text = output if isinstance(output, str) else msgspec.json.encode(output).decode()
         return (ToolResult(call_id=call_id, name=name, text=text),)
 
-    def _response(self, told: _Told) -> Sequence[Event]:
-        self._response_id = self._talk.run_id = told.id or self._response_id
-        if told.status in ("created", "queued", "in_progress"):
-            self._talk.pending = ()
+    def _on_response(self, event: _WireEvent) -> Sequence[Event]:
+        self._response_id = self._handle.run_id = event.id or self._response_id
+        if event.status in ("created", "queued", "in_progress"):
+            self._handle.pending = ()
             return ()
         self.is_over = True
-        waits = tuple(self._open.values()) if told.status == "completed" else ()
-        reason: StopReason = "tool_use" if waits else ENDS.get(self._finish, "end_turn")
+        waits = tuple(self._open_calls.values()) if event.status == "completed" else ()
+        reason: StopReason = "tool_use" if waits else STOP_REASONS.get(self._finish_reason, "end_turn")
         problem = None
-        if told.status == "canceled":
+        if event.status == "canceled":
             reason = "cancelled"
-        elif told.status != "completed":
-            error = told.error or {}
+        elif event.status != "completed":
+            error = event.error or {}
             problem = Problem(str(error.get("code") or ""), str(error.get("message") or "the response failed"))
-            reason = ENDS.get(problem.code, "error")
-        self._talk.pending = waits
+            reason = STOP_REASONS.get(problem.code, "error")
+        self._handle.pending = waits
         asked = (each for each in waits if isinstance(each, Permission))
         run_id = self._response_id
-        ended = Ended(reason=reason, run_id=run_id, usage=_usage(told.usage), problem=problem, pending=waits)
+        ended = Ended(reason=reason, run_id=run_id, usage=_to_usage(event.usage), problem=problem, pending=waits)
         return (*asked, ended)
 
 
-def _usage(usage: Mapping[str, Json] | None) -> Usage | None:
+def _to_usage(usage: Mapping[str, Json] | None) -> Usage | None:
     if not usage:
         return None
     return Usage(int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0))
@@ -322,40 +333,42 @@ def _usage(usage: Mapping[str, Json] | None) -> Usage | None:
 # --- client → wire ----------------------------------------------------------------------------------------------------
 
 
-def _input(talk: Talk, given: Given) -> list[JsonObject]:
-    if isinstance(given, Said):
-        words: list[JsonObject] = [{"type": "text", "text": given.text}] if given.text or not given.images else []
-        pictures = [{"type": "image", "image_url": url} for url in given.images]
+def _to_wire_input(handle: SessionHandle, turn_input: TurnInput) -> list[JsonObject]:
+    if isinstance(turn_input, UserInput):
+        words: list[JsonObject] = (
+            [{"type": "text", "text": turn_input.text}] if turn_input.text or not turn_input.images else []
+        )
+        pictures = [{"type": "image", "image_url": url} for url in turn_input.images]
         return [{"role": "user", "type": "message", "content": [*words, *pictures]}]
-    kinds = {each.call_id: each for each in talk.pending}
-    return [_answer(each, is_person=isinstance(kinds.get(each.call_id), Permission)) for each in given]
+    kinds = {each.call_id: each for each in handle.pending}
+    return [_to_wire_answer(each, is_permission=isinstance(kinds.get(each.call_id), Permission)) for each in turn_input]
 
 
-def _answer(answer: Answer, *, is_person: bool) -> JsonObject:
+def _to_wire_answer(answer: Answer, *, is_permission: bool) -> JsonObject:
     match answer:
         case Allow(always=True):
             raise Unsupported("the Agent API cannot allow a tool for good: AG-UI and Blade can, of the same session")
         case Allow(call_id=call_id):
-            return _approval(call_id, approve=True)
-        case Deny(call_id=call_id, reason=reason) if is_person:
-            return _approval(call_id, approve=False, reason=reason)
+            return _to_approval_message(call_id, approve=True)
+        case Deny(call_id=call_id, reason=reason) if is_permission:
+            return _to_approval_message(call_id, approve=False, reason=reason)
         case Deny(call_id=call_id, reason=reason):
-            return _output(call_id, denial(reason or None))
+            return _to_output_message(call_id, denied_result(reason or None))
         case Choice(call_id=call_id):
-            return _output(call_id, msgspec.json.encode(chosen_in(answer)).decode())
+            return _to_output_message(call_id, msgspec.json.encode(choice_to_json(answer)).decode())
         case Result(images=images) if images:
             raise Unsupported("the Agent API takes words as a tool's result, and no pictures")
         case Result(call_id=call_id, text=text):
-            return _output(call_id, text)
+            return _to_output_message(call_id, text)
 
 
-def _approval(call_id: str, *, approve: bool, reason: str = "") -> JsonObject:
+def _to_approval_message(call_id: str, *, approve: bool, reason: str = "") -> JsonObject:
     said: JsonObject = {"approval_request_id": call_id, "approve": approve}
     if reason:
         said["reason"] = reason
     return {"type": "mcp_approval_response", "role": "user", "content": [{"type": "data", "data": said}]}
 
 
-def _output(call_id: str, text: str) -> JsonObject:
+def _to_output_message(call_id: str, text: str) -> JsonObject:
     said = {"call_id": call_id, "output": text}
     return {"type": "function_call_output", "role": "tool", "content": [{"type": "data", "data": said}]}

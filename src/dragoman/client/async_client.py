@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import msgspec
 
-from dragoman.agents.worker_threads import in_thread
-from dragoman.client.codec import Given, Said, Talk, Wanted
+from dragoman.agents.worker_threads import run_in_thread
+from dragoman.client.codec import SessionConfig, SessionHandle, TurnInput, UserInput
 from dragoman.client.connection import Timeouts
 from dragoman.client.errors import RunFailed, TimedOut
 from dragoman.client.events import (
@@ -32,25 +32,25 @@ from dragoman.client.events import (
     SessionInfo,
     ToolResult,
 )
-from dragoman.client.images import ImageLike, urls_of
-from dragoman.client.pending import fitted
+from dragoman.client.images import ImageLike, to_image_urls
+from dragoman.client.pending import match_answers
 from dragoman.client.tools import Toolbox, ToolLike
-from dragoman.client.transports import Door, ProtocolName, door_of
+from dragoman.client.transports import ProtocolName, Transport, create_transport
 
 Decision = Allow | Deny | bool | None
 """What a callback says to a permission. None: nothing, so that the run ends and waits."""
-Chosen = Choice | Deny | str | Sequence[str] | None
+QuestionAnswer = Choice | Deny | str | Sequence[str] | None
 """What a callback says to a question: own words, or labels of options (of the only question), or a whole `Choice`."""
 
 OnPermission = Callable[[Permission], Decision | Awaitable[Decision]]
-OnQuestion = Callable[[Question], Chosen | Awaitable[Chosen]]
-Caller = Callable[[Callable[[Any], Any], Any], Awaitable[Any]]
+OnQuestion = Callable[[Question], QuestionAnswer | Awaitable[QuestionAnswer]]
+CallbackRunner = Callable[[Callable[[Any], Any], Any], Awaitable[Any]]
 """How a callback that is not async is called."""
 
 
-async def _called(callback: Callable[[Any], Any], asked: object) -> object:
+async def _run_in_thread(callback: Callable[[Any], Any], request: object) -> object:
     """Call it in a thread, because it may wait for a person."""
-    return await in_thread(lambda: callback(asked))
+    return await run_in_thread(lambda: callback(request))
 
 
 class AsyncClient:
@@ -75,9 +75,9 @@ class AsyncClient:
         self.url = url
         self.key = key
         self.protocol = protocol
-        self._door: Door = door_of(protocol, url, key, timeouts)
+        self._transport: Transport = create_transport(protocol, url, key, timeouts)
         self._timeouts = timeouts
-        self._caller: Caller = _called
+        self._callback_runner: CallbackRunner = _run_in_thread
 
     async def __aenter__(self) -> Self:
         return self
@@ -89,23 +89,23 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close all connections. Runs go on at the server."""
-        await self._door.close()
+        await self._transport.close()
 
-    def call_with(self, caller: Caller) -> None:
+    def run_callbacks_with(self, callback_runner: CallbackRunner) -> None:
         """Call callbacks that are not async by this, instead of in a thread. Before sessions are made."""
-        self._caller = caller
+        self._callback_runner = callback_runner
 
     async def agents(self) -> tuple[Agent, ...]:
         """What the server offers, as far as the protocol tells."""
-        return await self._door.agents()
+        return await self._transport.agents()
 
     async def create(
         self,
         agent: str = "",
         *,
         tools: Iterable[ToolLike] = (),
-        use: Iterable[str] | None = None,
-        trust: Iterable[str] = (),
+        server_tools: Iterable[str] | None = None,
+        trusted_tools: Iterable[str] = (),
         options: Mapping[str, str] | None = None,
         on_permission: OnPermission | None = None,
         on_question: OnQuestion | None = None,
@@ -126,18 +126,22 @@ class AsyncClient:
             Refused: the server takes no such session.
             Unsupported: the protocol cannot express one of the wishes.
         """
-        if isinstance(use, str) or isinstance(trust, str):
-            raise TypeError(f"use and trust are lists of names, got {use if isinstance(use, str) else trust!r}")
+        if isinstance(server_tools, str) or isinstance(trusted_tools, str):
+            raise TypeError(
+                f"use and trust are lists of names, got {server_tools if isinstance(server_tools, str) else trusted_tools!r}"
+            )
         toolbox = Toolbox(tools)
-        wanted = Wanted(
+        wanted = SessionConfig(
             agent=agent,
             tools=toolbox.specs,
-            use=None if use is None else tuple(use),
-            trust=tuple(trust),
+            server_tools=None if server_tools is None else tuple(server_tools),
+            trusted_tools=tuple(trusted_tools),
             options=options or {},
         )
-        talk = await self._door.create(wanted, uuid4().hex)
-        return AsyncSession(self._door, talk, toolbox, on_permission, on_question, self._timeouts, self._caller)
+        talk = await self._transport.create(wanted, uuid4().hex)
+        return AsyncSession(
+            self._transport, talk, toolbox, on_permission, on_question, self._timeouts, self._callback_runner
+        )
 
     async def open(
         self,
@@ -161,8 +165,10 @@ class AsyncClient:
             NotFound: there is no such session of the key's owner.
         """
         toolbox = Toolbox(tools)
-        talk = await self._door.open(session_id, Wanted(agent=agent, tools=toolbox.specs))
-        return AsyncSession(self._door, talk, toolbox, on_permission, on_question, self._timeouts, self._caller)
+        talk = await self._transport.open(session_id, SessionConfig(agent=agent, tools=toolbox.specs))
+        return AsyncSession(
+            self._transport, talk, toolbox, on_permission, on_question, self._timeouts, self._callback_runner
+        )
 
     async def sessions(self) -> AsyncGenerator[SessionInfo, None]:
         """All sessions of the key's owner, newest first; pages are fetched as they are needed.
@@ -172,7 +178,7 @@ class AsyncClient:
         """
         after = ""
         while True:
-            page, after = await self._door.sessions(after)
+            page, after = await self._transport.sessions(after)
             for each in page:
                 yield each
             if not after:
@@ -184,43 +190,43 @@ class AsyncSession:
 
     def __init__(
         self,
-        door: Door,
-        talk: Talk,
+        transport: Transport,
+        handle: SessionHandle,
         toolbox: Toolbox,
         on_permission: OnPermission | None,
         on_question: OnQuestion | None,
         timeouts: Timeouts,
-        caller: Caller,
+        callback_runner: CallbackRunner,
     ) -> None:
-        self._door = door
-        self._talk = talk
+        self._transport = transport
+        self._handle = handle
         self._toolbox = toolbox
         self._on_permission = on_permission
         self._on_question = on_question
         self._timeouts = timeouts
-        self._caller = caller
+        self._callback_runner = callback_runner
 
     @property
     def id(self) -> str:
         """By which it is opened again, through any protocol."""
-        return self._talk.id
+        return self._handle.id
 
     @property
     def agent(self) -> str:
         """The name of its agent; empty where the protocol does not tell."""
-        return self._talk.agent
+        return self._handle.agent
 
     @property
     def pending(self) -> tuple[Pending, ...]:
         """What waited for an answer when this client last heard of the session."""
-        return self._talk.pending
+        return self._handle.pending
 
     def run(self, text: str = "", *, images: Iterable[ImageLike] = ()) -> "AsyncRun":
         """Say something, and follow what the agent makes of it, with calls of functions and callbacks, to the end.
 
         The message is sent when the iteration begins. A lost connection comes back by itself; each event comes once.
         """
-        return self._follow(lambda: Said(text=text, images=urls_of(images)))
+        return self._make_run(lambda: UserInput(text=text, images=to_image_urls(images)))
 
     def answer(self, *answers: Answer) -> "AsyncRun":
         """Answer what is pending, and follow the run that goes on. Functions of this client answer for themselves.
@@ -228,11 +234,11 @@ class AsyncSession:
         Raises (when the iteration begins):
             Unanswerable: an answer fits nothing that waits.
         """
-        return self._follow(lambda: fitted(self._talk.pending, answers))
+        return self._make_run(lambda: match_answers(self._handle.pending, answers))
 
     def resume(self) -> "AsyncRun":
         """Follow the newest run from its start, live if it is not over: after a restart of this program, say."""
-        return self._follow(None)
+        return self._make_run(None)
 
     async def ask(self, text: str = "", *, images: Iterable[ImageLike] = ()) -> Reply:
         """Say something and wait for the whole answer.
@@ -244,12 +250,12 @@ class AsyncSession:
 
     async def history(self) -> tuple[Message, ...]:
         """All messages so far."""
-        return await self._door.history(self._talk)
+        return await self._transport.history(self._handle)
 
     async def info(self) -> SessionInfo:
         """The session as it is now. What is pending is known afterwards."""
-        info = await self._door.look(self._talk)
-        self._talk.pending = info.pending
+        info = await self._transport.session_info(self._handle)
+        self._handle.pending = info.pending
         return info
 
     async def stop(self) -> None:
@@ -258,28 +264,30 @@ class AsyncSession:
         Raises:
             Unsupported: the protocol has no way to.
         """
-        await self._door.stop(self._talk)
+        await self._transport.stop(self._handle)
 
     async def delete(self) -> None:
         """End the session and all of it."""
-        await self._door.delete(self._talk)
+        await self._transport.delete(self._handle)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _follow(self, given: Callable[[], Given] | None) -> "AsyncRun":
-        return AsyncRun(self._events(given), self._talk, self._timeouts.run_s)
+    def _make_run(self, turn_input: Callable[[], TurnInput] | None) -> "AsyncRun":
+        return AsyncRun(self._events(turn_input), self._handle, self._timeouts.run_s)
 
-    async def _events(self, first: Callable[[], Given] | None) -> AsyncGenerator[Event, None]:
+    async def _events(self, first: Callable[[], TurnInput] | None) -> AsyncGenerator[Event, None]:
         """The events of exchange after exchange, until there is nothing that this client could answer."""
         given = None if first is None else first()
-        self._talk.run_id = ""
+        self._handle.run_id = ""
         while True:
             if isinstance(given, tuple):
-                for shown, result in await self._results(given):
+                for shown, result in await self._run_client_tools(given):
                     yield shown
                     given = (*given, result)
             ended: Ended | None = None
-            exchange = self._door.resume(self._talk) if given is None else self._door.play(self._talk, given)
+            exchange = (
+                self._transport.resume(self._handle) if given is None else self._transport.run_turn(self._handle, given)
+            )
             async with aclosing(exchange):
                 async for event in exchange:
                     if isinstance(event, Ended):
@@ -287,26 +295,26 @@ class AsyncSession:
                     else:
                         yield event
             assert ended is not None, "an exchange ends with its end"
-            given = await self._decided(ended.pending)
+            given = await self._collect_answers(ended.pending)
             if given is None:
                 yield ended
                 return
 
-    async def _results(self, given: tuple[Answer, ...]) -> list[tuple[ToolResult, Result]]:
+    async def _run_client_tools(self, turn_input: tuple[Answer, ...]) -> list[tuple[ToolResult, Result]]:
         """What this client's functions give for the calls that have no answer otherwise. They run side by side."""
-        answered = {each.call_id for each in given}
+        answered = {each.call_id for each in turn_input}
         calls = [
             each
-            for each in self._talk.pending
+            for each in self._handle.pending
             if isinstance(each, ClientCall) and each.call_id not in answered and each.name in self._toolbox
         ]
-        results = await asyncio.gather(*(self._toolbox.run(each, self.id, self._talk.run_id) for each in calls))
+        results = await asyncio.gather(*(self._toolbox.run(each, self.id, self._handle.run_id) for each in calls))
         return [
             (ToolResult(call_id=call.call_id, name=call.name, text=result.text, images=result.images), result)
             for call, result in zip(calls, results, strict=True)
         ]
 
-    async def _decided(self, pending: Sequence[Pending]) -> tuple[Answer, ...] | None:
+    async def _collect_answers(self, pending: Sequence[Pending]) -> tuple[Answer, ...] | None:
         """What people say to all that waits for them; None when something stays open, or nothing is."""
         if not pending:
             return None
@@ -317,20 +325,20 @@ class AsyncSession:
             if isinstance(each, ClientCall):
                 continue
             if isinstance(each, Permission):
-                answer = decision_of(each, await self._told(self._on_permission, each))
+                answer = to_permission_answer(each, await self._run_callback(self._on_permission, each))
             else:
-                answer = choice_of(each, await self._told(self._on_question, each))
+                answer = to_question_answer(each, await self._run_callback(self._on_question, each))
             if answer is None:
                 return None
             answers.append(answer)
         return tuple(answers)
 
-    async def _told(self, callback: Callable[[Any], Any] | None, asked: Permission | Question) -> Any:  # noqa: ANN401  # checked by who asks
+    async def _run_callback(self, callback: Callable[[Any], Any] | None, request: Permission | Question) -> Any:  # noqa: ANN401  # checked by who asks
         if callback is None:
             return None
         if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None)):  # noqa: B004  # of a callable object
-            return await callback(asked)
-        said = await self._caller(callback, asked)
+            return await callback(request)
+        said = await self._callback_runner(callback, request)
         return await said if inspect.isawaitable(said) else said
 
 
@@ -340,16 +348,16 @@ class AsyncRun:
     Leaving it early (`aclose`, or the end of `async with`) closes the connection; the run goes on at the server.
     """
 
-    def __init__(self, events: AsyncGenerator[Event, None], talk: Talk, limit_s: float | None) -> None:
+    def __init__(self, events: AsyncGenerator[Event, None], handle: SessionHandle, limit_s: float | None) -> None:
         self._events = events
-        self._talk = talk
+        self._handle = handle
         self._limit_s = limit_s
         self._deadline: float | None = None
 
     @property
     def id(self) -> str:
         """The run's id, once the server has told it."""
-        return self._talk.run_id
+        return self._handle.run_id
 
     def __aiter__(self) -> Self:
         return self
@@ -386,7 +394,7 @@ class AsyncRun:
         """
         async with self:
             reply = Reply(events=tuple([event async for event in self]))
-        ended = reply.ended
+        ended = reply.end
         if ended.reason in ("error", "interrupted"):
             problem = ended.problem
             words = problem.message if problem else "the server does not tell why"
@@ -397,30 +405,30 @@ class AsyncRun:
 # --- what callbacks may say -------------------------------------------------------------------------------------------
 
 
-def decision_of(permission: Permission, said: Decision) -> Answer | None:
+def to_permission_answer(permission: Permission, decision: Decision) -> Answer | None:
     """The answer in a callback's word."""
-    match said:
+    match decision:
         case None:
             return None
         case bool():
-            return Allow(call_id=permission.call_id) if said else Deny(call_id=permission.call_id)
+            return Allow(call_id=permission.call_id) if decision else Deny(call_id=permission.call_id)
         case Allow() | Deny():
-            return msgspec.structs.replace(said, call_id=permission.call_id)
-    raise TypeError(f"on_permission gives a bool, Allow, Deny or None, got {said!r}")
+            return msgspec.structs.replace(decision, call_id=permission.call_id)
+    raise TypeError(f"on_permission gives a bool, Allow, Deny or None, got {decision!r}")
 
 
-def choice_of(question: Question, said: Chosen) -> Answer | None:
+def to_question_answer(question: Question, decision: QuestionAnswer) -> Answer | None:
     """The answer in a callback's word: a string that is an option's label selects it."""
-    match said:
+    match decision:
         case None:
             return None
         case Choice() | Deny():
-            return msgspec.structs.replace(said, call_id=question.call_id)
+            return msgspec.structs.replace(decision, call_id=question.call_id)
         case str():
             labels = [option.label for option in question.questions[0].options] if question.questions else []
-            if len(question.questions) == 1 and said in labels:
-                return Choice(call_id=question.call_id, selections={0: (said,)})
-            return Choice(call_id=question.call_id, custom=dict.fromkeys(range(len(question.questions)), said))
+            if len(question.questions) == 1 and decision in labels:
+                return Choice(call_id=question.call_id, selections={0: (decision,)})
+            return Choice(call_id=question.call_id, custom=dict.fromkeys(range(len(question.questions)), decision))
         case list() | tuple():
-            return Choice(call_id=question.call_id, selections={0: tuple(said)})
-    raise TypeError(f"on_question gives a str, labels, Choice, Deny or None, got {said!r}")
+            return Choice(call_id=question.call_id, selections={0: tuple(decision)})
+    raise TypeError(f"on_question gives a str, labels, Choice, Deny or None, got {decision!r}")

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from dragoman.client.errors import Refused
+from dragoman.client.errors import RequestRefused
 from dragoman.client.events import Agent, Answer, Event, Message, Pending, SessionInfo
 from dragoman.client.sse import Frame
 from dragoman.core.content import JsonObject
@@ -25,18 +25,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     body: bytes | None = None
     headers: Mapping[str, str] = {}
-    repeats: bool = False
+    is_idempotent: bool = False
 
 
-class Ask(Generic[Value]):
+class TypedRequest(Generic[Value]):
     """A request with the reader of its answer's body."""
 
-    def __init__(self, request: Request, read: Callable[[bytes], Value]) -> None:
+    def __init__(self, request: Request, decode: Callable[[bytes], Value]) -> None:
         self.request = request
-        self.read = read
+        self.decode = decode
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A session that is to be made.
 
     An empty `agent` is the server's first. Of `use` and `trust`, None and empty mean what the protocol does by itself.
@@ -44,38 +44,38 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     agent: str
     tools: tuple[ToolSpec, ...] = ()
-    use: tuple[str, ...] | None = None
-    trust: tuple[str, ...] = ()
+    server_tools: tuple[str, ...] | None = None
+    trusted_tools: tuple[str, ...] = ()
     options: Mapping[str, str] = {}
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class UserInput(msgspec.Struct, frozen=True, kw_only=True):
     """A person's message. Pictures are URLs."""
 
     text: str
     images: tuple[str, ...] = ()
 
 
-Given = Said | tuple[Answer, ...]
+TurnInput = UserInput | tuple[Answer, ...]
 """What begins an exchange: a message, or the answers to what is pending."""
 
 
-class Talk(msgspec.Struct, kw_only=True):
+class SessionHandle(msgspec.Struct, kw_only=True):
     """What is known of one session."""
 
     id: str
     agent: str
     tools: tuple[ToolSpec, ...] = ()
     """The functions that this client offers."""
-    owes_tools: bool = False
+    has_unsent_tools: bool = False
     """Whether the server has still to be told of them, with the next exchange."""
     pending: tuple[Pending, ...] = ()
     run_id: str = ""
-    names: dict[str, str] = {}
+    tool_names: dict[str, str] = {}
     """Of calls: their tools."""
     messages: list[JsonObject] = []
     """What was said, as the protocol writes it: for servers that keep no history."""
-    is_kept: bool = False
+    server_keeps_history: bool = False
     """Whether the server is known to keep it."""
 
 
@@ -95,51 +95,53 @@ class Turn(Protocol):
     def feed(self, frame: Frame) -> Sequence[Event]:
         """Take an event of the stream. Raises Unreadable."""
 
-    def take(self, body: bytes) -> Sequence[Event]:
+    def feed_body(self, body: bytes) -> Sequence[Event]:
         """Take an answer that came as a whole. Raises Unreadable."""
 
 
-class Refusing(Protocol):
+class RefusalDecoder(Protocol):
     """What a link needs of a protocol, to ask for one thing."""
 
-    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refused:
+    def decode_refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> RequestRefused:
         """An answer that says no."""
 
 
-class Face(Refusing, Protocol):
+class Codec(RefusalDecoder, Protocol):
     """One protocol over HTTP. Where `needs_agents`, the answer of `agents` is read before anything else is asked."""
 
     needs_agents: bool
 
-    def agents(self) -> Ask[tuple[Agent, ...]]:
+    def agents(self) -> TypedRequest[tuple[Agent, ...]]:
         """What the server offers."""
 
-    def create(self, wanted: Wanted, once: str) -> Ask[Talk] | Talk:
+    def create(
+        self, session_config: SessionConfig, idempotency_key: str
+    ) -> TypedRequest[SessionHandle] | SessionHandle:
         """Make a session; `once` as in `turn`. Where it begins with its first message there is nothing to ask."""
 
-    def open(self, info: SessionInfo, wanted: Wanted) -> Talk:
+    def open(self, info: SessionInfo, session_config: SessionConfig) -> SessionHandle:
         """Go on with a session that is there."""
 
-    def look(self, talk: Talk) -> Ask[SessionInfo] | SessionInfo:
+    def session_info(self, handle: SessionHandle) -> TypedRequest[SessionInfo] | SessionInfo:
         """A session as it is now. Where the protocol shows none: what this client knows."""
 
-    def sessions(self, after: str) -> Ask[tuple[tuple[SessionInfo, ...], str]]:
+    def sessions(self, after: str) -> TypedRequest[tuple[tuple[SessionInfo, ...], str]]:
         """A page of the list, and where the next begins; empty at the end."""
 
-    def history(self, talk: Talk) -> Ask[tuple[Message, ...]]:
+    def history(self, handle: SessionHandle) -> TypedRequest[tuple[Message, ...]]:
         """All messages."""
 
-    def delete(self, talk: Talk) -> Ask[None]:
+    def delete(self, handle: SessionHandle) -> TypedRequest[None]:
         """End the session and all of it."""
 
-    def stop(self, talk: Talk) -> Ask[None]:
+    def stop(self, handle: SessionHandle) -> TypedRequest[None]:
         """Stop the run."""
 
-    def turn(self, talk: Talk, given: Given, once: str) -> Turn:
+    def turn(self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str) -> Turn:
         """Begin an exchange; `once` is new for each and the same for its repetitions."""
 
-    def rejoin(self, talk: Talk) -> Turn:
+    def resume(self, handle: SessionHandle) -> Turn:
         """Read the newest run from its start."""
 
-    def confirm(self, talk: Talk) -> Ask[bool]:
+    def idempotency_probe(self, handle: SessionHandle) -> TypedRequest[bool]:
         """Whether the server is one to which a request that may have arrived can be sent again."""

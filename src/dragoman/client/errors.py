@@ -32,25 +32,25 @@ class TimedOut(Unreachable):
     """A limit of `Timeouts` was reached."""
 
 
-class Refused(ClientError):
+class RequestRefused(ClientError):
     """The server said no; nothing was changed. `body` is its answer as it came."""
 
     body: bytes = b""
 
 
-class Unauthorized(Refused):
+class Unauthorized(RequestRefused):
     """The key is missing, unknown, or may not do this (401, 403)."""
 
 
-class NotFound(Refused):
+class NotFound(RequestRefused):
     """There is no such session, agent or path (404)."""
 
 
-class Busy(Refused):
+class Busy(RequestRefused):
     """A run of the session is under way."""
 
 
-class Unreadable(ClientError):
+class InvalidResponse(ClientError):
     """The server's answer is none of the protocol's: another server, another version, or a fault of its."""
 
 
@@ -66,14 +66,16 @@ class RunFailed(ClientError):
         self.reply = reply
 
 
-BUSY = {"turn_in_progress", "thread_busy", "session_busy"}
+BUSY_CODES = {"turn_in_progress", "thread_busy", "session_busy"}
 """The codes of `Busy`, in small letters: other refusals have the same status."""
 
 
-def refused(status: int, code: str, message: str, *, body: bytes, request_id: str, may_retry: bool = False) -> Refused:
+def make_refusal(
+    status: int, code: str, message: str, *, body: bytes, request_id: str, may_retry: bool = False
+) -> RequestRefused:
     """The refusal that a status stands for."""
-    kind = {401: Unauthorized, 403: Unauthorized, 404: NotFound}.get(status, Refused)
-    if code.lower() in BUSY:
+    kind = {401: Unauthorized, 403: Unauthorized, 404: NotFound}.get(status, RequestRefused)
+    if code.lower() in BUSY_CODES:
         kind, may_retry = Busy, True
     error = kind(message, status=status, code=code, request_id=request_id, may_retry=may_retry)
     error.body = body

@@ -17,14 +17,14 @@ StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal", "max_steps
 Role = Literal["user", "assistant", "tool", "system"]
 
 
-class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class _TaggedStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Frozen, and written as JSON with its kind in `type`."""
 
 
 # --- what a run tells -------------------------------------------------------------------------------------------------
 
 
-class Text(_Value, frozen=True, kw_only=True):
+class Text(_TaggedStruct, frozen=True, kw_only=True):
     """Words of the answer; in a run a piece of them, in a history a whole block."""
 
     text: str
@@ -32,21 +32,21 @@ class Text(_Value, frozen=True, kw_only=True):
     """Which sub-agent says it; empty: the agent itself."""
 
 
-class Thinking(_Value, frozen=True, kw_only=True):
+class Thinking(_TaggedStruct, frozen=True, kw_only=True):
     """Reasoning, where the model shows it; pieces like `Text`."""
 
     text: str
     loop: str = ""
 
 
-class Image(_Value, frozen=True, kw_only=True):
+class Image(_TaggedStruct, frozen=True, kw_only=True):
     """A picture: an `https://` URL or a `data:` URI."""
 
     url: str
     loop: str = ""
 
 
-class ToolCall(_Value, frozen=True, kw_only=True):
+class ToolCall(_TaggedStruct, frozen=True, kw_only=True):
     """The agent uses a tool."""
 
     id: str
@@ -55,7 +55,7 @@ class ToolCall(_Value, frozen=True, kw_only=True):
     loop: str = ""
 
 
-class ToolResult(_Value, frozen=True, kw_only=True):
+class ToolResult(_TaggedStruct, frozen=True, kw_only=True):
     """What a call gave: of a tool of the server's, or of a function of this client's."""
 
     call_id: str
@@ -65,7 +65,7 @@ class ToolResult(_Value, frozen=True, kw_only=True):
     loop: str = ""
 
 
-class Permission(_Value, frozen=True, kw_only=True):
+class Permission(_TaggedStruct, frozen=True, kw_only=True):
     """A call waits until a person allows or forbids it."""
 
     call_id: str
@@ -81,7 +81,7 @@ class Option(msgspec.Struct, frozen=True, omit_defaults=True):
     description: str = ""
 
 
-class Asked(msgspec.Struct, frozen=True, omit_defaults=True, rename={"multi_select": "multiSelect"}):
+class QuestionItem(msgspec.Struct, frozen=True, omit_defaults=True, rename={"multi_select": "multiSelect"}):
     """One question with its choices. Words of one's own are always an answer too."""
 
     question: str
@@ -90,15 +90,15 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True, rename={"multi_sele
     multi_select: bool = False
 
 
-class Question(_Value, frozen=True, kw_only=True):
+class Question(_TaggedStruct, frozen=True, kw_only=True):
     """The agent asks a person. It comes instead of the `ToolCall` that stands behind it."""
 
     call_id: str
-    questions: tuple[Asked, ...]
+    questions: tuple[QuestionItem, ...]
     loop: str = ""
 
 
-class Notice(_Value, frozen=True, kw_only=True):
+class Notice(_TaggedStruct, frozen=True, kw_only=True):
     """What is worth knowing and part of no answer: `reconnecting`, `plan`, and what only one protocol has."""
 
     kind: str
@@ -120,7 +120,7 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
 
-class ClientCall(_Value, frozen=True, kw_only=True):
+class ClientCall(_TaggedStruct, frozen=True, kw_only=True):
     """A call of a tool of the application's that waits for its result."""
 
     call_id: str
@@ -132,7 +132,7 @@ Pending = Permission | Question | ClientCall
 """What waits for an answer."""
 
 
-class Ended(_Value, frozen=True, kw_only=True):
+class Ended(_TaggedStruct, frozen=True, kw_only=True):
     """The run is over: always the last event, and there is only one."""
 
     reason: StopReason
@@ -149,21 +149,21 @@ Event = Text | Thinking | Image | ToolCall | ToolResult | Permission | Question 
 # --- what a person or an application answers --------------------------------------------------------------------------
 
 
-class Allow(_Value, frozen=True, kw_only=True):
+class Allow(_TaggedStruct, frozen=True, kw_only=True):
     """The call may run. `always`: and every later one of its tool in this session."""
 
     call_id: str = ""
     always: bool = False
 
 
-class Deny(_Value, frozen=True, kw_only=True):
+class Deny(_TaggedStruct, frozen=True, kw_only=True):
     """The call must not run."""
 
     call_id: str = ""
     reason: str = ""
 
 
-class Choice(_Value, frozen=True, kw_only=True):
+class Choice(_TaggedStruct, frozen=True, kw_only=True):
     """The answer to a question: labels of chosen options, or one's own words. `Choice.of` makes the usual ones.
 
     Both are by the question's place, counted from 0.
@@ -183,7 +183,7 @@ class Choice(_Value, frozen=True, kw_only=True):
         )
 
 
-class Result(_Value, frozen=True, kw_only=True):
+class Result(_TaggedStruct, frozen=True, kw_only=True):
     """The result of a call of the application's own tool."""
 
     call_id: str
@@ -276,7 +276,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(each for each in self.events if isinstance(each, ToolCall) and not each.loop)
 
     @property
-    def ended(self) -> Ended:
+    def end(self) -> Ended:
         """How it ended."""
         last = self.events[-1]
         assert isinstance(last, Ended), "a run's last event is its end"

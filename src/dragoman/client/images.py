@@ -10,31 +10,31 @@ from dragoman.client.errors import ClientError
 ImageLike = str | Path
 """A path, or a URL that begins with `https:`, `http:` or `data:`."""
 
-LIMIT_BYTES = 12 * 1024 * 1024
+MAX_IMAGE_BYTES = 12 * 1024 * 1024
 """Of a file: with base64 it just fits into what servers take as one message."""
 
 
-class NoImage(ClientError, ValueError):
+class InvalidImage(ClientError, ValueError):
     """A path that leads to no picture that could be sent."""
 
 
-def urls_of(images: Iterable[ImageLike]) -> tuple[str, ...]:
+def to_image_urls(images: Iterable[ImageLike]) -> tuple[str, ...]:
     """The URLs of pictures; files are read. Raises NoImage."""
-    return tuple(_url(each) for each in images)
+    return tuple(_to_image_url(each) for each in images)
 
 
-def _url(image: ImageLike) -> str:
+def _to_image_url(image: ImageLike) -> str:
     if isinstance(image, str) and image.startswith(("https:", "http:", "data:")):
         return image
     path = Path(image).expanduser()
     kind = mimetypes.guess_type(path.name)[0] or ""
     if not kind.startswith("image/"):
-        raise NoImage(f"a picture's file was expected, by its ending, got {path}")
+        raise InvalidImage(f"a picture's file was expected, by its ending, got {path}")
     try:
         size = path.stat().st_size
-        if size > LIMIT_BYTES:
-            raise NoImage(f"a picture of at most {LIMIT_BYTES} bytes was expected, {path} has {size}")
+        if size > MAX_IMAGE_BYTES:
+            raise InvalidImage(f"a picture of at most {MAX_IMAGE_BYTES} bytes was expected, {path} has {size}")
         content = path.read_bytes()
     except OSError as error:
-        raise NoImage(f"{path} cannot be read: {error.strerror}") from error
+        raise InvalidImage(f"{path} cannot be read: {error.strerror}") from error
     return f"data:{kind};base64,{b64encode(content).decode()}"

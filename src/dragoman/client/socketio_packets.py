@@ -7,39 +7,39 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from dragoman.client.errors import Unreadable
+from dragoman.client.errors import InvalidResponse
 from dragoman.core.content import Json
 
 PATH = "/socket.io/?EIO=4&transport=websocket"
 PONG = "3"
 
-Kind = Literal["open", "connected", "refused", "ping", "event", "ack", "closed", "other"]
+PacketKind = Literal["open", "connected", "refused", "ping", "event", "ack", "closed", "other"]
 
 
 class Packet(NamedTuple):
     """What came. `body` is what it carries; of an event, its name and its payload."""
 
-    kind: Kind
+    kind: PacketKind
     body: Json = None
     ack_id: int = -1
     name: str = ""
 
 
-def connect(auth: Json) -> str:
+def encode_connect(auth: Json) -> str:
     """Log in."""
-    return "40" + _json(auth)
+    return "40" + _encode_json(auth)
 
 
-def emit(name: str, payload: Json, ack_id: int) -> str:
+def encode_event(name: str, payload: Json, ack_id: int) -> str:
     """Send an event that is to be acknowledged."""
-    return f"42{ack_id}{_json([name, payload])}"
+    return f"42{ack_id}{_encode_json([name, payload])}"
 
 
-def read(text: str) -> Packet:
+def decode_packet(text: str) -> Packet:
     """What a message says. Raises Unreadable."""
     match text[:2], text[:1]:
         case _, "0":
-            return Packet("open", _value(text[1:]))
+            return Packet("open", _decode_json(text[1:]))
         case _, "2":
             return Packet("ping")
         case _, "1":
@@ -49,12 +49,12 @@ def read(text: str) -> Packet:
         case "41", _:
             return Packet("closed")
         case "44", _:
-            return Packet("refused", _value(text[2:] or "null"))
+            return Packet("refused", _decode_json(text[2:] or "null"))
         case (("42" | "43"), _):
             digits = text[2 : 2 + next((place for place, each in enumerate(text[2:]) if not each.isdigit()), 0)]
-            values = _value(text[2 + len(digits) :])
+            values = _decode_json(text[2 + len(digits) :])
             if not isinstance(values, list) or not values:
-                raise Unreadable(f"a packet of Socket.IO was expected, got {text[:80]!r}")
+                raise InvalidResponse(f"a packet of Socket.IO was expected, got {text[:80]!r}")
             if text[1] == "3":
                 return Packet("ack", values[0], int(digits or -1))
             return Packet("event", values[1] if len(values) > 1 else None, name=str(values[0]))
@@ -62,12 +62,12 @@ def read(text: str) -> Packet:
             return Packet("other")
 
 
-def _json(value: Json) -> str:
+def _encode_json(value: Json) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _value(text: str) -> Json:
+def _decode_json(text: str) -> Json:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Unreadable(f"a packet of Socket.IO was expected, got {text[:80]!r}") from error
+        raise InvalidResponse(f"a packet of Socket.IO was expected, got {text[:80]!r}") from error

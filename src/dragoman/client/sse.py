@@ -15,7 +15,7 @@ class Frame(NamedTuple):
     id: str
 
 
-class TooLong(ValueError):
+class FrameTooLong(ValueError):
     """An event has more bytes than the reader accepts."""
 
 
@@ -27,8 +27,8 @@ class FrameReader:
 
     def __init__(self, max_bytes: int = 64 * 1024 * 1024) -> None:
         self._max_bytes = max_bytes
-        self._rest: list[bytes] = []
-        self._rest_bytes = 0
+        self._partial_line: list[bytes] = []
+        self._partial_line_bytes = 0
         self._event = ""
         self._id = ""
         self._data: list[bytes] = []
@@ -41,19 +41,19 @@ class FrameReader:
             chunk = chunk.removeprefix(b"\n")
         self._ended_with_cr = chunk.endswith(b"\r")
         if b"\n" not in chunk and b"\r" not in chunk:  # a piece of a long line: joined once, when the line ends
-            self._keep(chunk)
+            self._buffer_partial_line(chunk)
             return []
-        lines = b"".join((*self._rest, chunk)).splitlines(keepends=True)
-        self._rest.clear()
-        self._rest_bytes = 0
+        lines = b"".join((*self._partial_line, chunk)).splitlines(keepends=True)
+        self._partial_line.clear()
+        self._partial_line_bytes = 0
         if not lines[-1].endswith((b"\n", b"\r")):
-            self._keep(lines.pop())
+            self._buffer_partial_line(lines.pop())
         frames: list[Frame] = []
         for line in lines:
-            self._line(line.rstrip(b"\r\n"), frames)
+            self._process_line(line.rstrip(b"\r\n"), frames)
         return frames
 
-    def _line(self, line: bytes, frames: list[Frame]) -> None:
+    def _process_line(self, line: bytes, frames: list[Frame]) -> None:
         if not line:
             if self._data:
                 frames.append(Frame(self._event, b"\n".join(self._data), self._id))
@@ -65,17 +65,17 @@ class FrameReader:
             case b"data":
                 self._data.append(value)
                 self._data_bytes += len(line)
-                self._check()
+                self._check_size()
             case b"event":
                 self._event = value.decode("utf-8", "replace")
             case b"id" if b"\0" not in value:
                 self._id = value.decode("utf-8", "replace")
 
-    def _keep(self, piece: bytes) -> None:
-        self._rest.append(piece)
-        self._rest_bytes += len(piece)
-        self._check()
+    def _buffer_partial_line(self, piece: bytes) -> None:
+        self._partial_line.append(piece)
+        self._partial_line_bytes += len(piece)
+        self._check_size()
 
-    def _check(self) -> None:
-        if self._rest_bytes + self._data_bytes > self._max_bytes:
-            raise TooLong(f"an event of at most {self._max_bytes} bytes expected, got more")
+    def _check_size(self) -> None:
+        if self._partial_line_bytes + self._data_bytes > self._max_bytes:
+            raise FrameTooLong(f"an event of at most {self._max_bytes} bytes expected, got more")

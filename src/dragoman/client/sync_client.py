@@ -24,13 +24,13 @@ from dragoman.client.transports import ProtocolName
 Value = TypeVar("Value")
 
 
-class _Loop:
+class _LoopThread:
     """An event loop on a thread of its own, and the callbacks that wait for whoever waits for it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._changed = threading.Condition()
-        self._asked: deque[Callable[[], None]] = deque()
+        self._condition = threading.Condition()
+        self._pending_callbacks: deque[Callable[[], None]] = deque()
         self._thread = threading.Thread(target=self._loop.run_forever, name="dragoman-client", daemon=True)
         self._thread.start()
 
@@ -39,7 +39,7 @@ class _Loop:
         """Whether its thread has ended."""
         return self._loop.is_closed()
 
-    def begin(self, work: Coroutine[Any, Any, Value]) -> "Future[Value]":
+    def submit(self, work: Coroutine[Any, Any, Value]) -> "Future[Value]":
         """Start it; `wait` gives what comes of it. Raises ClientError: the client is closed."""
         if self.is_closed:
             work.close()
@@ -48,27 +48,27 @@ class _Loop:
         future.add_done_callback(lambda _: self._notify())
         return future
 
-    def wait(self, future: "Future[Value]", *, is_asked: bool = False) -> Value:
+    def wait(self, future: "Future[Value]", *, serves_callbacks: bool = False) -> Value:
         """Wait for it, and serve callbacks meanwhile where asked to. A KeyboardInterrupt leaves both as they were."""
         while not future.done():
-            with self._changed:
-                while not (is_asked and self._asked) and not future.done():
-                    self._changed.wait()
-            if is_asked and self._asked:
-                self._asked[0]()  # an interrupted one is asked again
-                self._asked.popleft()
+            with self._condition:
+                while not (serves_callbacks and self._pending_callbacks) and not future.done():
+                    self._condition.wait()
+            if serves_callbacks and self._pending_callbacks:
+                self._pending_callbacks[0]()  # an interrupted one is asked again
+                self._pending_callbacks.popleft()
         return future.result()
 
-    def run(self, work: Coroutine[Any, Any, Value], *, is_asked: bool = False) -> Value:
+    def run(self, work: Coroutine[Any, Any, Value], *, serves_callbacks: bool = False) -> Value:
         """Do it, and wait for what comes of it. A KeyboardInterrupt cancels it."""
-        future = self.begin(work)
+        future = self.submit(work)
         try:
-            return self.wait(future, is_asked=is_asked)
+            return self.wait(future, serves_callbacks=serves_callbacks)
         except BaseException:
             future.cancel()
             raise
 
-    async def call(self, callback: Callable[[Any], Any], asked: object) -> object:
+    async def run_callback(self, callback: Callable[[Any], Any], request: object) -> object:
         """Call it in the thread that waits."""
         done: Future[object] = Future()
 
@@ -77,30 +77,30 @@ class _Loop:
                 return
             with suppress(InvalidStateError):  # cancelled meanwhile: nobody waits for it any more
                 try:
-                    said = callback(asked)
+                    said = callback(request)
                 except Exception as error:  # noqa: BLE001  # it is raised again where the callback was called
                     done.set_exception(error)
                 else:
                     done.set_result(said)
 
-        with self._changed:
-            self._asked.append(ask)
-            self._changed.notify_all()
+        with self._condition:
+            self._pending_callbacks.append(ask)
+            self._condition.notify_all()
         return await asyncio.wrap_future(done)
 
     def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+        with self._condition:
+            self._condition.notify_all()
 
     def close(self) -> None:
         """End the thread, once what is left over has been cancelled."""
-        self.run(_cancel_the_rest())
+        self.run(_cancel_remaining_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-async def _cancel_the_rest() -> None:
+async def _cancel_remaining_tasks() -> None:
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()
@@ -124,8 +124,8 @@ class Client:
     ) -> None:
         self.protocol = protocol
         self._inner = AsyncClient(url, key=key, protocol=protocol, timeouts=timeouts)
-        self._loop = _Loop()
-        self._inner.call_with(self._loop.call)
+        self._loop = _LoopThread()
+        self._inner.run_callbacks_with(self._loop.run_callback)
 
     def __enter__(self) -> Self:
         return self
@@ -151,8 +151,8 @@ class Client:
         agent: str = "",
         *,
         tools: Iterable[ToolLike] = (),
-        use: Iterable[str] | None = None,
-        trust: Iterable[str] = (),
+        server_tools: Iterable[str] | None = None,
+        trusted_tools: Iterable[str] = (),
         options: Mapping[str, str] | None = None,
         on_permission: OnPermission | None = None,
         on_question: OnQuestion | None = None,
@@ -161,8 +161,8 @@ class Client:
         made = self._inner.create(
             agent,
             tools=tools,
-            use=use,
-            trust=trust,
+            server_tools=server_tools,
+            trusted_tools=trusted_tools,
             options=options,
             on_permission=on_permission,
             on_question=on_question,
@@ -188,21 +188,21 @@ class Client:
         """See `AsyncClient.sessions`."""
         inner = self._inner.sessions()
         try:
-            while (each := self._loop.run(_next(inner))) is not None:
+            while (each := self._loop.run(_next_or_none(inner))) is not None:
                 yield each
         finally:
             if not self._loop.is_closed:
                 self._loop.run(inner.aclose())
 
 
-async def _next(items: AsyncGenerator[Value, None]) -> Value | None:
+async def _next_or_none(items: AsyncGenerator[Value, None]) -> Value | None:
     return await anext(items, None)
 
 
 class Session:
     """One conversation. See `AsyncSession`."""
 
-    def __init__(self, inner: AsyncSession, loop: _Loop) -> None:
+    def __init__(self, inner: AsyncSession, loop: _LoopThread) -> None:
         self._inner = inner
         self._loop = loop
 
@@ -235,7 +235,7 @@ class Session:
 
     def ask(self, text: str = "", *, images: Iterable[ImageLike] = ()) -> Reply:
         """See `AsyncSession.ask`."""
-        return self._loop.run(self._inner.ask(text, images=images), is_asked=True)
+        return self._loop.run(self._inner.ask(text, images=images), serves_callbacks=True)
 
     def history(self) -> tuple[Message, ...]:
         """See `AsyncSession.history`."""
@@ -260,10 +260,10 @@ class Run:
     A KeyboardInterrupt loses nothing: iterating again goes on where it came, after `session.stop()` for example.
     """
 
-    def __init__(self, inner: AsyncRun, loop: _Loop) -> None:
+    def __init__(self, inner: AsyncRun, loop: _LoopThread) -> None:
         self._inner = inner
         self._loop = loop
-        self._next: Future[Event | None] | None = None
+        self._next_event_future: Future[Event | None] | None = None
         self._task: asyncio.Task[Any] | None = None
 
     @property
@@ -275,10 +275,10 @@ class Run:
         return self
 
     def __next__(self) -> Event:
-        if self._next is None:
-            self._next = self._loop.begin(self._more())
-        event = self._loop.wait(self._next, is_asked=True)
-        self._next = None
+        if self._next_event_future is None:
+            self._next_event_future = self._loop.submit(self._next_event())
+        event = self._loop.wait(self._next_event_future, serves_callbacks=True)
+        self._next_event_future = None
         if event is None:
             raise StopIteration
         return event
@@ -293,14 +293,14 @@ class Run:
 
     def close(self) -> None:
         """See `AsyncRun.aclose`."""
-        self._next = None
+        self._next_event_future = None
         self._loop.run(self._close())
 
     def reply(self) -> Reply:
         """See `AsyncRun.reply`."""
-        return self._loop.run(self._inner.reply(), is_asked=True)
+        return self._loop.run(self._inner.reply(), serves_callbacks=True)
 
-    async def _more(self) -> Event | None:
+    async def _next_event(self) -> Event | None:
         self._task = asyncio.current_task()
         return await anext(self._inner, None)
 

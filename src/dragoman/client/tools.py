@@ -9,7 +9,7 @@ import msgspec
 from dragoman.agents.tool import FunctionTool
 from dragoman.client.events import ClientCall, Result, Tool
 from dragoman.core.agent import RunnableTool
-from dragoman.core.answers import failure, result_content
+from dragoman.core.answers import failed_result, result_content
 from dragoman.core.content import Image, JsonObject, Text
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.tools import ToolSpec
@@ -46,7 +46,7 @@ class Toolbox:
             async with asyncio.timeout(found.declaration.policy.timeout_s):
                 content = result_content(await found.run(call.arguments, context))
         except Exception as error:  # noqa: BLE001  # of whatever a user's function raises the model reads the message
-            content = failure(str(error) or type(error).__name__)
+            content = failed_result(str(error) or type(error).__name__)
         if isinstance(content, str):
             return Result(call_id=call.call_id, text=content)
         return Result(
@@ -64,5 +64,5 @@ class CallContext(msgspec.Struct, kw_only=True):
     call_id: CallId
     user: UserId = UserId("")
     options: Mapping[str, str] = {}
-    props: JsonObject = {}
+    metadata: JsonObject = {}
     time_zone: str = "UTC"

@@ -5,20 +5,20 @@ from typing import Literal, Protocol
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from dragoman.client.aap import AapFace
-from dragoman.client.agentscope import AgentScopeFace
-from dragoman.client.agui import AguiFace
-from dragoman.client.blade import BASE, BladeFace
-from dragoman.client.blade_transport import BladeDoor
-from dragoman.client.codec import Face, Given, Talk, Wanted
-from dragoman.client.connection import Link, Timeouts
-from dragoman.client.errors import ClientError, Refused, Unsupported
+from dragoman.client.aap import AapCodec
+from dragoman.client.agentscope import AgentScopeCodec
+from dragoman.client.agui import AguiCodec
+from dragoman.client.blade import BASE, BladeCodec
+from dragoman.client.blade_transport import BladeTransport
+from dragoman.client.codec import Codec, SessionConfig, SessionHandle, TurnInput
+from dragoman.client.connection import ServerConnection, Timeouts
+from dragoman.client.errors import ClientError, RequestRefused, Unsupported
 from dragoman.client.events import Agent, Event, Message, SessionInfo
 
 ProtocolName = Literal["aap", "ag-ui", "agentscope", "blade"]
 
 
-class Door(Protocol):
+class Transport(Protocol):
     """One protocol of one server."""
 
     async def close(self) -> None:
@@ -27,126 +27,128 @@ class Door(Protocol):
     async def agents(self) -> tuple[Agent, ...]:
         """What the server offers."""
 
-    async def create(self, wanted: Wanted, once: str) -> Talk:
+    async def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """Make a session."""
 
-    async def open(self, session_id: str, wanted: Wanted) -> Talk:
+    async def open(self, session_id: str, session_config: SessionConfig) -> SessionHandle:
         """Go on with a session. Raises NotFound."""
 
-    async def look(self, talk: Talk) -> SessionInfo:
+    async def session_info(self, handle: SessionHandle) -> SessionInfo:
         """A session as it is now."""
 
     async def sessions(self, after: str) -> tuple[tuple[SessionInfo, ...], str]:
         """A page of the list, and where the next begins; empty at the end."""
 
-    async def history(self, talk: Talk) -> tuple[Message, ...]:
+    async def history(self, handle: SessionHandle) -> tuple[Message, ...]:
         """All messages."""
 
-    async def delete(self, talk: Talk) -> None:
+    async def delete(self, handle: SessionHandle) -> None:
         """End the session and all of it."""
 
-    async def stop(self, talk: Talk) -> None:
+    async def stop(self, handle: SessionHandle) -> None:
         """Stop the run."""
 
-    def play(self, talk: Talk, given: Given) -> AsyncGenerator[Event, None]:
+    def run_turn(self, handle: SessionHandle, turn_input: TurnInput) -> AsyncGenerator[Event, None]:
         """One exchange, to its `Ended`."""
 
-    def resume(self, talk: Talk) -> AsyncGenerator[Event, None]:
+    def resume(self, handle: SessionHandle) -> AsyncGenerator[Event, None]:
         """The newest exchange from its start."""
 
 
-class HttpDoor:
+class HttpTransport:
     """A protocol over HTTP and server-sent events."""
 
-    def __init__(self, link: Link, face: Face) -> None:
-        self._link = link
-        self._face = face
+    def __init__(self, connection: ServerConnection, codec: Codec) -> None:
+        self._connection = connection
+        self._codec = codec
         self._knows_agents = False
 
     async def close(self) -> None:
         """See `Door.close`."""
-        await self._link.close()
+        await self._connection.close()
 
     async def agents(self) -> tuple[Agent, ...]:
         """See `Door.agents`."""
-        found = await self._link.ask(self._face.agents())
+        found = await self._connection.send(self._codec.agents())
         self._knows_agents = True
         return found
 
-    async def create(self, wanted: Wanted, once: str) -> Talk:
+    async def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """See `Door.create`."""
-        await self._learn()
+        await self._ensure_agents()
         try:
-            made = self._face.create(wanted, once)
+            made = self._codec.create(session_config, idempotency_key)
         except Unsupported:
-            if not self._face.needs_agents:
+            if not self._codec.needs_agents:
                 raise
             await self.agents()  # it may have come since
-            made = self._face.create(wanted, once)
-        return made if isinstance(made, Talk) else await self._link.ask(made)
+            made = self._codec.create(session_config, idempotency_key)
+        return made if isinstance(made, SessionHandle) else await self._connection.send(made)
 
-    async def open(self, session_id: str, wanted: Wanted) -> Talk:
+    async def open(self, session_id: str, session_config: SessionConfig) -> SessionHandle:
         """See `Door.open`."""
-        await self._learn()
-        talk = Talk(id=session_id, agent=wanted.agent, tools=wanted.tools)
-        return self._face.open(await self.look(talk), wanted)
+        await self._ensure_agents()
+        talk = SessionHandle(id=session_id, agent=session_config.agent, tools=session_config.tools)
+        return self._codec.open(await self.session_info(talk), session_config)
 
-    async def look(self, talk: Talk) -> SessionInfo:
+    async def session_info(self, handle: SessionHandle) -> SessionInfo:
         """See `Door.look`."""
-        shown = self._face.look(talk)
-        return shown if isinstance(shown, SessionInfo) else await self._link.ask(shown)
+        shown = self._codec.session_info(handle)
+        return shown if isinstance(shown, SessionInfo) else await self._connection.send(shown)
 
     async def sessions(self, after: str) -> tuple[tuple[SessionInfo, ...], str]:
         """See `Door.sessions`."""
-        return await self._link.ask(self._face.sessions(after))
+        return await self._connection.send(self._codec.sessions(after))
 
-    async def history(self, talk: Talk) -> tuple[Message, ...]:
+    async def history(self, handle: SessionHandle) -> tuple[Message, ...]:
         """See `Door.history`."""
-        return await self._link.ask(self._face.history(talk))
+        return await self._connection.send(self._codec.history(handle))
 
-    async def delete(self, talk: Talk) -> None:
+    async def delete(self, handle: SessionHandle) -> None:
         """See `Door.delete`."""
-        await self._link.ask(self._face.delete(talk))
+        await self._connection.send(self._codec.delete(handle))
 
-    async def stop(self, talk: Talk) -> None:
+    async def stop(self, handle: SessionHandle) -> None:
         """See `Door.stop`."""
         try:
-            await self._link.ask(self._face.stop(talk))
-        except Refused as error:
+            await self._connection.send(self._codec.stop(handle))
+        except RequestRefused as error:
             if error.status not in (404, 405) or error.code.endswith("_not_found"):
                 raise
             raise Unsupported("this server has no way to stop a run over this protocol", status=error.status) from error
 
-    def play(self, talk: Talk, given: Given) -> AsyncGenerator[Event, None]:
+    def run_turn(self, handle: SessionHandle, turn_input: TurnInput) -> AsyncGenerator[Event, None]:
         """See `Door.play`."""
-        return self._link.play(self._face.turn(talk, given, uuid4().hex), self._face.confirm(talk))
+        return self._connection.stream_events(
+            self._codec.turn(handle, turn_input, uuid4().hex), self._codec.idempotency_probe(handle)
+        )
 
-    def resume(self, talk: Talk) -> AsyncGenerator[Event, None]:
+    def resume(self, handle: SessionHandle) -> AsyncGenerator[Event, None]:
         """See `Door.resume`."""
-        return self._link.play(self._face.rejoin(talk), self._face.confirm(talk))
+        return self._connection.stream_events(self._codec.resume(handle), self._codec.idempotency_probe(handle))
 
-    async def _learn(self) -> None:
-        if self._face.needs_agents and not self._knows_agents:
+    async def _ensure_agents(self) -> None:
+        if self._codec.needs_agents and not self._knows_agents:
             await self.agents()
 
 
-def door_of(protocol: ProtocolName, url: str, key: str | None, timeouts: Timeouts) -> Door:
+def create_transport(protocol: ProtocolName, url: str, key: str | None, timeouts: Timeouts) -> Transport:
     """The way to that server. Raises ClientError: the address is none, or there is no such protocol."""
     address = urlsplit(url)
     if address.scheme not in ("http", "https") or not address.netloc:
         raise ClientError(f"an address such as http://127.0.0.1:8000 was expected, got {url!r}")
     origin, path = f"{address.scheme}://{address.netloc}", address.path.rstrip("/")
-    face: Face
+    face: Codec
     match protocol:
         case "aap":
-            face = AapFace(path) if path else AapFace()
+            face = AapCodec(path) if path else AapCodec()
         case "ag-ui":
-            face = AguiFace(path)
+            face = AguiCodec(path)
         case "agentscope":
-            face = AgentScopeFace(path) if path else AgentScopeFace()
+            face = AgentScopeCodec(path) if path else AgentScopeCodec()
         case "blade":
-            rest = BladeFace(f"{path}/api" if path else BASE)
-            return BladeDoor(Link(origin, key, rest, timeouts), rest, origin + path, key)
+            rest = BladeCodec(f"{path}/api" if path else BASE)
+            return BladeTransport(ServerConnection(origin, key, rest, timeouts), rest, origin + path, key)
         case _:
             raise ClientError(f"a protocol was expected (aap, ag-ui, agentscope, blade), got {protocol!r}")
-    return HttpDoor(Link(origin, key, face, timeouts), face)
+    return HttpTransport(ServerConnection(origin, key, face, timeouts), face)

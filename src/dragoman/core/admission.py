@@ -10,7 +10,7 @@ from typing import NamedTuple, assert_never
 
 import msgspec
 
-from dragoman.core.answers import choice_from, denial, settle_choice, settled
+from dragoman.core.answers import choice_from, denied_result, settle_call, settle_choice
 from dragoman.core.content import (
     DEPTH_LIMIT,
     AssistantMessage,
@@ -31,22 +31,22 @@ from dragoman.core.events import (
     CallKind,
     CallOpened,
     CallSettled,
+    EncryptedValue,
     Event,
     MessageAdded,
     MessageClosed,
     MessageOpened,
     RunQueued,
     RunStarted,
-    Sealed,
     SessionCreated,
     SessionSettings,
     SettingsChange,
     SettingsChanged,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
-from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Stored, Submit, UserInput
+from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, StoredImage, Submit, UserInput
 from dragoman.core.refusals import (
-    CallResolved,
+    CallAlreadySettled,
     ClientToolsUnsupported,
     DuplicateToolName,
     ImageUnsupported,
@@ -61,18 +61,18 @@ from dragoman.core.refusals import (
     UnknownOption,
     UnknownTool,
 )
-from dragoman.core.session import OpenCall, SessionState, changed
-from dragoman.core.tools import ASK, FORK, AgentSpec, SecretOption, SelectOption, ToolGrant, ToolSpec
-from dragoman.core.uploads import SCHEME
+from dragoman.core.session import OpenCall, SessionState, apply_change
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, SecretOption, SelectOption, ToolGrant, ToolSpec
+from dragoman.core.uploads import UPLOAD_SCHEME
 
 OPTION_LIMIT = 64 * 1024
 UNCHANGED_SECRET = "***"  # the placeholder that clients are shown
-NEW_MESSAGE = "Tool call cancelled: a new user message arrived"
+CANCELLED_BY_NEW_MESSAGE = "Tool call cancelled: a new user message arrived"
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATA_IMAGE = re.compile(r"data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/]*={0,2}", re.IGNORECASE)
 
 NewId = Callable[[], str]
-Seal = Callable[[str], Sealed]
+EncryptFunction = Callable[[str], EncryptedValue]
 
 
 class InputLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class InputLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Of the user, in one request."""
     blocks: int = 1000
     """Of one message."""
-    queued: int = 100
+    queued_runs: int = 100
     """Runs that wait in one session."""
     client_tools: int = 128
     schema_bytes: int = 64 * 1024
@@ -107,7 +107,7 @@ def kind_of_call(name: str, spec: AgentSpec, settings: SessionSettings, root: Ag
         return "missing"
     if any(tool.name == name for tool in settings.client_tools):
         return "client"
-    if name == ASK and name in spec.builtins:
+    if name == ASK_USER_QUESTION and name in spec.builtins:
         return "question"
     if name == FORK and name in spec.builtins:
         return "fork"
@@ -117,7 +117,7 @@ def kind_of_call(name: str, spec: AgentSpec, settings: SessionSettings, root: Ag
     if not tool.policy.exposed:
         return "inline"
     if settings.tools == "all" or (root is not None and root.tool(name) is None):
-        return "permission" if tool.policy.needs_approval and name not in settings.trusted else "inline"
+        return "permission" if tool.policy.needs_approval and name not in settings.trusted_tools else "inline"
     grant = next((grant for grant in settings.tools or () if grant.name == name), None)
     if grant is None:
         return "missing"
@@ -143,7 +143,7 @@ def offered_tools(spec: AgentSpec, settings: SessionSettings, root: AgentSpec | 
 
 
 def check_change(
-    spec: AgentSpec, settings: SessionSettings, change: SettingsChange, seal: Seal, limits: InputLimits
+    spec: AgentSpec, settings: SessionSettings, change: SettingsChange, encrypt: EncryptFunction, limits: InputLimits
 ) -> SettingsChange:
     """Check what a client wants to set, and seal the secrets among it.
 
@@ -156,9 +156,9 @@ def check_change(
         check_client_tools(spec, change.client_tools, limits)
     if change.tools is not None and change.tools != "all":
         check_grants(spec, change.tools)
-    options = check_options(spec, {name: str(value) for name, value in change.options.items()}, seal)
+    options = check_options(spec, {name: str(value) for name, value in change.options.items()}, encrypt)
     checked = msgspec.structs.replace(change, options=options)
-    return SettingsChange() if changed(settings, checked) == settings else checked
+    return SettingsChange() if apply_change(settings, checked) == settings else checked
 
 
 def check_client_tools(spec: AgentSpec, tools: Sequence[ToolSpec], limits: InputLimits) -> None:
@@ -214,9 +214,9 @@ def check_grants(spec: AgentSpec, grants: Iterable[ToolGrant]) -> None:
         seen.add(grant.name)
 
 
-def check_options(spec: AgentSpec, values: dict[str, str], seal: Seal) -> dict[str, str | Sealed]:
+def check_options(spec: AgentSpec, values: dict[str, str], encrypt: EncryptFunction) -> dict[str, str | EncryptedValue]:
     """Check option values against their declarations; secrets come back sealed."""
-    checked: dict[str, str | Sealed] = {}
+    checked: dict[str, str | EncryptedValue] = {}
     for name, value in values.items():
         option = spec.option(name)
         if option is None:
@@ -229,7 +229,7 @@ def check_options(spec: AgentSpec, values: dict[str, str], seal: Seal) -> dict[s
             )
         if isinstance(option, SecretOption):
             if value != UNCHANGED_SECRET:
-                checked[name] = seal(value)
+                checked[name] = encrypt(value)
         else:
             checked[name] = value
     return checked
@@ -250,8 +250,8 @@ def check_content(
     for place, block in enumerate(() if isinstance(content, str) else content):
         if isinstance(block, Image):
             check_image(spec, block)
-        elif isinstance(block, Stored):
-            _check_stored(spec)
+        elif isinstance(block, StoredImage):
+            _check_stored_image(spec)
         elif isinstance(block, Call):
             _check_depth(block.input, f"{path}.content[{place}].input")
         elif isinstance(block, Data):
@@ -291,7 +291,7 @@ def check_image(spec: AgentSpec, image: Image) -> None:
         raise ImageUnsupported(f"agent {spec.name!r} takes no {form}")
 
 
-def _check_stored(spec: AgentSpec) -> None:
+def _check_stored_image(spec: AgentSpec) -> None:
     if not spec.capabilities.image_data:
         raise ImageUnsupported(f"agent {spec.name!r} takes no images as data URIs")
 
@@ -299,7 +299,7 @@ def _check_stored(spec: AgentSpec) -> None:
 # --- new sessions -------------------------------------------------------------------------------------------------
 
 
-def create(spec: AgentSpec, request: Create, seal: Seal, limits: InputLimits) -> list[Event]:
+def create(spec: AgentSpec, request: Create, encrypt: EncryptFunction, limits: InputLimits) -> list[Event]:
     """The events of a new session: its creation and its seeds.
 
     Raises:
@@ -308,7 +308,7 @@ def create(spec: AgentSpec, request: Create, seal: Seal, limits: InputLimits) ->
     check_client_tools(spec, request.client_tools, limits)
     if request.tools is not None and request.tools != "all":
         check_grants(spec, request.tools)
-    options = check_options(spec, request.options, seal)
+    options = check_options(spec, request.options, encrypt)
     settings = SessionSettings(
         tools=request.tools,
         options=options,
@@ -316,8 +316,8 @@ def create(spec: AgentSpec, request: Create, seal: Seal, limits: InputLimits) ->
         labels=request.labels,
         memory_enabled=request.memory_enabled,
     )
-    settings = changed(settings, request.change)
-    events: list[Event] = [SessionCreated(agent=spec.name, settings=settings, door=request.door)]
+    settings = apply_change(settings, request.change)
+    events: list[Event] = [SessionCreated(agent=spec.name, settings=settings, protocol=request.protocol)]
     if len(request.seeds) > limits.seeds:
         raise LimitExceeded("the number of messages", limits.seeds, path="messages")
     for place, message in enumerate(request.seeds):
@@ -325,7 +325,7 @@ def create(spec: AgentSpec, request: Create, seal: Seal, limits: InputLimits) ->
     still_open = _check_seed_calls(request.seeds)
     for message in request.seeds:
         if isinstance(message, AssistantMessage) and any(call.call_id in still_open for call in message.calls()):
-            events += _open_seed(message, still_open, spec, settings)
+            events += _open_seed_events(message, still_open, spec, settings)
         else:
             events.append(MessageAdded(message=message))
     return events
@@ -355,7 +355,7 @@ def _check_seed_calls(seeds: Sequence[Message]) -> set[CallId]:
     return {call_id for call_id in asked if call_id not in answered}
 
 
-def _open_seed(
+def _open_seed_events(
     message: AssistantMessage, still_open: Collection[CallId], spec: AgentSpec, settings: SessionSettings
 ) -> list[Event]:
     """A seed with open calls, as the events of a step. What its calls may do comes from the tools in force alone.
@@ -381,7 +381,7 @@ def _open_seed(
 # --- going on -----------------------------------------------------------------------------------------------------
 
 
-class Admitted(NamedTuple):
+class Admission(NamedTuple):
     """What a request does: the events, and the run that starts or waits. No run: more answers are needed."""
 
     events: list[Event]
@@ -394,9 +394,9 @@ def is_busy(state: SessionState) -> bool:
     return state.run is not None or bool(state.queue)
 
 
-def queue(
+def queue_run(
     state: SessionState, spec: AgentSpec, request: Submit, change: SettingsChange, new_id: NewId, limits: InputLimits
-) -> Admitted:
+) -> Admission:
     """Let the request's messages and its change wait for the active run's end.
 
     Raises:
@@ -404,21 +404,21 @@ def queue(
     """
     if request.answers or not request.messages:
         raise SessionBusy("a run of this session is active")
-    if len(state.queue) >= limits.queued:
-        raise SessionBusy(f"{limits.queued} runs of this session wait already")
+    if len(state.queue) >= limits.queued_runs:
+        raise SessionBusy(f"{limits.queued_runs} runs of this session wait already")
     run_id = RunId(new_id())
     own_tools, _ = tools_of_run(spec, request.client_tools, limits)
     queued = RunQueued(
         run_id=run_id,
-        door=request.door,
+        protocol=request.protocol,
         inputs=_user_messages(request, new_id),
         change=change,
         client_run_id=request.client_run_id,
         client_tools=own_tools,
         parameters=request.parameters,
-        props=request.props,
+        metadata=request.metadata,
     )
-    return Admitted([queued], run_id, is_queued=True)
+    return Admission([queued], run_id, is_queued=True)
 
 
 def admit(
@@ -431,7 +431,7 @@ def admit(
     resolved: Collection[CallId],
     new_id: NewId,
     limits: InputLimits,
-) -> Admitted:
+) -> Admission:
     """Let a request into a session that is not running.
 
     Args:
@@ -449,23 +449,23 @@ def admit(
         raise SessionBusy("a run of this session is active")
     if not request.messages and not request.answers:
         raise Invalid("there is neither a message nor an answer", path="messages")
-    targets = _targets(state, request.answers, resolved)
+    targets = _match_answers(state, request.answers, resolved)
     roots = {_root_id(state, call) for call in targets}
-    left = [call for call in state.pending() if call.call.call_id not in roots]
-    if request.complete and request.answers and left:
+    left = [call for call in state.pending_root_calls() if call.call.call_id not in roots]
+    if request.requires_all_answers and request.answers and left:
         raise ResultsMissing(tuple(call.call.call_id for call in left))
 
     events: list[Event] = []
     change = _with_trust(state.settings, change, targets, request.answers)
     if not change.is_empty():
         events.append(SettingsChanged(change=change))
-    settings = changed(state.settings, change)
+    settings = apply_change(state.settings, change)
     brought: list[Event] = []
     decided: list[Event] = []
     to_run = False
     for place, (call, answer) in enumerate(zip(targets, request.answers, strict=True)):
         try:
-            answer_events, runs = _answer(call, answer, spec, settings, by=by, new_id=new_id)
+            answer_events, runs = _answer_events(call, answer, spec, settings, by=by, new_id=new_id)
         except InvalidAnswer as error:
             raise InvalidAnswer(str(error), path=f"answers[{place}]") from error
         (brought if isinstance(answer, Result) else decided).extend(answer_events)
@@ -473,26 +473,29 @@ def admit(
     answered = brought + decided  # the application's own results first, whatever the order (AAP, section 6, steps 1, 2)
     given = {call.call.call_id for call in targets}
     if request.messages:
-        open_still = [call for call in state.calls.values() if not _is_given(state, call, given)]
-        events += [settled(call, "cancelled", NEW_MESSAGE, new_id) for call in deepest_first(state, open_still)]
-    elif any(call.call.call_id not in given for call in state.waiting()):
-        return Admitted([*events, *answered], None)
+        open_still = [call for call in state.calls.values() if not _is_answered(state, call, given)]
+        events += [
+            settle_call(call, "cancelled", CANCELLED_BY_NEW_MESSAGE, new_id)
+            for call in deepest_first(state, open_still)
+        ]
+    elif any(call.call.call_id not in given for call in state.waiting_calls()):
+        return Admission([*events, *answered], None)
 
     run_id = RunId(new_id())
     messages = _user_messages(request, new_id)
-    to_run = to_run or any(call.kind == "fork" and _is_given(state, call, given) for call in state.calls.values())
+    to_run = to_run or any(call.kind == "fork" and _is_answered(state, call, given) for call in state.calls.values())
     started = RunStarted(
         run_id=run_id,
-        door=request.door,
+        protocol=request.protocol,
         inputs=messages if to_run else (),
         client_run_id=request.client_run_id,
         client_tools=own_tools,
         dropped_tools=dropped,
         parameters=request.parameters,
-        props=request.props,
+        metadata=request.metadata,
     )
     added = [] if to_run else [MessageAdded(message=message) for message in messages]
-    return Admitted([*events, started, *answered, *added], run_id)
+    return Admission([*events, started, *answered, *added], run_id)
 
 
 def _with_trust(
@@ -508,33 +511,35 @@ def _with_trust(
         return change
     tools = settings.tools if change.tools is None else change.tools
     if tools == "all" or tools is None:
-        return msgspec.structs.replace(change, trusted=tuple(sorted({*settings.trusted, *names})))
+        return msgspec.structs.replace(change, trusted_tools=tuple(sorted({*settings.trusted_tools, *names})))
     grants = tuple(ToolGrant(grant.name, grant.trust or grant.name in names) for grant in tools)
     return msgspec.structs.replace(change, tools=grants)
 
 
 def _user_messages(request: Submit, new_id: NewId) -> tuple[UserMessage, ...]:
     return tuple(
-        UserMessage(id=MessageId(new_id()), content=_kept(each.content), client_id=each.client_id, name=each.name)
+        UserMessage(
+            id=MessageId(new_id()), content=_to_stored_content(each.content), client_id=each.client_id, name=each.name
+        )
         for each in request.messages
     )
 
 
-def _kept(content: str | tuple[InputBlock | Stored, ...]) -> str | tuple[InputBlock, ...]:
+def _to_stored_content(content: str | tuple[InputBlock | StoredImage, ...]) -> str | tuple[InputBlock, ...]:
     """The content as the log holds it. What a client writes into a URL itself never names an uploaded object."""
     if isinstance(content, str):
         return content
-    return tuple(Image(SCHEME + block.path) if isinstance(block, Stored) else block for block in content)
+    return tuple(Image(UPLOAD_SCHEME + block.path) if isinstance(block, StoredImage) else block for block in content)
 
 
-def _targets(state: SessionState, answers: Sequence[Answer], resolved: Collection[CallId]) -> list[OpenCall]:
+def _match_answers(state: SessionState, answers: Sequence[Answer], resolved: Collection[CallId]) -> list[OpenCall]:
     """The waiting call that each answer is meant for."""
-    answerable = state.answerable()
+    answerable = state.answerable_calls()
     targets: dict[CallId, OpenCall] = {}
     for place, answer in enumerate(answers):
         call = answerable.get(answer.call_id)
         if call is None:
-            raise CallResolved(answer.call_id) if answer.call_id in resolved else UnknownCall(answer.call_id)
+            raise CallAlreadySettled(answer.call_id) if answer.call_id in resolved else UnknownCall(answer.call_id)
         if call.call.call_id in targets:
             raise InvalidAnswer(f"tool call {answer.call_id!r} is answered twice", path=f"answers[{place}]")
         targets[call.call.call_id] = call
@@ -545,21 +550,21 @@ def _root_id(state: SessionState, call: OpenCall) -> CallId:
     return state.root_call(call).call.call_id
 
 
-def _is_given(state: SessionState, call: OpenCall, given: Collection[CallId]) -> bool:
+def _is_answered(state: SessionState, call: OpenCall, answered: Collection[CallId]) -> bool:
     """Whether a call is answered, or a call below it is, so that its sub-agent goes on."""
-    if call.call.call_id in given:
+    if call.call.call_id in answered:
         return True
     return call.kind == "fork" and any(
-        each.call.call_id in given and _is_below(state, each, call) for each in state.calls.values()
+        each.call.call_id in answered and _is_below(state, each, call) for each in state.calls.values()
     )
 
 
 def _is_below(state: SessionState, call: OpenCall, above: OpenCall) -> bool:
-    parent = state.parent(call.loop)
+    parent = state.parent_call(call.loop)
     return parent is not None and (parent is above or _is_below(state, parent, above))
 
 
-def _answer(
+def _answer_events(
     call: OpenCall, answer: Answer, spec: AgentSpec, settings: SessionSettings, *, by: str, new_id: NewId
 ) -> tuple[list[Event], bool]:
     """The events of one answer, and whether the run has something to do about it before the agent plays."""
@@ -570,7 +575,7 @@ def _answer(
             if call.kind == "question":
                 choice = choice_from(call, content)
                 return [record, settle_choice(call, choice, new_id, content=content)], False
-            return [record, settled(call, "failed" if is_error else "done", content, new_id, by_client=True)], False
+            return [record, settle_call(call, "failed" if is_error else "done", content, new_id, by_client=True)], False
         case Choice():
             if call.kind != "question":
                 raise InvalidAnswer(f"tool call {call_id!r} asks no question")
@@ -579,7 +584,7 @@ def _answer(
         case Decision(granted=False, reason=reason):
             record = AnswerGiven(call_id=call_id, granted=False, by=by, reason=reason)
             if call.kind in ("client", "question"):
-                return [record, settled(call, "denied", denial(reason), new_id)], False
+                return [record, settle_call(call, "denied", denied_result(reason), new_id)], False
             return [record], True
         case Decision(reason=reason):
             if call.kind == "client":
@@ -595,9 +600,9 @@ def _answer(
             assert_never(never)
 
 
-def cancelled(state: SessionState, text: str, new_id: NewId) -> list[CallSettled]:
+def cancel_open_calls(state: SessionState, text: str, new_id: NewId) -> list[CallSettled]:
     """Settle every open call as cancelled."""
-    return [settled(call, "cancelled", text, new_id) for call in deepest_first(state, state.calls.values())]
+    return [settle_call(call, "cancelled", text, new_id) for call in deepest_first(state, state.calls.values())]
 
 
 def deepest_first(state: SessionState, calls: Iterable[OpenCall]) -> list[OpenCall]:
@@ -606,5 +611,5 @@ def deepest_first(state: SessionState, calls: Iterable[OpenCall]) -> list[OpenCa
 
 
 def _depth(state: SessionState, call: OpenCall) -> int:
-    parent = state.parent(call.loop)
+    parent = state.parent_call(call.loop)
     return 0 if parent is None else 1 + _depth(state, parent)

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from dragoman.core.content import Block, Call, Json, JsonObject, Message, ToolMessage, Usage
-from dragoman.core.events import PlanShown, StopReason
+from dragoman.core.events import PlanUpdated, StopReason
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.tools import AgentSpec, ServerTool, ToolSpec
 
@@ -46,7 +46,7 @@ class ToolContext(Protocol):
     user: UserId
     options: Mapping[str, str]
     """The agent's options in force, defaults filled in, secrets in clear."""
-    props: JsonObject
+    metadata: JsonObject
     """What the door noted about the run, such as `client_time`, `user` or `model`."""
 
     @property
@@ -80,7 +80,7 @@ class Run(Protocol):
     """Options in force, defaults filled in, secrets in clear."""
     parameters: JsonObject
     """Settings of the model that the application chose for this run, by their OpenAI names."""
-    props: JsonObject
+    metadata: JsonObject
     """What the door noted about the run."""
     memories: str
     """What is remembered of the user, in words for a model's instructions; empty when nothing is, or is to be told."""
@@ -104,7 +104,7 @@ class Run(Protocol):
     def add(self, block: Block) -> None:
         """Add a whole block (image, data, file). A text or a thinking begins a new block, which may go on growing."""
 
-    def plan(self, plan: PlanShown) -> None:
+    def plan(self, plan: PlanUpdated) -> None:
         """Show a plan."""
 
     def stage(self, name: str | None) -> None:
@@ -134,7 +134,7 @@ class Run(Protocol):
             AgentError: `max_steps`, when the next step would be one too many.
         """
 
-    def offered(self) -> Sequence[ToolSpec]:
+    def offered_tools(self) -> Sequence[ToolSpec]:
         """The tools in force, as a model should be told of them: the application's and the agent's own."""
 
     async def turn(self) -> Sequence[Message]:
@@ -169,10 +169,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @runtime_checkable
-class Summing(Protocol):
+class Summarizer(Protocol):
     """An agent that can sum up a conversation when somebody asks for it, outside of a run."""
 
-    async def sum_up(self, messages: Sequence[Message], earlier: str | None) -> Summary | None:
+    async def summarize(self, messages: Sequence[Message], previous_summary: str | None) -> Summary | None:
         """Sum up all but the newest messages, whose summary so far is `earlier`; None when that cannot be done."""
 
 

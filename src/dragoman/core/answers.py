@@ -14,8 +14,8 @@ from dragoman.core.inputs import Choice
 from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.session import OpenCall
 
-INTERRUPTED = "Tool call interrupted: the server restarted"
-STOPPED = "Tool call cancelled: the run was stopped"
+INTERRUPTED_RESULT = "Tool call interrupted: the server restarted"
+STOPPED_RESULT = "Tool call cancelled: the run was stopped"
 RAW_LIMIT = 4 * 1024 * 1024
 """Bytes of a tool's own return value that are kept beside its text."""
 RESULT_LIMIT = 1024 * 1024
@@ -27,22 +27,22 @@ MEDIA_LIMIT = 16 * 1024 * 1024
 """Bytes of a picture, a file or an object in a tool's result; a mark stands in the place of a larger one."""
 
 
-def denial(reason: str | None) -> str:
+def denied_result(reason: str | None) -> str:
     """The result of a call that the user forbade."""
     return f"Tool call denied: {reason}" if reason else "Tool call denied"
 
 
-def not_found(name: str) -> str:
+def not_found_result(name: str) -> str:
     """The result of a call of a tool that is not there, or not on."""
     return f"Tool not found: {name}"
 
 
-def failure(message: str) -> str:
+def failed_result(message: str) -> str:
     """The result of a tool that raised."""
     return f"Tool execution failed: {message}"
 
 
-def settled(
+def settle_call(
     call: OpenCall,
     outcome: CallOutcome,
     content: str | tuple[InputBlock, ...],
@@ -77,8 +77,8 @@ def result_content(value: Json) -> str | tuple[InputBlock, ...]:
     if isinstance(value, dict) and "_meta" in value:
         value = {key: each for key, each in value.items() if key != "_meta"}
     if isinstance(value, (list, tuple)) and value and all(isinstance(each, InputBlock) for each in value):
-        return tuple(_bounded(value))
-    return _cut(whole(value) if isinstance(value, str) else compact(value), RESULT_LIMIT)
+        return tuple(_limit_blocks(value))
+    return _truncate(replace_surrogates(value) if isinstance(value, str) else compact_json(value), RESULT_LIMIT)
 
 
 def object_with_meta(value: Json) -> Json:
@@ -92,7 +92,7 @@ def object_with_meta(value: Json) -> Json:
     return found if isinstance(found, dict) and "_meta" in found and not is_too_deep(found) else value
 
 
-def _bounded(blocks: Sequence[InputBlock]) -> Iterator[InputBlock]:
+def _limit_blocks(blocks: Sequence[InputBlock]) -> Iterator[InputBlock]:
     """Blocks that can be stored and sent, all together too. Raises UnicodeEncodeError when one cannot be sent."""
     chars, size = 0, 0
     for place, block in enumerate(blocks):
@@ -100,8 +100,8 @@ def _bounded(blocks: Sequence[InputBlock]) -> Iterator[InputBlock]:
             yield Text(f"[cut: {len(blocks) - place} more blocks]")
             return
         if isinstance(block, Text):
-            text = whole(block.text)
-            yield Text(_cut(text, RESULT_LIMIT - chars))
+            text = replace_surrogates(block.text)
+            yield Text(_truncate(text, RESULT_LIMIT - chars))
             chars += len(text)
             continue
         own = len(msgspec.json.encode(block))
@@ -112,31 +112,31 @@ def _bounded(blocks: Sequence[InputBlock]) -> Iterator[InputBlock]:
         yield block
 
 
-def _cut(text: str, limit: int) -> str:
+def _truncate(text: str, limit: int) -> str:
     if len(text) > limit:
         return f"{text[:limit]} [cut: {len(text) - limit} more characters]"
     return text
 
 
-def without(content: str | tuple[InputBlock, ...], secrets: Collection[str]) -> str | tuple[InputBlock, ...]:
+def redact(content: str | tuple[InputBlock, ...], secrets: Collection[str]) -> str | tuple[InputBlock, ...]:
     """The content with asterisks in place of secrets: a tool knows them, and neither model nor client may."""
     if isinstance(content, str):
-        return _redacted(content, secrets)
-    return tuple(Text(_redacted(block.text, secrets)) if isinstance(block, Text) else block for block in content)
+        return _redact_text(content, secrets)
+    return tuple(Text(_redact_text(block.text, secrets)) if isinstance(block, Text) else block for block in content)
 
 
-def _redacted(text: str, secrets: Collection[str]) -> str:
+def _redact_text(text: str, secrets: Collection[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, REDACTED)
     return text
 
 
-def compact(value: Json) -> str:
+def compact_json(value: Json) -> str:
     """Compact JSON. Raises TypeError when the value is none."""
     return msgspec.json.encode(value).decode()
 
 
-def whole(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with every lone surrogate, which cannot be sent, replaced by a question mark."""
     try:
         text.encode()
@@ -145,7 +145,7 @@ def whole(text: str) -> str:
     return text
 
 
-def plain(value: Json) -> Json:
+def to_plain_json(value: Json) -> Json:
     """The value as JSON reads it back; UNSET when it is too long or too deep. Raises TypeError when it is no JSON."""
     encoded = msgspec.json.encode(value)
     if len(encoded) > RAW_LIMIT or is_too_deep(value):
@@ -153,7 +153,7 @@ def plain(value: Json) -> Json:
     return msgspec.json.decode(encoded)
 
 
-class Choosable(msgspec.Struct, frozen=True):
+class QuestionOption(msgspec.Struct, frozen=True):
     """One choice of a question."""
 
     label: str
@@ -163,7 +163,7 @@ class Question(msgspec.Struct, frozen=True, rename="camel"):
     """One question with its choices."""
 
     question: str
-    options: tuple[Choosable, ...] = ()
+    options: tuple[QuestionOption, ...] = ()
     multi_select: bool = False
 
 
@@ -259,8 +259,8 @@ def settle_choice(
         answers.append({"question": question.question, "labels": labels, "custom": custom})
     raw = {"answers": answers}
     if content is None:
-        return settled(call, "done", compact(raw), new_id, raw=raw)
-    return settled(call, "done", content, new_id, raw=raw, by_client=True)
+        return settle_call(call, "done", compact_json(raw), new_id, raw=raw)
+    return settle_call(call, "done", content, new_id, raw=raw, by_client=True)
 
 
 def answer_text(result: ToolMessage) -> str:

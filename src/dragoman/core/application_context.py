@@ -5,11 +5,11 @@ A door notes it in the run's `props`, which the log keeps: `context`, a list of 
 
 from dragoman.core.content import JsonObject
 
-CONTEXT = "context"
+CONTEXT_KEY = "context"
 
 
-def situation(props: JsonObject) -> str:
+def application_context(metadata: JsonObject) -> str:
     """What a model is told of it; empty where the application said nothing."""
-    entries = props.get(CONTEXT) or ()
+    entries = metadata.get(CONTEXT_KEY) or ()
     lines = [f"- {entry['description']}: {entry['value']}" for entry in entries]
     return "\n".join(("What the application says about the user's situation:", *lines)) if lines else ""

@@ -13,7 +13,7 @@ _NAME = re.compile(r"attachment:([0-9a-f]{64});([a-z0-9.+-]+/[a-z0-9.+-]+)?;([0-
 _MEDIA_TYPE = re.compile(r"data:([a-z0-9.+-]+/[a-z0-9.+-]+)[;,]", re.IGNORECASE)
 
 
-class Kept(NamedTuple):
+class BlobRef(NamedTuple):
     """What a name says. `size_bytes` is that of the decoded content."""
 
     digest: str
@@ -24,15 +24,15 @@ class Kept(NamedTuple):
         return f"attachment:{self.digest};{self.media_type or ''};{self.size_bytes}"
 
 
-def kept_as(uri: str) -> Kept:
+def blob_ref_for(uri: str) -> BlobRef:
     """What a `data:` URI is kept as."""
     found = _MEDIA_TYPE.match(uri)
     head, _, body = uri.partition(",")
     size = len(body) * 3 // 4 - body[-2:].count("=") if head.endswith(";base64") else len(body)
-    return Kept(hashlib.sha256(uri.encode()).hexdigest(), found[1].lower() if found else None, size)
+    return BlobRef(hashlib.sha256(uri.encode()).hexdigest(), found[1].lower() if found else None, size)
 
 
-def kept_in(url: str) -> Kept | None:
+def parse_blob_ref(url: str) -> BlobRef | None:
     """What a block's URL stands for, if it is a name as we make them. What only begins like one means nothing."""
     found = _NAME.fullmatch(url)
-    return Kept(found[1], found[2], int(found[3])) if found else None
+    return BlobRef(found[1], found[2], int(found[3])) if found else None

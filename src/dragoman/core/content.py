@@ -78,7 +78,7 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
 
 InputBlock = Text | Image | File | Data
 Block = Text | Thinking | Image | File | Data | Call
-Growing = Literal["text", "thinking"]
+StreamedBlockKind = Literal["text", "thinking"]
 """The kinds of block that arrive in pieces."""
 
 MessageStatus = Literal["completed", "interrupted", "failed", "cut"]

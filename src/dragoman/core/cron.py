@@ -21,13 +21,13 @@ import msgspec
 
 from dragoman.core.refusals import Invalid
 
-LENGTH = 100
+MAX_LENGTH = 100
 """Characters of an expression."""
 LAST_YEAR = 9000
 _MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_MONTH_LENGTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _PART = re.compile(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d{1,4}))?", re.ASCII)
 
 
@@ -37,7 +37,7 @@ class _Field(msgspec.Struct, frozen=True):
     name: str
     least: int
     most: int
-    words: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     first: int = 0
 
 
@@ -76,8 +76,10 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
 def parse(text: str) -> Cron:
     """Read an expression. Raises Invalid: it is none, or no time ever matches it."""
     fields = text.split()
-    if len(text) > LENGTH or len(fields) != len(_FIELDS):
-        raise Invalid(f"must have five fields, as in '0 9 * * mon-fri', and at most {LENGTH} characters", path="cron")
+    if len(text) > MAX_LENGTH or len(fields) != len(_FIELDS):
+        raise Invalid(
+            f"must have five fields, as in '0 9 * * mon-fri', and at most {MAX_LENGTH} characters", path="cron"
+        )
     minutes, hours, days, months, weekdays = (_values(each, field) for each, field in zip(fields, _FIELDS, strict=True))
     cron = Cron(
         times=tuple(60 * hour + minute for hour in sorted(hours) for minute in sorted(minutes)),
@@ -87,7 +89,7 @@ def parse(text: str) -> Cron:
         has_fixed_hour=not fields[1].startswith("*"),
         either_day=not fields[2].startswith("*") and not fields[4].startswith("*"),
     )
-    if not cron.either_day and min(days) > max(_LONGEST[month - 1] for month in months):
+    if not cron.either_day and min(days) > max(_MONTH_LENGTHS[month - 1] for month in months):
         raise Invalid("no such day is in any of these months", path="cron")
     return cron
 
@@ -102,7 +104,7 @@ def _values(text: str, field: _Field) -> frozenset[int]:
         first = field.least if star else _value(low, field)
         if high is not None:
             last = _value(high, field)
-            last = 7 if field.words == _WEEKDAYS and last == 0 and first > 0 else last  # a week may end with Sunday
+            last = 7 if field.names == _WEEKDAYS and last == 0 and first > 0 else last  # a week may end with Sunday
         else:
             last = field.most if star or step else first
         if last < first or (step is not None and int(step) == 0):
@@ -112,8 +114,8 @@ def _values(text: str, field: _Field) -> frozenset[int]:
 
 
 def _value(text: str, field: _Field) -> int:
-    if text.lower() in field.words:
-        return field.words.index(text.lower()) + field.first
+    if text.lower() in field.names:
+        return field.names.index(text.lower()) + field.first
     if not text.isdigit() or len(text) > 2 or not field.least <= int(text) <= field.most:
         raise Invalid(f"{text!r} is no {field.name}", path="cron")
     return int(text)

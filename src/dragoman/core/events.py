@@ -35,18 +35,18 @@ CallOutcome = Literal["done", "failed", "denied", "cancelled", "interrupted"]
 Mode = Literal["planning", "executing"]
 """What the agent may do: think, read and plan, or everything."""
 
-Door = str
+ProtocolName = str
 """The protocol through which something came: `aap`, `ag-ui`, `runs`, `agentscope`, `blade`."""
 
 
-class Sealed(msgspec.Struct, frozen=True, tag="sealed"):
+class EncryptedValue(msgspec.Struct, frozen=True, tag="sealed"):
     """A secret value, encrypted. `length` is that of the plain text, in characters."""
 
     ciphertext: str
     length: int
 
 
-OptionValue = str | Sealed
+OptionValue = str | EncryptedValue
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -59,7 +59,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: SessionId
     up_to: int
     total: int
-    hidden: tuple[tuple[int, int], ...] = ()
+    hidden_ranges: tuple[tuple[int, int], ...] = msgspec.field(default=(), name="hidden")
     after: int = 0
     position: int = 0
     speed: Literal[1, 2, 5] = 1
@@ -74,7 +74,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """
 
     tools: Literal["all"] | tuple[ToolGrant, ...] | None = None
-    trusted: tuple[str, ...] = ()
+    trusted_tools: tuple[str, ...] = msgspec.field(default=(), name="trusted")
     options: dict[str, OptionValue] = {}
     client_tools: tuple[ToolSpec, ...] = ()
     title: str | None = None
@@ -98,7 +98,7 @@ class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """What of the settings changes. Options are merged by key, everything else replaces."""
 
     tools: Literal["all"] | tuple[ToolGrant, ...] | None = None
-    trusted: tuple[str, ...] | None = None
+    trusted_tools: tuple[str, ...] | None = msgspec.field(default=None, name="trusted")
     options: dict[str, OptionValue] = {}
     client_tools: tuple[ToolSpec, ...] | None = None
     title: str | None = None
@@ -137,7 +137,7 @@ class SessionCreated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     agent: str
     settings: SessionSettings
-    door: Door
+    protocol: ProtocolName = msgspec.field(name="door")
 
 
 class SettingsChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="settings_changed"):
@@ -156,13 +156,13 @@ class RunQueued(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     """A run waits for its turn. Its messages enter the history, and its change holds, when it starts."""
 
     run_id: RunId
-    door: Door
+    protocol: ProtocolName = msgspec.field(name="door")
     inputs: tuple[UserMessage, ...] = ()
     change: SettingsChange = SettingsChange()
     client_run_id: str | None = None
     client_tools: tuple[ToolSpec, ...] = ()
     parameters: JsonObject = {}
-    props: JsonObject = {}
+    metadata: JsonObject = msgspec.field(default_factory=dict, name="props")
 
 
 class RunStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
@@ -173,13 +173,13 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """
 
     run_id: RunId
-    door: Door
+    protocol: ProtocolName = msgspec.field(name="door")
     inputs: tuple[UserMessage, ...] = ()
     client_run_id: str | None = None
     client_tools: tuple[ToolSpec, ...] = ()
     dropped_tools: tuple[str, ...] = ()
     parameters: JsonObject = {}
-    props: JsonObject = {}
+    metadata: JsonObject = msgspec.field(default_factory=dict, name="props")
 
 
 class RunResumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
@@ -293,13 +293,13 @@ class CompactionMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     summary: str
     up_to: int
-    archived: int
+    archived_count: int = msgspec.field(name="archived")
     tokens_before: int
     tokens_after: int
     trigger: Literal["auto", "manual", "forced_retry"] = "auto"
 
 
-class Compacted(msgspec.Struct, frozen=True, kw_only=True):
+class Compaction(msgspec.Struct, frozen=True, kw_only=True):
     """A compaction in force: `summary` stands for all messages up to event `up_to`."""
 
     seq: int
@@ -314,8 +314,8 @@ class Branched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     belongs to the history. `compacted` is the compaction in force on this branch.
     """
 
-    hidden: tuple[tuple[int, int], ...]
-    compacted: Compacted | None = None
+    hidden_ranges: tuple[tuple[int, int], ...] = msgspec.field(name="hidden")
+    compaction: Compaction | None = msgspec.field(default=None, name="compacted")
 
 
 class PlanStep(msgspec.Struct, frozen=True):
@@ -325,7 +325,7 @@ class PlanStep(msgspec.Struct, frozen=True):
     status: Literal["pending", "in_progress", "done", "skipped"]
 
 
-class PlanShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="plan_shown"):
+class PlanUpdated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="plan_shown"):
     """The agent made or changed its plan."""
 
     status: Literal["draft", "approved", "in_progress", "done"]
@@ -340,14 +340,14 @@ class StageChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     loop: LoopId = ROOT
 
 
-class StateShared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="state_shared"):
+class SharedStateReplaced(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="state_shared"):
     """The agent replaced the state that it shares with the application: any JSON value, which the core only keeps."""
 
     state: Json
     loop: LoopId = ROOT
 
 
-class CardShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="card_shown"):
+class CardUpdated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="card_shown"):
     """The agent gave its answer a user interface: the renderer tree of UI schema 2.0, as the agent wrote it."""
 
     card: Json
@@ -374,14 +374,14 @@ Event = (
     | MemoriesInjected
     | CompactionMade
     | Branched
-    | PlanShown
+    | PlanUpdated
     | StageChanged
-    | StateShared
-    | CardShown
+    | SharedStateReplaced
+    | CardUpdated
 )
 
 
-class Logged(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class LoggedEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event at its place in the log. `seq` counts the session's events from 1 without gaps."""
 
     seq: int

@@ -7,7 +7,7 @@ from dragoman.core.events import (
     BlockClosed,
     CallOpened,
     CallSettled,
-    Logged,
+    LoggedEvent,
     MessageAdded,
     MessageClosed,
     MessageOpened,
@@ -21,7 +21,7 @@ class Assembler:
     def __init__(self) -> None:
         self._open: dict[LoopId, list[Block]] = {}
 
-    def feed(self, logged: Logged) -> Message | None:
+    def feed(self, logged: LoggedEvent) -> Message | None:
         """Take the next event; give the message that it completes, if it completes one."""
         event = logged.event
         match event:
@@ -52,7 +52,7 @@ class Assembler:
         return None
 
 
-def messages_of(events: Iterable[Logged], loop: LoopId | None = ROOT) -> list[Message]:
+def messages_of(events: Iterable[LoggedEvent], loop: LoopId | None = ROOT) -> list[Message]:
     """The complete messages of a loop (of all loops: None), in the order in which they were completed.
 
     An assistant message without any block, as a step cut off before its first word leaves it, is left out.
@@ -70,9 +70,9 @@ INTERNAL = "internal"
 """The property of a run whose messages nobody wrote, such as a schedule's prompt."""
 
 
-def is_internal(props: Mapping[str, Json]) -> bool:
+def is_internal(metadata: Mapping[str, Json]) -> bool:
     """Whether a run's messages are no one's words: histories that show a conversation leave them out."""
-    return props.get(INTERNAL) is True
+    return metadata.get(INTERNAL) is True
 
 
 def is_empty(message: Message) -> bool:

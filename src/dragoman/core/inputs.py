@@ -8,12 +8,12 @@ from typing import Literal
 import msgspec
 
 from dragoman.core.content import InputBlock, JsonObject, Message
-from dragoman.core.events import Door, SettingsChange
+from dragoman.core.events import ProtocolName, SettingsChange
 from dragoman.core.ids import CallId, SessionId
 from dragoman.core.tools import ToolGrant, ToolSpec
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredImage(msgspec.Struct, frozen=True):
     """A picture that was uploaded before; its door has made sure that it is the user's own. See `core.uploads`."""
 
     path: str
@@ -22,7 +22,7 @@ class Stored(msgspec.Struct, frozen=True):
 class UserInput(msgspec.Struct, frozen=True, kw_only=True):
     """A user's message, before it has an id of ours."""
 
-    content: str | tuple[InputBlock | Stored, ...]
+    content: str | tuple[InputBlock | StoredImage, ...]
     client_id: str | None = None
     name: str | None = None
 
@@ -66,15 +66,15 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
         props: what the door notes about the run; kept in the log.
     """
 
-    door: Door
+    protocol: ProtocolName
     messages: tuple[UserInput, ...] = ()
     answers: tuple[Answer, ...] = ()
     change: SettingsChange = SettingsChange()
     client_run_id: str | None = None
-    complete: bool = False
+    requires_all_answers: bool = False
     client_tools: tuple[ToolSpec, ...] = ()
     parameters: JsonObject = {}
-    props: JsonObject = {}
+    metadata: JsonObject = {}
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     `change` sets what stands in no field here, such as a title or the mode.
     """
 
-    door: Door
+    protocol: ProtocolName
     agent: str
     session_id: SessionId | None = None
     name: str | None = None

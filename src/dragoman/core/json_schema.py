@@ -38,10 +38,10 @@ UNSUPPORTED = frozenset(
         "unevaluatedProperties",
     }
 )
-WORK = 100_000
+MAX_CHECKS = 100_000
 """Looks that one value may take: a schema that refers to itself twice could take for ever."""
 
-Inner = Callable[[Json, Json, str], str | None]
+SubschemaCheck = Callable[[Json, Json, str], str | None]
 """Looks further: what about a value at a path does not fit a schema inside of the one at hand."""
 
 
@@ -58,7 +58,7 @@ def _are_names(value: Json) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-_WORDS: Mapping[str, tuple[Callable[[Json], bool], str]] = {
+_KEYWORDS: Mapping[str, tuple[Callable[[Json], bool], str]] = {
     "type": (_are_types, f"one of {', '.join(TYPES)}, or a list of them"),
     "enum": (TYPES["array"], "a list"),
     "required": (_are_names, "a list of names"),
@@ -71,12 +71,12 @@ _WORDS: Mapping[str, tuple[Callable[[Json], bool], str]] = {
     **dict.fromkeys(("properties", "$defs", "definitions"), (TYPES["object"], "an object of schemas")),
 }
 """What stands under a word of a schema."""
-_SCHEMAS = ("additionalProperties", "items", "propertyNames", "not", "if", "then", "else")
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_MAPS = ("properties", "$defs", "definitions")
+_SCHEMA_KEYWORDS = ("additionalProperties", "items", "propertyNames", "not", "if", "then", "else")
+_SCHEMA_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SCHEMA_MAP_KEYWORDS = ("properties", "$defs", "definitions")
 
 
-def check(schema: Json, path: str = "output_schema") -> None:
+def check_schema(schema: Json, path: str = "output_schema") -> None:
     """Check that something is a schema that can be held.
 
     Raises:
@@ -92,10 +92,10 @@ def check(schema: Json, path: str = "output_schema") -> None:
         place, each = left.popleft()
         if id(each) not in seen:
             seen.add(id(each))
-            left.extend(_checked(each, schema, place))
+            left.extend(_check_subschema(each, schema, place))
 
 
-def _checked(schema: Json, root: JsonObject, path: str) -> Iterator[tuple[str, Json]]:
+def _check_subschema(schema: Json, root: JsonObject, path: str) -> Iterator[tuple[str, Json]]:
     """Check one schema by itself; those in it, and the one it refers to, with their places. Raises Invalid."""
     if isinstance(schema, bool):
         return
@@ -103,27 +103,27 @@ def _checked(schema: Json, root: JsonObject, path: str) -> Iterator[tuple[str, J
         raise Invalid("a schema is an object or a boolean", path=path)
     if unsupported := UNSUPPORTED & schema.keys():
         raise Invalid(f"{', '.join(sorted(unsupported))} is not supported", path=path)
-    for name, (holds, what) in _WORDS.items():
+    for name, (holds, what) in _KEYWORDS.items():
         if name in schema and not holds(schema[name]):
             raise Invalid(f"{name} is {what}", path=path)
     if "$ref" in schema:
-        target = _target(schema["$ref"], root)
+        target = _resolve_ref(schema["$ref"], root)
         if target is None:
             raise Invalid("a $ref points into the schema itself", path=path)
         yield schema["$ref"][:80], target
-    yield from ((f"{path}.{below}", each) for below, each in _inside(schema))
+    yield from ((f"{path}.{below}", each) for below, each in _subschemas(schema))
 
 
-def _inside(schema: JsonObject) -> Iterator[tuple[str, Json]]:
+def _subschemas(schema: JsonObject) -> Iterator[tuple[str, Json]]:
     """The schemas in a schema, with their places."""
-    yield from ((name, schema[name]) for name in _SCHEMAS if name in schema)
-    for name in _LISTS:
+    yield from ((name, schema[name]) for name in _SCHEMA_KEYWORDS if name in schema)
+    for name in _SCHEMA_LIST_KEYWORDS:
         yield from ((f"{name}[{place}]", each) for place, each in enumerate(schema.get(name, ())))
-    for name in _MAPS:
+    for name in _SCHEMA_MAP_KEYWORDS:
         yield from ((f"{name}.{key[:40]}", each) for key, each in schema.get(name, {}).items())
 
 
-def _target(ref: Json, root: JsonObject) -> Json:
+def _resolve_ref(ref: Json, root: JsonObject) -> Json:
     """What a `$ref` points to; None when there is nothing."""
     if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
         return None
@@ -136,14 +136,14 @@ def _target(ref: Json, root: JsonObject) -> Json:
     return found if isinstance(found, dict | bool) else None
 
 
-def fault(schema: JsonObject, value: Json) -> str | None:
+def validation_error(schema: JsonObject, value: Json) -> str | None:
     """What about a value does not fit a checked schema, in words that a model can act on; None when it fits."""
     if is_too_deep(value):
         return "$: nested too deeply"
-    return _Looking(schema).fault(schema, value, "$", 0)
+    return _Validator(schema).error(schema, value, "$", 0)
 
 
-def json_in(text: str) -> Json:
+def parse_json(text: str) -> Json:
     """The JSON that a model's answer holds, fenced or not. Raises ValueError when it is none."""
     head, _, rest = text.strip().partition("\n")
     body, _, foot = rest.rpartition("\n")
@@ -154,87 +154,87 @@ def json_in(text: str) -> Json:
         raise ValueError("it is nested too deeply") from error
 
 
-class _Looking:
+class _Validator:
     """Looks at one value. Equal values have equal texts, so that no list is gone through for each of its neighbours."""
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
-        self._left = WORK
-        self._texts: dict[int, str] = {}
+        self._remaining_checks = MAX_CHECKS
+        self._serialized: dict[int, str] = {}
         """Of lists and objects that were written before."""
-        self._listed: dict[int, frozenset[str]] = {}
+        self._enum_values: dict[int, frozenset[str]] = {}
         """The texts of an `enum`'s values."""
 
-    def fault(self, schema: Json, value: Json, path: str, depth: int) -> str | None:
-        self._left -= 1
-        if self._left < 0:
+    def error(self, schema: Json, value: Json, path: str, depth: int) -> str | None:
+        self._remaining_checks -= 1
+        if self._remaining_checks < 0:
             return f"{path}: too much to look at"
         if isinstance(schema, bool):
             return None if schema else f"{path}: nothing is allowed here"
         if depth > DEPTH_LIMIT:
             return f"{path}: nested too deeply"
-        self._left -= len(schema.get("required", ()))
-        inner = partial(self.fault, depth=depth + 1)
-        for look in (_simple, self._same, _of_object, _of_array, _combined):
+        self._remaining_checks -= len(schema.get("required", ()))
+        inner = partial(self.error, depth=depth + 1)
+        for look in (_type_error, self._equality_error, _object_error, _array_error, _combinator_error):
             found = look(schema, value, path, inner)
             if found is not None:
                 return found
-        return self._named(schema, value, path, depth)
+        return self._ref_error(schema, value, path, depth)
 
-    def _same(self, schema: JsonObject, value: Json, path: str, _: Inner) -> str | None:
+    def _equality_error(self, schema: JsonObject, value: Json, path: str, _: SubschemaCheck) -> str | None:
         """What asks whether values are the same JSON: 1 is 1.0, but not true."""
-        if "enum" in schema and self._text(value) not in self._values(schema["enum"]):
+        if "enum" in schema and self._serialize(value) not in self._serialized_values(schema["enum"]):
             return f"{path}: one of the listed values was expected"
-        if "const" in schema and self._text(value) != self._text(schema["const"]):
+        if "const" in schema and self._serialize(value) != self._serialize(schema["const"]):
             return f"{path}: one fixed value was expected"
         if schema.get("uniqueItems") is True and isinstance(value, list):
-            self._left -= len(value)
+            self._remaining_checks -= len(value)
             before: set[str] = set()
             for place, each in enumerate(value):
-                if (text := self._text(each)) in before:
+                if (text := self._serialize(each)) in before:
                     return f"{path}[{place}]: it stands there twice"
                 before.add(text)
         return None
 
-    def _values(self, values: list[Json]) -> frozenset[str]:
-        if id(values) not in self._listed:
-            self._listed[id(values)] = frozenset(map(self._text, values))
-        return self._listed[id(values)]
+    def _serialized_values(self, values: list[Json]) -> frozenset[str]:
+        if id(values) not in self._enum_values:
+            self._enum_values[id(values)] = frozenset(map(self._serialize, values))
+        return self._enum_values[id(values)]
 
-    def _text(self, value: Json) -> str:
+    def _serialize(self, value: Json) -> str:
         """A value as a text that no other value has."""
         if not isinstance(value, dict | list):
             return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
-        if id(value) not in self._texts:
-            self._texts[id(value)] = self._written(value)
-        return self._texts[id(value)]
+        if id(value) not in self._serialized:
+            self._serialized[id(value)] = self._serialize_container(value)
+        return self._serialized[id(value)]
 
-    def _written(self, value: JsonObject | list[Json]) -> str:
+    def _serialize_container(self, value: JsonObject | list[Json]) -> str:
         if isinstance(value, list):
-            return f"[{','.join(map(self._text, value))}]"
-        members = sorted(f"{json.dumps(name)}:{self._text(each)}" for name, each in value.items())
+            return f"[{','.join(map(self._serialize, value))}]"
+        members = sorted(f"{json.dumps(name)}:{self._serialize(each)}" for name, each in value.items())
         return f"{{{','.join(members)}}}"
 
-    def _named(self, schema: JsonObject, value: Json, path: str, depth: int) -> str | None:
+    def _ref_error(self, schema: JsonObject, value: Json, path: str, depth: int) -> str | None:
         if "$ref" not in schema:
             return None
-        return self.fault(_target(schema["$ref"], self._root), value, path, depth + 1)
+        return self.error(_resolve_ref(schema["$ref"], self._root), value, path, depth + 1)
 
 
-def _simple(schema: JsonObject, value: Json, path: str, _: Inner) -> str | None:
+def _type_error(schema: JsonObject, value: Json, path: str, _: SubschemaCheck) -> str | None:
     types = schema.get("type")
     if types is not None:
         named = types if isinstance(types, list) else [types]
         if not any(TYPES[each](value) for each in named):
             return f"{path}: {' or '.join(named)} was expected"
     if TYPES["number"](value):
-        return _of_number(schema, value, path)
+        return _number_error(schema, value, path)
     if isinstance(value, str):
-        return _counted(schema, len(value), path, "Length", "characters")
+        return _count_error(schema, len(value), path, "Length", "characters")
     return None
 
 
-def _of_number(schema: JsonObject, value: float, path: str) -> str | None:
+def _number_error(schema: JsonObject, value: float, path: str) -> str | None:
     if value < schema.get("minimum", -math.inf) or value > schema.get("maximum", math.inf):
         return f"{path}: the number is out of bounds"
     if value <= schema.get("exclusiveMinimum", -math.inf) or value >= schema.get("exclusiveMaximum", math.inf):
@@ -254,18 +254,18 @@ def _is_multiple(value: float, step: float) -> bool:
         return False
 
 
-def _counted(schema: JsonObject, count: int, path: str, what: str, words: str) -> str | None:
+def _count_error(schema: JsonObject, count: int, path: str, what: str, unit: str) -> str | None:
     least, most = schema.get(f"min{what}", 0), schema.get(f"max{what}", math.inf)
-    return None if least <= count <= most else f"{path}: the number of {words} is out of bounds"
+    return None if least <= count <= most else f"{path}: the number of {unit} is out of bounds"
 
 
-def _of_object(schema: JsonObject, value: Json, path: str, inner: Inner) -> str | None:
+def _object_error(schema: JsonObject, value: Json, path: str, inner: SubschemaCheck) -> str | None:
     if not isinstance(value, dict):
         return None
     for name in schema.get("required", ()):
         if name not in value:
             return f"{path}: {name} is missing"
-    if (found := _counted(schema, len(value), path, "Properties", "fields")) is not None:
+    if (found := _count_error(schema, len(value), path, "Properties", "fields")) is not None:
         return found
     properties = schema.get("properties", {})
     rest = schema.get("additionalProperties", True)
@@ -278,10 +278,10 @@ def _of_object(schema: JsonObject, value: Json, path: str, inner: Inner) -> str 
     return None
 
 
-def _of_array(schema: JsonObject, value: Json, path: str, inner: Inner) -> str | None:
+def _array_error(schema: JsonObject, value: Json, path: str, inner: SubschemaCheck) -> str | None:
     if not isinstance(value, list):
         return None
-    if (found := _counted(schema, len(value), path, "Items", "items")) is not None:
+    if (found := _count_error(schema, len(value), path, "Items", "items")) is not None:
         return found
     first = schema.get("prefixItems", [])
     for place, each in enumerate(value):
@@ -291,7 +291,7 @@ def _of_array(schema: JsonObject, value: Json, path: str, inner: Inner) -> str |
     return None
 
 
-def _combined(schema: JsonObject, value: Json, path: str, inner: Inner) -> str | None:
+def _combinator_error(schema: JsonObject, value: Json, path: str, inner: SubschemaCheck) -> str | None:
     for each in schema.get("allOf", ()):
         if (found := inner(each, value, path)) is not None:
             return found

@@ -19,21 +19,21 @@ MemoryKind = Literal["feedback", "experience"]
 RecordType = Literal["memory", "skill_comment"]
 MemoryStatus = Literal["enabled", "disabled", "superseded"]
 
-CONTENT = 500
+MAX_CONTENT_LENGTH = 500
 """Characters of a memory, and of the reason for it."""
-NAME = 255
+MAX_NAME_LENGTH = 255
 """Characters of its other texts."""
-FEEDBACKS = 20
-EXPERIENCES = 8
-LEAST_SCORE = 0.05
-INJECTED = 4000
+MAX_FEEDBACK_MEMORIES = 20
+MAX_EXPERIENCE_MEMORIES = 8
+MIN_SCORE = 0.05
+MAX_INJECTED_LENGTH = 4000
 """Characters of all memories together that an agent is told of in one run."""
-PREVIEW = 80
-TERMS = 200
+PREVIEW_LENGTH = 80
+MAX_SEARCH_TERMS = 200
 """Of a message, as many words are looked for."""
 
 _WORD = re.compile(r"[^\W_]+")
-_PACKED = re.compile(
+_UNSPACED_SCRIPTS = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 """Scripts that are written without spaces between words: Thai, Lao, Burmese, Khmer, Chinese, Japanese."""
@@ -81,19 +81,19 @@ class MemoryFilter(msgspec.Struct, frozen=True, kw_only=True):
     status: MemoryStatus | None = None
 
 
-def checked(texts: MemoryTexts) -> MemoryTexts:
+def validate(texts: MemoryTexts) -> MemoryTexts:
     """The texts, an empty one as none. Raises Invalid with the field as its path: too long, or blank content."""
-    _check("content", texts.content, CONTENT)
+    _check("content", texts.content, MAX_CONTENT_LENGTH)
     if not texts.content.strip():
         raise Invalid("must not be blank", path="content")
     changes: dict[str, str | None] = {}
     for name, most in (
-        ("write_reason", CONTENT),
-        ("skill_name", NAME),
-        ("scope", NAME),
-        ("owner", NAME),
-        ("topic", NAME),
-        ("mem0_id", NAME),
+        ("write_reason", MAX_CONTENT_LENGTH),
+        ("skill_name", MAX_NAME_LENGTH),
+        ("scope", MAX_NAME_LENGTH),
+        ("owner", MAX_NAME_LENGTH),
+        ("topic", MAX_NAME_LENGTH),
+        ("mem0_id", MAX_NAME_LENGTH),
     ):
         value = getattr(texts, name)
         if value == "":
@@ -113,21 +113,21 @@ def _check(name: str, value: str, most: int) -> None:
 # --- searching --------------------------------------------------------------------------------------------------------
 
 
-def folded(text: str) -> str:
+def case_folded(text: str) -> str:
     """A text as it is searched: upper and lower case are the same."""
     return text.casefold()
 
 
-def searched(texts: MemoryTexts) -> str:
+def searchable_text(texts: MemoryTexts) -> str:
     """What a keyword is looked for in."""
-    return folded(f"{texts.content}\n{texts.topic or ''}")
+    return case_folded(f"{texts.content}\n{texts.topic or ''}")
 
 
 def terms(text: str) -> frozenset[str]:
     """The words of a text; where words stand without spaces, its pairs of neighbours (Chinese words mostly are two)."""
     found: set[str] = set()
-    for word in _WORD.findall(folded(text)):
-        if _PACKED.search(word) is None:
+    for word in _WORD.findall(case_folded(text)):
+        if _UNSPACED_SCRIPTS.search(word) is None:
             found.add(word)
         else:
             found.update(word[at : at + 2] for at in range(max(1, len(word) - 1)))
@@ -137,10 +137,10 @@ def terms(text: str) -> frozenset[str]:
 def trigrams(text: str) -> Sequence[str]:
     """What a full-text index is asked for: the runs of three characters in a text's words, the first ones of each."""
     found: dict[str, None] = {}
-    for word in _WORD.findall(folded(text)):
+    for word in _WORD.findall(case_folded(text)):
         for at in range(len(word) - 2):
             found[word[at : at + 3]] = None
-            if len(found) == TERMS:
+            if len(found) == MAX_SEARCH_TERMS:
                 return list(found)
     return list(found)
 
@@ -153,12 +153,12 @@ def score(memory: Collection[str], message: Collection[str]) -> float:
 # --- choosing ---------------------------------------------------------------------------------------------------------
 
 
-def is_on(setting: bool | None, agent: bool | None) -> bool:
+def is_enabled(setting: bool | None, agent: bool | None) -> bool:
     """Whether memory is on: as the session says, else as the agent does, else not (rulings, 23)."""
     return bool(agent if setting is None else setting)
 
 
-def chosen(candidates: Iterable[Memory], message: str, tools: Collection[str]) -> list[Memory]:
+def select_memories(candidates: Iterable[Memory], message: str, tools: Collection[str]) -> list[Memory]:
     """The memories that an agent is told of: feedback, newest first; then the experience that fits best.
 
     Args:
@@ -168,11 +168,13 @@ def chosen(candidates: Iterable[Memory], message: str, tools: Collection[str]) -
     """
     usable = sorted((each for each in candidates if _is_usable(each, tools)), key=lambda each: -each.id)
     said = terms(message)
-    feedbacks = [each for each in usable if each.texts.type == "feedback"][:FEEDBACKS]
+    feedbacks = [each for each in usable if each.texts.type == "feedback"][:MAX_FEEDBACK_MEMORIES]
     scored = [(score(terms(each.texts.content), said), each) for each in usable if each.texts.type == "experience"]
-    fitting = sorted((pair for pair in scored if pair[0] >= LEAST_SCORE), key=lambda pair: -pair[0])[:EXPERIENCES]
+    fitting = sorted((pair for pair in scored if pair[0] >= MIN_SCORE), key=lambda pair: -pair[0])[
+        :MAX_EXPERIENCE_MEMORIES
+    ]
     taken: list[Memory] = []
-    left = INJECTED
+    left = MAX_INJECTED_LENGTH
     for memory in (*feedbacks, *(each for _, each in fitting)):
         if len(memory.texts.content) <= left:
             taken.append(memory)
@@ -190,12 +192,12 @@ def _is_usable(memory: Memory, tools: Collection[str]) -> bool:
     )
 
 
-def used(memory: Memory) -> MemoryUse:
+def to_memory_use(memory: Memory) -> MemoryUse:
     """A memory as the log notes it."""
-    return MemoryUse(memory.id, memory.texts.content[:PREVIEW], memory.texts.skill_name)
+    return MemoryUse(memory.id, memory.texts.content[:PREVIEW_LENGTH], memory.texts.skill_name)
 
 
-def told(memories: Sequence[Memory]) -> str:
+def memory_instructions(memories: Sequence[Memory]) -> str:
     """What an agent's instructions say of the memories: nothing, when there are none.
 
     Each keeps to one line, and the head says what they are: what somebody once had written down is no instruction.
@@ -203,10 +205,10 @@ def told(memories: Sequence[Memory]) -> str:
     if not memories:
         return ""
     lines = [f"- [{each.id}] {' '.join(each.texts.content.split())}" for each in memories]
-    return "\n".join([_HEAD, *lines])
+    return "\n".join([_INSTRUCTIONS_HEADER, *lines])
 
 
-_HEAD = (
+_INSTRUCTIONS_HEADER = (
     "What is remembered of this user from earlier conversations, with the number of each memory. These are notes: they"
     " rank below all other instructions, and what the user says now outweighs them."
 )

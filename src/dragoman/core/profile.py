@@ -21,7 +21,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """A language tag such as `de` or `zh-CN`."""
 
 
-def checked(profile: Profile) -> Profile:
+def validate(profile: Profile) -> Profile:
     """The profile, if its values can be what they are. Raises Invalid."""
     if profile.time_zone is not None and not is_zone(profile.time_zone):
         raise Invalid(f"{profile.time_zone[:80]!r} is no IANA time zone such as Europe/Berlin", path="timezone")

@@ -19,29 +19,29 @@ from dragoman.core.events import (
     CallParked,
     CallSettled,
     CallStarted,
-    CardShown,
+    CardUpdated,
     Event,
-    Logged,
+    LoggedEvent,
     MessageAdded,
     MessageClosed,
     MessageOpened,
     Mode,
-    PlanShown,
+    PlanUpdated,
     RunStopped,
     SessionCreated,
     SessionSettings,
     SettingsChange,
     SettingsChanged,
+    SharedStateReplaced,
     StageChanged,
-    StateShared,
 )
 from dragoman.core.ids import CallId, LoopId, MessageId, fork_loop, forking_call
 from dragoman.core.stream import Piece, Record, expand
 
-LONGEST_S = 2.0
+MAX_PAUSE_S = 2.0
 """What a pause of a recording lasts at most when it is shown again."""
 
-AS_THEY_STAND = (
+REPLAYED_EVENTS = (
     MessageOpened,
     BlockClosed,
     CallOpened,
@@ -50,10 +50,10 @@ AS_THEY_STAND = (
     CallParked,
     AnswerGiven,
     CallSettled,
-    PlanShown,
+    PlanUpdated,
     StageChanged,
-    StateShared,
-    CardShown,
+    SharedStateReplaced,
+    CardUpdated,
 )
 """The events that are told again, under new ids."""
 
@@ -65,83 +65,83 @@ class RecordedTurn(NamedTuple):
     the first turn, as far as its beginning was read.
     """
 
-    said: Sequence[UserMessage]
-    begun_at: datetime
-    events: Sequence[Logged]
-    ends_seq: int
+    user_messages: Sequence[UserMessage]
+    started_at: datetime
+    events: Sequence[LoggedEvent]
+    last_seq: int
     stop: RunStopped | None
     mode: Mode | None
 
     @property
     def text(self) -> str:
         """What was said, as text."""
-        return "\n".join(text_of(message.content) for message in self.said)
+        return "\n".join(text_of(message.content) for message in self.user_messages)
 
 
-class Recorder:
+class TurnSplitter:
     """Finds the turns in a log that is read from anywhere between two turns on.
 
     Args:
         hidden: ranges of events that belong to other branches.
     """
 
-    def __init__(self, hidden: Collection[tuple[int, int]] = ()) -> None:
-        self._hidden = hidden
-        self._said: list[UserMessage] = []
-        self._begun: Logged | None = None
-        self._events: list[Logged] = []
+    def __init__(self, hidden_ranges: Collection[tuple[int, int]] = ()) -> None:
+        self._hidden_ranges = hidden_ranges
+        self._user_messages: list[UserMessage] = []
+        self._first_event: LoggedEvent | None = None
+        self._events: list[LoggedEvent] = []
         self._stop: RunStopped | None = None
         self._mode: Mode | None = None
 
-    def feed(self, logged: Logged) -> RecordedTurn | None:
+    def feed(self, logged: LoggedEvent) -> RecordedTurn | None:
         """Take the next event; gives the turn that it shows to be over."""
-        if any(first <= logged.seq <= last for first, last in self._hidden):
+        if any(first <= logged.seq <= last for first, last in self._hidden_ranges):
             return None
         found = None
         match logged.event:
             case MessageAdded(message=UserMessage() as message):
                 if self._events:
                     found = self.close(logged.seq - 1)
-                self._begun = self._begun or logged
-                self._said.append(message)
+                self._first_event = self._first_event or logged
+                self._user_messages.append(message)
             case SessionCreated(settings=SessionSettings(mode=mode)):
                 self._mode = mode
-            case SettingsChanged(change=SettingsChange(mode=mode)) if self._begun is None:
+            case SettingsChanged(change=SettingsChange(mode=mode)) if self._first_event is None:
                 self._mode = mode or self._mode
-            case _ if self._begun is None:
+            case _ if self._first_event is None:
                 pass
             case RunStopped() as stop:
                 self._stop = stop
             case event:
-                self._events += [msgspec.structs.replace(logged, event=each) for each in _played(event)]
+                self._events += [msgspec.structs.replace(logged, event=each) for each in _replayable_events(event)]
         return found
 
-    def close(self, ends_seq: int) -> RecordedTurn | None:
+    def close(self, last_seq: int) -> RecordedTurn | None:
         """The turn that the recording ends with, at that event; None when nothing came of it."""
-        begun, said, events, stop = self._begun, self._said, self._events, self._stop
-        self._begun, self._said, self._events, self._stop = None, [], [], None
+        begun, said, events, stop = self._first_event, self._user_messages, self._events, self._stop
+        self._first_event, self._user_messages, self._events, self._stop = None, [], [], None
         if begun is None or not events:
             return None
         mode, self._mode = self._mode, None
-        return RecordedTurn(said, begun.at, events, ends_seq, stop, mode)
+        return RecordedTurn(said, begun.at, events, last_seq, stop, mode)
 
 
-def _played(event: Event) -> Iterator[Event]:
+def _replayable_events(event: Event) -> Iterator[Event]:
     """What is told again of an event. Messages that a client opened the session with become steps of an agent."""
     match event:
         case MessageAdded(message=message):
-            yield from _as_step(message)
+            yield from _to_step_events(message)
         case SettingsChanged(change=SettingsChange(mode=mode)) if mode is not None:
             yield SettingsChanged(change=SettingsChange(mode=mode))
         case CallOpened(kind="client"):  # nobody runs it again
             yield msgspec.structs.replace(event, kind="inline")
         case CallSettled(by_client=True):
             yield msgspec.structs.replace(event, by_client=False)
-        case _ if isinstance(event, AS_THEY_STAND):
+        case _ if isinstance(event, REPLAYED_EVENTS):
             yield event
 
 
-def _as_step(message: Message) -> Iterator[Event]:
+def _to_step_events(message: Message) -> Iterator[Event]:
     match message:
         case AssistantMessage(id=message_id, loop=loop):
             yield MessageOpened(message_id=message_id, loop=loop)
@@ -160,12 +160,12 @@ def _as_step(message: Message) -> Iterator[Event]:
             yield MessageAdded(message=message)
 
 
-def paced(turn: RecordedTurn) -> Iterator[tuple[float, Record]]:
+def with_delays(turn: RecordedTurn) -> Iterator[tuple[float, Record]]:
     """A turn's records, each with the seconds that passed before it.
 
     Pieces of text have no time of their own: they share the time between the events around them.
     """
-    last, pieces = turn.begun_at, list[Piece]()
+    last, pieces = turn.started_at, list[Piece]()
     for record in expand(turn.events):
         if isinstance(record, Piece):
             pieces.append(record)
@@ -176,7 +176,7 @@ def paced(turn: RecordedTurn) -> Iterator[tuple[float, Record]]:
         last, pieces = record.at, []
 
 
-class Retelling:
+class IdRemapper:
     """Records under new ids, as they are told in another session.
 
     Args:
@@ -189,71 +189,71 @@ class Retelling:
         self._open: set[str] = set()
         """The messages and calls that are open, by their old ids."""
 
-    def record(self, record: Record) -> Piece | Event | None:
+    def remap(self, record: Record) -> Piece | Event | None:
         """A record as it is told there; None when it is about something whose beginning was not told."""
         if isinstance(record, Piece):
             if record.message_id not in self._open:
                 return None
             return msgspec.structs.replace(
-                record, message_id=self._message(record.message_id), loop=self._loop(record.loop)
+                record, message_id=self._message_id(record.message_id), loop=self._loop_id(record.loop)
             )
         event = record.event
-        opened, closed, about = _mentioned(event)
+        opened, closed, about = _referenced_ids(event)
         if about is not None and about not in self._open:
             return None
         self._open |= opened
         self._open -= closed
-        return self._told(event)
+        return self._remap_event(event)
 
-    def _told(self, event: Event) -> Event:
+    def _remap_event(self, event: Event) -> Event:
         match event:
             case MessageOpened(message_id=message_id, loop=loop):
-                return MessageOpened(message_id=self._message(message_id), loop=self._loop(loop))
+                return MessageOpened(message_id=self._message_id(message_id), loop=self._loop_id(loop))
             case BlockClosed() | MessageClosed():
                 return msgspec.structs.replace(
-                    event, message_id=self._message(event.message_id), loop=self._loop(event.loop)
+                    event, message_id=self._message_id(event.message_id), loop=self._loop_id(event.loop)
                 )
             case CallOpened(call=call):
                 return msgspec.structs.replace(
                     event,
-                    message_id=self._message(event.message_id),
-                    loop=self._loop(event.loop),
-                    call=msgspec.structs.replace(call, call_id=self._call(call.call_id)),
+                    message_id=self._message_id(event.message_id),
+                    loop=self._loop_id(event.loop),
+                    call=msgspec.structs.replace(call, call_id=self._call_id(call.call_id)),
                 )
             case CallStarted() | CallParked() | AnswerGiven():
-                return msgspec.structs.replace(event, call_id=self._call(event.call_id))
+                return msgspec.structs.replace(event, call_id=self._call_id(event.call_id))
             case CallSettled(result=result):
                 told = msgspec.structs.replace(
                     result,
-                    id=self._message(result.id),
-                    call_id=self._call(result.call_id),
-                    loop=self._loop(result.loop),
+                    id=self._message_id(result.id),
+                    call_id=self._call_id(result.call_id),
+                    loop=self._loop_id(result.loop),
                 )
                 return msgspec.structs.replace(event, result=told)
             case MessageAdded(message=message):
-                return MessageAdded(message=msgspec.structs.replace(message, id=self._message(message.id)))
-            case PlanShown() | StageChanged() | StateShared() | CardShown():
-                return msgspec.structs.replace(event, loop=self._loop(event.loop))
+                return MessageAdded(message=msgspec.structs.replace(message, id=self._message_id(message.id)))
+            case PlanUpdated() | StageChanged() | SharedStateReplaced() | CardUpdated():
+                return msgspec.structs.replace(event, loop=self._loop_id(event.loop))
             case _:
                 return event
 
-    def _message(self, old: MessageId) -> MessageId:
-        return MessageId(self._new(old))
+    def _message_id(self, old: MessageId) -> MessageId:
+        return MessageId(self._new_id_for(old))
 
-    def _call(self, old: CallId) -> CallId:
-        return CallId(self._new(old))
+    def _call_id(self, old: CallId) -> CallId:
+        return CallId(self._new_id_for(old))
 
-    def _loop(self, old: LoopId) -> LoopId:
+    def _loop_id(self, old: LoopId) -> LoopId:
         call_id = forking_call(old)
-        return old if call_id is None else fork_loop(self._call(call_id))
+        return old if call_id is None else fork_loop(self._call_id(call_id))
 
-    def _new(self, old: str) -> str:
+    def _new_id_for(self, old: str) -> str:
         if old not in self._ids:
             self._ids[old] = self._new_id()
         return self._ids[old]
 
 
-def _mentioned(event: Event) -> tuple[set[str], set[str], str | None]:
+def _referenced_ids(event: Event) -> tuple[set[str], set[str], str | None]:
     """What an event opens, what it closes, and what has to be open for it."""
     match event:
         case MessageOpened(message_id=message_id):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 
 from dragoman.core.ids import CallId
 
-MOST_NAMES = 10
+MAX_LISTED_NAMES = 10
 """How many of the names that would have been right a message tells."""
 
 
@@ -16,11 +16,11 @@ class Refused(Exception):
     """A request that cannot be served as it is. It changed nothing."""
 
 
-def _are(names: Collection[str]) -> str:
+def _list_names(names: Collection[str]) -> str:
     """What there is instead, in words; of many, the first ones."""
     if not names:
         return "is none"
-    shown = [repr(name) for name in list(names)[:MOST_NAMES]]
+    shown = [repr(name) for name in list(names)[:MAX_LISTED_NAMES]]
     more = len(names) - len(shown)
     told = ", ".join(shown) + (f" and {more} more" if more else "")
     return f"is {told}" if len(names) == 1 else f"are {told}"
@@ -38,7 +38,7 @@ class AgentNotFound(NotFound):
     """No agent of that name is served."""
 
     def __init__(self, name: str, served: Collection[str]) -> None:
-        super().__init__(f"no agent named {name[:80]!r} is served here; there {_are(served)}")
+        super().__init__(f"no agent named {name[:80]!r} is served here; there {_list_names(served)}")
         self.name = name
 
 
@@ -58,7 +58,7 @@ class Invalid(Refused):
         self.path = path
 
 
-class AgentFixed(Invalid):
+class AgentNotChangeable(Invalid):
     """A session's agent cannot change."""
 
 
@@ -66,7 +66,7 @@ class UnknownTool(Invalid):
     """A tool was named that the agent does not expose."""
 
     def __init__(self, name: str, exposed: Collection[str]) -> None:
-        super().__init__(f"the agent exposes no tool named {name[:80]!r}; there {_are(exposed)}")
+        super().__init__(f"the agent exposes no tool named {name[:80]!r}; there {_list_names(exposed)}")
         self.name = name
 
 
@@ -74,7 +74,7 @@ class UnknownOption(Invalid):
     """An option was set that the agent does not declare."""
 
     def __init__(self, name: str, declared: Collection[str]) -> None:
-        super().__init__(f"the agent has no option named {name[:80]!r}; there {_are(declared)}")
+        super().__init__(f"the agent has no option named {name[:80]!r}; there {_list_names(declared)}")
         self.name = name
 
 
@@ -113,7 +113,7 @@ class UnknownCall(Invalid):
         self.call_id = call_id
 
 
-class CallResolved(Invalid):
+class CallAlreadySettled(Invalid):
     """An answer names a call that already has its result."""
 
     def __init__(self, call_id: CallId) -> None:
@@ -162,7 +162,7 @@ class IdTaken(Conflict):
     """A new session was to have an id, or a name, that another one has."""
 
 
-class KeyReused(Conflict):
+class IdempotencyKeyReused(Conflict):
     """An idempotency key came again with another request."""
 
 
@@ -174,7 +174,7 @@ class Forbidden(Refused):
     """The caller may not do this."""
 
 
-class Exhausted(Refused):
+class LimitReached(Refused):
     """The caller has used up its share for now.
 
     Attributes:

@@ -18,16 +18,16 @@ ScheduleId = NewType("ScheduleId", str)
 FireId = NewType("FireId", str)
 FireStatus = Literal["running", "completed", "failed"]
 
-TITLE = MODEL = 200
-LATE = timedelta(minutes=5)
+MAX_TITLE_LENGTH = MAX_MODEL_LENGTH = 200
+MISFIRE_GRACE_TIME = timedelta(minutes=5)
 """How late a time may still be kept, when the server was not there."""
-PATIENCE = timedelta(hours=24)
+ANSWER_TIMEOUT = timedelta(hours=24)
 """How long a fire waits for its user."""
 MISSED = "missed: server was not running"
 SKIPPED = "skipped: previous run still running"
 NO_ANSWER = "no answer within 24 hours"
-GIVEN_UP = "the run was stopped while it waited"
-GONE = "the session was deleted"
+STOPPED_WHILE_WAITING = "the run was stopped while it waited"
+SESSION_DELETED = "the session was deleted"
 NOT_STARTED = "the run could not be started"
 
 
@@ -50,7 +50,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     last_at: datetime | None = None
 
     @property
-    def times(self) -> tuple[Cron, ZoneInfo]:
+    def parsed_times(self) -> tuple[Cron, ZoneInfo]:
         """Its times, parsed."""
         return parse(self.cron), ZoneInfo(self.time_zone)
 
@@ -72,22 +72,22 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
 
 
-def checked(schedule: Schedule, now: datetime) -> Schedule:
+def validate(schedule: Schedule, now: datetime) -> Schedule:
     """The schedule with the next time that is due. Raises Invalid with the field at fault as its path."""
-    _check("title", schedule.title, TITLE)
+    _check("title", schedule.title, MAX_TITLE_LENGTH)
     _check("prompt", schedule.prompt, None)
     if schedule.model is not None:
-        _check("model", schedule.model, MODEL)
-    cron, zone = _read(schedule.cron, schedule.time_zone)
+        _check("model", schedule.model, MAX_MODEL_LENGTH)
+    cron, zone = _parse(schedule.cron, schedule.time_zone)
     return msgspec.structs.replace(schedule, next_at=next_time(cron, zone, now))
 
 
-def upcoming(cron: str, time_zone: str, now: datetime, count: int) -> list[datetime]:
+def upcoming_times(cron: str, time_zone: str, now: datetime, count: int) -> list[datetime]:
     """The next times of an expression that nobody has stored yet. Raises Invalid, as `checked` does."""
-    return list(islice(times_after(*_read(cron, time_zone), now), count))
+    return list(islice(times_after(*_parse(cron, time_zone), now), count))
 
 
-def _read(cron: str, time_zone: str) -> tuple[Cron, ZoneInfo]:
+def _parse(cron: str, time_zone: str) -> tuple[Cron, ZoneInfo]:
     parsed = parse(cron)
     if not is_zone(time_zone):
         raise Invalid(f"{time_zone[:80]!r} is no IANA time zone such as Europe/Berlin", path="timezone")
@@ -114,7 +114,7 @@ class Due(msgspec.Struct, frozen=True):
     """Why it is not kept."""
 
 
-def what_is_due(schedule: Schedule, now: datetime, *, is_running: bool) -> Expired | Due | None:
+def due_action(schedule: Schedule, now: datetime, *, is_running: bool) -> Expired | Due | None:
     """What is to be done about a schedule. Of several times that passed, the last one counts.
 
     Args:
@@ -127,20 +127,20 @@ def what_is_due(schedule: Schedule, now: datetime, *, is_running: bool) -> Expir
         return None
     if schedule.is_expired(first):
         return Expired()
-    cron, zone = schedule.times
+    cron, zone = schedule.parsed_times
     last = last_time(cron, zone, first, now)
     if schedule.is_expired(last):  # it ran out while the server was not there
         assert schedule.expires_at is not None, "it has expired"
         last = last_time(cron, zone, first, schedule.expires_at - timedelta(microseconds=1))
     upcoming = next_time(cron, zone, now)
-    if now - last >= LATE:
+    if now - last >= MISFIRE_GRACE_TIME:
         return Due(last, upcoming, MISSED)
     return Due(last, upcoming, SKIPPED if is_running else None)
 
 
 def occurrences(schedule: Schedule, first: datetime, end: datetime) -> Iterator[datetime]:
     """The times from `first` up to, not including, `end`, and before it expires."""
-    cron, zone = schedule.times
+    cron, zone = schedule.parsed_times
     end = end if schedule.expires_at is None else min(end, schedule.expires_at)
     for each in times_after(cron, zone, first - timedelta(microseconds=1)):
         if each >= end:
@@ -148,10 +148,10 @@ def occurrences(schedule: Schedule, first: datetime, end: datetime) -> Iterator[
         yield each
 
 
-def outcome(stop: RunStopped) -> tuple[FireStatus, str | None]:
+def fire_result(stop: RunStopped) -> tuple[FireStatus, str | None]:
     """What a fire became whose session came to rest, by its last run's end."""
     if stop.reason == "tool_use":  # it waited, and nobody has to answer any more
-        return "failed", GIVEN_UP
+        return "failed", STOPPED_WHILE_WAITING
     if stop.reason in ("cancelled", "interrupted", "error"):
         return "failed", stop.message or stop.reason
     return "completed", None

@@ -25,16 +25,16 @@ from dragoman.core.events import (
     CallParked,
     CallSettled,
     CallStarted,
-    CardShown,
-    Compacted,
+    CardUpdated,
+    Compaction,
     CompactionMade,
-    Door,
-    Logged,
+    LoggedEvent,
     MemoriesInjected,
     MessageAdded,
     MessageClosed,
     MessageOpened,
-    PlanShown,
+    PlanUpdated,
+    ProtocolName,
     RunParked,
     RunQueued,
     RunResumed,
@@ -44,14 +44,14 @@ from dragoman.core.events import (
     SessionSettings,
     SettingsChange,
     SettingsChanged,
+    SharedStateReplaced,
     StageChanged,
-    StateShared,
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, forking_call
 from dragoman.core.tools import ToolSpec
 
-OPENING = 40
+FALLBACK_TITLE_LENGTH = 40
 """Characters of the first message that stand for a title."""
 
 Status = Literal["idle", "running", "waiting"]
@@ -71,7 +71,7 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     reason: str | None = None
     answered_seq: int = 0
 
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether the application has to do something about it."""
         return self.parked or (self.kind in ("client", "permission", "question") and self.granted is None)
 
@@ -80,22 +80,22 @@ class OpenMessage(msgspec.Struct, kw_only=True):
     """A model step that is under way. `blocks` counts the closed ones."""
 
     message_id: MessageId
-    blocks: int = 0
+    closed_block_count: int = msgspec.field(default=0, name="blocks")
 
 
 class ActiveRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The run that has the session. `held` are messages that enter the history when its open calls are settled."""
 
     run_id: RunId
-    door: Door
+    protocol: ProtocolName = msgspec.field(name="door")
     started_seq: int
     attempt: int = 1
     parked: bool = False
-    held: tuple[UserMessage, ...] = ()
+    pending_inputs: tuple[UserMessage, ...] = msgspec.field(default=(), name="held")
     client_run_id: str | None = None
     client_tools: tuple[ToolSpec, ...] = ()
     parameters: JsonObject = {}
-    props: JsonObject = {}
+    metadata: JsonObject = msgspec.field(default_factory=dict, name="props")
     usage: Usage = Usage()
     memories: tuple[int, ...] | None = None
     """The memories that its agent was told of; None before they were chosen."""
@@ -119,29 +119,29 @@ class SessionState(msgspec.Struct, kw_only=True):
     last_run_seq: int = 0
     last_stop: StopReason | None = None
     usage: Usage = Usage()
-    compacted: Compacted | None = None
-    messages: int = 0
+    compaction: Compaction | None = msgspec.field(default=None, name="compacted")
+    message_count: int = msgspec.field(default=0, name="messages")
     """Messages of the root loop that were completed so far, shown or not; a message's ordinal counts them."""
-    hidden: tuple[tuple[int, int], ...] = ()
+    hidden_ranges: tuple[tuple[int, int], ...] = msgspec.field(default=(), name="hidden")
     """The events that belong to no message of the active branch, as ranges in order, first and last included."""
-    opening: str = ""
+    fallback_title: str = msgspec.field(default="", name="opening")
     """How the user's first words begin; empty before there are any."""
 
     def title(self) -> str:
         """What people call it: the title that it was given, else its opening."""
-        return self.settings.title or self.opening
+        return self.settings.title or self.fallback_title
 
     def status(self) -> Status:
         """What a client may do next."""
         if self.run is not None or self.queue:
             return "running"
-        return "waiting" if any(call.waits() for call in self.calls.values()) else "idle"
+        return "waiting" if any(call.is_waiting() for call in self.calls.values()) else "idle"
 
-    def shows(self, seq: int) -> bool:
+    def is_visible(self, seq: int) -> bool:
         """Whether the message that event `seq` completed belongs to the history (rulings, 15)."""
-        return not any(first <= seq <= last for first, last in self.hidden)
+        return not any(first <= seq <= last for first, last in self.hidden_ranges)
 
-    def in_force(self) -> SessionSettings:
+    def effective_settings(self) -> SessionSettings:
         """The settings as they hold for the active run, with its own tools before the session's (rulings, 17)."""
         own = () if self.run is None else self.run.client_tools
         if not own:
@@ -150,38 +150,38 @@ class SessionState(msgspec.Struct, kw_only=True):
         kept = (tool for tool in self.settings.client_tools if tool.name not in names)
         return msgspec.structs.replace(self.settings, client_tools=(*own, *kept))
 
-    def waiting(self) -> Iterator[OpenCall]:
+    def waiting_calls(self) -> Iterator[OpenCall]:
         """The calls that the application has to act on, in the order in which they were made."""
-        return (call for call in self.calls.values() if call.waits())
+        return (call for call in self.calls.values() if call.is_waiting())
 
-    def in_loop(self, loop: LoopId) -> list[OpenCall]:
+    def calls_in_loop(self, loop: LoopId) -> list[OpenCall]:
         """The open calls of a loop, in order."""
         return [call for call in self.calls.values() if call.loop == loop]
 
-    def parent(self, loop: LoopId) -> OpenCall | None:
+    def parent_call(self, loop: LoopId) -> OpenCall | None:
         """The open call whose sub-agent runs in that loop."""
         call_id = forking_call(loop)
         return None if call_id is None else self.calls.get(call_id)
 
     def root_call(self, call: OpenCall) -> OpenCall:
         """The call of the root loop below which that call waits, or the call itself."""
-        while (parent := self.parent(call.loop)) is not None:
+        while (parent := self.parent_call(call.loop)) is not None:
             call = parent
         return call
 
-    def pending(self) -> list[OpenCall]:
+    def pending_root_calls(self) -> list[OpenCall]:
         """The calls of the root loop that wait, or below which a call of a sub-agent waits."""
-        found = {root.call.call_id: root for root in map(self.root_call, self.waiting())}
+        found = {root.call.call_id: root for root in map(self.root_call, self.waiting_calls())}
         return list(found.values())
 
-    def answerable(self) -> dict[CallId, OpenCall]:
+    def answerable_calls(self) -> dict[CallId, OpenCall]:
         """The waiting call that an answer to an id is meant for: the call of that id, or the first that waits below."""
         found: dict[CallId, OpenCall] = {}
-        for call in self.waiting():
+        for call in self.waiting_calls():
             above: OpenCall | None = call
             while above is not None:
                 found.setdefault(above.call.call_id, call)
-                above = self.parent(above.loop)
+                above = self.parent_call(above.loop)
         return found
 
 
@@ -199,11 +199,11 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ENCODER = msgspec.json.Encoder()
-_STATE = msgspec.json.Decoder(SessionState)
-_SETTINGS = msgspec.json.Decoder(SessionSettings)
+_STATE_DECODER = msgspec.json.Decoder(SessionState)
+_SETTINGS_DECODER = msgspec.json.Decoder(SessionSettings)
 
 
-def freeze(state: SessionState, *, with_settings: bool) -> Head:
+def encode_head(state: SessionState, *, with_settings: bool) -> Head:
     """Write a state down, so that it may change meanwhile."""
     return Head(
         seq=state.seq,
@@ -214,27 +214,27 @@ def freeze(state: SessionState, *, with_settings: bool) -> Head:
     )
 
 
-def thaw(state: bytes | str, settings: bytes | str) -> SessionState:
+def decode_head(state: bytes | str, settings: bytes | str) -> SessionState:
     """The inverse of `freeze`."""
-    thawed = _STATE.decode(state)
-    thawed.settings = _SETTINGS.decode(settings)
+    thawed = _STATE_DECODER.decode(state)
+    thawed.settings = _SETTINGS_DECODER.decode(settings)
     return thawed
 
 
-def changed(settings: SessionSettings, change: SettingsChange) -> SessionSettings:
+def apply_change(settings: SessionSettings, change: SettingsChange) -> SessionSettings:
     """The settings after a change."""
     if change.is_empty():
         return settings
-    given = {name: value for name in _REPLACED if (value := getattr(change, name)) is not None}
+    given = {name: value for name in _REPLACED_FIELDS if (value := getattr(change, name)) is not None}
     if change.options:
         given["options"] = {**settings.options, **change.options}
     return msgspec.structs.replace(settings, **given)
 
 
-_REPLACED = tuple(name for name in SettingsChange.__struct_fields__ if name != "options")
+_REPLACED_FIELDS = tuple(name for name in SettingsChange.__struct_fields__ if name != "options")
 
 
-def begin(session_id: SessionId, owner: UserId, logged: Logged) -> SessionState:
+def initial_state(session_id: SessionId, owner: UserId, logged: LoggedEvent) -> SessionState:
     """The state after a session's first event."""
     created = logged.event
     if not isinstance(created, SessionCreated):
@@ -250,14 +250,14 @@ def begin(session_id: SessionId, owner: UserId, logged: Logged) -> SessionState:
     )
 
 
-def fold(state: SessionState, events: Iterable[Logged]) -> SessionState:
+def fold(state: SessionState, events: Iterable[LoggedEvent]) -> SessionState:
     """Apply the events in order."""
     for logged in events:
         apply(state, logged)
     return state
 
 
-def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one case for each kind of event
+def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # one case for each kind of event
     """Move the state by one event.
 
     Raises:
@@ -268,26 +268,26 @@ def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one cas
         raise ValueError(f"event {state.seq + 1} expected, got {logged.seq} (session {state.session_id})")
     match logged.event:
         case SettingsChanged(change=change):
-            state.settings = changed(state.settings, change)
+            state.settings = apply_change(state.settings, change)
         case MessageAdded(message=message):
-            state.messages += message.loop == ROOT
-            if not state.opening and isinstance(message, UserMessage) and message.loop == ROOT:
-                state.opening = text_of(message.content)[:OPENING].strip()
-            if state.run is not None and state.run.held:
-                state.run.held = tuple(held for held in state.run.held if held.id != message.id)
+            state.message_count += message.loop == ROOT
+            if not state.fallback_title and isinstance(message, UserMessage) and message.loop == ROOT:
+                state.fallback_title = text_of(message.content)[:FALLBACK_TITLE_LENGTH].strip()
+            if state.run is not None and state.run.pending_inputs:
+                state.run.pending_inputs = tuple(held for held in state.run.pending_inputs if held.id != message.id)
         case RunQueued() as run:
             state.queue.append(run)
         case RunStarted() as run:
             state.queue = [queued for queued in state.queue if queued.run_id != run.run_id]
             state.run = ActiveRun(
                 run_id=run.run_id,
-                door=run.door,
+                protocol=run.protocol,
                 started_seq=logged.seq,
-                held=run.inputs,
+                pending_inputs=run.inputs,
                 client_run_id=run.client_run_id,
                 client_tools=run.client_tools,
                 parameters=run.parameters,
-                props=run.props,
+                metadata=run.metadata,
             )
             state.last_run, state.last_run_seq = run.run_id, logged.seq
         case RunResumed(attempt=attempt):
@@ -305,9 +305,9 @@ def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one cas
         case MessageOpened(message_id=message_id, loop=loop):
             state.open_messages[loop] = OpenMessage(message_id=message_id)
         case BlockClosed(loop=loop):
-            state.open_messages[loop].blocks += 1
+            state.open_messages[loop].closed_block_count += 1
         case CallOpened() as opened:
-            state.open_messages[opened.loop].blocks += 1
+            state.open_messages[opened.loop].closed_block_count += 1
             state.calls[opened.call.call_id] = OpenCall(
                 call=opened.call,
                 kind=opened.kind,
@@ -317,7 +317,7 @@ def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one cas
             )
         case MessageClosed(loop=loop, usage=usage):
             state.open_messages.pop(loop, None)
-            state.messages += loop == ROOT
+            state.message_count += loop == ROOT
             if usage is not None and state.run is not None:
                 state.run.usage += usage
         case CallStarted(call_id=call_id):
@@ -331,15 +331,15 @@ def apply(state: SessionState, logged: Logged) -> None:  # noqa: C901  # one cas
             call.parked = call.started = False
         case CallSettled(result=result):
             state.calls.pop(result.call_id, None)
-            state.messages += result.loop == ROOT
+            state.message_count += result.loop == ROOT
         case MemoriesInjected(memories=memories):
             if state.run is not None:
                 state.run.memories = tuple(each.id for each in memories)
         case CompactionMade(summary=summary, up_to=up_to):
-            state.compacted = Compacted(seq=logged.seq, summary=summary, up_to=up_to)
-        case Branched(hidden=hidden, compacted=compacted):
-            state.hidden, state.compacted = hidden, compacted
-        case SessionCreated() | PlanShown() | StageChanged() | StateShared() | CardShown():
+            state.compaction = Compaction(seq=logged.seq, summary=summary, up_to=up_to)
+        case Branched(hidden_ranges=hidden, compaction=compacted):
+            state.hidden_ranges, state.compaction = hidden, compacted
+        case SessionCreated() | PlanUpdated() | StageChanged() | SharedStateReplaced() | CardUpdated():
             pass
         case _ as never:
             assert_never(never)

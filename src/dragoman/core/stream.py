@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from dragoman.core.content import Growing, Text, Thinking
-from dragoman.core.events import BlockClosed, Cut, Logged
+from dragoman.core.content import StreamedBlockKind, Text, Thinking
+from dragoman.core.events import BlockClosed, Cut, LoggedEvent
 from dragoman.core.ids import LoopId, MessageId
 
 PIECE_LIMIT = 4096
@@ -35,12 +35,12 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
     place: int
     message_id: MessageId
     index: int
-    kind: Growing
+    kind: StreamedBlockKind
     text: str
     loop: LoopId
 
 
-Record = Logged | Piece
+Record = LoggedEvent | Piece
 """One item of the stream."""
 
 
@@ -51,7 +51,7 @@ def cursor_of(record: Record) -> Cursor:
     return Cursor(record.seq)  # type: ignore[union-attr]  # the other kind, which `type` does not tell the checker
 
 
-def cut(text: str) -> list[str]:
+def split_into_pieces(text: str) -> list[str]:
     """Divide new text into pieces of at most `PIECE_LIMIT` characters."""
     if len(text) <= PIECE_LIMIT:
         return [text]
@@ -75,7 +75,7 @@ def pieces_of(closed: BlockClosed) -> list[Piece]:
     block = closed.block
     if not isinstance(block, Text | Thinking):
         return []
-    kind: Growing = "text" if isinstance(block, Text) else "thinking"
+    kind: StreamedBlockKind = "text" if isinstance(block, Text) else "thinking"
     pieces, start = [], 0
     for each in closed.cuts:
         for place, length in enumerate(each.lengths, each.first):
@@ -85,7 +85,7 @@ def pieces_of(closed: BlockClosed) -> list[Piece]:
     return pieces
 
 
-def expand(events: Sequence[Logged], open_pieces: Iterable[Piece] = (), after: Cursor = START) -> list[Record]:
+def expand(events: Sequence[LoggedEvent], open_pieces: Iterable[Piece] = (), after: Cursor = START) -> list[Record]:
     """The records of a stretch of the log that ends where no block is open, or whose open pieces are given.
 
     Args:

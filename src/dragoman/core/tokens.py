@@ -3,7 +3,7 @@
 CHARS_PER_TOKEN = 4
 
 
-def tokens_of_text(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """About how many tokens a text has. Scripts other than Latin take more of them for each character."""
     if text.isascii():
         return len(text) // CHARS_PER_TOKEN + 1

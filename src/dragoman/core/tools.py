@@ -126,7 +126,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
         return next((option for option in self.options if option.name == name), None)
 
 
-ASK = "AskUserQuestion"
+ASK_USER_QUESTION = "AskUserQuestion"
 """The built-in tool whose call waits for the user's answer."""
 
 FORK = "Agent"

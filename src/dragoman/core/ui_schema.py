@@ -13,68 +13,68 @@ from msgspec import UNSET, Meta, UnsetType
 
 from dragoman.core.content import Json, JsonObject
 
-LEVELS = 8
+MAX_LEVELS = 8
 """Nodes within one another, the root included."""
-NODES = 200
-CUT = "There is more that is not shown here."
+MAX_NODES = 200
+TRUNCATION_CAPTION = "There is more that is not shown here."
 """What stands where nodes were left out."""
 
 Status = Literal["info", "success", "warning", "error", "pending"]
 Theme = Literal["default", "light", "dark"]
 Gap = Literal["none", "sm", "md", "lg"]
 Appearance = Literal["plain", "card"]
-Link = Annotated[str, Meta(pattern=r"^https://[^\s]+$")]
-Picture = Annotated[str, Meta(pattern=r"^(https?://[^\s]+|data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/=]+)$")]
+HttpsUrl = Annotated[str, Meta(pattern=r"^https://[^\s]+$")]
+ImageUrl = Annotated[str, Meta(pattern=r"^(https?://[^\s]+|data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/=]+)$")]
 Pixels = Annotated[int, Meta(ge=1)]
 
 
-class _Out(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _SchemaStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A part of the tree. Unknown members are left out; those that are absent stay absent."""
 
 
-class Navigation(_Out, frozen=True, kw_only=True, tag="navigation", tag_field="type"):
+class Navigation(_SchemaStruct, frozen=True, kw_only=True, tag="navigation", tag_field="type"):
     """Moves inside the application."""
 
     path: str
     params: JsonObject | UnsetType = UNSET
 
 
-class OpenUrl(_Out, frozen=True, kw_only=True, tag="url", tag_field="type"):
+class OpenUrl(_SchemaStruct, frozen=True, kw_only=True, tag="url", tag_field="type"):
     """Opens a link."""
 
-    url: Link
+    url: HttpsUrl
 
 
-class Raise(_Out, frozen=True, kw_only=True, tag="event", tag_field="type"):
+class RaiseEvent(_SchemaStruct, frozen=True, kw_only=True, tag="event", tag_field="type"):
     """Raises an event of the application's."""
 
     name: str
     payload: Json | UnsetType = UNSET
 
 
-class UseTool(_Out, frozen=True, kw_only=True, tag="tool", tag_field="type"):
+class UseTool(_SchemaStruct, frozen=True, kw_only=True, tag="tool", tag_field="type"):
     """Asks the user, then sends a new run whose text names the call. Never executes by itself."""
 
     tool: str
     args: JsonObject
 
 
-class Copy(_Out, frozen=True, kw_only=True, tag="copy", tag_field="type"):
+class Copy(_SchemaStruct, frozen=True, kw_only=True, tag="copy", tag_field="type"):
     """Copies a text."""
 
     text: str
 
 
-class Payload(_Out, frozen=True, kw_only=True, tag="payload", tag_field="type"):
+class Payload(_SchemaStruct, frozen=True, kw_only=True, tag="payload", tag_field="type"):
     """Goes back with the next user message."""
 
     payload: Json
 
 
-Action = Navigation | OpenUrl | Raise | UseTool | Copy | Payload
+Action = Navigation | OpenUrl | RaiseEvent | UseTool | Copy | Payload
 
 
-class _Node(_Out, frozen=True, kw_only=True):
+class _Node(_SchemaStruct, frozen=True, kw_only=True):
     id: str | UnsetType = UNSET
     status: Status | UnsetType = UNSET
 
@@ -136,13 +136,13 @@ class Button(_Node, frozen=True, kw_only=True, tag="button", tag_field="type"):
 class Image(_Node, frozen=True, kw_only=True, tag="image", tag_field="type"):
     """A picture. `alt` may be empty, but is there."""
 
-    url: Picture
+    url: ImageUrl
     alt: str
     width: Pixels | UnsetType = UNSET
     height: Pixels | UnsetType = UNSET
 
 
-class Pair(_Out, frozen=True, kw_only=True):
+class KeyValue(_SchemaStruct, frozen=True, kw_only=True):
     """A labelled value."""
 
     label: str
@@ -150,22 +150,22 @@ class Pair(_Out, frozen=True, kw_only=True):
     copyable: bool | UnsetType = UNSET
 
 
-class Pairs(_Node, frozen=True, kw_only=True, tag="kv", tag_field="type"):
+class KeyValueList(_Node, frozen=True, kw_only=True, tag="kv", tag_field="type"):
     """Labelled values."""
 
-    items: list[Pair]
+    items: list[KeyValue]
 
 
 class Divider(_Node, frozen=True, kw_only=True, tag="divider", tag_field="type"):
     """A line."""
 
 
-Node = Stack | Grid | TextNode | Icon | Badge | Button | Image | Pairs | Divider
+Node = Stack | Grid | TextNode | Icon | Badge | Button | Image | KeyValueList | Divider
 CONTAINERS = frozenset({"stack", "grid"})
 LEAVES = frozenset({"text", "icon", "badge", "button", "image", "kv", "divider"})
 
 
-class Origin(_Out, frozen=True, kw_only=True):
+class Origin(_SchemaStruct, frozen=True, kw_only=True):
     """Where the answer came from, as far as the agent says."""
 
     request_id: str | UnsetType = UNSET
@@ -174,7 +174,7 @@ class Origin(_Out, frozen=True, kw_only=True):
     user_id: str | UnsetType = UNSET
 
 
-class Renderer(_Out, frozen=True, kw_only=True):
+class Renderer(_SchemaStruct, frozen=True, kw_only=True):
     """The whole tree."""
 
     version: Literal["2.0"] = "2.0"
@@ -198,11 +198,11 @@ def compile_card(card: Json, locale: str = "en") -> JsonObject | None:
     if not isinstance(card, dict):
         return None
     whole = card if "root" in card else {"root": card}
-    root = _pruned(whole["root"], 1)
+    root = _prune(whole["root"], 1)
     if not isinstance(root, dict):
         return None
-    if _count(root) > NODES:
-        root = _Cutter().cut(root)
+    if _count(root) > MAX_NODES:
+        root = _Truncator().truncate(root)
     try:
         made = msgspec.convert({"locale": locale, **whole, "root": root}, Renderer)
         built = msgspec.to_builtins(made)
@@ -212,7 +212,7 @@ def compile_card(card: Json, locale: str = "en") -> JsonObject | None:
     return built
 
 
-def _pruned(node: Json, level: int) -> Json:
+def _prune(node: Json, level: int) -> Json:
     """The node without unknown types and without what lies too deep; None when nothing of it is left."""
     if not isinstance(node, dict):
         return node
@@ -225,9 +225,9 @@ def _pruned(node: Json, level: int) -> Json:
     children = node.get("children")
     if not isinstance(children, list | tuple):
         return node
-    if level == LEVELS and children:
+    if level == MAX_LEVELS and children:
         return _caption()
-    kept = [_pruned(child, level + 1) for child in children]
+    kept = [_prune(child, level + 1) for child in children]
     return {**node, "children": [child for child in kept if child is not None]}
 
 
@@ -241,26 +241,26 @@ def _children(node: Json) -> list[Json]:
 
 
 def _caption() -> JsonObject:
-    return {"type": "text", "content": CUT, "role": "caption"}
+    return {"type": "text", "content": TRUNCATION_CAPTION, "role": "caption"}
 
 
-class _Cutter:
+class _Truncator:
     """Keeps the first nodes, from the top down, and one caption where the first is missing."""
 
     def __init__(self) -> None:
-        self._left = NODES - 1
-        self._has_said = False
+        self._remaining = MAX_NODES - 1
+        self._has_caption = False
 
-    def cut(self, node: JsonObject) -> JsonObject:
-        self._left -= 1
+    def truncate(self, node: JsonObject) -> JsonObject:
+        self._remaining -= 1
         children = _children(node)
         if not children:
             return node
         kept: list[Json] = []
         for child in children:
-            if self._left:
-                kept.append(self.cut(child) if isinstance(child, dict) else child)
-            elif not self._has_said:
-                self._has_said = True
+            if self._remaining:
+                kept.append(self.truncate(child) if isinstance(child, dict) else child)
+            elif not self._has_caption:
+                self._has_caption = True
                 kept.append(_caption())
         return {**node, "children": kept}

@@ -16,9 +16,9 @@ from dragoman.core.admission import InputLimits
 from dragoman.core.agent import Agent
 from dragoman.core.events import (
     CompactionMade,
-    Door,
+    EncryptedValue,
+    ProtocolName,
     Replay,
-    Sealed,
     SettingsChange,
     SettingsChanged,
 )
@@ -35,23 +35,34 @@ from dragoman.core.refusals import (
 )
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor
-from dragoman.engine.cluster.cluster import Neighbours
+from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.runs.replays import Replays
-from dragoman.engine.runs.runner import Runs
-from dragoman.engine.runs.submissions import BusyPolicy, Submissions, Submitted
-from dragoman.engine.runs.write_access import Writers
+from dragoman.engine.runs.runner import Runner
+from dragoman.engine.runs.submissions import BusyPolicy, Submissions, SubmitResult
+from dragoman.engine.runs.write_access import WriteAccess
 from dragoman.engine.services.attachments import Attachments
-from dragoman.engine.services.idempotency import Holding, Key, Onces
-from dragoman.engine.services.memories import MemoryBook
-from dragoman.engine.services.profiles import ProfileBook
+from dragoman.engine.services.idempotency import Idempotency, IdempotencyKey, KeyReservation
+from dragoman.engine.services.memories import MemoryService
+from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.sessions.branches import Branches
-from dragoman.engine.sessions.compaction import summed_up
-from dragoman.engine.sessions.group_commit import Committer
-from dragoman.engine.sessions.history import Past
+from dragoman.engine.sessions.compaction import compact_session
+from dragoman.engine.sessions.group_commit import GroupCommitter
+from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.engine.sessions.reader import Reader, Readers
-from dragoman.engine.sessions.registry import Held, Sessions, Watcher
-from dragoman.ports import Blobs, Bus, Cipher, Clock, EventLog, Ids, Nodes, Once, Recent, SessionIndex
+from dragoman.engine.sessions.reader import Reader, ReaderRegistry
+from dragoman.engine.sessions.registry import SessionLease, SessionRegistry, Watcher
+from dragoman.ports import (
+    BlobStore,
+    Bus,
+    Cipher,
+    Clock,
+    ClusterStore,
+    EventLog,
+    IdempotencyRecord,
+    Ids,
+    RecentSessions,
+    SessionIndex,
+)
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,11 +70,11 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     sessions_in_memory: int = 1000
     run_timeout_s: float = 3600.0
-    attempts: int = 5
+    max_attempts: int = 5
     """How often a run that dies with its server is taken up before it is given up."""
-    beat_s: float = 15.0
+    heartbeat_interval_s: float = 15.0
     """Silence after which a stream gets a sign of life."""
-    window_s: float = 0.002
+    commit_window_s: float = 0.002
 
 
 class Engine:
@@ -74,7 +85,7 @@ class Engine:
         *,
         log: EventLog,
         index: SessionIndex,
-        blobs: Blobs,
+        blobs: BlobStore,
         bus: Bus,
         cipher: Cipher,
         clock: Clock,
@@ -83,9 +94,9 @@ class Engine:
         default_agent: str,
         limits: InputLimits,
         options: EngineOptions,
-        memories: MemoryBook | None = None,
-        profiles: ProfileBook | None = None,
-        nodes: Nodes | None = None,
+        memories: MemoryService | None = None,
+        profiles: ProfileService | None = None,
+        cluster_store: ClusterStore | None = None,
     ) -> None:
         self.agents = dict(agents)
         self.default_agent = default_agent
@@ -98,56 +109,56 @@ class Engine:
         self._bus = bus
         self._cipher = cipher
         self._names = {alias: name for name, agent in agents.items() for alias in agent.spec.aliases}
-        self._committer = Committer(log, window_s=options.window_s)
+        self._committer = GroupCommitter(log, window_s=options.commit_window_s)
         self.attachments = Attachments(blobs)
-        self.past = Past(log, index, self.attachments)
-        self._onces = Onces(index, clock)
-        self.replays = Replays(find=self.found, log=log, attachments=self.attachments, ids=ids)
-        self._runs = Runs(
-            find=self._find,
-            past=self.past,
+        self.history = History(log, index, self.attachments)
+        self._idempotency = Idempotency(index, clock)
+        self.replays = Replays(find_session=self.find_session, log=log, attachments=self.attachments, ids=ids)
+        self._runner = Runner(
+            find_agent=self._find_agent,
+            history=self.history,
             attachments=self.attachments,
             ids=ids,
-            open_secret=cipher.open,
+            decrypt_secret=cipher.decrypt,
             memories=memories,
             replays=self.replays,
             timeout_s=options.run_timeout_s,
-            attempts=options.attempts,
+            max_attempts=options.max_attempts,
         )
-        self._sessions = Sessions(
-            log, self._committer, clock, most=options.sessions_in_memory, take_over=self._runs.take_over
+        self._sessions = SessionRegistry(
+            log, self._committer, clock, max_sessions=options.sessions_in_memory, take_over=self._runner.take_over
         )
-        self._readers = Readers(options.beat_s)
-        self._writers = Writers(self._runs, index, limits)
-        self._branches = Branches(self.past, ids)
+        self._readers = ReaderRegistry(options.heartbeat_interval_s)
+        self._write_access = WriteAccess(self._runner, index, limits)
+        self._branches = Branches(self.history, ids)
         self._submissions = Submissions(
-            self._writers,
+            self._write_access,
             self._branches,
-            self._runs,
+            self._runner,
             index=index,
-            onces=self._onces,
+            idempotency=self._idempotency,
             attachments=self.attachments,
             profiles=profiles,
             ids=ids,
-            seal=self._seal,
+            encrypt_secret=self._encrypt_secret,
             limits=limits,
         )
-        self.neighbours: Neighbours | None = None
+        self.cluster: Cluster | None = None
         """The other servers on the store; None where there can be none."""
-        if nodes is not None:
-            self._be_among(nodes)
+        if cluster_store is not None:
+            self._set_up_cluster(cluster_store)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Take the store, and take up the runs that died with the server before."""
         self._committer.start()
-        if self.neighbours is not None:
-            await self.neighbours.start()
+        if self.cluster is not None:
+            await self.cluster.start()
             return
-        self._sessions.epoch = await self._log.claim()
-        for session_id in await self.index.unfinished():
-            await self._sessions.take_up(session_id)
+        self._sessions.epoch = await self._log.claim_epoch()
+        for session_id in await self.index.unfinished_sessions():
+            await self._sessions.recover(session_id)
 
     async def drain(self, grace_s: float) -> None:
         """Take no new work, let the runs end for a while, park the rest and end the streams.
@@ -158,32 +169,32 @@ class Engine:
         for reader in self._readers:
             if reader.ends_on_drain:
                 reader.end(ShuttingDown("the server is stopping"))
-        await self._runs.drain(grace_s)
+        await self._runner.drain(grace_s)
         await self._readers.end(ShuttingDown("the server is stopping"))
 
     async def close(self) -> None:
         """Write what is left. Called after `drain`."""
         self._sessions.close()
         await self._committer.stop()
-        if self.neighbours is not None:
-            await self.neighbours.leave()
+        if self.cluster is not None:
+            await self.cluster.leave()
 
-    def _be_among(self, nodes: Nodes) -> None:
-        self.neighbours = neighbours = Neighbours(
-            nodes,
+    def _set_up_cluster(self, cluster_store: ClusterStore) -> None:
+        self.cluster = neighbours = Cluster(
+            cluster_store,
             log=self._log,
             bus=self._bus,
             ids=self.ids,
             sessions=self._sessions,
-            take_over=self._runs.take_over,
-            perform=self._writers.perform,
+            take_over=self._runner.take_over,
+            perform=self._write_access.perform,
         )
-        self._sessions.neighbours = self._writers.neighbours = neighbours
-        self._committer.on_commit = neighbours.committed
-        self._runs.sure = neighbours.sure
-        self._onces.others = neighbours.others
+        self._sessions.cluster = self._write_access.cluster = neighbours
+        self._committer.on_commit = neighbours.on_commit
+        self._runner.wait_for_valid_lease = neighbours.wait_for_valid_lease
+        self._idempotency.store_unless_alone = neighbours.store_unless_alone
 
-    def running(self) -> Sequence[LiveSession]:
+    def running_sessions(self) -> Sequence[LiveSession]:
         """The sessions whose runs are being played here."""
         return [live for live in self._sessions if live.run_task is not None]
 
@@ -200,22 +211,27 @@ class Engine:
 
     def agent(self, name: str) -> Agent:
         """The agent of that name or alias. Raises AgentNotFound."""
-        agent = self._find(name)
+        agent = self._find_agent(name)
         if agent is None:
             raise AgentNotFound(name, self.agents)
         return agent
 
-    def _find(self, name: str) -> Agent | None:
+    def _find_agent(self, name: str) -> Agent | None:
         return self.agents.get(self._names.get(name, name))
 
-    def agent_of(self, live: LiveSession) -> Agent:
+    def agent_for(self, live: LiveSession) -> Agent:
         """The agent of a session. Raises AgentNotFound when it is no longer served."""
         return self.agent(live.state.agent)
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
     async def create(
-        self, owner: UserId, request: Create, *, once: Key | None = None, limits: InputLimits | None = None
+        self,
+        owner: UserId,
+        request: Create,
+        *,
+        idempotency_key: IdempotencyKey | None = None,
+        limits: InputLimits | None = None,
     ) -> LiveSession:
         """Make a session; it is durable when this returns.
 
@@ -235,12 +251,12 @@ class Engine:
         name = request.name
         if request.session_id is not None and await self._sessions.get(session_id) is not None:
             raise IdTaken("there is a session of that id")
-        if name is not None and await self.index.named(owner, name) is not None:
+        if name is not None and await self.index.find_by_name(owner, name) is not None:
             raise IdTaken("there is a session of that name")
-        created = admission.create(agent.spec, request, self._seal, limits or self.limits)
+        created = admission.create(agent.spec, request, self._encrypt_secret, limits or self.limits)
         events = await self.attachments.put_seeds(session_id, created)
-        if self.neighbours is not None:
-            await self.neighbours.joined()
+        if self.cluster is not None:
+            await self.cluster.wait_until_joined()
         if session_id in self._sessions:  # somebody was quicker meanwhile
             raise IdTaken("there is a session of that id")
         live = LiveSession.new(
@@ -248,7 +264,7 @@ class Engine:
             events,
             owner=owner,
             name=name,
-            once=self._onces.record(owner, once, session_id, None),
+            idempotency_record=self._idempotency.make_record(owner, idempotency_key, session_id, None),
             epoch=self._sessions.epoch,
             committer=self._committer,
             clock=self.clock,
@@ -258,69 +274,69 @@ class Engine:
             await live.until_durable(live.state.seq)
         except StoreUnavailable:
             self._sessions.remove(live)
-            if name is not None and await self.index.named(owner, name) is not None:
+            if name is not None and await self.index.find_by_name(owner, name) is not None:
                 raise IdTaken("there is a session of that name") from None
             if request.session_id is not None and await self._sessions.get(session_id) is not None:
                 raise IdTaken("there is a session of that id") from None  # another server was quicker
             raise
         return live
 
-    def session(self, owner: UserId, name: str, *, shared_too: bool = False) -> Held:
+    def session(self, owner: UserId, name: str, *, include_shared: bool = False) -> SessionLease:
         """A session of that owner, to be used in `async with`: it stays in memory until then.
 
         Args:
             owner: who asks.
             name: its id, or the name that a client of the owner's gave it, through whichever protocol (rulings, 1).
-            shared_too: also another owner's session that is shared, by its id; for reading.
+            include_shared: also another owner's session that is shared, by its id; for reading.
 
         Raises:
             SessionNotFound: there is none, or it is another owner's.
         """
-        return Held(self.found, owner, name, shared_too=shared_too)
+        return SessionLease(self.find_session, owner, name, include_shared=include_shared)
 
-    async def found(self, owner: UserId, name: str, *, shared_too: bool = False) -> LiveSession:
+    async def find_session(self, owner: UserId, name: str, *, include_shared: bool = False) -> LiveSession:
         """The session in memory; `session` holds it there."""
         session_id = parse_session_id(name)
-        live = None if session_id is None else await self._by_id(session_id)
-        if live is not None and (live.state.owner == owner or (shared_too and live.state.settings.shared)):
+        live = None if session_id is None else await self._load_by_id(session_id)
+        if live is not None and (live.state.owner == owner or (include_shared and live.state.settings.shared)):
             return live
-        named = await self.index.named(owner, name if session_id is None else session_id)
-        live = None if named is None else await self._by_id(named)
+        named = await self.index.find_by_name(owner, name if session_id is None else session_id)
+        live = None if named is None else await self._load_by_id(named)
         if live is None:
             raise SessionNotFound("there is no such session")
         return live
 
-    async def is_foreign(self, owner: UserId, session_id: SessionId) -> bool:
+    async def exists_for_other_owner(self, owner: UserId, session_id: SessionId) -> bool:
         """Whether there is a session of that id, of another owner. Only for doors that tell so (rulings, 2)."""
         live = await self._sessions.get(session_id)
         return live is not None and live.state.owner != owner
 
-    async def _by_id(self, session_id: SessionId) -> LiveSession | None:
+    async def _load_by_id(self, session_id: SessionId) -> LiveSession | None:
         while True:
             live = await self._sessions.get(session_id)
-            if live is None or live.durable.seq:
+            if live is None or live.durable_cursor.seq:
                 return live
             try:  # it is being made: its first commit holds that alone
                 await live.until_durable(1)
             except StoreUnavailable:
-                if self.neighbours is None:
+                if self.cluster is None:
                     raise
                 self._sessions.remove(live)  # another server may have been quicker with that id
 
     async def page(self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int) -> list[SessionState]:
         """An owner's sessions, newest first, as they stand now."""
         states = await self.index.page(owner, before, limit)
-        return await self._sessions.all_now(states)
+        return await self._sessions.current_states(states)
 
-    async def recent(self, owner: UserId, words: str, offset: int, limit: int) -> Recent:
+    async def recent(self, owner: UserId, text: str, offset: int, limit: int) -> RecentSessions:
         """An owner's sessions by their use, as they stand now; see `SessionIndex.recent`."""
-        found = await self.index.recent(owner, words, offset, limit)
-        return msgspec.structs.replace(found, states=await self._sessions.all_now(found.states))
+        found = await self.index.recent(owner, text, offset, limit)
+        return msgspec.structs.replace(found, states=await self._sessions.current_states(found.states))
 
     async def until_durable(self, marks: Sequence[tuple[SessionId, int]]) -> None:
         """Wait until those events of those sessions are durable, as far as the sessions are in memory."""
         for session_id, seq in marks:
-            live = self._sessions.at_hand(session_id)
+            live = self._sessions.get_loaded(session_id)
             if live is not None and live.state.seq >= seq:  # else it came from the store, which another server wrote
                 await live.until_durable(seq)
 
@@ -332,16 +348,18 @@ class Engine:
             Invalid, ShuttingDown: nothing changed.
         """
         self._refuse_when_draining()
-        spec = self.agent_of(live).spec
-        checked = admission.check_change(spec, live.state.settings, change, self._seal, self.limits)
-        async with self._writers.writing(live):
+        spec = self.agent_for(live).spec
+        checked = admission.check_change(spec, live.state.settings, change, self._encrypt_secret, self.limits)
+        async with self._write_access.acquire(live):
             if admission.is_busy(live.state):
                 raise SessionBusy("a run of this session is active")
             if not checked.is_empty():
                 live.append((SettingsChanged(change=checked),), None)
             await live.until_durable(live.state.seq)
 
-    async def replay(self, source: LiveSession, speed: Literal[1, 2, 5], *, door: Door) -> LiveSession:
+    async def create_replay(
+        self, source: LiveSession, speed: Literal[1, 2, 5], *, protocol: ProtocolName
+    ) -> LiveSession:
         """Make a session that shows another one again; its first messages play what was recorded.
 
         Raises:
@@ -352,7 +370,7 @@ class Engine:
         if admission.is_busy(source.state):
             raise SessionBusy("a run of this session is active")
         await source.until_durable(source.state.seq)
-        recorded = await self.replays.recorded(source, speed)
+        recorded = await self.replays.make_recording(source, speed)
         if not recorded.total:
             raise Conflict("the session has no completed turn")
         settings = source.state.settings
@@ -365,7 +383,7 @@ class Engine:
             replay=recorded,
         )
         asked = Create(
-            door=door,
+            protocol=protocol,
             agent=source.state.agent,
             tools=settings.tools,
             client_tools=settings.client_tools,
@@ -378,26 +396,26 @@ class Engine:
             await self.change(live, SettingsChange(mode=first.mode))
         return live
 
-    async def pace(self, live: LiveSession, replay: Replay) -> None:
+    async def update_replay(self, live: LiveSession, replay: Replay) -> None:
         """Change how a session is replayed, also while it is. Durable when this returns."""
         self._refuse_when_draining()
-        await self._writers.pace(live, replay)
+        await self._write_access.update_replay(live, replay)
 
     async def delete(self, live: LiveSession) -> None:
         """End a session and remove everything of it. Its run is stopped first, so that its readers see an end."""
-        if await self.stop_run(live) and self.neighbours is not None:
-            await self.neighbours.following.read_elsewhere()
-        async with self._writers.writing(live):
+        if await self.stop_run(live) and self.cluster is not None:
+            await self.cluster.log_tailer.wait_for_remote_readers()
+        async with self._write_access.acquire(live):
             await self._delete(live)
 
     async def _delete(self, live: LiveSession) -> None:
         if live.failure is not None:  # lost, or deleted by another: this object no longer speaks for the session
             raise live.failure
-        if live.is_elsewhere:
+        if live.is_remote:
             raise SessionBusy("a run of this session is active")
         live.end(SessionNotFound("the session was deleted"))
         try:  # pictures first: a session that is left can be deleted again, pictures without one could not
-            await self.attachments.forget(live.state.session_id, live.state.owner)
+            await self.attachments.delete_for_session(live.state.session_id, live.state.owner)
             await self._log.delete(live.state.session_id)  # until then the ended object keeps others from loading it
         finally:
             self._sessions.remove(live)
@@ -411,9 +429,9 @@ class Engine:
         *,
         by: UserId,
         busy: BusyPolicy = "refuse",
-        once: Key | None = None,
+        idempotency_key: IdempotencyKey | None = None,
         before_seq: int | None = None,
-    ) -> Submitted:
+    ) -> SubmitResult:
         """Let input into a session and start the run that it asks for. Durable once event `seq` is.
 
         Args:
@@ -429,10 +447,14 @@ class Engine:
             Invalid, SessionBusy, ShuttingDown: nothing changed.
         """
         self._refuse_when_draining()
-        spec = self.agent_of(live).spec
-        return await self._submissions.submit(live, spec, request, by=by, busy=busy, once=once, before_seq=before_seq)
+        spec = self.agent_for(live).spec
+        return await self._submissions.submit(
+            live, spec, request, by=by, busy=busy, idempotency_key=idempotency_key, before_seq=before_seq
+        )
 
-    async def stop_run(self, live: LiveSession, run_id: RunId | None = None, *, unwatched: bool = False) -> bool:
+    async def stop_run(
+        self, live: LiveSession, run_id: RunId | None = None, *, only_if_unwatched: bool = False
+    ) -> bool:
         """Stop a session's active run, and whatever waits there. Durable when this returns.
 
         Args:
@@ -442,7 +464,7 @@ class Engine:
         Returns:
             Whether there was something to stop.
         """
-        return await self._writers.stop(live, run_id, unwatched=unwatched)
+        return await self._write_access.stop(live, run_id, only_if_unwatched=only_if_unwatched)
 
     def follow(self, live: LiveSession, after: Cursor, *, ends_on_drain: bool = False) -> Reader:
         """A reader of the session's stream from a position on. Enter it to read.
@@ -465,11 +487,11 @@ class Engine:
             SessionBusy: a run is active or queued.
             ValueError: the session has no such event.
         """
-        async with self._writers.writing(live):
+        async with self._write_access.acquire(live):
             await self._branches.rewind(live, before_seq)
             await live.until_durable(live.state.seq)
 
-    async def switch(self, live: LiveSession, hidden: Sequence[tuple[int, int]]) -> None:
+    async def switch_branch(self, live: LiveSession, hidden: Sequence[tuple[int, int]]) -> None:
         """Go on in another branch: the history is what stands in none of these ranges of events.
 
         Durable when this returns. What calls still waited for is cancelled.
@@ -477,8 +499,8 @@ class Engine:
         Raises:
             SessionBusy: a run is active or queued.
         """
-        async with self._writers.writing(live):
-            await self._branches.branch(live, hidden, ends_there=False)
+        async with self._write_access.acquire(live):
+            await self._branches.branch(live, hidden, extends_to_end=False)
             await live.until_durable(live.state.seq)
 
     async def compact(self, live: LiveSession) -> CompactionMade | None:
@@ -491,14 +513,14 @@ class Engine:
             SessionBusy: a run is active or queued, or something happened meanwhile.
         """
         self._refuse_when_draining()
-        agent = self.agent_of(live)
+        agent = self.agent_for(live)
         if admission.is_busy(live.state):
             raise SessionBusy("a run of this session is active")
-        made = await summed_up(agent, self.past, live)
+        made = await compact_session(agent, self.history, live)
         if made is None:
             return None
         before = live.state.seq
-        async with self._writers.writing(live):
+        async with self._write_access.acquire(live):
             if live.state.seq != before:
                 raise SessionBusy("the session went on meanwhile")
             await live.until_durable(live.append((made,), None))
@@ -506,13 +528,15 @@ class Engine:
 
     # --- doing things once ----------------------------------------------------------------------------------------
 
-    def once(self, owner: UserId, key: Key, live: LiveSession | None = None, ids: Collection[str] = ()) -> Holding:
+    def reserve_key(
+        self, owner: UserId, key: IdempotencyKey, live: LiveSession | None = None, message_ids: Collection[str] = ()
+    ) -> KeyReservation:
         """Keep a client's key while its request is answered; `known` in one with it, if asked. See `Onces.hold`."""
-        return self._onces.hold(owner, key, None if live is None else live.state.session_id, ids)
+        return self._idempotency.reserve(owner, key, None if live is None else live.state.session_id, message_ids)
 
-    async def done_once(self, owner: UserId, name: str) -> Once | None:
+    async def find_idempotency_record(self, owner: UserId, name: str) -> IdempotencyRecord | None:
         """What the request with that key of the owner's did."""
-        return await self._onces.find(owner, name)
+        return await self._idempotency.find(owner, name)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -520,5 +544,5 @@ class Engine:
         if self.is_draining:
             raise ShuttingDown("the server is stopping: try again in a moment")
 
-    def _seal(self, plain: str) -> Sealed:
-        return Sealed(self._cipher.seal(plain), len(plain))
+    def _encrypt_secret(self, plaintext: str) -> EncryptedValue:
+        return EncryptedValue(self._cipher.encrypt(plaintext), len(plaintext))

@@ -22,11 +22,11 @@ from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import Conflict, NotFound, Refused, SessionBusy, SessionNotFound, Unavailable
 from dragoman.core.schedules import (
-    GONE,
+    ANSWER_TIMEOUT,
     MISSED,
     NO_ANSWER,
     NOT_STARTED,
-    PATIENCE,
+    SESSION_DELETED,
     Due,
     Expired,
     Fire,
@@ -34,52 +34,52 @@ from dragoman.core.schedules import (
     FireStatus,
     Schedule,
     ScheduleId,
-    checked,
+    due_action,
+    fire_result,
     occurrences,
-    outcome,
-    what_is_due,
+    validate,
 )
 from dragoman.core.session import OpenCall
 from dragoman.engine.engine import Engine
-from dragoman.engine.instrumentation.metrics import FIRES
+from dragoman.engine.instrumentation.metrics import SCHEDULE_FIRES
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import Clock, Ids, Nodes, Schedules
+from dragoman.ports import Clock, ClusterStore, Ids, ScheduleStore
 
-DOOR = "blade"
-LOOK_S = 30.0
+PROTOCOL = "blade"
+CHECK_INTERVAL_S = 30.0
 """How often the clock is looked at, however far the next time is: it may be set."""
-LOOK_TOGETHER_S = 5.0
+CLUSTER_CHECK_INTERVAL_S = 5.0
 """The same where other servers may change the schedules, or die while they keep one."""
-RETRY_S = 1.0
-MOST = 1000
+RETRY_DELAY_S = 1.0
+MAX_SCHEDULES_PER_USER = 1000
 """Schedules of one user."""
-MOST_OCCURRENCES = 1000
-NO_USER = "no answer, use your judgement"
+MAX_OCCURRENCES = 1000
+NO_USER_ANSWER = "no answer, use your judgement"
 
 log = structlog.get_logger(__name__)
 
 
-class Times(msgspec.Struct, frozen=True):
+class Occurrences(msgspec.Struct, frozen=True):
     """When a schedule is due within a span; of very many times, the first."""
 
     schedule: Schedule
     times: list[datetime]
-    is_cut: bool
+    is_truncated: bool
 
 
-class ScheduleBook:
+class Scheduler:
     """All schedules, in memory; the store is the truth, and where several servers share it, is looked at again."""
 
     def __init__(
         self,
-        store: Schedules,
+        store: ScheduleStore,
         engine: Engine,
         clock: Clock,
         ids: Ids,
         *,
-        at_once: int = 50,
+        max_concurrent_fires: int = 50,
         memory_enabled: bool | None = True,
-        nodes: Nodes | None = None,
+        cluster_store: ClusterStore | None = None,
     ) -> None:
         """Args:
         store: where they are.
@@ -90,57 +90,57 @@ class ScheduleBook:
         memory_enabled: whether memory is on in their sessions, where the agent does not say.
         nodes: the other servers on the store; None where there can be none.
         """
-        self._nodes = nodes
-        self._known = -1
+        self._cluster_store = cluster_store
+        self._known_version = -1
         """The number of the changes that are known here; before the first reading, none."""
         self._store = store
         self._engine = engine
         self._clock = clock
         self._ids = ids
         self._memory_enabled = memory_enabled
-        self._slots = asyncio.Semaphore(at_once)
-        self._all: dict[ScheduleId, Schedule] = {}
-        self._changing = asyncio.Lock()
+        self._slots = asyncio.Semaphore(max_concurrent_fires)
+        self._schedules: dict[ScheduleId, Schedule] = {}
+        self._lock = asyncio.Lock()
         """Held while a schedule is changed or moves on, so that neither undoes the other."""
-        self._playing: dict[asyncio.Task[None], ScheduleId] = {}
-        self._fires: set[FireId] = set()
+        self._fire_tasks: dict[asyncio.Task[None], ScheduleId] = {}
+        self._own_fires: set[FireId] = set()
         """Those that are played here."""
         self._worker: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    async def start(self, *, by_itself: bool = True) -> None:
+    async def start(self, *, run_timer: bool = True) -> None:
         """Read what there is, and go on with the fires that a server before left behind.
 
         Args:
             by_itself: keep the times; else `tick` is called from outside.
         """
         await self.refresh()
-        await self._take_fires()
-        if by_itself:
-            self._worker = asyncio.create_task(self._work(), name="schedules")
+        await self._take_over_fires()
+        if run_timer:
+            self._worker = asyncio.create_task(self._run(), name="schedules")
 
     async def refresh(self) -> None:
         """Read what there is, at first and when other servers changed it."""
-        known = 0 if self._nodes is None else await self._nodes.schedules()
-        if known != self._known:
-            self._all = {schedule.schedule_id: schedule for schedule in await self._store.all()}
-            self._known = known
+        known = 0 if self._cluster_store is None else await self._cluster_store.schedules_version()
+        if known != self._known_version:
+            self._schedules = {schedule.schedule_id: schedule for schedule in await self._store.all()}
+            self._known_version = known
 
-    async def _take_fires(self) -> None:
+    async def _take_over_fires(self) -> None:
         """Go on with the fires of a server before, or of those that died."""
-        ours = None if self._nodes is None else await self._nodes.take_fires()
+        ours = None if self._cluster_store is None else await self._cluster_store.claim_abandoned_fires()
         if ours is not None and not ours:
             return
-        for fire in await self._store.running():
-            schedule = self._all.get(fire.schedule_id)
-            if schedule is not None and (ours is None or fire.fire_id in ours) and fire.fire_id not in self._fires:
-                self._begin(fire, schedule)
+        for fire in await self._store.running_fires():
+            schedule = self._schedules.get(fire.schedule_id)
+            if schedule is not None and (ours is None or fire.fire_id in ours) and fire.fire_id not in self._own_fires:
+                self._start_fire(fire, schedule)
 
     async def close(self) -> None:
         """Keep no more times. Fires that are under way go on with the next server."""
-        tasks = [*([] if self._worker is None else [self._worker]), *self._playing]
+        tasks = [*([] if self._worker is None else [self._worker]), *self._fire_tasks]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -156,26 +156,26 @@ class ScheduleBook:
             Conflict: the user has as many as there may be.
         """
         now = self._clock.now()
-        made = checked(
+        made = validate(
             msgspec.structs.replace(
                 schedule, schedule_id=ScheduleId(self._ids.new()), created_at=now, updated_at=now, last_at=None
             ),
             now,
         )
-        async with self._changing:
+        async with self._lock:
             await self.refresh()
-            if len(self.of(schedule.user)) >= MOST:
-                raise Conflict(f"there are {MOST} scheduled tasks already")
-            await self._keep(made)
+            if len(self.for_user(schedule.user)) >= MAX_SCHEDULES_PER_USER:
+                raise Conflict(f"there are {MAX_SCHEDULES_PER_USER} scheduled tasks already")
+            await self._save(made)
         return made
 
-    def of(self, user: UserId) -> list[Schedule]:
+    def for_user(self, user: UserId) -> list[Schedule]:
         """The user's schedules, oldest first."""
-        return [schedule for schedule in self._all.values() if schedule.user == user]
+        return [schedule for schedule in self._schedules.values() if schedule.user == user]
 
     def get(self, user: UserId, schedule_id: ScheduleId) -> Schedule:
         """A schedule of the user's. Raises NotFound."""
-        schedule = self._all.get(schedule_id)
+        schedule = self._schedules.get(schedule_id)
         if schedule is None or schedule.user != user:
             raise NotFound("there is no such scheduled task")
         return schedule
@@ -187,7 +187,7 @@ class ScheduleBook:
             NotFound, Invalid: nothing changed.
             Conflict: it was to be enabled, and has expired.
         """
-        async with self._changing:
+        async with self._lock:
             await self.refresh()
             now = self._clock.now()
             before = self.get(user, schedule_id)
@@ -195,20 +195,20 @@ class ScheduleBook:
             if changes.get("enabled") and after.is_expired(now):
                 raise Conflict("this scheduled task has expired")
             is_moved = (after.cron, after.time_zone, after.enabled) != (before.cron, before.time_zone, before.enabled)
-            found = checked(after, now)
+            found = validate(after, now)
             if not is_moved:
                 found = msgspec.structs.replace(found, next_at=before.next_at)
             if after != before:
-                await self._keep(msgspec.structs.replace(found, updated_at=now))
-            return self._all[schedule_id]
+                await self._save(msgspec.structs.replace(found, updated_at=now))
+            return self._schedules[schedule_id]
 
     async def remove(self, user: UserId, schedule_id: ScheduleId) -> None:
         """Remove a schedule; what it has started goes on. Raises NotFound."""
-        async with self._changing:
+        async with self._lock:
             await self.refresh()
             self.get(user, schedule_id)
             await self._store.remove(schedule_id)
-            del self._all[schedule_id]
+            del self._schedules[schedule_id]
 
     async def fires(self, user: UserId, schedule_id: ScheduleId, offset: int, limit: int) -> Sequence[Fire]:
         """What became of its times, newest first. Raises NotFound."""
@@ -216,15 +216,15 @@ class ScheduleBook:
         self.get(user, schedule_id)
         return await self._store.fires(schedule_id, offset, limit)
 
-    async def calendar(self, user: UserId, first: datetime, end: datetime) -> list[Times]:
+    async def calendar(self, user: UserId, first: datetime, end: datetime) -> list[Occurrences]:
         """When the user's enabled schedules are due from `first` up to, not including, `end`."""
         await self.refresh()
-        enabled = [schedule for schedule in self.of(user) if schedule.enabled]
-        return await asyncio.to_thread(lambda: [_times(schedule, first, end) for schedule in enabled])
+        enabled = [schedule for schedule in self.for_user(user) if schedule.enabled]
+        return await asyncio.to_thread(lambda: [_occurrences(schedule, first, end) for schedule in enabled])
 
-    async def _keep(self, schedule: Schedule) -> None:
+    async def _save(self, schedule: Schedule) -> None:
         await self._store.put(schedule)
-        self._all[schedule.schedule_id] = schedule
+        self._schedules[schedule.schedule_id] = schedule
         self._changed.set()
 
     # --- the times ------------------------------------------------------------------------------------------------
@@ -233,26 +233,26 @@ class ScheduleBook:
         """Do what is due now."""
         if self._engine.is_draining:
             return
-        async with self._changing:
-            if self._nodes is not None:
+        async with self._lock:
+            if self._cluster_store is not None:
                 await self.refresh()
-                await self._take_fires()
+                await self._take_over_fires()
             now = self._clock.now()
-            due = [each for each in self._all.values() if each.enabled and each.next_at and each.next_at <= now]
-            running = await self._running() if due else frozenset()
+            due = [each for each in self._schedules.values() if each.enabled and each.next_at and each.next_at <= now]
+            running = await self._running_schedules() if due else frozenset()
             for schedule in sorted(due, key=lambda each: (each.next_at, each.schedule_id)):
-                await self._move_on(schedule, now, is_running=schedule.schedule_id in running)
+                await self._advance(schedule, now, is_running=schedule.schedule_id in running)
 
-    async def _running(self) -> frozenset[ScheduleId]:
+    async def _running_schedules(self) -> frozenset[ScheduleId]:
         """The schedules of which a time is being kept, here or by another server."""
-        if self._nodes is None:
-            return frozenset(self._playing.values())
-        return frozenset(fire.schedule_id for fire in await self._store.running())
+        if self._cluster_store is None:
+            return frozenset(self._fire_tasks.values())
+        return frozenset(fire.schedule_id for fire in await self._store.running_fires())
 
-    async def _move_on(self, schedule: Schedule, now: datetime, *, is_running: bool) -> None:
-        match what_is_due(schedule, now, is_running=is_running):
+    async def _advance(self, schedule: Schedule, now: datetime, *, is_running: bool) -> None:
+        match due_action(schedule, now, is_running=is_running):
             case Expired():
-                await self._keep(msgspec.structs.replace(schedule, enabled=False, updated_at=now))
+                await self._save(msgspec.structs.replace(schedule, enabled=False, updated_at=now))
             case Due(due_at=due_at, next_at=next_at, error=error):
                 moved = msgspec.structs.replace(
                     schedule, next_at=next_at, last_at=schedule.last_at if error else due_at
@@ -267,92 +267,92 @@ class ScheduleBook:
                     started_at=now,
                     finished_at=now if error else None,
                 )
-                is_ours = await self._store.claim(moved, fire)
-                self._all[schedule.schedule_id] = moved
+                is_ours = await self._store.claim_fire(moved, fire)
+                self._schedules[schedule.schedule_id] = moved
                 if error:
-                    FIRES.labels(outcome="missed" if error == MISSED else "skipped").inc()
+                    SCHEDULE_FIRES.labels(outcome="missed" if error == MISSED else "skipped").inc()
                     log.warning("schedule not kept", schedule_id=schedule.schedule_id, due_at=due_at, why=error)
                 elif is_ours:
-                    self._begin(fire, moved)
+                    self._start_fire(fire, moved)
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         while True:
             self._changed.clear()
             try:
                 await self.tick()
             except Unavailable as error:
                 log.warning("schedules not looked at", cause=repr(error.__cause__))
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(RETRY_DELAY_S)
             except Exception:  # the root of a task that must go on
                 log.exception("schedules not looked at")
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(RETRY_DELAY_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._until_due()):
                     await self._changed.wait()
 
     def _until_due(self) -> float:
         """Seconds to wait."""
-        longest = LOOK_S if self._nodes is None else LOOK_TOGETHER_S
-        due = min((each.next_at for each in self._all.values() if each.enabled and each.next_at), default=None)
+        longest = CHECK_INTERVAL_S if self._cluster_store is None else CLUSTER_CHECK_INTERVAL_S
+        due = min((each.next_at for each in self._schedules.values() if each.enabled and each.next_at), default=None)
         if due is None or self._engine.is_draining:
             return longest
         return min(max(0.0, (due - self._clock.now()).total_seconds()), longest)
 
     # --- a fire ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, fire: Fire, schedule: Schedule) -> None:
-        task = asyncio.create_task(self._play(fire, schedule), name=f"schedule {schedule.schedule_id}")
-        self._playing[task] = schedule.schedule_id
-        self._fires.add(fire.fire_id)
-        task.add_done_callback(partial(self._played, fire.fire_id))
+    def _start_fire(self, fire: Fire, schedule: Schedule) -> None:
+        task = asyncio.create_task(self._run_fire(fire, schedule), name=f"schedule {schedule.schedule_id}")
+        self._fire_tasks[task] = schedule.schedule_id
+        self._own_fires.add(fire.fire_id)
+        task.add_done_callback(partial(self._on_fire_done, fire.fire_id))
 
-    def _played(self, fire_id: FireId, task: asyncio.Task[None]) -> None:
-        self._playing.pop(task, None)
-        self._fires.discard(fire_id)
+    def _on_fire_done(self, fire_id: FireId, task: asyncio.Task[None]) -> None:
+        self._fire_tasks.pop(task, None)
+        self._own_fires.discard(fire_id)
 
-    async def _play(self, fire: Fire, schedule: Schedule) -> None:
+    async def _run_fire(self, fire: Fire, schedule: Schedule) -> None:
         """See a fire to its end. What the store or a stop keeps from its end is gone on with later."""
         while True:
             try:
-                status, error = await self._watched(fire, schedule)
+                status, error = await self._fire_result(fire, schedule)
                 ended = msgspec.structs.replace(fire, status=status, error=error, finished_at=self._clock.now())
-                await self._store.settle(ended)
-                FIRES.labels(outcome=status).inc()
+                await self._store.update_fire(ended)
+                SCHEDULE_FIRES.labels(outcome=status).inc()
             except Unavailable:
                 if self._engine.is_draining:
                     return
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(RETRY_DELAY_S)
             except Exception:  # the root of a fire's task
                 log.exception("fire failed", fire_id=fire.fire_id)
                 return
             else:
                 return
 
-    async def _watched(self, fire: Fire, schedule: Schedule) -> tuple[FireStatus, str | None]:
+    async def _fire_result(self, fire: Fire, schedule: Schedule) -> tuple[FireStatus, str | None]:
         assert fire.session_id is not None, "a fire that runs has a session"
         try:
-            async with self._slots, self._begun(fire.session_id, schedule) as live:
+            async with self._slots, self._started_session(fire.session_id, schedule) as live:
                 while live.state.status() == "running" and live.failure is None:
                     await live.next_commit()
             async with self._engine.session(schedule.user, fire.session_id) as live:
-                return await self._rest(live, fire, schedule)
+                return await self._wait_until_rest(live, fire, schedule)
         except SessionNotFound:
-            return "failed", GONE
+            return "failed", SESSION_DELETED
         except Unavailable:
             raise
         except Refused as error:
             return "failed", f"{NOT_STARTED}: {error}"
 
     @asynccontextmanager
-    async def _begun(self, session_id: SessionId, schedule: Schedule) -> AsyncIterator[LiveSession]:
+    async def _started_session(self, session_id: SessionId, schedule: Schedule) -> AsyncIterator[LiveSession]:
         """The session: made, and sent the prompt, as far as neither was done before."""
         engine = self._engine
         try:
-            await engine.found(schedule.user, session_id)
+            await engine.find_session(schedule.user, session_id)
         except SessionNotFound:
             memory = engine.agent(engine.default_agent).spec.memory
             create = Create(
-                door=DOOR,
+                protocol=PROTOCOL,
                 agent=engine.default_agent,
                 session_id=session_id,
                 tools="all",
@@ -363,12 +363,16 @@ class ScheduleBook:
         async with engine.session(schedule.user, session_id) as live:
             state = live.state
             if state.last_run is None and state.run is None and not state.queue:
-                prompt = Submit(door=DOOR, messages=(UserInput(content=schedule.prompt),), props={INTERNAL: True})
+                prompt = Submit(
+                    protocol=PROTOCOL, messages=(UserInput(content=schedule.prompt),), metadata={INTERNAL: True}
+                )
                 submitted = await engine.submit(live, prompt, by=schedule.user)
                 await live.until_durable(submitted.seq)
             yield live
 
-    async def _rest(self, live: LiveSession, fire: Fire, schedule: Schedule) -> tuple[FireStatus, str | None]:
+    async def _wait_until_rest(
+        self, live: LiveSession, fire: Fire, schedule: Schedule
+    ) -> tuple[FireStatus, str | None]:
         """Wait until the session is at rest; answer what it asks, if it shall not wait for its user."""
         while True:
             if live.failure is not None:
@@ -377,42 +381,42 @@ class ScheduleBook:
             match live.state.status():
                 case "idle":
                     await live.until_durable(live.state.seq)
-                    return outcome(await self._last_stop(live))
+                    return fire_result(await self._last_stop(live))
                 case "waiting" if schedule.skip_confirmations:
                     await self._answer(live, schedule.user)
-                case "waiting" if self._clock.now() >= fire.started_at + PATIENCE:
+                case "waiting" if self._clock.now() >= fire.started_at + ANSWER_TIMEOUT:
                     return "failed", NO_ANSWER
-            await asyncio.wait([commit], timeout=LOOK_S)
+            await asyncio.wait([commit], timeout=CHECK_INTERVAL_S)
             live.forget_waker(commit)
 
     async def _last_stop(self, live: LiveSession) -> RunStopped:
-        async for page in self._engine.past.newest_events(live):
+        async for page in self._engine.history.newest_events(live):
             for logged in reversed(page):
                 if isinstance(logged.event, RunStopped):
                     return logged.event
         raise SessionNotFound("the session has no run any more")
 
     async def _answer(self, live: LiveSession, user: UserId) -> None:
-        answers = tuple(_answer_to(call) for call in live.state.waiting())
+        answers = tuple(_unattended_answer(call) for call in live.state.waiting_calls())
         with suppress(SessionBusy):  # somebody else was quicker
-            await self._engine.submit(live, Submit(door=DOOR, answers=answers), by=user)
+            await self._engine.submit(live, Submit(protocol=PROTOCOL, answers=answers), by=user)
 
 
-def _answer_to(call: OpenCall) -> Answer:
+def _unattended_answer(call: OpenCall) -> Answer:
     """What is answered where nobody is there to ask."""
     call_id = call.call.call_id
     if call.parked or call.kind == "permission":
         return Decision(call_id=call_id, granted=True)
     questions = call.call.input.get("questions")
     if call.kind == "question" and isinstance(questions, list) and questions:
-        return Choice(call_id=call_id, custom={str(place): NO_USER for place in range(len(questions))})
-    return Result(call_id=call_id, content=NO_USER, is_error=call.kind == "client")
+        return Choice(call_id=call_id, custom={str(place): NO_USER_ANSWER for place in range(len(questions))})
+    return Result(call_id=call_id, content=NO_USER_ANSWER, is_error=call.kind == "client")
 
 
-def _times(schedule: Schedule, first: datetime, end: datetime) -> Times:
+def _occurrences(schedule: Schedule, first: datetime, end: datetime) -> Occurrences:
     found: list[datetime] = []
     for each in occurrences(schedule, first, end):
-        if len(found) == MOST_OCCURRENCES:
-            return Times(schedule, found, is_cut=True)
+        if len(found) == MAX_OCCURRENCES:
+            return Occurrences(schedule, found, is_truncated=True)
         found.append(each)
-    return Times(schedule, found, is_cut=False)
+    return Occurrences(schedule, found, is_truncated=False)

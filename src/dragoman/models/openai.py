@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import httpx2
 
-from dragoman.models.openai_answer import AnswerReader, failure, shown
+from dragoman.models.openai_answer import AnswerReader, classify_error_body, excerpt
 from dragoman.models.openai_wire import Dialect, request_body
 from dragoman.models.sse import EventReader, EventTooLong
 from dragoman.ports import ModelEvent, ModelFailed, ModelRequest, ModelUnavailable
@@ -54,15 +54,15 @@ class OpenAIModel:
         dialect: Dialect | None = None,
         context_window: int | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.name = name
         self.context_window = context_window
         self._api_key = api_key
         self._dialect = dialect or Dialect()
-        self._pause = pause
+        self._sleep = sleep
         self._client = httpx2.AsyncClient(
-            base_url=_checked_url(base_url),
+            base_url=_parse_url(base_url),
             headers=_headers(api_key),
             timeout=httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             limits=UNLIMITED,
@@ -85,55 +85,55 @@ class OpenAIModel:
         for is_last_try in (False, True):
             has_begun = False
             try:
-                async with self._opened(body) as answer:
+                async with self._open_response(body) as answer:
                     while events := await answer.next():
                         has_begun = True
                         for event in events:
                             yield event
                 return
             except ModelFailed as error:
-                error.args = (self._without_key(str(error)),)
-                wait_s = _wait_s(error)
+                error.args = (self._redact_key(str(error)),)
+                wait_s = _retry_delay_s(error)
                 if has_begun or is_last_try or wait_s is None:
                     raise
-            await self._pause(wait_s)
+            await self._sleep(wait_s)
 
     async def aclose(self) -> None:
         """Close the connections; calls that still stream fail."""
         await self._client.aclose()
 
     @asynccontextmanager
-    async def _opened(self, body: bytes) -> AsyncIterator["_Answer"]:
+    async def _open_response(self, body: bytes) -> AsyncIterator["_ResponseStream"]:
         """Send the request; the answer's body is open inside the block."""
         request = self._client.build_request("POST", "chat/completions", content=body)
         try:
             response = await self._client.send(request, stream=True)
         except httpx2.ReadTimeout as error:  # it may be at work: asking again would double the load
-            raise _Later(f"no answer within {READ_TIMEOUT_S:.0f} s", None) from error
+            raise _RetryLater(f"no answer within {READ_TIMEOUT_S:.0f} s", None) from error
         except httpx2.TransportError as error:  # not reached, or a kept connection that the server had closed
-            raise _Later(f"{self.base_url} cannot be reached: {_words(error)}", BACKOFF_S) from error
+            raise _RetryLater(f"{self.base_url} cannot be reached: {_describe_error(error)}", BACKOFF_S) from error
         try:
             if response.status_code != httpx2.codes.OK:
-                raise await _refusal(response)
+                raise await _read_error(response)
             content_type = response.headers.get("content-type", "")
             if not content_type.startswith("text/event-stream"):
-                raise ModelFailed(f"an event stream expected, got {shown(content_type.encode())}")
-            yield _Answer(response)
+                raise ModelFailed(f"an event stream expected, got {excerpt(content_type.encode())}")
+            yield _ResponseStream(response)
         finally:
             await response.aclose()
 
-    def _without_key(self, text: str) -> str:
+    def _redact_key(self, text: str) -> str:
         """Servers like to repeat a key that they refuse."""
         return text.replace(self._api_key, "***") if self._api_key else text
 
 
-class _Answer:
+class _ResponseStream:
     """The body of an answer that has begun."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self._chunks = response.aiter_bytes()
-        self._cut = EventReader(MAX_EVENT_BYTES)
-        self._read = AnswerReader(new_id=lambda: f"call_{uuid4().hex}")
+        self._sse_reader = EventReader(MAX_EVENT_BYTES)
+        self._answer_reader = AnswerReader(new_id=lambda: f"call_{uuid4().hex}")
         self._has_ended = False
         self._is_closed = False
 
@@ -142,45 +142,45 @@ class _Answer:
         events: list[ModelEvent] = []
         while not events and not self._is_closed:
             for data in await self._next_data():
-                events += self._read.feed(data)
+                events += self._answer_reader.feed(data)
             if self._has_ended:
                 self._is_closed = True
-                events += self._read.close()
+                events += self._answer_reader.close()
         return events
 
     async def _next_data(self) -> list[bytes]:
         try:
-            if not self._read.is_finished:
-                return self._cut.feed(await anext(self._chunks))
+            if not self._answer_reader.is_finished:
+                return self._sse_reader.feed(await anext(self._chunks))
             async with asyncio.timeout(TAIL_TIMEOUT_S):  # read to the end, so that the connection can be used again
-                return self._cut.feed(await anext(self._chunks))
+                return self._sse_reader.feed(await anext(self._chunks))
         except EventTooLong as error:
             raise ModelFailed(str(error)) from error
         except (StopAsyncIteration, TimeoutError):
             self._has_ended = True
-            return self._cut.close()
+            return self._sse_reader.close()
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            if not self._read.is_finished:
-                raise ModelFailed(f"the answer broke off: {_words(error)}") from error
+            if not self._answer_reader.is_finished:
+                raise ModelFailed(f"the answer broke off: {_describe_error(error)}") from error
             self._has_ended = True
             return []
 
 
-class _Later(ModelUnavailable):
+class _RetryLater(ModelUnavailable):
     """Unavailable, with the seconds after which a second try makes sense; None if it does not."""
 
-    def __init__(self, text: str, wait_s: float | None) -> None:
+    def __init__(self, text: str, retry_after_s: float | None) -> None:
         super().__init__(text)
-        self.wait_s = wait_s
+        self.retry_after_s = retry_after_s
 
 
-def _wait_s(error: ModelFailed) -> float | None:
-    if isinstance(error, _Later):
-        return error.wait_s
+def _retry_delay_s(error: ModelFailed) -> float | None:
+    if isinstance(error, _RetryLater):
+        return error.retry_after_s
     return BACKOFF_S if isinstance(error, ModelUnavailable) else None
 
 
-async def _refusal(response: httpx2.Response) -> ModelFailed:
+async def _read_error(response: httpx2.Response) -> ModelFailed:
     """What an error status means. Only the beginning of its body is read."""
     body = b""
     try:
@@ -190,9 +190,9 @@ async def _refusal(response: httpx2.Response) -> ModelFailed:
                 break
     except (httpx2.TransportError, httpx2.DecodingError):
         pass  # the status says enough
-    failed = failure(response.status_code, body[:MAX_ERROR_BYTES])
+    failed = classify_error_body(response.status_code, body[:MAX_ERROR_BYTES])
     if isinstance(failed, ModelUnavailable):
-        return _Later(str(failed), _retry_after_s(response.headers))
+        return _RetryLater(str(failed), _retry_after_s(response.headers))
     return failed
 
 
@@ -205,11 +205,11 @@ def _retry_after_s(headers: httpx2.Headers) -> float | None:
     return wait_s if 0 <= wait_s <= MAX_BACKOFF_S else None
 
 
-def _words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _checked_url(base_url: str) -> httpx2.URL:
+def _parse_url(base_url: str) -> httpx2.URL:
     try:
         url = httpx2.URL(base_url)
     except httpx2.InvalidURL as error:

@@ -31,16 +31,16 @@ MAX_CALLS = 256
 """Calls in one answer. More is a model that runs wild."""
 MAX_ARGUMENTS_CHARS = 4 * 1024 * 1024
 """Characters of all arguments in one answer."""
-_MAX_SHOWN_CHARS = 500
+_MAX_EXCERPT_CHARS = 500
 
-_STOPS: dict[str, ModelStop] = {
+_STOP_REASONS: dict[str, ModelStop] = {
     "stop": "end_turn",
     "tool_calls": "tool_use",
     "function_call": "tool_use",
     "length": "max_tokens",
     "content_filter": "refusal",
 }
-_BROKEN = frozenset({"abort", "cancelled", "error", "insufficient_system_resource"})
+_ABORTED_REASONS = frozenset({"abort", "cancelled", "error", "insufficient_system_resource"})
 """Finish reasons by which servers say that they broke off: vLLM, OpenRouter, DeepSeek."""
 
 _UNAVAILABLE = frozenset({408, 425, 429})
@@ -118,7 +118,7 @@ class AnswerReader:
         new_id: makes ids for calls of servers that give them none.
     """
 
-    __slots__ = ("_calls", "_chars", "_new_id", "_open", "_refused", "_stop", "_usage", "is_done")
+    __slots__ = ("_argument_chars", "_calls", "_is_refusal", "_new_id", "_open", "_stop", "_usage", "is_done")
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self.is_done = False
@@ -126,9 +126,9 @@ class AnswerReader:
         self._new_id = new_id
         self._calls: list[_OpenCall] = []
         self._open: dict[int | None, _OpenCall] = {}  # by the index that the server gives
-        self._chars = 0
+        self._argument_chars = 0
         self._stop: ModelStop | None = None
-        self._refused = False
+        self._is_refusal = False
         self._usage: Usage | None = None
 
     @property
@@ -150,15 +150,15 @@ class AnswerReader:
         try:
             chunk = _CHUNK.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # bad UTF-8, deep nesting
-            raise ModelFailed(f"a chunk of a chat completion expected, got {shown(data)} ({error})") from error
+            raise ModelFailed(f"a chunk of a chat completion expected, got {excerpt(data)} ({error})") from error
         if chunk.error is not None:
-            raise _failure_of(None, chunk.error)
+            raise _classify_error(None, chunk.error)
         if chunk.usage is not None:
             self._usage = Usage(chunk.usage.prompt_tokens or 0, chunk.usage.completion_tokens or 0)
         events: list[ModelEvent] = []
         for choice in chunk.choices or ():
             if choice.index == 0:  # further choices are answers that nobody asked for
-                self._take(choice, events)
+                self._add_choice(choice, events)
         return events
 
     def close(self) -> list[ModelEvent]:
@@ -179,7 +179,7 @@ class AnswerReader:
             stop = "end_turn"
         return [*closed, Finished(stop=stop, usage=self._usage)]
 
-    def _take(self, choice: _Choice, events: list[ModelEvent]) -> None:
+    def _add_choice(self, choice: _Choice, events: list[ModelEvent]) -> None:
         delta = choice.delta
         if delta is not None:
             # vLLM sends both names with one text; OpenRouter and newer servers send the short one only.
@@ -188,17 +188,17 @@ class AnswerReader:
             if delta.content:
                 events.append(TextDelta(delta.content))
             if delta.refusal:
-                self._refused = True
+                self._is_refusal = True
                 events.append(TextDelta(delta.refusal))
             for call in delta.tool_calls or ():
-                self._take_call(call)
+                self._add_call_delta(call)
         if choice.finish_reason:
-            if choice.finish_reason in _BROKEN:
+            if choice.finish_reason in _ABORTED_REASONS:
                 raise ModelFailed(f"the model broke its answer off: {choice.finish_reason}")
             # Names that only one server has ("eos", "stop_sequence" …) mean that the model came to an end.
-            self._stop = "refusal" if self._refused else _STOPS.get(choice.finish_reason, "end_turn")
+            self._stop = "refusal" if self._is_refusal else _STOP_REASONS.get(choice.finish_reason, "end_turn")
 
-    def _take_call(self, delta: _CallDelta) -> None:
+    def _add_call_delta(self, delta: _CallDelta) -> None:
         """Open a call or go on with one. Another id at the same index is another call: some servers number all 0."""
         call = self._open.get(delta.index)
         named = delta.function.name if delta.function is not None else None
@@ -209,8 +209,8 @@ class AnswerReader:
             self._calls.append(call)
         call.name = call.name or named or ""
         arguments = (delta.function.arguments if delta.function is not None else None) or ""
-        self._chars += len(arguments)
-        if self._chars > MAX_ARGUMENTS_CHARS:
+        self._argument_chars += len(arguments)
+        if self._argument_chars > MAX_ARGUMENTS_CHARS:
             raise ModelFailed(f"at most {MAX_ARGUMENTS_CHARS} characters of arguments expected, got more")
         call.arguments.append(arguments)
 
@@ -228,7 +228,7 @@ def parse_arguments(raw: str) -> JsonObject | None:
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
-def failure(status: int | None, body: bytes) -> ModelFailed:
+def classify_error_body(status: int | None, body: bytes) -> ModelFailed:
     """What an error answer means.
 
     Args:
@@ -238,13 +238,13 @@ def failure(status: int | None, body: bytes) -> ModelFailed:
     try:
         answer = _ANY.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        answer = shown(body)
+        answer = excerpt(body)
     if isinstance(answer, dict):  # {"error": …} mostly; {"message": …} vLLM; {"detail": …} whatever stands on FastAPI
         answer = answer.get("error") or answer
-    return _failure_of(status, answer)
+    return _classify_error(status, answer)
 
 
-def _failure_of(status: int | None, error: Json) -> ModelFailed:
+def _classify_error(status: int | None, error: Json) -> ModelFailed:
     code, words = "", ""
     if isinstance(error, dict):
         code = str(error.get("code") or "")
@@ -255,7 +255,7 @@ def _failure_of(status: int | None, error: Json) -> ModelFailed:
     if status is None and code.isdigit():  # OpenRouter and llama.cpp put the status into a stream's error
         status = int(code)
     label = kind if code.isdigit() else code or kind
-    text = ": ".join(part for part in (f"status {status}" if status else "", label, _cut(words)) if part)
+    text = ": ".join(part for part in (f"status {status}" if status else "", label, _truncate(words)) if part)
     if status in _UNAVAILABLE or (status or 0) >= 500 or kind == "overloaded_error":
         return ModelUnavailable(text)
     if status == 413 or {code, kind} & _TOO_LONG_CODES or _TOO_LONG.search(words):
@@ -263,11 +263,11 @@ def _failure_of(status: int | None, error: Json) -> ModelFailed:
     return ModelFailed(text)
 
 
-def shown(data: bytes) -> str:
+def excerpt(data: bytes) -> str:
     """Another machine's bytes for a log line: short, and without line breaks."""
-    return _cut(data[: 2 * _MAX_SHOWN_CHARS].decode("utf-8", "replace"))
+    return _truncate(data[: 2 * _MAX_EXCERPT_CHARS].decode("utf-8", "replace"))
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}…"
+    return text if len(text) <= _MAX_EXCERPT_CHARS else f"{text[:_MAX_EXCERPT_CHARS]}…"

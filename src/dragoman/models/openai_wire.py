@@ -139,7 +139,7 @@ def _wire_part(block: InputBlock, dialect: Dialect) -> JsonObject:
                 return {"type": "image_url", "image_url": {"url": block.url}}
             return {"type": "text", "text": "[a picture that you cannot see]"}
         case File():
-            return (_wire_file(block) if dialect.files else None) or {"type": "text", "text": note(block)}
+            return (_wire_file(block) if dialect.files else None) or {"type": "text", "text": file_placeholder(block)}
         case _:
             assert_never(block)
 
@@ -157,7 +157,7 @@ def _wire_file(block: File) -> JsonObject | None:
     return None
 
 
-def note(block: File) -> str:
+def file_placeholder(block: File) -> str:
     """What a model is told of a file that it cannot be given."""
     where = "" if block.url.startswith("data:") else f", at {block.url}"
     return f"[{block.media} {block.name or 'without a name'} ({block.media_type or 'unknown type'}){where}: not shown]"

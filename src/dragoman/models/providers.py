@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from dragoman.models.optional_dependencies import MissingExtra, demand
+from dragoman.models.optional_dependencies import MissingOptionalDependency, require
 from dragoman.ports import ModelEvent, ModelFailed, ModelRequest, ModelUnavailable
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
     from pydantic_ai.providers import Provider
 
-KEYS: Mapping[str, tuple[str, ...]] = {
+API_KEY_VARIABLES: Mapping[str, tuple[str, ...]] = {
     "anthropic": ("ANTHROPIC_API_KEY",),
     "deepseek": ("DEEPSEEK_API_KEY",),
     "google": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
@@ -43,15 +43,17 @@ class ProviderModel:
         MissingExtra: Pydantic AI is not installed.
     """
 
-    def __init__(self, name: str, env: Mapping[str, str], make: "Callable[[], TheirModel] | None" = None) -> None:
-        demand("pydantic_ai", "models", f"the model {name}")
+    def __init__(
+        self, name: str, env: Mapping[str, str], model_factory: "Callable[[], TheirModel] | None" = None
+    ) -> None:
+        require("pydantic_ai", "models", f"the model {name}")
         self.name = name
         self.context_window: int | None = None
         self._secrets = [value for key, value in env.items() if key.endswith(("_KEY", "_TOKEN")) and len(value) >= 8]
         self._env = env
-        self._make = make or self._by_name
-        self._starting = asyncio.Lock()
-        self._running = AsyncExitStack()
+        self._model_factory = model_factory or self._infer_model
+        self._lifecycle_lock = asyncio.Lock()
+        self._exit_stack = AsyncExitStack()
         self._model: TheirModel | None = None
         self._is_closed = False
 
@@ -61,72 +63,72 @@ class ProviderModel:
         Raises:
             ModelFailed: there is no such provider, or its key or package is missing.
         """
-        async with self._starting:
+        async with self._lifecycle_lock:
             if self._is_closed:
                 raise ModelUnavailable(f"the model {self.name} was closed")
             if self._model is None:
-                model = await asyncio.to_thread(self._made)
-                self._model = await self._running.enter_async_context(model)
+                model = await asyncio.to_thread(self._create_model)
+                self._model = await self._exit_stack.enter_async_context(model)
                 self.context_window = model.profile.get("context_window")
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """See `Model`."""
         await self.start()
         assert self._model is not None
-        wire = _wire()
+        wire = _wire_module()
         from pydantic_ai.direct import model_request_stream  # imported by `start`
 
         try:
             async with model_request_stream(
                 self._model,
-                wire.their_messages(request),
-                model_settings=wire.their_settings(request),
-                model_request_parameters=wire.their_parameters(request),
+                wire.to_provider_messages(request),
+                model_settings=wire.to_provider_settings(request),
+                model_request_parameters=wire.to_provider_parameters(request),
                 instrument=False,
             ) as events:
                 async for event in events:
-                    if (delta := wire.our_delta(event)) is not None:
+                    if (delta := wire.to_model_event(event)) is not None:
                         yield delta
-                for last in wire.our_end(events.get()):
+                for last in wire.to_final_events(events.get()):
                     yield last
-        except wire.FAILURES as error:
-            raise self._without_secrets(wire.our_failure(error)) from error
+        except wire.PROVIDER_ERRORS as error:
+            raise self._redact_secrets(wire.to_model_error(error)) from error
         except ModelFailed as error:
-            raise self._without_secrets(error) from None
+            raise self._redact_secrets(error) from None
 
     async def aclose(self) -> None:
         """Close the connections; calls that still stream fail."""
         self._is_closed = True
-        async with self._starting:
+        async with self._lifecycle_lock:
             self._model = None
-            await self._running.aclose()
+            await self._exit_stack.aclose()
 
-    def _made(self) -> "TheirModel":
+    def _create_model(self) -> "TheirModel":
         """Runs in a thread."""
-        wire = _wire()
+        wire = _wire_module()
         try:
-            return self._make()
+            return self._model_factory()
         except ImportError as error:  # a provider whose own package is not part of the extra
-            raise MissingExtra(f"the model {self.name} needs another package: {error}") from error
-        except (*wire.FAILURES, ValueError) as error:
-            raise self._without_secrets(ModelFailed(f"the model {self.name} cannot be used: {error}")) from error
+            raise MissingOptionalDependency(f"the model {self.name} needs another package: {error}") from error
+        except (*wire.PROVIDER_ERRORS, ValueError) as error:
+            raise self._redact_secrets(ModelFailed(f"the model {self.name} cannot be used: {error}")) from error
 
-    def _by_name(self) -> "TheirModel":
+    def _infer_model(self) -> "TheirModel":
         from pydantic_ai.models import infer_model
 
-        return infer_model(self.name, provider_factory=self._provider)
+        return infer_model(self.name, provider_factory=self._create_provider)
 
-    def _provider(self, provider: str) -> "Provider[Any]":
+    def _create_provider(self, provider: str) -> "Provider[Any]":
         from pydantic_ai.providers import infer_provider, infer_provider_class
 
-        key = key_of(provider, self._env)
+        key = api_key_for(provider, self._env)
         if key is None:
             return infer_provider(provider)
         made = infer_provider_class(provider)
         assert "api_key" in inspect.signature(made).parameters
         return made(api_key=key)  # type: ignore[call-arg]  # the base class declares no constructor
 
-    def _without_secrets(self, error: ModelFailed) -> ModelFailed:
+    def _redact_secrets(self, error: ModelFailed) -> ModelFailed:
         text = str(error)
         for secret in self._secrets:
             text = text.replace(secret, "***")
@@ -134,12 +136,12 @@ class ProviderModel:
         return error
 
 
-def key_of(provider: str, env: Mapping[str, str]) -> str | None:
+def api_key_for(provider: str, env: Mapping[str, str]) -> str | None:
     """The API key for a provider of `KEYS`."""
-    return next((env[name] for name in KEYS.get(provider, ()) if env.get(name)), None)
+    return next((env[name] for name in API_KEY_VARIABLES.get(provider, ()) if env.get(name)), None)
 
 
-def _wire() -> "ModuleType":
+def _wire_module() -> "ModuleType":
     from dragoman.models import providers_wire
 
     return providers_wire

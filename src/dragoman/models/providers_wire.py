@@ -40,7 +40,7 @@ from dragoman.core.content import (
     UserMessage,
 )
 from dragoman.models.openai_answer import parse_arguments
-from dragoman.models.openai_wire import note
+from dragoman.models.openai_wire import file_placeholder
 from dragoman.models.tool_call_pairing import with_paired_calls
 from dragoman.ports import (
     CallRequested,
@@ -55,8 +55,8 @@ from dragoman.ports import (
     ThinkingDelta,
 )
 
-Failure = AgentRunError | UserError
-FAILURES = (AgentRunError, UserError)
+ProviderError = AgentRunError | UserError
+PROVIDER_ERRORS = (AgentRunError, UserError)
 """What Pydantic AI raises for a call that failed, and for a request that it refuses itself."""
 
 _UNAVAILABLE = (
@@ -67,8 +67,8 @@ _UNAVAILABLE = (
     ModelServerError,
     ModelUnavailableError,
 )
-_STOPS: dict[str, ModelStop] = {"length": "max_tokens", "content_filter": "refusal"}
-_SETTINGS = {
+_STOP_REASONS: dict[str, ModelStop] = {"length": "max_tokens", "content_filter": "refusal"}
+_SETTING_NAMES = {
     "frequency_penalty": "frequency_penalty",
     "logit_bias": "logit_bias",
     "max_completion_tokens": "max_tokens",
@@ -89,7 +89,7 @@ Content = str | list[theirs.UserContent]
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def their_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
+def to_provider_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
     """The conversation: what stands between two answers is one request of theirs."""
     wire: list[theirs.ModelMessage] = []
     parts: list[theirs.ModelRequestPart] = []
@@ -107,13 +107,13 @@ def their_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
     return wire
 
 
-def their_settings(request: ModelRequest) -> ModelSettings:
+def to_provider_settings(request: ModelRequest) -> ModelSettings:
     """The parameters under their names."""
     settings: dict[str, Any] = {}
     rest: JsonObject = {}
     for name, value in request.parameters.items():
-        if name in _SETTINGS:
-            settings[_SETTINGS[name]] = value
+        if name in _SETTING_NAMES:
+            settings[_SETTING_NAMES[name]] = value
         elif name == "stop":
             settings["stop_sequences"] = [value] if isinstance(value, str) else value
         else:
@@ -125,7 +125,7 @@ def their_settings(request: ModelRequest) -> ModelSettings:
     return cast("ModelSettings", settings)
 
 
-def their_parameters(request: ModelRequest) -> ModelRequestParameters:
+def to_provider_parameters(request: ModelRequest) -> ModelRequestParameters:
     """The tools."""
     tools = [
         ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=tool.parameters)
@@ -179,7 +179,7 @@ def _part(block: InputBlock) -> theirs.UserContent:
         case Image():
             return _binary(block.url, None) or theirs.ImageUrl(block.url)
         case File():
-            return _binary(block.url, block.media_type) or _file_at(block)
+            return _binary(block.url, block.media_type) or _file_url(block)
         case _:
             assert_never(block)
 
@@ -196,9 +196,9 @@ def _binary(url: str, media_type: str | None) -> theirs.BinaryContent | None:
     return theirs.BinaryContent(content, media_type=media_type or named or "application/octet-stream")
 
 
-def _file_at(block: File) -> theirs.UserContent:
+def _file_url(block: File) -> theirs.UserContent:
     if not block.url.startswith("https://"):
-        return note(block)
+        return file_placeholder(block)
     match block.media:
         case "audio":
             return theirs.AudioUrl(block.url, media_type=block.media_type)
@@ -213,7 +213,7 @@ def _file_at(block: File) -> theirs.UserContent:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def our_delta(event: theirs.ModelResponseStreamEvent) -> ModelEvent | None:
+def to_model_event(event: theirs.ModelResponseStreamEvent) -> ModelEvent | None:
     """The piece of text or reasoning that an event brings, if it does. Calls come whole, in `our_end`."""
     if isinstance(event, theirs.PartDeltaEvent):
         match event.delta:
@@ -230,7 +230,7 @@ def our_delta(event: theirs.ModelResponseStreamEvent) -> ModelEvent | None:
     return None
 
 
-def our_end(response: theirs.ModelResponse) -> list[ModelEvent]:
+def to_final_events(response: theirs.ModelResponse) -> list[ModelEvent]:
     """The calls of a finished answer, and its end.
 
     Raises:
@@ -238,8 +238,8 @@ def our_end(response: theirs.ModelResponse) -> list[ModelEvent]:
     """
     if response.finish_reason == "error" or response.state != "complete":
         raise ModelFailed(f"the answer broke off ({response.finish_reason or response.state})")
-    calls = [_our_call(part) for part in response.parts if isinstance(part, theirs.ToolCallPart)]
-    stop = _STOPS.get(response.finish_reason or "", "end_turn")
+    calls = [_to_call_requested(part) for part in response.parts if isinstance(part, theirs.ToolCallPart)]
+    stop = _STOP_REASONS.get(response.finish_reason or "", "end_turn")
     if stop != "end_turn" and calls and not (calls[-1].raw and calls[-1].input is not None):
         calls.pop()  # cut off; those before it are whole
     if stop == "end_turn" and calls:
@@ -248,7 +248,7 @@ def our_end(response: theirs.ModelResponse) -> list[ModelEvent]:
     return [*calls, Finished(stop=stop, usage=usage if usage != Usage() else None)]
 
 
-def our_failure(error: Failure) -> ModelFailed:
+def to_model_error(error: ProviderError) -> ModelFailed:
     """What a failure of theirs means."""
     text = f"{type(error).__name__}: {error}"[:1000]
     if isinstance(error, ModelContextWindowExceededError):
@@ -258,6 +258,6 @@ def our_failure(error: Failure) -> ModelFailed:
     return ModelFailed(text)
 
 
-def _our_call(part: theirs.ToolCallPart) -> CallRequested:
+def _to_call_requested(part: theirs.ToolCallPart) -> CallRequested:
     raw = part.args if isinstance(part.args, str) else msgspec.json.encode(part.args or {}).decode()
     return CallRequested(id=part.tool_call_id, name=part.tool_name, input=parse_arguments(raw), raw=raw)

@@ -14,13 +14,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol
 
-from dragoman.models.optional_dependencies import has
+from dragoman.models.optional_dependencies import is_installed
 from dragoman.ports import ModelEvent, ModelRequest
 
 OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_URL = "http://127.0.0.1:11434"
 
-DEFAULTS = (
+DEFAULT_MODELS = (
     ("OPENAI_API_KEY", "openai:gpt-6-luna"),
     ("ANTHROPIC_API_KEY", "anthropic:claude-haiku-5-5"),
     ("GEMINI_API_KEY", "google:gemini-3.5-flash-lite"),
@@ -30,7 +30,7 @@ DEFAULTS = (
 )
 """The small current model of each provider, by the key that is looked for, in this order."""
 
-FORMS = (
+KNOWN_PROVIDERS = (
     "embedded",
     "openai",
     "openai-compatible",
@@ -48,7 +48,7 @@ FORMS = (
 )
 """What often stands before a colon: a word that only looks like one of these is taken for a slip."""
 
-_WINDOWS = (
+_CONTEXT_WINDOWS = (
     ("gpt-6", 1_050_000),
     ("gpt-5.6", 1_050_000),
     ("gpt-5.4-", 400_000),
@@ -66,7 +66,7 @@ class ModelNameError(ValueError):
     """A model's name has no form that is known; the message says which there are."""
 
 
-class RunningModel(Protocol):
+class ManagedModel(Protocol):
     """A `Model` with a life: started before its first call, or by it, and closed after its last."""
 
     @property
@@ -87,7 +87,7 @@ class RunningModel(Protocol):
         """Give up everything; calls that still stream fail."""
 
 
-def resolve(name: str, env: Mapping[str, str], progress: Callable[[str], None] | None = None) -> RunningModel:
+def resolve(name: str, env: Mapping[str, str], progress: Callable[[str], None] | None = None) -> ManagedModel:
     """Make the model that a name means. It is not started, and nothing is connected.
 
     Args:
@@ -113,8 +113,8 @@ def resolve(name: str, env: Mapping[str, str], progress: Callable[[str], None] |
             case "openai-compatible":
                 return _compatible(rest, env)
             case _:
-                meant = get_close_matches(kind, FORMS, 1, 0.8)
-                if meant and kind not in FORMS:
+                meant = get_close_matches(kind, KNOWN_PROVIDERS, 1, 0.8)
+                if meant and kind not in KNOWN_PROVIDERS:
                     raise ModelNameError(f"there is no provider {kind!r}; did you mean {meant[0]!r}?")
                 from dragoman.models.providers import ProviderModel
 
@@ -130,10 +130,10 @@ def default_model(env: Mapping[str, str]) -> tuple[str, str]:
     if there is none. A key that does not count is told in the reason.
     """
     unused: list[str] = []
-    for key, name in DEFAULTS:
+    for key, name in DEFAULT_MODELS:
         if not env.get(key):
             continue
-        if name.startswith("openai:") or has("pydantic_ai"):
+        if name.startswith("openai:") or is_installed("pydantic_ai"):
             return name, f"{key} is set"
         unused.append(key)
     if unused:
@@ -141,7 +141,7 @@ def default_model(env: Mapping[str, str]) -> tuple[str, str]:
     return "embedded", "no provider's key is set"
 
 
-def _embedded(rest: str, progress: Callable[[str], None] | None) -> RunningModel:
+def _embedded(rest: str, progress: Callable[[str], None] | None) -> ManagedModel:
     from dragoman.models.embedded import EmbeddedModel
 
     if rest in {"", "smollm2"}:
@@ -151,7 +151,7 @@ def _embedded(rest: str, progress: Callable[[str], None] | None) -> RunningModel
     return EmbeddedModel(weights=Path(os.path.expanduser(rest)), progress=progress)
 
 
-def _openai(rest: str, env: Mapping[str, str]) -> RunningModel:
+def _openai(rest: str, env: Mapping[str, str]) -> ManagedModel:
     from dragoman.models.openai import OpenAIModel
     from dragoman.models.openai_wire import Dialect
 
@@ -161,12 +161,12 @@ def _openai(rest: str, env: Mapping[str, str]) -> RunningModel:
         return OpenAIModel(rest, base_url=base_url, api_key=api_key or None)
     if not api_key:
         raise ModelNameError("OPENAI_API_KEY is not set")
-    window = next((window for beginning, window in _WINDOWS if rest.startswith(beginning)), None)
+    window = next((window for beginning, window in _CONTEXT_WINDOWS if rest.startswith(beginning)), None)
     dialect = Dialect(limit_name="max_completion_tokens", files=True)
     return OpenAIModel(rest, base_url=base_url, api_key=api_key, dialect=dialect, context_window=window)
 
 
-def _ollama(rest: str, env: Mapping[str, str]) -> RunningModel:
+def _ollama(rest: str, env: Mapping[str, str]) -> ManagedModel:
     from dragoman.models.openai import OpenAIModel
 
     host = env.get("OLLAMA_HOST") or OLLAMA_URL
@@ -175,7 +175,7 @@ def _ollama(rest: str, env: Mapping[str, str]) -> RunningModel:
     return OpenAIModel(rest, base_url=f"{host.rstrip('/')}/v1", api_key=env.get("OLLAMA_API_KEY"))
 
 
-def _compatible(rest: str, env: Mapping[str, str]) -> RunningModel:
+def _compatible(rest: str, env: Mapping[str, str]) -> ManagedModel:
     from dragoman.models.openai import OpenAIModel
 
     parts = re.fullmatch(r"(.+?)@(\w+://.*)", rest)

@@ -32,42 +32,42 @@ class EventReader:
             EventTooLong: an event, finished or not, is larger than the bound.
         """
         if b"\n" not in chunk and b"\r" not in chunk:  # a piece of a long line: joined once, when the line ends
-            self._keep(chunk)
+            self._buffer_line(chunk)
             return []
         lines = b"".join((*self._line, chunk)).splitlines(keepends=True)
         self._line.clear()
         self._line_bytes = 0
         if not lines[-1].endswith((b"\n", b"\r")):
-            self._keep(lines.pop())
+            self._buffer_line(lines.pop())
         events: list[bytes] = []
         for line in lines:
             # "\r\n" cut between two chunks gives one more empty line, which ends an event that has no data: nothing.
-            self._line_ended(line.rstrip(b"\r\n"), events)
+            self._end_line(line.rstrip(b"\r\n"), events)
         return events
 
     def close(self) -> list[bytes]:
         """The event that the body's end completed. The standard drops it; some servers forget the last empty line."""
         events: list[bytes] = []
-        self._line_ended(b"".join(self._line), events)
-        self._line_ended(b"", events)
+        self._end_line(b"".join(self._line), events)
+        self._end_line(b"", events)
         return events
 
-    def _line_ended(self, line: bytes, events: list[bytes]) -> None:
+    def _end_line(self, line: bytes, events: list[bytes]) -> None:
         if line.startswith(b"data:"):
             data = line[6:] if line.startswith(b"data: ") else line[5:]
             self._data.append(data)
             self._data_bytes += len(line)  # of an endless event with empty data too
-            self._check()
+            self._check_size()
         elif not line and self._data:
             events.append(b"\n".join(self._data))
             self._data.clear()
             self._data_bytes = 0
 
-    def _keep(self, piece: bytes) -> None:
+    def _buffer_line(self, piece: bytes) -> None:
         self._line.append(piece)
         self._line_bytes += len(piece)
-        self._check()
+        self._check_size()
 
-    def _check(self) -> None:
+    def _check_size(self) -> None:
         if self._line_bytes + self._data_bytes > self._max_bytes:
             raise EventTooLong(f"an event of at most {self._max_bytes} bytes expected, got more")

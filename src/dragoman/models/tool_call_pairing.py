@@ -15,11 +15,11 @@ def with_paired_calls(messages: Sequence[Message]) -> Iterator[Message]:
     message and moves right behind its step; of two results for one call the first counts, and of two calls with one id.
     A call without a result is taken out of its message; a message that has nothing left is dropped.
     """
-    results = _results(messages)
+    results = _results_by_message(messages)
     for index, message in enumerate(messages):
         if isinstance(message, AssistantMessage):
             answered = dict.fromkeys(call.call_id for call in message.calls() if call.call_id in results[index])
-            pruned = _with_only(message, set(answered))
+            pruned = _keep_calls(message, set(answered))
             if pruned.content:
                 yield pruned
             yield from (results[index][call_id] for call_id in answered)
@@ -27,7 +27,7 @@ def with_paired_calls(messages: Sequence[Message]) -> Iterator[Message]:
             yield message
 
 
-def _results(messages: Sequence[Message]) -> dict[int, dict[CallId, ToolMessage]]:
+def _results_by_message(messages: Sequence[Message]) -> dict[int, dict[CallId, ToolMessage]]:
     """For each assistant message, by its index: the results of its calls."""
     results: dict[int, dict[CallId, ToolMessage]] = {}
     here: dict[CallId, ToolMessage] = {}
@@ -41,7 +41,7 @@ def _results(messages: Sequence[Message]) -> dict[int, dict[CallId, ToolMessage]
     return results
 
 
-def _with_only(message: AssistantMessage, answered: set[CallId]) -> AssistantMessage:
+def _keep_calls(message: AssistantMessage, answered: set[CallId]) -> AssistantMessage:
     if isinstance(message.content, str):
         return message
     kept = []

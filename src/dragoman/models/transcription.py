@@ -9,11 +9,11 @@ import msgspec
 from dragoman.models.registry import OPENAI_URL, ModelNameError
 from dragoman.ports import Transcriber, TranscriptionFailed
 
-TIMEOUT_S = 120.0
-ANSWER_BYTES = 4 * 1024 * 1024
+REQUEST_TIMEOUT_S = 120.0
+MAX_RESPONSE_BYTES = 4 * 1024 * 1024
 
 
-class _Answer(msgspec.Struct):
+class _TranscriptionResponse(msgspec.Struct):
     text: str
 
 
@@ -32,7 +32,9 @@ class OpenAITranscriber:
     ) -> None:
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._name = name
-        self._client = httpx2.AsyncClient(base_url=base_url, headers=headers, timeout=TIMEOUT_S, transport=transport)
+        self._client = httpx2.AsyncClient(
+            base_url=base_url, headers=headers, timeout=REQUEST_TIMEOUT_S, transport=transport
+        )
 
     async def transcribe(self, audio: bytes) -> str:
         """See `Transcriber`."""
@@ -47,7 +49,7 @@ class OpenAITranscriber:
         if response.status_code != httpx2.codes.OK:
             raise TranscriptionFailed(f"the transcription server answered {response.status_code}")
         try:
-            return msgspec.json.decode(response.content[:ANSWER_BYTES], type=_Answer).text
+            return msgspec.json.decode(response.content[:MAX_RESPONSE_BYTES], type=_TranscriptionResponse).text
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise TranscriptionFailed("the transcription server's answer cannot be read") from error
 
@@ -56,7 +58,7 @@ class OpenAITranscriber:
         await self._client.aclose()
 
 
-def transcriber(name: str, env: Mapping[str, str]) -> Transcriber:
+def resolve_transcriber(name: str, env: Mapping[str, str]) -> Transcriber:
     """The transcriber that a name means: `openai:NAME` or `openai-compatible:NAME@URL`.
 
     Raises:

@@ -19,12 +19,12 @@ import structlog
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.profile import Profile
 from dragoman.core.refusals import Refused
-from dragoman.ports import Key
+from dragoman.ports import ApiKey
 
-SOCKET = "admin.sock"
-LONGEST_LINE = 64 * 1024
-PATIENCE_S = 10.0
-LONGEST_PATH = 100
+SOCKET_FILE = "admin.sock"
+MAX_LINE_BYTES = 64 * 1024
+REQUEST_TIMEOUT_S = 10.0
+MAX_SOCKET_PATH_BYTES = 100
 """What the kernel takes as a socket's path is little more."""
 
 log = structlog.get_logger(__name__)
@@ -64,7 +64,7 @@ class SetUser(msgspec.Struct, frozen=True, kw_only=True, tag="users.set", tag_fi
 Request = CreateKey | ListKeys | RevokeKey | SetUser
 
 
-class ShownKey(msgspec.Struct, frozen=True, kw_only=True):
+class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A key as it may be shown."""
 
     key_id: KeyId
@@ -81,53 +81,53 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came of a request: `error`, or the keys or the profile concerned. `secret` is a new key itself."""
 
     error: str | None = None
-    keys: list[ShownKey] = []
+    keys: list[KeyInfo] = []
     secret: str | None = None
     profile: Profile | None = None
 
 
-class KeyDesk(Protocol):
+class KeyService(Protocol):
     """Who keeps the keys."""
 
     async def create(
         self, name: str, *, user: UserId = ..., scopes: Sequence[str] = ..., expires_at: datetime | None = ...
-    ) -> tuple[str, Key]:
+    ) -> tuple[str, ApiKey]:
         """Make a key."""
 
-    def all(self) -> Sequence[Key]:
+    def all(self) -> Sequence[ApiKey]:
         """All keys."""
 
-    async def revoke(self, which: str) -> Key:
+    async def revoke(self, which: str) -> ApiKey:
         """Remove a key."""
 
 
-class ProfileDesk(Protocol):
+class ProfileService(Protocol):
     """Who keeps the users' profiles."""
 
     async def change(self, user: UserId, **settings: str | None) -> Profile:
         """Change a profile."""
 
 
-class NobodyListens(Exception):
+class ServerNotRunning(Exception):
     """No server listens on the folder's socket."""
 
 
-async def handle(request: Request, desk: KeyDesk, profiles: ProfileDesk) -> Reply:
+async def handle(request: Request, keys: KeyService, profiles: ProfileService) -> Reply:
     """Do what is asked. The same for a server that runs and for a folder at rest."""
     try:
         match request:
             case CreateKey():
-                secret, key = await desk.create(
+                secret, key = await keys.create(
                     request.name,
                     user=UserId(request.user),
                     scopes=request.scopes,
                     expires_at=request.expires_at,
                 )
-                return Reply(secret=secret, keys=[shown(key)])
+                return Reply(secret=secret, keys=[to_key_info(key)])
             case ListKeys():
-                return Reply(keys=[shown(key) for key in desk.all()])
+                return Reply(keys=[to_key_info(key) for key in keys.all()])
             case RevokeKey():
-                return Reply(keys=[shown(await desk.revoke(request.which))])
+                return Reply(keys=[to_key_info(await keys.revoke(request.which))])
             case SetUser(time_zone=time_zone, locale=locale):
                 given = {"time_zone": time_zone, "locale": locale}
                 settings = {name: value for name, value in given.items() if value is not msgspec.UNSET}
@@ -141,26 +141,28 @@ async def handle(request: Request, desk: KeyDesk, profiles: ProfileDesk) -> Repl
 class AdminSocket:
     """The server's side."""
 
-    def __init__(self, folder: Path, desk: KeyDesk, profiles: ProfileDesk) -> None:
+    def __init__(self, folder: Path, keys: KeyService, profiles: ProfileService) -> None:
         self._folder = folder
-        self._desk = desk
+        self._keys = keys
         self._profiles = profiles
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Listen. The caller holds the folder's lock, so that a socket which is there already is a dead one's."""
-        self._server = await asyncio.start_unix_server(self._serve, sock=_bound(self._folder), limit=LONGEST_LINE)
+        self._server = await asyncio.start_unix_server(
+            self._serve, sock=_bind_socket(self._folder), limit=MAX_LINE_BYTES
+        )
 
     async def close(self) -> None:
         """Listen no more."""
         if self._server is not None:
             self._server.close()
             with suppress(OSError):
-                (self._folder / SOCKET).unlink()
+                (self._folder / SOCKET_FILE).unlink()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 while line := await reader.readline():
                     writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
                     await writer.drain()
@@ -176,36 +178,36 @@ class AdminSocket:
             request = msgspec.json.decode(line, type=Request)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Reply(error=f"this server does not understand the request: {error}")
-        return await handle(request, self._desk, self._profiles)
+        return await handle(request, self._keys, self._profiles)
 
 
-def ask(folder: Path, request: Request) -> Reply:
+def send_request(folder: Path, request: Request) -> Reply:
     """Ask the server that runs on a data folder.
 
     Raises:
         NobodyListens: none does, or it is just starting or stopping.
     """
     try:
-        with reachable(folder) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(PATIENCE_S)
+        with short_socket_path(folder) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(REQUEST_TIMEOUT_S)
             connection.connect(path)
             connection.sendall(msgspec.json.encode(request) + b"\n")
             with connection.makefile("rb") as answers:
                 line = answers.readline()
     except OSError as error:
-        raise NobodyListens(str(error)) from error
+        raise ServerNotRunning(str(error)) from error
     if not line:
-        raise NobodyListens("the server hung up")
+        raise ServerNotRunning("the server hung up")
     return msgspec.json.decode(line, type=Reply)
 
 
-def shown(key: Key) -> ShownKey:
+def to_key_info(key: ApiKey) -> KeyInfo:
     """What may be shown of a key."""
-    return ShownKey(
+    return KeyInfo(
         key_id=key.key_id,
         name=key.name,
         user=key.user,
-        masked=key.masked,
+        masked=key.masked_key,
         scopes=sorted(key.scopes),
         created_at=key.created_at,
         expires_at=key.expires_at,
@@ -213,8 +215,8 @@ def shown(key: Key) -> ShownKey:
     )
 
 
-def _bound(folder: Path) -> socket.socket:
-    with reachable(folder) as path:
+def _bind_socket(folder: Path) -> socket.socket:
+    with short_socket_path(folder) as path:
         Path(path).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)  # the file has its mode from the first moment on
@@ -226,15 +228,15 @@ def _bound(folder: Path) -> socket.socket:
 
 
 @contextmanager
-def reachable(folder: Path) -> Iterator[str]:
+def short_socket_path(folder: Path) -> Iterator[str]:
     """The socket's path in a form that is short enough: a deep folder is reached by its descriptor."""
-    path = str(folder / SOCKET)
-    if len(os.fsencode(path)) < LONGEST_PATH:
+    path = str(folder / SOCKET_FILE)
+    if len(os.fsencode(path)) < MAX_SOCKET_PATH_BYTES:
         yield path
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         by_descriptor = Path(f"/proc/self/fd/{descriptor}")
-        yield str(by_descriptor / SOCKET) if by_descriptor.exists() else path
+        yield str(by_descriptor / SOCKET_FILE) if by_descriptor.exists() else path
     finally:
         os.close(descriptor)

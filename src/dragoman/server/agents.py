@@ -8,7 +8,7 @@ import structlog
 
 from dragoman.core.agent import Agent
 from dragoman.engine.instrumentation.counted_model import CountedModel
-from dragoman.models.registry import RunningModel, default_model, resolve
+from dragoman.models.registry import ManagedModel, default_model, resolve
 from dragoman.ports import Clock, Model
 from dragoman.settings import Settings, SettingsError
 
@@ -17,43 +17,47 @@ STARTS_FILE = "rehearsal-starts.jsonl"
 log = structlog.get_logger(__name__)
 
 
-class Models:
+class ModelPool:
     """The models that agents name, each made once."""
 
     def __init__(self, environ: Mapping[str, str], progress: Callable[[str], None]) -> None:
         self._environ = environ
         self._progress = progress
-        self._running: dict[str, RunningModel] = {}
-        self._why: dict[str, str] = {}
+        self._models: dict[str, ManagedModel] = {}
+        self._selection_reasons: dict[str, str] = {}
 
-    def default(self, wanted: str | None) -> str:
+    def default_name(self, configured: str | None) -> str:
         """The model for agents that name none: the one that is wanted, else what the environment has a key for."""
-        name, why = (wanted, "it is the setting default_model") if wanted else default_model(self._environ)
-        self._why[name] = why
+        name, why = (configured, "it is the setting default_model") if configured else default_model(self._environ)
+        self._selection_reasons[name] = why
         return name
 
-    def named(self, name: str) -> Model:
+    def get(self, name: str) -> Model:
         """The model of that name; it is started later. Raises ModelNameError and MissingExtra."""
-        model = self._running.get(name)
+        model = self._models.get(name)
         if model is None:
-            model = self._running[name] = resolve(name, self._environ, self._progress)
-            log.info("model chosen", model=_shown(name), because=self._why.get(name, "an agent names it"))
-        return CountedModel(model, _shown(name))
+            model = self._models[name] = resolve(name, self._environ, self._progress)
+            log.info(
+                "model chosen",
+                model=_loggable_name(name),
+                because=self._selection_reasons.get(name, "an agent names it"),
+            )
+        return CountedModel(model, _loggable_name(name))
 
     async def start(self) -> None:
         """Start all that were named. Raises ModelFailed."""
-        for model in self._running.values():
+        for model in self._models.values():
             await model.start()
 
     async def close(self) -> None:
         """Close all."""
-        for model in self._running.values():
+        for model in self._models.values():
             await model.aclose()
 
 
-async def ready_agents(
+async def prepare_agents(
     settings: Settings,
-    given: Sequence[Agent],
+    extra_agents: Sequence[Agent],
     *,
     environ: Mapping[str, str],
     progress: Callable[[str], None],
@@ -79,14 +83,14 @@ async def ready_agents(
     """
     from dragoman.agents import serving
 
-    agents = [*given, *_loaded(settings.agents)]
+    agents = [*extra_agents, *_load_agents(settings.agents)]
     if settings.rehearsal:
-        agents += _rehearsals(settings.folder, clock)
+        agents += _rehearsal_agents(settings.folder, clock)
     if not agents:
-        agents = [_assistant()]
-    models = Models(environ, progress)
+        agents = [_default_assistant()]
+    models = ModelPool(environ, progress)
     stack.push_async_callback(models.close)
-    serving.bind(agents, models.named, models.default(settings.default_model))
+    serving.bind(agents, models.get, models.default_name(settings.default_model))
     await models.start()
     stack.push_async_callback(serving.close, agents)
     await serving.start(agents)
@@ -99,7 +103,7 @@ async def ready_agents(
     return by_name, default
 
 
-def _loaded(files: Sequence[str]) -> list[Agent]:
+def _load_agents(files: Sequence[str]) -> list[Agent]:
     if not files:
         return []
     from dragoman.agents.loading import load
@@ -107,15 +111,15 @@ def _loaded(files: Sequence[str]) -> list[Agent]:
     return [agent for file in files for agent in load(file)]
 
 
-def _rehearsals(folder: Path, clock: Clock) -> list[Agent]:
+def _rehearsal_agents(folder: Path, clock: Clock) -> list[Agent]:
     from dragoman.agents.rehearsal.agent import rehearsal, rehearsal_bare
-    from dragoman.agents.rehearsal.tools import StartsFile
+    from dragoman.agents.rehearsal.tools import StartLogFile
 
-    starts = StartsFile(folder / STARTS_FILE)
+    starts = StartLogFile(folder / STARTS_FILE)
     return [rehearsal(starts, clock.now), rehearsal_bare(starts, clock.now)]
 
 
-def _assistant() -> Agent:
+def _default_assistant() -> Agent:
     from dragoman.agents.model import Agent as ModelAgent
 
     return ModelAgent(
@@ -123,6 +127,6 @@ def _assistant() -> Agent:
     )
 
 
-def _shown(model: str) -> str:
+def _loggable_name(model: str) -> str:
     """A model's name without an address, which may hold a password."""
     return model.partition("@")[0]

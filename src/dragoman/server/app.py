@@ -16,9 +16,9 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 
 from dragoman.asgi import ops_endpoints
 from dragoman.asgi.console import WebConsole
-from dragoman.asgi.ops_endpoints import Pages
-from dragoman.asgi.routing import Door, Front
-from dragoman.asgi.security import Gate, Message, Receive, Send
+from dragoman.asgi.ops_endpoints import OpsEndpoints
+from dragoman.asgi.routing import PathRouter, StreamGuard
+from dragoman.asgi.security import Message, Receive, SecurityMiddleware, Send
 from dragoman.buses.local import LocalBus
 from dragoman.core.admission import InputLimits
 from dragoman.core.agent import Agent
@@ -29,24 +29,24 @@ from dragoman.core.time_zones import is_zone
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.instrumentation import metrics
 from dragoman.engine.instrumentation.counted_log import CountedLog
-from dragoman.engine.scheduler import ScheduleBook
-from dragoman.engine.services.keys import SUBJECT as KEYS_CHANGED
-from dragoman.engine.services.keys import Doorkeeper, KeyRing, NoKeys
-from dragoman.engine.services.limits import Limits, Rate, Share, limits
-from dragoman.engine.services.memories import MemoryBook
-from dragoman.engine.services.profiles import ProfileBook
-from dragoman.engine.services.shares import ShareBook
+from dragoman.engine.scheduler import Scheduler
+from dragoman.engine.services.keys import KEYS_CHANGED_SUBJECT as KEYS_CHANGED
+from dragoman.engine.services.keys import Authenticator, KeyRing, NoKeys
+from dragoman.engine.services.limits import ConcurrencyLimit, Limits, RateLimit, make_limits
+from dragoman.engine.services.memories import MemoryService
+from dragoman.engine.services.profiles import ProfileService
+from dragoman.engine.services.shares import ShareService
 from dragoman.engine.services.uploads import Uploads
-from dragoman.lazy_import import postponed
+from dragoman.lazy_import import lazy_imports
 from dragoman.ports import Bus, Cipher, Clock, Transcriber
 from dragoman.protocols.kit import openapi
 from dragoman.server.admin_socket import AdminSocket
-from dragoman.server.agents import ready_agents
+from dragoman.server.agents import prepare_agents
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.logging import SECRETS
-from dragoman.server.stores import Stores, open_stores, watch
+from dragoman.server.stores import Stores, open_stores, watch_for_changes
 from dragoman.settings import Settings, SettingsError
-from dragoman.stores.encryption import LazyCipher, file_key
+from dragoman.stores.encryption import LazyCipher, load_or_create_key
 
 if TYPE_CHECKING:
     from dragoman.buses.nats import NatsBus
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 VERSION = version("dragoman")
 State = Literal["starting", "ready", "draining", "drained"]
-PROBE_S = 2.0
+PROBE_TIMEOUT_S = 2.0
 """How long a store that failed may take to show that it writes again."""
 
 log = structlog.get_logger(__name__)
@@ -77,13 +77,13 @@ class Application:
         self.settings = settings
         self.state: State = "starting"
         self.keys: KeyRing
-        self.profiles: ProfileBook
+        self.profiles: ProfileService
         self.engine: Engine
-        self.memories: MemoryBook
-        self.schedules: ScheduleBook
-        self._shares: ShareBook
+        self.memories: MemoryService
+        self.schedules: Scheduler
+        self._shares: ShareService
         self._worker = worker
-        self._given = tuple(agents)
+        self._extra_agents = tuple(agents)
         self._clock = clock
         self._environ = environ
         self._progress = progress
@@ -93,11 +93,11 @@ class Application:
         self._log: CountedLog
         self._blade: Blade | None = None
         self._nats: NatsBus | None = None
-        self._front = Front(
-            Router(default=ops_endpoints.nothing_here, lifespan=lambda _: self.running(), redirect_slashes=False)
+        self._path_router = PathRouter(
+            Router(default=ops_endpoints.not_found, lifespan=lambda _: self.running(), redirect_slashes=False)
         )
-        self.gate = Gate(
-            self._front,
+        self.asgi_app = SecurityMiddleware(
+            self._path_router,
             origins=settings.cors_origins,
             hosts=settings.allowed_hosts,
             is_keyless=not settings.auth,
@@ -105,7 +105,7 @@ class Application:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """See ASGI. Our own process calls the gate itself."""
-        await self.gate(scope, receive, send)
+        await self.asgi_app(scope, receive, send)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class Application:
             try:
                 yield
             finally:
-                await self._let_go()
+                await self._drain_if_needed()
 
     async def drain(self, grace_s: float | None = None) -> None:
         """Take no new work, end the streams, give the runs their grace and park the rest.
@@ -140,7 +140,7 @@ class Application:
             await self._blade.close()
         self.state = "drained"
 
-    async def _let_go(self) -> None:
+    async def _drain_if_needed(self) -> None:
         """Drain, if nobody did it before; in haste, if somebody began and gave up."""
         if self.state != "drained":
             await self.drain(None if self.state == "ready" else 0)
@@ -154,26 +154,28 @@ class Application:
             raise SettingsError(f"setting time_zone: {settings.time_zone!r} is no IANA zone such as Europe/Berlin")
         bus, ids = self._open_bus(stores, stack), RandomIds()
         self.keys = KeyRing(
-            stores.keys, bus, self._clock, ids, wrong=Rate(settings.wrong_keys_per_minute, "wrong keys")
+            stores.keys, bus, self._clock, ids, wrong_key_limit=RateLimit(settings.wrong_keys_per_minute, "wrong keys")
         )
         await self.keys.start()
         stack.push_async_callback(self.keys.close)
-        self.memories = MemoryBook(stores.memories, self._clock)
-        self._shares = ShareBook(stores.shares, self._clock)
-        self.profiles = ProfileBook(stores.profiles, bus)
+        self.memories = MemoryService(stores.memories, self._clock)
+        self._shares = ShareService(stores.shares, self._clock)
+        self.profiles = ProfileService(stores.profiles, bus)
         await self.profiles.start()
         stack.callback(self.profiles.close)
-        if stores.changes is not None:
-            watching = asyncio.create_task(watch(stores, partial(self._changed_elsewhere, bus)), name="watch")
+        if stores.accounts_version is not None:
+            watching = asyncio.create_task(
+                watch_for_changes(stores, partial(self._on_store_changed, bus)), name="watch"
+            )
             stack.push_async_callback(asyncio.wait, [watching])
             stack.callback(watching.cancel)
         if not self._worker:  # one of several is enough
             admin = AdminSocket(settings.folder, self.keys, self.profiles)
             await admin.start()
             stack.push_async_callback(admin.close)
-        agents, default = await ready_agents(
+        agents, default = await prepare_agents(
             settings,
-            self._given,
+            self._extra_agents,
             environ=self._environ,
             progress=self._progress,
             clock=self._clock,
@@ -181,9 +183,9 @@ class Application:
         )
         self._transcriber = None
         if settings.transcription_model is not None:
-            from dragoman.models.transcription import transcriber
+            from dragoman.models.transcription import resolve_transcriber
 
-            self._transcriber = transcriber(settings.transcription_model, self._environ)
+            self._transcriber = resolve_transcriber(settings.transcription_model, self._environ)
             stack.push_async_callback(self._transcriber.aclose)
         self._uploads = Uploads(stores.blobs, ids)
         self._log = CountedLog(stores.log)
@@ -192,7 +194,7 @@ class Application:
             index=stores.log,
             blobs=stores.blobs,
             bus=bus,
-            cipher=_Discreet(LazyCipher(settings.folder / "secrets.key")),
+            cipher=_SecretTrackingCipher(LazyCipher(settings.folder / "secrets.key")),
             clock=self._clock,
             ids=ids,
             agents=agents,
@@ -206,26 +208,26 @@ class Application:
             options=EngineOptions(
                 sessions_in_memory=settings.sessions_in_memory,
                 run_timeout_s=settings.run_timeout_s,
-                beat_s=settings.heartbeat_s,
+                heartbeat_interval_s=settings.heartbeat_s,
             ),
             memories=self.memories,
             profiles=self.profiles,
-            nodes=stores.nodes,
+            cluster_store=stores.cluster_store,
         )
         await self.engine.start()
         stack.push_async_callback(self.engine.close)
-        self.schedules = ScheduleBook(
+        self.schedules = Scheduler(
             stores.schedules,
             self.engine,
             self._clock,
             ids,
-            at_once=settings.schedule_runs,
+            max_concurrent_fires=settings.schedule_runs,
             memory_enabled=settings.blade_memory,
-            nodes=stores.nodes,
+            cluster_store=stores.cluster_store,
         )
         await self.schedules.start()
         stack.push_async_callback(self.schedules.close)
-        self._front.open(self._routes())
+        self._path_router.set_routes(self._routes())
         if self._blade is not None:
             stack.push_async_callback(self._blade.close)
 
@@ -233,19 +235,19 @@ class Application:
         """The way for hints: within the process, through the database, or over NATS, which need not be there yet."""
         settings = self.settings
         if settings.nats is None:
-            if stores.address is None:
+            if stores.database_url is None:
                 return LocalBus()
             from dragoman.buses.postgres import PostgresBus
 
-            bus = PostgresBus(stores.address)
+            bus = PostgresBus(stores.database_url)
             bus.start()
             stack.push_async_callback(bus.close)
             return bus
         try:
             from dragoman.buses.nats import NatsBus
 
-            key = file_key(settings.folder / "secrets.key")
-            credentials = _credentials_of(settings)
+            key = load_or_create_key(settings.folder / "secrets.key")
+            credentials = _nats_credentials(settings)
             self._nats = NatsBus(settings.nats, subject=settings.nats_subject, key=key, credentials=credentials)
         except ModuleNotFoundError as error:
             raise SettingsError(
@@ -257,22 +259,27 @@ class Application:
         stack.push_async_callback(self._nats.close)
         return self._nats
 
-    async def _changed_elsewhere(self, bus: Bus) -> None:
+    async def _on_store_changed(self, bus: Bus) -> None:
         """Keys or profiles changed in the database, by this server or by another program."""
         bus.publish(KEYS_CHANGED, "")
-        await self.profiles.read()
+        await self.profiles.reload()
 
     # --- doors ----------------------------------------------------------------------------------------------------
 
     def _routes(self) -> list[BaseRoute]:
         settings = self.settings
-        doorkeeper: Doorkeeper = self.keys if settings.auth else NoKeys()
-        shares = limits(
+        doorkeeper: Authenticator = self.keys if settings.auth else NoKeys()
+        shares = make_limits(
             requests_per_minute=settings.requests_per_minute,
             runs=settings.max_runs_per_user,
             streams=settings.max_streams_per_user,
         )
-        entry = _Entry(doorkeeper, counted(doorkeeper, shares), by_user(shares.runs), by_user(shares.streams))
+        entry = _AccessControl(
+            doorkeeper,
+            rate_limited(doorkeeper, shares),
+            reserve_for_user(shares.runs),
+            reserve_for_user(shares.streams),
+        )
         described = list(ops_endpoints.ROUTES)
         routes: list[BaseRoute] = []
         if settings.aap:
@@ -286,8 +293,8 @@ class Application:
                 admit_run=entry.admit_run,
                 admit_stream=entry.admit_stream,
             )
-            routes.append(Mount(settings.aap_path, app=Door(face, "aap", doorkeeper)))
-            described += openapi.mounted(aap_routes.ROUTES, settings.aap_path)
+            routes.append(Mount(settings.aap_path, app=StreamGuard(face, "aap", doorkeeper)))
+            described += openapi.with_prefix(aap_routes.ROUTES, settings.aap_path)
         if settings.ag_ui:
             from dragoman.protocols.agui import http as ag_ui
             from dragoman.protocols.agui import openapi as ag_ui_routes
@@ -298,18 +305,18 @@ class Application:
                 ag_ui.AguiOptions(
                     body_limit=settings.body_bytes,
                     on_disconnect=settings.ag_ui_on_disconnect,
-                    oldest=settings.ag_ui_min_client,
+                    min_generation=settings.ag_ui_min_client,
                 ),
                 admit_run=entry.admit_run,
                 admit_stream=entry.admit_stream,
             )
-            routes.append(Mount(settings.ag_ui_path, app=Door(endpoint, "ag-ui", doorkeeper)))
-            described += openapi.mounted(ag_ui_routes.ROUTES, settings.ag_ui_path)
+            routes.append(Mount(settings.ag_ui_path, app=StreamGuard(endpoint, "ag-ui", doorkeeper)))
+            described += openapi.with_prefix(ag_ui_routes.ROUTES, settings.ag_ui_path)
         if settings.run_service:
             from dragoman.protocols.agui.run_service import openapi as run_service_routes
 
             routes.append(Mount(settings.run_service_path, app=self._run_service(entry)))
-            described += openapi.mounted(run_service_routes.ROUTES, settings.run_service_path)
+            described += openapi.with_prefix(run_service_routes.ROUTES, settings.run_service_path)
         if settings.agentscope:
             from dragoman.protocols.agentscope import http as agentscope
             from dragoman.protocols.agentscope import openapi as agentscope_routes
@@ -324,7 +331,7 @@ class Application:
                 admit_stream=entry.admit_stream,
                 state=self._readiness,
             )
-            door = Door(runtime, "agentscope", doorkeeper)
+            door = StreamGuard(runtime, "agentscope", doorkeeper)
             routes += [Route(each, door) for each in all_paths(path)]
             described += agentscope_routes.routes(path)
         if settings.blade and (blade_routes := self._blade_routes(entry)):
@@ -332,24 +339,24 @@ class Application:
             from dragoman.protocols.blade.rest import session_openapi
 
             routes += blade_routes
-            described += openapi.mounted((*session_openapi.ROUTES, *rest_openapi.ROUTES), "/api")
+            described += openapi.with_prefix((*session_openapi.ROUTES, *rest_openapi.ROUTES), "/api")
         public = settings.is_loopback if settings.public_metrics is None else settings.public_metrics
-        own = Pages(
-            state=self._readiness,
-            doorkeeper=doorkeeper,
+        own = OpsEndpoints(
+            readiness=self._readiness,
+            authenticator=doorkeeper,
             are_metrics_public=public,
-            beside=self._beside,
-            measure=self._measure,
-            document=lambda: describe(described),
+            extra_status=self._bus_status,
+            update_gauges=self._update_gauges,
+            build_openapi=lambda: build_openapi(described),
         )
         if not settings.console:
             return [*routes, *own.routes()]
         at_root = [route.app for route in routes if isinstance(route, Route) and route.path == "/"]
-        console = WebConsole(at_root[0] if at_root else ops_endpoints.nothing_here, hosts=settings.cors_origins)
+        console = WebConsole(at_root[0] if at_root else ops_endpoints.not_found, frame_ancestors=settings.cors_origins)
         doors = [route for route in routes if not (isinstance(route, Route) and route.path == "/")]
         return [*doors, *console.routes(), *own.routes()]
 
-    def _run_service(self, entry: "_Entry") -> Door:
+    def _run_service(self, access: "_AccessControl") -> StreamGuard:
         from dragoman.protocols.agui.run_service import http
         from dragoman.protocols.agui.run_service.files import Files
         from dragoman.protocols.agui.run_service.links import Links
@@ -357,25 +364,25 @@ class Application:
         settings = self.settings
         files = Files(
             uploads=self._uploads,
-            links=Links(file_key(settings.folder / "links.key")),
+            links=Links(load_or_create_key(settings.folder / "links.key")),
             clock=self._clock,
             transcriber=self._transcriber,
             public_url=settings.public_url,
         )
         face = http.app(
             self.engine,
-            entry.authenticate,
+            access.authenticate,
             files,
             self.profiles,
-            admit_run=entry.admit_run,
-            admit_stream=by_user(Share(settings.run_service_streams, "open event streams")),
+            admit_run=access.admit_run,
+            admit_stream=reserve_for_user(ConcurrencyLimit(settings.run_service_streams, "open event streams")),
             answers_limit=settings.body_bytes,
         )
-        return Door(face, "runs", entry.doorkeeper)
+        return StreamGuard(face, "runs", access.authenticator)
 
-    def _blade_routes(self, entry: "_Entry") -> list[BaseRoute]:
+    def _blade_routes(self, access: "_AccessControl") -> list[BaseRoute]:
         try:
-            with postponed("aiohttp", "requests", "websocket"):  # what the Socket.IO library's client needs: 0.2 s
+            with lazy_imports("aiohttp", "requests", "websocket"):  # what the Socket.IO library's client needs: 0.2 s
                 from dragoman.protocols.blade import http as blade
         except ModuleNotFoundError as error:
             log.warning("Blade is not served", because=str(error), mend="install the extra `blade`")
@@ -386,44 +393,44 @@ class Application:
         areas = [
             *memories.routes(self.memories),
             *keys.routes(self.keys, settings.blade_key_prefix),
-            *archives.routes(self.engine, remembers=settings.blade_memory),
+            *archives.routes(self.engine, memory_default=settings.blade_memory),
             *sharing.routes(
-                self.engine, self._shares, public_url=settings.public_url, is_on=settings.blade_public_sharing
+                self.engine, self._shares, public_url=settings.public_url, is_enabled=settings.blade_public_sharing
             ),
-            *schedules.routes(self.schedules, self._clock, lambda user: self.profiles.of(user).time_zone or zone),
+            *schedules.routes(self.schedules, self._clock, lambda user: self.profiles.for_user(user).time_zone or zone),
         ]
         self._blade = blade.Blade(
             self.engine,
-            entry.authenticate,
-            entry.doorkeeper,
+            access.authenticate,
+            access.authenticator,
             blade.BladeOptions(
-                about=blade.About(
+                server_info=blade.ServerInfo(
                     level=settings.blade_level,
-                    oldest=blade.OLDEST,
-                    server=VERSION,
-                    sharing=settings.blade_public_sharing,
-                    memory=settings.blade_memory,
+                    oldest_client_level=blade.OLDEST_CLIENT_LEVEL,
+                    server_version=VERSION,
+                    sharing_enabled=settings.blade_public_sharing,
+                    memory_enabled=settings.blade_memory,
                 ),
-                remembers=settings.blade_memory,
-                sync_patch_s=settings.blade_sync_patch_ms / 1000,
+                memory_default=settings.blade_memory,
+                sync_patch_interval_s=settings.blade_sync_patch_ms / 1000,
             ),
-            areas=areas,
-            admit_run=entry.admit_run,
-            admit_stream=entry.admit_stream,
+            extra_routes=areas,
+            admit_run=access.admit_run,
+            admit_stream=access.admit_stream,
         )
-        rest = Door(self._blade.rest, "blade", entry.doorkeeper)
-        return [Mount("/socket.io", app=self._blade.sockets), Mount("/api", app=rest)]
+        rest = StreamGuard(self._blade.rest, "blade", access.authenticator)
+        return [Mount("/socket.io", app=self._blade.socket_server), Mount("/api", app=rest)]
 
-    def _beside(self) -> Mapping[str, str]:
+    def _bus_status(self) -> Mapping[str, str]:
         """What readiness tells and does not depend on: without the bus the servers look each other's words up."""
         return {} if self._nats is None else {"bus": "connected" if self._nats.is_connected else "away"}
 
-    def _measure(self) -> None:
+    def _update_gauges(self) -> None:
         """Set the metrics that are read and not counted."""
         metrics.SESSIONS_IN_MEMORY.set(self.engine.sessions_in_memory)
         if self._nats is not None:
             metrics.BUS_CONNECTED.set(self._nats.is_connected)
-            for outcome, count in self._nats.counts._asdict().items():
+            for outcome, count in self._nats.hint_counts._asdict().items():
                 metrics.BUS_HINTS.labels(outcome=outcome).value = count
 
     async def _readiness(self) -> str:
@@ -431,7 +438,7 @@ class Application:
         if self.state != "ready" or not (self._log.is_failing or self.settings.database):
             return self.state
         try:
-            async with asyncio.timeout(PROBE_S):
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
                 await self._stores.probe()
         except (StoreUnavailable, TimeoutError):
             return "store unavailable"
@@ -468,38 +475,38 @@ def build(
     )
 
 
-class _Entry(NamedTuple):
+class _AccessControl(NamedTuple):
     """How every door lets its callers in: who they are, and what they may take at a time."""
 
-    doorkeeper: Doorkeeper
+    authenticator: Authenticator
     authenticate: "Authenticate"
     admit_run: "Admit"
     admit_stream: "Admit"
 
 
-def by_user(share: Share) -> "Admit":
+def reserve_for_user(limit: ConcurrencyLimit) -> "Admit":
     """Holds a place of each caller's share."""
-    return lambda principal: share.hold(principal.user)
+    return lambda principal: limit.acquire(principal.user)
 
 
-def counted(doorkeeper: Doorkeeper, shares: Limits) -> "Authenticate":
+def rate_limited(authenticator: Authenticator, limits: Limits) -> "Authenticate":
     """Authentication that also counts the requests of each key."""
 
     def authenticate(header: str | None, address: str) -> Principal:
-        principal = doorkeeper.authenticate(header, address)
-        shares.requests.take(principal.key_id or principal.user)
+        principal = authenticator.authenticate(header, address)
+        limits.requests.consume(principal.key_id or principal.user)
         return principal
 
     return authenticate
 
 
-def describe(routes: Sequence[openapi.Route]) -> JsonObject:
+def build_openapi(routes: Sequence[openapi.Route]) -> JsonObject:
     """The OpenAPI document of this server."""
     about = 'An agent server. Errors are `{"error": a sentence, "code": for programs}`.'
     return openapi.document("Dragoman", VERSION, routes, description=about)
 
 
-def _credentials_of(settings: Settings) -> Path | None:
+def _nats_credentials(settings: Settings) -> Path | None:
     """The file that says who this is to NATS, once it was seen to do so."""
     if settings.nats_credentials is None:
         return None
@@ -519,17 +526,17 @@ def _warn_of_open_folder(settings: Settings) -> None:
         log.warning("others may look into the data folder", mode=f"{mode:o}", mend=f"chmod 700 {settings.data}")
 
 
-class _Discreet:
+class _SecretTrackingCipher:
     """`Cipher` around another one, which keeps what it seals and opens out of the logs."""
 
     def __init__(self, cipher: Cipher) -> None:
         self._cipher = cipher
 
-    def seal(self, plain: str) -> str:
-        SECRETS.add(plain)
-        return self._cipher.seal(plain)
+    def encrypt(self, plaintext: str) -> str:
+        SECRETS.add(plaintext)
+        return self._cipher.encrypt(plaintext)
 
-    def open(self, sealed: str) -> str:
-        plain = self._cipher.open(sealed)
+    def decrypt(self, ciphertext: str) -> str:
+        plain = self._cipher.decrypt(ciphertext)
         SECRETS.add(plain)
         return plain

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from dragoman.engine.services.keys import KeyRing
 
-FILE = "first-key"
+KEY_FILE = "first-key"
 
 
-async def first_key(folder: Path, keys: KeyRing) -> str:
+async def ensure_bootstrap_key(folder: Path, keys: KeyRing) -> str:
     """The key in the folder's file; a new one when there is none, or when it was revoked."""
-    file = folder / FILE
+    file = folder / KEY_FILE
     kept = await asyncio.to_thread(_read, file)
-    if kept is not None and keys.holds(kept):
+    if kept is not None and keys.is_valid(kept):
         return kept
     secret, _ = await keys.create("first key")
     await asyncio.to_thread(_write, file, secret)

@@ -29,7 +29,7 @@ class RandomIds:
 
     def __init__(self) -> None:
         self._pool = b""
-        self._at = 0
+        self._pool_offset = 0
         self._ms = 0
         self._tail = 0
 
@@ -45,8 +45,8 @@ class RandomIds:
         return uuid7(self._ms, self._tail)
 
     def _random(self, size: int) -> int:
-        at = self._at
+        at = self._pool_offset
         if at + size > len(self._pool):
             self._pool, at = os.urandom(_POOL_BYTES), 0
-        self._at = at + size
-        return int.from_bytes(self._pool[at : self._at])
+        self._pool_offset = at + size
+        return int.from_bytes(self._pool[at : self._pool_offset])

@@ -21,60 +21,60 @@ Format = Literal["auto", "console", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 
 MASK = "***"
-NAMES = re.compile(
+SECRET_FIELD_NAMES = re.compile(
     r"(authorization|cookie|password|passwd|secret|credential|api_?key|private_?key|(^|_)token$|(^|_)headers$)",
     re.IGNORECASE,
 )
 """Fields whose whole value is masked. `tokens`, which are counted, are none of them."""
-LOOKS = re.compile(
+SECRET_PATTERNS = re.compile(
     r"(?P<before>authorization[\"']*\s*[:=]\s*[\"']*\w+\s+|\bbearer\s+(?=\S{8})|\b(api_?key|access_token|key|token)=)[^\s\"'&]+"
     r"|\b(sk|pk|rk|ghp|gho|xox[abp])[-_][\w-]{16,}"
     r"|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)",
     re.IGNORECASE,
 )
 """Texts that look like a secret: headers and parameters that carry one, keys of the usual prefixes, URLs' passwords."""
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+UNSAFE_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 """Control characters, and those that turn or hide what stands beside them."""
-DEPTH = 6
-LONGEST = 8192
+MAX_DEPTH = 6
+MAX_TEXT_CHARS = 8192
 """Characters of a text that are logged; a trace may be longer."""
 
 
 class Secrets:
     """The values that must not be logged. The oldest are forgotten first."""
 
-    SHORTEST = 6
+    MIN_CHARS = 6
     """Shorter values would blacken innocent words."""
-    MOST = 2048
+    MAX_COUNT = 2048
 
     def __init__(self) -> None:
         self._values: OrderedDict[str, None] = OrderedDict()
-        self._found: re.Pattern[str] | None = None
+        self._pattern: re.Pattern[str] | None = None
 
     def add(self, value: str) -> None:
         """Mask this value from now on."""
-        if len(value) < self.SHORTEST or value in self._values:
+        if len(value) < self.MIN_CHARS or value in self._values:
             return
         self._values[value] = None
-        if len(self._values) > self.MOST:
+        if len(self._values) > self.MAX_COUNT:
             self._values.popitem(last=False)
-        self._found = None
+        self._pattern = None
 
-    def hide(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """The text without secrets."""
         if self._values:
-            if self._found is None:
+            if self._pattern is None:
                 longest_first = sorted(self._values, key=len, reverse=True)
-                self._found = re.compile("|".join(map(re.escape, longest_first)))
-            text = self._found.sub(MASK, text)
-        return LOOKS.sub(lambda found: (found["before"] or "") + MASK, text)
+                self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+            text = self._pattern.sub(MASK, text)
+        return SECRET_PATTERNS.sub(lambda found: (found["before"] or "") + MASK, text)
 
 
 SECRETS = Secrets()
 """The secrets of this process."""
 
 
-def set_up(format: Format = "auto", level: Level = "info", *, stream: TextIO | None = None) -> None:  # noqa: A002
+def configure_logging(format: Format = "auto", level: Level = "info", *, stream: TextIO | None = None) -> None:  # noqa: A002
     """Send all logs of this process through one pipeline.
 
     Args:
@@ -85,21 +85,21 @@ def set_up(format: Format = "auto", level: Level = "info", *, stream: TextIO | N
     out = sys.stderr if stream is None else stream
     number = logging.getLevelNamesMapping()[level.upper()]
     is_console = format == "console" or (format == "auto" and out.isatty())
-    last: Processor = Console(has_colours=out.isatty()) if is_console else as_json
+    last: Processor = ConsoleRenderer(has_colours=out.isatty()) if is_console else render_json
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             add_trace,
-            clean,
+            sanitize_event,
             last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.WriteLoggerFactory(out),
     )
     root = logging.getLogger()
-    root.handlers[:] = [Forwarding()]
+    root.handlers[:] = [StructlogHandler()]
     root.setLevel(max(number, logging.WARNING))
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
         logger = logging.getLogger(name)
@@ -108,7 +108,7 @@ def set_up(format: Format = "auto", level: Level = "info", *, stream: TextIO | N
     logging.captureWarnings(capture=True)
 
 
-class Forwarding(logging.Handler):
+class StructlogHandler(logging.Handler):
     """Hands the lines of libraries to the pipeline."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -136,52 +136,52 @@ def add_trace(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return event
 
 
-def clean(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+def sanitize_event(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """Take secrets and control characters out of every value, however deep. Of a trace the lines stay."""
     trace = event.pop("trace", None)
-    cleaned: EventDict = {_text(name): cleaned_value(name, value) for name, value in event.items()}
+    cleaned: EventDict = {_sanitize_text(name): sanitize_value(name, value) for name, value in event.items()}
     if isinstance(trace, str):
-        cleaned["trace"] = "\n".join(map(escaped, SECRETS.hide(trace).split("\n")))
+        cleaned["trace"] = "\n".join(map(escape_control_characters, SECRETS.mask(trace).split("\n")))
     return cleaned
 
 
-def cleaned_value(name: str, value: Any, depth: int = 0) -> Any:  # noqa: ANN401  # whatever was logged
+def sanitize_value(name: str, value: Any, depth: int = 0) -> Any:  # noqa: ANN401  # whatever was logged
     """A value that may be logged under a name."""
     if value is None or isinstance(value, bool):
         return value
-    if NAMES.search(name):
+    if SECRET_FIELD_NAMES.search(name):
         return MASK
     if isinstance(value, int | float):
         return value
     if isinstance(value, str):
-        return _text(value)
-    if depth >= DEPTH:
+        return _sanitize_text(value)
+    if depth >= MAX_DEPTH:
         return "…"
     if isinstance(value, dict):
-        return {_text(str(key)): cleaned_value(str(key), each, depth + 1) for key, each in value.items()}
+        return {_sanitize_text(str(key)): sanitize_value(str(key), each, depth + 1) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [cleaned_value("", each, depth + 1) for each in value]
-    return _text(str(value))
+        return [sanitize_value("", each, depth + 1) for each in value]
+    return _sanitize_text(str(value))
 
 
-def _text(text: str) -> str:
-    if len(text) > LONGEST:
-        text = f"{text[:LONGEST]}… ({len(text)} characters)"
-    return escaped(SECRETS.hide(text))
+def _sanitize_text(text: str) -> str:
+    if len(text) > MAX_TEXT_CHARS:
+        text = f"{text[:MAX_TEXT_CHARS]}… ({len(text)} characters)"
+    return escape_control_characters(SECRETS.mask(text))
 
 
-def escaped(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     """The text on one line: nothing in it moves a terminal's cursor, ends the line or reads backwards."""
-    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+    return UNSAFE_CHARACTERS.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
-def as_json(_: WrappedLogger, __: str, event: EventDict) -> str:
+def render_json(_: WrappedLogger, __: str, event: EventDict) -> str:
     """One line of JSON."""
     first = {name: event.pop(name, None) for name in ("timestamp", "level", "event")}
     return msgspec.json.encode({**first, **event}).decode()
 
 
-class Console:
+class ConsoleRenderer:
     """A line for people; a trace below it, indented so that nothing in it can pass for a line of its own."""
 
     COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}  # noqa: RUF012
@@ -194,17 +194,17 @@ class Console:
         at, level = str(event.pop("timestamp", ""))[11:23], str(event.pop("level", ""))
         trace = event.pop("trace", None)
         text = event.pop("event", "")
-        facts = " ".join(f"{name}={_fact(value)}" for name, value in event.items())
-        painted = self._paint(level)(f"{level:<7}")
-        line = f"{at} {painted} {text}" + (f"  {self._paint('debug')(facts)}" if facts else "")
+        facts = " ".join(f"{name}={_format_value(value)}" for name, value in event.items())
+        painted = self._colourizer(level)(f"{level:<7}")
+        line = f"{at} {painted} {text}" + (f"  {self._colourizer('debug')(facts)}" if facts else "")
         return line + "".join(f"\n    {each}" for each in trace.split("\n")) if trace else line
 
-    def _paint(self, level: str) -> Callable[[str], str]:
+    def _colourizer(self, level: str) -> Callable[[str], str]:
         colour = self.COLOURS.get(level, "0")
         return (lambda text: f"\x1b[{colour}m{text}\x1b[0m") if self._has_colours else str
 
 
-def _fact(value: Any) -> str:  # noqa: ANN401  # whatever was logged
+def _format_value(value: Any) -> str:  # noqa: ANN401  # whatever was logged
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return msgspec.json.encode(text).decode() if not text or " " in text or '"' in text else text
 
@@ -212,7 +212,7 @@ def _fact(value: Any) -> str:  # noqa: ANN401  # whatever was logged
 # --- spans ------------------------------------------------------------------------------------------------------------
 
 
-def send_spans(*, endpoint: str | None, headers: str | None, version: str) -> Callable[[], None]:
+def configure_tracing(*, endpoint: str | None, headers: str | None, version: str) -> Callable[[], None]:
     """Send spans to a collector. Returns what sends the last ones and ends it.
 
     Raises:

@@ -23,26 +23,26 @@ from dragoman.asgi.http_connection import Connection
 from dragoman.asgi.security import App
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.instrumentation import tracing
-from dragoman.engine.runs.loop_watchdog import Watchdog
+from dragoman.engine.runs.loop_watchdog import LoopWatchdog
 from dragoman.ports import ModelFailed
 from dragoman.server.app import VERSION, Application, build
-from dragoman.server.bootstrap_key import curl_line, first_key
-from dragoman.server.logging import send_spans, set_up
+from dragoman.server.bootstrap_key import curl_line, ensure_bootstrap_key
+from dragoman.server.logging import configure_logging, configure_tracing
 from dragoman.settings import Settings, SettingsError
-from dragoman.stores.errors import InUse, WrongVersion
-from dragoman.stores.sqlite.database import warn_of_old_sqlite
+from dragoman.stores.errors import StoreInUse, WrongVersion
+from dragoman.stores.sqlite.database import warn_about_old_sqlite
 
-KEEP_ALIVE_S = 75
+KEEP_ALIVE_TIMEOUT_S = 75
 """Longer than the minute after which most proxies close idle connections themselves: so none is closed under them."""
-MESSAGE_BYTES = 16 * 1024 * 1024
+MAX_WEBSOCKET_MESSAGE_BYTES = 16 * 1024 * 1024
 """Largest message over a WebSocket."""
-LAST_ANSWERS_S = 5
+GRACEFUL_SHUTDOWN_TIMEOUT_S = 5
 """What answers still under way get after the drain."""
 
 GC_THRESHOLDS = (20_000, 20, 50)
 """The collector looks seldom: streams make many small objects and no cycles. It took 6 % of a busy server's time."""
 
-SWITCH_S = 0.0005
+GIL_SWITCH_INTERVAL_S = 0.0005
 """How long the loop may keep the interpreter from the thread that writes, which gives it away for each row. With the
 usual 5 ms a busy loop holds up commits, and with them itself."""
 
@@ -60,9 +60,9 @@ class Worker(NamedTuple):
     """
 
     number: int
-    listening: socket.socket
-    alive: int
-    report: int
+    listening_socket: socket.socket
+    supervisor_pipe: int
+    ready_pipe: int
 
 
 class CannotStart(Exception):
@@ -75,11 +75,11 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
     Raises:
         CannotStart: it did not come to that.
     """
-    set_up(settings.log_format, settings.log_level)
+    configure_logging(settings.log_format, settings.log_level)
     _run(settings, environ, None)
 
 
-def serve_as(worker: Worker, settings: Settings, environ: Mapping[str, str]) -> None:
+def serve_worker(worker: Worker, settings: Settings, environ: Mapping[str, str]) -> None:
     """Serve as one of several, until a signal or the end of the one that looks after them ends it.
 
     Raises:
@@ -89,7 +89,7 @@ def serve_as(worker: Worker, settings: Settings, environ: Mapping[str, str]) -> 
 
 
 def _run(settings: Settings, environ: Mapping[str, str], worker: Worker | None) -> None:
-    end_spans = _begin_spans(settings)
+    end_spans = _start_tracing(settings)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(settings, environ, worker))
@@ -98,38 +98,49 @@ def _run(settings: Settings, environ: Mapping[str, str], worker: Worker | None) 
 
 
 async def _serve(settings: Settings, environ: Mapping[str, str], worker: Worker | None) -> None:
-    listening = bound(settings.host, settings.port, settings.stalled_reader_s) if worker is None else worker.listening
+    listening = (
+        bind_socket(settings.host, settings.port, settings.stalled_reader_s)
+        if worker is None
+        else worker.listening_socket
+    )
     number = None if worker is None else worker.number
     app = build(settings, environ=environ, progress=lambda text: log.info(text), worker=number)
     async with AsyncExitStack() as stack:
         stack.callback(listening.close)
         if worker is not None:
             loop = asyncio.get_running_loop()
-            loop.add_reader(worker.alive, _orphaned, loop, worker)
+            loop.add_reader(worker.supervisor_pipe, _on_supervisor_exit, loop, worker)
         try:
             await stack.enter_async_context(app.running())
         except Exception as error:  # the edge of the start: what is written for people is told without its trace
-            raise _explained(error, settings) from error
+            raise _to_startup_error(error, settings) from error
         gc.collect()
         gc.freeze()  # what is there now stays: the collector need not look at it again
         gc.set_threshold(*GC_THRESHOLDS)
-        sys.setswitchinterval(SWITCH_S)
-        server = Server(_config(app.gate, settings), app.drain, lambda: _announce(app, listening, worker))
-        with Watchdog():
+        sys.setswitchinterval(GIL_SWITCH_INTERVAL_S)
+        server = Server(_config(app.asgi_app, settings), app.drain, lambda: _announce(app, listening, worker))
+        with LoopWatchdog():
             await server.serve(sockets=[listening])
     log.info("stopped")
 
 
-def _explained(error: Exception, settings: Settings) -> Exception:
+def _to_startup_error(error: Exception, settings: Settings) -> Exception:
     """The error as a sentence for the person at the terminal; one that nobody expected stays as it is."""
     from dragoman.agents.loading import LoadError
-    from dragoman.agents.parameters import Misdeclared
+    from dragoman.agents.parameters import DeclarationError
     from dragoman.agents.serving import StartFailed
     from dragoman.models.registry import ModelNameError
 
     if isinstance(
         error,
-        InUse | WrongVersion | SettingsError | LoadError | Misdeclared | StartFailed | ModelNameError | ModelFailed,
+        StoreInUse
+        | WrongVersion
+        | SettingsError
+        | LoadError
+        | DeclarationError
+        | StartFailed
+        | ModelNameError
+        | ModelFailed,
     ):
         return CannotStart(str(error))
     if isinstance(error, StoreUnavailable) and settings.database:
@@ -139,7 +150,7 @@ def _explained(error: Exception, settings: Settings) -> Exception:
     return error
 
 
-def bound(host: str, port: int, stalled_s: float = 60.0) -> socket.socket:
+def bind_socket(host: str, port: int, send_timeout_s: float = 60.0) -> socket.socket:
     """The server's socket, which does not listen yet: who comes too early is refused, and does not wait.
 
     Args:
@@ -160,7 +171,7 @@ def bound(host: str, port: int, stalled_s: float = 60.0) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # its connections have it from here
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(stalled_s * 1000))
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(send_timeout_s * 1000))
         listening.bind(address)
     except OSError as error:
         listening.close()
@@ -175,9 +186,9 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _orphaned(loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
+def _on_supervisor_exit(loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
     """Who looked after this process is gone: stop, as if it had said so."""
-    loop.remove_reader(worker.alive)
+    loop.remove_reader(worker.supervisor_pipe)
     signal.raise_signal(signal.SIGTERM)
 
 
@@ -188,14 +199,14 @@ async def _announce(app: Application, listening: socket.socket, worker: Worker |
         sys.stdout.write(f"ready {url}\n")
         sys.stdout.flush()
     else:
-        os.write(worker.report, b"r")
+        os.write(worker.ready_pipe, b"r")
     log.info("serving", url=url, version=VERSION, agents=list(app.engine.agents), data=settings.data)
     if not settings.database:
-        warn_of_old_sqlite()
+        warn_about_old_sqlite()
     if worker is not None and worker.number:
         return
     if settings.first_key:
-        key = await first_key(settings.folder, app.keys) if settings.auth else None
+        key = await ensure_bootstrap_key(settings.folder, app.keys) if settings.auth else None
         for_people = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
         line = curl_line(for_people + settings.aap_path, key, app.engine.default_agent)
         page = f"{for_people}/#key={key}" if key else f"{for_people}/"
@@ -221,9 +232,9 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._drain = drain
         self._announce = announce
-        self._draining: asyncio.Task[None] | None = None
+        self._drain_task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._signals = 0
+        self._signal_count = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See `uvicorn.Server`: listen, and say so."""
@@ -232,18 +243,18 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """See `uvicorn.Server`: a signal came."""
-        self._signals += 1
-        if self._signals > 2:
+        self._signal_count += 1
+        if self._signal_count > 2:
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)
         self._loop.call_soon_threadsafe(self._stop)
 
     def _stop(self) -> None:
-        if self._draining is None:
+        if self._drain_task is None:
             log.info("stopping", grace="the running runs get their grace; a second signal ends them at once")
-            self._draining = self._loop.create_task(self._drain_and_exit())
+            self._drain_task = self._loop.create_task(self._drain_and_exit())
         else:
-            self._draining.cancel()
+            self._drain_task.cancel()
 
     async def _drain_and_exit(self) -> None:
         """While it drains the server goes on listening, so that its clients are told, and not refused."""
@@ -260,7 +271,7 @@ def _config(app: App, settings: Settings) -> uvicorn.Config:
         app,
         http=Connection,
         ws="websockets-sansio" if settings.blade and find_spec("websockets") else "none",
-        ws_max_size=MESSAGE_BYTES,
+        ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
         ws_ping_interval=None,  # Socket.IO has a heartbeat of its own
         ws_per_message_deflate=False,
         interface="asgi3",
@@ -270,8 +281,8 @@ def _config(app: App, settings: Settings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=LAST_ANSWERS_S,
+        timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
+        timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_TIMEOUT_S,
     )
 
 
@@ -283,14 +294,14 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _begin_spans(settings: Settings) -> Callable[[], Any]:
+def _start_tracing(settings: Settings) -> Callable[[], Any]:
     if not settings.otel:
         return lambda: None
     try:
-        end = send_spans(endpoint=settings.otel_endpoint, headers=settings.otel_headers, version=VERSION)
+        end = configure_tracing(endpoint=settings.otel_endpoint, headers=settings.otel_headers, version=VERSION)
     except ImportError as error:
         raise CannotStart(
             "OpenTelemetry is switched on, but not installed: make run EXTRAS=otel, or pip install '.[otel]'"
         ) from error
-    tracing.switch_on()
+    tracing.enable()
     return end

@@ -15,9 +15,20 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import structlog
 
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.ports import Archive, Blobs, EventLog, Keys, Memories, Nodes, Profiles, Schedules, SessionIndex, Shares
+from dragoman.ports import (
+    ApiKeyStore,
+    BlobStore,
+    ClusterStore,
+    EventLog,
+    MemoryStore,
+    ProfileStore,
+    ScheduleStore,
+    SessionIndex,
+    ShareStore,
+    StoreArchive,
+)
 from dragoman.settings import Settings, SettingsError
-from dragoman.stores.encryption import file_key
+from dragoman.stores.encryption import load_or_create_key
 from dragoman.stores.folder_blobs import FolderBlobs
 from dragoman.stores.sqlite.archive import SqliteArchive
 from dragoman.stores.sqlite.database import Database, lock_folder
@@ -29,12 +40,12 @@ from dragoman.stores.sqlite.schedules import SqliteSchedules
 from dragoman.stores.sqlite.shares import SqliteShares
 
 if TYPE_CHECKING:
+    from dragoman.stores.postgres.database import Access
     from dragoman.stores.postgres.database import Database as Postgres
-    from dragoman.stores.postgres.database import Use
 
-HOME = "home"
+FOLDER_ID_FILE = "home"
 """A file of random bytes, which tell a data folder from all others, wherever they are."""
-WATCH_S = 1.0
+CHANGE_POLL_INTERVAL_S = 1.0
 """How often a shared database is asked whether keys or profiles changed elsewhere."""
 
 log = structlog.get_logger(__name__)
@@ -48,20 +59,20 @@ class Stores(NamedTuple):
     """All stores of a server."""
 
     log: Log
-    keys: Keys
-    profiles: Profiles
-    memories: Memories
-    schedules: Schedules
-    shares: Shares
-    blobs: Blobs
-    archive: Archive
-    nodes: Nodes | None
+    keys: ApiKeyStore
+    profiles: ProfileStore
+    memories: MemoryStore
+    schedules: ScheduleStore
+    shares: ShareStore
+    blobs: BlobStore
+    archive: StoreArchive
+    cluster_store: ClusterStore | None
     """The other servers; None where there can be none."""
-    address: str | None
+    database_url: str | None
     """How to reach the database that several servers share."""
     probe: Callable[[], Awaitable[object]]
     """Writes something that changes nothing. Raises StoreUnavailable."""
-    changes: Callable[[], Awaitable[int]] | None
+    accounts_version: Callable[[], Awaitable[int]] | None
     """A number that is another one when keys or profiles changed; None where nobody else can change them."""
     close: Callable[[], None]
 
@@ -80,26 +91,26 @@ def open_stores(settings: Settings, worker: int | None = None) -> Stores:
         StoreUnavailable: they cannot be used now.
     """
     if settings.database is None:
-        return _with_blobs(_in_folder(settings), settings.blobs)
+        return _with_blobs(_open_sqlite_stores(settings), settings.blobs)
     with ExitStack() as stack:
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if worker is None:
             stack.callback(os.close, lock_folder(settings.folder))
         database = open_postgres(settings.database, use="shared")
         stack.callback(database.close)
-        stores = _with_blobs(_in_database(database, stack.pop_all().close), settings.blobs)
-        home = f"{_home(settings.folder)}/{worker or 0}"
-        return stores._replace(nodes=nodes_of(database, home, settings.lease_s))
+        stores = _with_blobs(_postgres_stores(database, stack.pop_all().close), settings.blobs)
+        home = f"{_folder_id(settings.folder)}/{worker or 0}"
+        return stores._replace(cluster_store=open_cluster_store(database, home, settings.lease_s))
 
 
-def nodes_of(database: "Postgres", home: str, lease_s: float) -> Nodes:
+def open_cluster_store(database: "Postgres", folder_id: str, lease_s: float) -> ClusterStore:
     """The servers on a database; see `PostgresNodes`."""
-    from dragoman.stores.postgres.cluster import PostgresNodes
+    from dragoman.stores.postgres.cluster import PostgresCluster
 
-    return PostgresNodes(database, home=home, lease_s=lease_s)
+    return PostgresCluster(database, folder_id=folder_id, lease_s=lease_s)
 
 
-def open_place(place: str, blobs: str | None = None) -> Stores:
+def open_stores_at(location: str, blobs: str | None = None) -> Stores:
     """Open the stores of a place while no server uses them: a data folder, or the address of a PostgreSQL database.
 
     Args:
@@ -108,18 +119,18 @@ def open_place(place: str, blobs: str | None = None) -> Stores:
 
     Raises as `open_stores` does.
     """
-    if is_address(place):
-        database = open_postgres(place)
-        return _with_blobs(_in_database(database, database.close), blobs)
-    return _with_blobs(_in_folder(Settings(data=place)), blobs)
+    if is_database_url(location):
+        database = open_postgres(location)
+        return _with_blobs(_postgres_stores(database, database.close), blobs)
+    return _with_blobs(_open_sqlite_stores(Settings(data=location)), blobs)
 
 
-def is_address(place: str) -> bool:
+def is_database_url(location: str) -> bool:
     """Whether a place is a database's address, not a folder: `postgresql://…`, or `host=… dbname=…`."""
-    return "://" in place or "=" in place
+    return "://" in location or "=" in location
 
 
-def open_postgres(url: str, *, use: "Use" = "alone") -> "Postgres":
+def open_postgres(url: str, *, use: "Access" = "alone") -> "Postgres":
     """A PostgreSQL database; see its `Database`. Raises also SettingsError: the driver is not installed."""
     try:
         from dragoman.stores.postgres.database import Database as Postgres
@@ -128,19 +139,19 @@ def open_postgres(url: str, *, use: "Use" = "alone") -> "Postgres":
             "a PostgreSQL database is named, but its driver is not installed: make run EXTRAS=postgres, or"
             " pip install '.[postgres]'"
         ) from error
-    return Postgres(url, use=use)
+    return Postgres(url, access=use)
 
 
-async def watch(stores: Stores, changed: Callable[[], Awaitable[None]]) -> None:
+async def watch_for_changes(stores: Stores, on_change: Callable[[], Awaitable[None]]) -> None:
     """Call `changed` now and each time when keys or profiles changed, here or elsewhere; until it is cancelled."""
-    assert stores.changes is not None, "somebody else can change them"
+    assert stores.accounts_version is not None, "somebody else can change them"
     seen: int | None = None
     is_away = False
     while True:
         try:
-            count = await stores.changes()
+            count = await stores.accounts_version()
             if count != seen:
-                await changed()
+                await on_change()
             seen, is_away = count, False
         except StoreUnavailable as error:
             if not is_away:
@@ -148,10 +159,10 @@ async def watch(stores: Stores, changed: Callable[[], Awaitable[None]]) -> None:
             is_away = True
         except Exception:  # the root of a task that must go on
             log.exception("keys and profiles not looked after")
-        await asyncio.sleep(WATCH_S)
+        await asyncio.sleep(CHANGE_POLL_INTERVAL_S)
 
 
-def _in_folder(settings: Settings) -> Stores:
+def _open_sqlite_stores(settings: Settings) -> Stores:
     database = Database(settings.folder, synchronous=settings.synchronous)
     database.start()
     return Stores(
@@ -166,14 +177,14 @@ def _in_folder(settings: Settings) -> Stores:
         probe=lambda: database.writer.run(
             lambda connection: connection.execute("UPDATE meta SET value = value WHERE name = 'epoch'")
         ),
-        changes=None,
-        nodes=None,
-        address=None,
+        accounts_version=None,
+        cluster_store=None,
+        database_url=None,
         close=database.close,
     )
 
 
-def _in_database(database: "Postgres", close: Callable[[], None]) -> Stores:
+def _postgres_stores(database: "Postgres", close: Callable[[], None]) -> Stores:
     from dragoman.stores.postgres.archive import PostgresArchive
     from dragoman.stores.postgres.blobs import PostgresBlobs
     from dragoman.stores.postgres.keys import PostgresKeys
@@ -193,9 +204,9 @@ def _in_database(database: "Postgres", close: Callable[[], None]) -> Stores:
         blobs=PostgresBlobs(database),
         archive=PostgresArchive(database),
         probe=database.probe,
-        changes=database.changes,
-        nodes=None,
-        address=database.conninfo,
+        accounts_version=database.accounts_version,
+        cluster_store=None,
+        database_url=database.conninfo,
         close=close,
     )
 
@@ -209,7 +220,7 @@ def _with_blobs(stores: Stores, address: str | None) -> Stores:
         try:
             from dragoman.stores import s3_blobs
 
-            blobs = s3_blobs.opened(address)
+            blobs = s3_blobs.open_bucket(address)
         except ModuleNotFoundError as error:
             raise SettingsError(
                 "blobs are to be kept in a bucket, but what speaks S3 is not installed: make run EXTRAS=s3, or"
@@ -221,7 +232,7 @@ def _with_blobs(stores: Stores, address: str | None) -> Stores:
     return stores._replace(blobs=blobs)
 
 
-def _home(folder: Path) -> str:
+def _folder_id(folder: Path) -> str:
     """What tells a data folder from all others, wherever they are, its copies included."""
-    known = file_key(folder / HOME).hex()
-    return f"{known}/{platform.node()}/{(folder / HOME).stat().st_ino}"
+    known = load_or_create_key(folder / FOLDER_ID_FILE).hex()
+    return f"{known}/{platform.node()}/{(folder / FOLDER_ID_FILE).stat().st_ino}"

@@ -17,19 +17,19 @@ class FileCipher:
     def __init__(self, path: Path) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 40 ms that most starts save
 
-        self._aead = AESGCM(file_key(path))
+        self._aead = AESGCM(load_or_create_key(path))
 
-    def seal(self, plain: str) -> str:
+    def encrypt(self, plaintext: str) -> str:
         """See `Cipher.seal`."""
         nonce = os.urandom(_NONCE_BYTES)
-        sealed = self._aead.encrypt(nonce, plain.encode("utf-8", "surrogatepass"), _CONTEXT)
+        sealed = self._aead.encrypt(nonce, plaintext.encode("utf-8", "surrogatepass"), _CONTEXT)
         return urlsafe_b64encode(nonce + sealed).decode()
 
-    def open(self, sealed: str) -> str:
+    def decrypt(self, ciphertext: str) -> str:
         """See `Cipher.open`."""
         from cryptography.exceptions import InvalidTag
 
-        raw = urlsafe_b64decode(sealed)
+        raw = urlsafe_b64decode(ciphertext)
         try:
             plain = self._aead.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _CONTEXT)
         except InvalidTag:
@@ -44,21 +44,21 @@ class LazyCipher:
         self._path = path
         self._cipher: FileCipher | None = None
 
-    def seal(self, plain: str) -> str:
+    def encrypt(self, plaintext: str) -> str:
         """See `Cipher.seal`."""
-        return self._made().seal(plain)
+        return self._get_cipher().encrypt(plaintext)
 
-    def open(self, sealed: str) -> str:
+    def decrypt(self, ciphertext: str) -> str:
         """See `Cipher.open`."""
-        return self._made().open(sealed)
+        return self._get_cipher().decrypt(ciphertext)
 
-    def _made(self) -> FileCipher:
+    def _get_cipher(self) -> FileCipher:
         if self._cipher is None:
             self._cipher = FileCipher(self._path)
         return self._cipher
 
 
-def file_key(path: Path) -> bytes:
+def load_or_create_key(path: Path) -> bytes:
     """The random key in a file, which the first use makes.
 
     Only who has the folder's lock makes it.

@@ -1,7 +1,7 @@
 """Why a database is not opened, whichever it is."""
 
 
-class InUse(Exception):
+class StoreInUse(Exception):
     """Another server has it."""
 
 

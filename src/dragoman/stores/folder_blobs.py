@@ -33,15 +33,17 @@ class FolderBlobs:
         """See `Blobs.delete`. Raises ValueError on a bad name."""
         await asyncio.to_thread(_delete, self._path(name))
 
-    async def names(self, below: str | None = None) -> Sequence[str]:
+    async def names(self, prefix: str | None = None) -> Sequence[str]:
         """See `Blobs.names`. Raises ValueError on a bad name."""
-        return await asyncio.to_thread(_names, self._folder, self._folder if below is None else self._path(below))
+        return await asyncio.to_thread(
+            _list_names, self._folder, self._folder if prefix is None else self._path(prefix)
+        )
 
     def _path(self, name: str) -> Path:
-        return self._folder / checked(name)
+        return self._folder / validate_blob_name(name)
 
 
-def checked(name: str) -> str:
+def validate_blob_name(name: str) -> str:
     """A blob's name. Raises ValueError when it is none."""
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"not a blob's name: {name!r}")
@@ -60,7 +62,7 @@ def _delete(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _names(folder: Path, below: Path) -> list[str]:
+def _list_names(folder: Path, below: Path) -> list[str]:
     """What is whole: what a write left that was cut off begins with a dot."""
     paths = (path.relative_to(folder) for path in below.rglob("*") if path.is_file())
     return sorted(name for path in paths if _NAME.fullmatch(name := path.as_posix()))

@@ -15,26 +15,26 @@ from dragoman.core.events import (
 )
 from dragoman.core.ids import CallId, RunId
 
-KEPT_ONCE = timedelta(hours=24)
+IDEMPOTENCY_RETENTION = timedelta(hours=24)
 """How long it is known what a request with a client's own key did, where it does not last."""
-KEPT_HITS = timedelta(days=1)
+MEMORY_HIT_RETENTION = timedelta(days=1)
 """How long it is known that a run's memories were counted."""
-KEPT_FIRES = 1000
+MAX_FIRES_PER_SCHEDULE = 1000
 """Of each schedule; older ones go."""
-NEWEST_MEMORIES = 200
+MAX_NEWEST_CANDIDATES = 200
 """Of each type, as many memories are candidates whatever they say."""
-BEST_MEMORIES = 64
+MAX_MATCHING_CANDIDATES = 64
 """And as many of those that have most in common with what was said."""
-SEARCHED = 50_000
+MAX_SEARCHED_EVENTS = 50_000
 """Events that one search looks into. Databases do not agree on the case of letters, so the looking is done here."""
 
 
-def run_in(event: Event) -> RunId | None:
+def run_id_in(event: Event) -> RunId | None:
     """The run that begins with an event."""
     return event.run_id if isinstance(event, RunStarted | RunQueued) else None
 
 
-def calls_in(event: Event) -> tuple[CallId, ...]:
+def call_ids_in(event: Event) -> tuple[CallId, ...]:
     """The calls that a session's log knows from an event on."""
     match event:
         case CallOpened(call=call) | BlockClosed(block=Call() as call):
@@ -45,7 +45,7 @@ def calls_in(event: Event) -> tuple[CallId, ...]:
             return ()
 
 
-def messages_in(event: Event) -> tuple[str, ...]:
+def message_ids_in(event: Event) -> tuple[str, ...]:
     """The ids of the message that an event completes: ours, and the client's for a message of the user."""
     match event:
         case MessageAdded(message=UserMessage(id=own, client_id=str() as client_id)):
@@ -60,7 +60,7 @@ def messages_in(event: Event) -> tuple[str, ...]:
             return ()
 
 
-def said_in(event: Event) -> str:
+def text_in(event: Event) -> str:
     """The words that a person or the agent said in an event."""
     match event:
         case BlockClosed(block=Text(text=text)):

@@ -16,14 +16,14 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.stores.folder_blobs import checked
+from dragoman.stores.folder_blobs import validate_blob_name
 
 if TYPE_CHECKING:
     from obstore.store import S3Config
 
-ATTEMPT_S = 15
+REQUEST_TIMEOUT_S = 15
 """How long one request may take: the largest blob at a megabyte a second."""
-PATIENCE_S = 5
+RETRY_TIMEOUT_S = 5
 """How long a bucket that is away, or answers with its own faults, is asked again."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -32,7 +32,7 @@ _PREFIX = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-
 log = structlog.get_logger(__name__)
 
 
-class Place(NamedTuple):
+class BucketLocation(NamedTuple):
     """Where blobs are kept; `endpoint` and `region` are the library's own choice where they are None."""
 
     bucket: str
@@ -41,7 +41,7 @@ class Place(NamedTuple):
     region: str | None
 
 
-def place_of(address: str) -> Place:
+def parse_address(address: str) -> BucketLocation:
     """Read `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`, all but the bucket optional.
 
     Raises:
@@ -58,30 +58,30 @@ def place_of(address: str) -> Place:
         raise ValueError(f"an address of a bucket takes endpoint and region, and got {unknown}")
     if endpoint is not None and (urlsplit(endpoint).scheme not in ("http", "https") or "@" in endpoint):
         raise ValueError("expected an endpoint such as https://s3.example.org, with no secrets in it")
-    return Place(url.netloc, prefix, endpoint, region)
+    return BucketLocation(url.netloc, prefix, endpoint, region)
 
 
 class S3Blobs:
     """`Blobs` in a bucket, under a prefix. A blob is there whole or not at all: each is one request."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, location: BucketLocation) -> None:
         """Nothing is asked of the bucket before it is used."""
-        self._shown = f"s3://{place.bucket}/{place.prefix}"
+        self._display_url = f"s3://{location.bucket}/{location.prefix}"
         config: S3Config = {}
-        if place.endpoint is not None:
-            config["endpoint"] = place.endpoint
-        if place.region is not None:
-            config["region"] = place.region
+        if location.endpoint is not None:
+            config["endpoint"] = location.endpoint
+        if location.region is not None:
+            config["region"] = location.region
         self._store = S3Store(
-            place.bucket,
-            prefix=place.prefix or None,
+            location.bucket,
+            prefix=location.prefix or None,
             config=config,
             client_options={
-                "allow_http": (place.endpoint or "").startswith("http:"),
-                "connect_timeout": timedelta(seconds=PATIENCE_S),
-                "timeout": timedelta(seconds=ATTEMPT_S),
+                "allow_http": (location.endpoint or "").startswith("http:"),
+                "connect_timeout": timedelta(seconds=RETRY_TIMEOUT_S),
+                "timeout": timedelta(seconds=REQUEST_TIMEOUT_S),
             },
-            retry_config={"retry_timeout": timedelta(seconds=PATIENCE_S)},
+            retry_config={"retry_timeout": timedelta(seconds=RETRY_TIMEOUT_S)},
         )
 
     def check(self) -> None:
@@ -89,65 +89,65 @@ class S3Blobs:
         try:
             next(iter(obstore.list(self._store, chunk_size=1)), None)
         except (BaseError, OSError) as error:
-            raise StoreUnavailable(f"the bucket {self._shown} cannot be used: {_cause(error)}") from error
+            raise StoreUnavailable(f"the bucket {self._display_url} cannot be used: {_error_summary(error)}") from error
 
     async def put(self, name: str, content: bytes) -> None:
         """See `Blobs.put`. Raises ValueError on a bad name, StoreUnavailable when the bucket does not take it."""
         try:  # in one request: parts that nobody joins would stay for ever, and be paid for
-            await obstore.put_async(self._store, checked(name), content, use_multipart=False)
+            await obstore.put_async(self._store, validate_blob_name(name), content, use_multipart=False)
         except (BaseError, OSError) as error:
-            raise self._failed(error) from error
+            raise self._unavailable(error) from error
 
     async def get(self, name: str) -> bytes | None:
         """See `Blobs.get`. Raises ValueError on a bad name, StoreUnavailable when the bucket cannot be read."""
         try:
-            found = await obstore.get_async(self._store, checked(name))
+            found = await obstore.get_async(self._store, validate_blob_name(name))
             return bytes(await found.bytes_async())
         except FileNotFoundError:
             return None
         except (BaseError, OSError) as error:
-            raise self._failed(error) from error
+            raise self._unavailable(error) from error
 
     async def delete(self, name: str) -> None:
         """See `Blobs.delete`. Raises ValueError on a bad name, StoreUnavailable when the bucket cannot be used."""
         try:
-            names = [each async for each in self._under(checked(name))]
+            names = [each async for each in self._list(validate_blob_name(name))]
             await obstore.delete_async(self._store, [name, *names])
         except FileNotFoundError:
             return  # some of those that only speak S3 tell that there was none
         except (BaseError, OSError) as error:
-            raise self._failed(error) from error
+            raise self._unavailable(error) from error
 
-    async def names(self, below: str | None = None) -> Sequence[str]:
+    async def names(self, prefix: str | None = None) -> Sequence[str]:
         """See `Blobs.names`. Raises ValueError on a bad name, StoreUnavailable when the bucket cannot be read."""
         try:
-            return sorted([each async for each in self._under(None if below is None else checked(below))])
+            return sorted([each async for each in self._list(None if prefix is None else validate_blob_name(prefix))])
         except (BaseError, OSError) as error:
-            raise self._failed(error) from error
+            raise self._unavailable(error) from error
 
-    async def _under(self, folder: str | None) -> AsyncIterator[str]:
+    async def _list(self, folder: str | None) -> AsyncIterator[str]:
         async for page in obstore.list(self._store, prefix=folder):
             for found in page:
                 yield found["path"]
 
-    def _failed(self, error: Exception) -> StoreUnavailable:
-        log.warning("blobs cannot be used", bucket=self._shown, cause=_cause(error))
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        log.warning("blobs cannot be used", bucket=self._display_url, cause=_error_summary(error))
         return StoreUnavailable("the store of attachments cannot be used now")
 
 
-def opened(address: str) -> S3Blobs:
+def open_bucket(address: str) -> S3Blobs:
     """The blobs at an address, after a look into the bucket.
 
     Raises:
         ValueError: it is no address of a bucket.
         StoreUnavailable: the bucket is not there, not ours, or cannot be reached.
     """
-    blobs = S3Blobs(place_of(address))
+    blobs = S3Blobs(parse_address(address))
     blobs.check()
     return blobs
 
 
-def _cause(error: Exception) -> str:
+def _error_summary(error: Exception) -> str:
     """What went wrong in a line. The library's text goes on with its own inside, and with the bucket's whole answer."""
     told = str(error)
     code = re.search(r"<Code>(\w+)</Code>", told)

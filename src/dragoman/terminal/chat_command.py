@@ -7,20 +7,20 @@ from pathlib import Path
 import msgspec
 
 from dragoman.client import Client, ClientError, Ended, Unsupported
-from dragoman.client.images import urls_of
+from dragoman.client.images import to_image_urls
 from dragoman.client.transports import ProtocolName
-from dragoman.terminal.chat import Chat, Left, Wanted, explained
+from dragoman.terminal.chat import Chat, SessionSelection, UserLeft, describe_error
 from dragoman.terminal.keyboard import Keyboard
-from dragoman.terminal.saved_sessions import Remembered, last, remember
-from dragoman.terminal.screen import JsonLines, Screen, screen_for
-from dragoman.terminal.server_target import NoPlace, knock
+from dragoman.terminal.saved_sessions import SavedSession, load_last_session, save_last_session
+from dragoman.terminal.screen import JsonLinesScreen, Screen, screen_for
+from dragoman.terminal.server_target import CommandError, check_reachable
 
-HISTORY = "history"
-LEFT = 130
+HISTORY_FILE = "history"
+EXIT_INTERRUPTED = 130
 """The exit code of a program that Ctrl-C ended."""
 
 
-class Talk(msgspec.Struct, frozen=True, kw_only=True):
+class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What `dragoman chat` was asked for.
 
     Args:
@@ -42,11 +42,11 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     key: str | None
     protocol: ProtocolName
-    again: str
-    state: Path
+    resume_command: str
+    state_folder: Path
     agent: str = ""
     session: str = ""
-    is_last: bool = False
+    resumes_last: bool = False
     message: str = ""
     images: Sequence[str] = ()
     allows_all: bool = False
@@ -54,95 +54,104 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     is_json: bool = False
 
 
-def chat(talk: Talk) -> int:
+def run_chat(options: ChatOptions) -> int:
     """Hold the conversation; gives the exit code.
 
     Raises:
         NoPlace: there is no such server or conversation; the message says what to do.
     """
-    knock(talk.url)
-    is_typed = sys.stdin.isatty() and not talk.message and not talk.is_json
-    keyboard = Keyboard(talk.state / HISTORY) if is_typed else None
-    screen = JsonLines(sys.stdout, sys.stderr) if talk.is_json else screen_for(is_plain=talk.is_plain)
+    check_reachable(options.url)
+    is_typed = sys.stdin.isatty() and not options.message and not options.is_json
+    keyboard = Keyboard(options.state_folder / HISTORY_FILE) if is_typed else None
+    screen = JsonLinesScreen(sys.stdout, sys.stderr) if options.is_json else screen_for(is_plain=options.is_plain)
     try:
-        with Client(talk.url, key=talk.key, protocol=talk.protocol) as client:
-            held = Chat(client, _wanted(talk, client), screen, keyboard, again=talk.again, allows_all=talk.allows_all)
+        with Client(options.url, key=options.key, protocol=options.protocol) as client:
+            held = Chat(
+                client,
+                _select_session(options, client),
+                screen,
+                keyboard,
+                resume_command=options.resume_command,
+                allows_all=options.allows_all,
+            )
             try:
                 if keyboard is None:
-                    return _say_once(talk, held)
-                _greet(talk, held, screen)
-                with keyboard.ready():
-                    held.talk()
+                    return _send_single_message(options, held)
+                _show_greeting(options, held, screen)
+                with keyboard.loaded_history():
+                    held.run_interactive()
                 return 0
             finally:
-                _part(talk, held, screen, is_typed=is_typed)
+                _save_session(options, held, screen, is_typed=is_typed)
     except ClientError as error:
-        raise NoPlace(explained(error)) from error
+        raise CommandError(describe_error(error)) from error
 
 
-def _say_once(talk: Talk, chat: Chat) -> int:
+def _send_single_message(options: ChatOptions, chat: Chat) -> int:
     piped = "" if sys.stdin.isatty() else sys.stdin.read().strip("\n")
-    text = "\n\n".join(each for each in (talk.message, piped) if each)
-    if not text and not talk.images:
-        raise NoPlace("a message was expected, as --message TEXT or on standard input")
+    text = "\n\n".join(each for each in (options.message, piped) if each)
+    if not text and not options.images:
+        raise CommandError("a message was expected, as --message TEXT or on standard input")
     try:
-        ended = chat.say(text, urls_of(talk.images))
-    except Left:
-        return LEFT
-    return code_of(ended)
+        ended = chat.send(text, to_image_urls(options.images))
+    except UserLeft:
+        return EXIT_INTERRUPTED
+    return exit_code_for(ended)
 
 
-def code_of(ended: Ended) -> int:
+def exit_code_for(ended: Ended) -> int:
     """The exit code: 0 for an answer, 1 for none, 3 when something waits."""
     if ended.pending:
         return 3
     if ended.reason == "cancelled":
-        return LEFT
+        return EXIT_INTERRUPTED
     return 1 if ended.reason in ("error", "interrupted", "refusal") else 0
 
 
-def _wanted(talk: Talk, client: Client) -> Wanted:
+def _select_session(options: ChatOptions, client: Client) -> SessionSelection:
     """Which conversation it is about."""
-    if talk.session:
-        known = last(talk.state, talk.url, talk.protocol)
-        agent = known.agent if known and known.session == talk.session else ""
-        return Wanted(session=talk.session, agent=talk.agent or agent or _first_agent(talk))
-    if talk.is_last:
-        if known := last(talk.state, talk.url, talk.protocol):
-            return Wanted(session=known.session, agent=talk.agent or known.agent)
+    if options.session:
+        known = load_last_session(options.state_folder, options.url, options.protocol)
+        agent = known.agent if known and known.session == options.session else ""
+        return SessionSelection(session=options.session, agent=options.agent or agent or _default_agent(options))
+    if options.resumes_last:
+        if known := load_last_session(options.state_folder, options.url, options.protocol):
+            return SessionSelection(session=known.session, agent=options.agent or known.agent)
         try:
             newest = next(client.sessions(), None)
         except Unsupported:
             newest = None
         if newest is None:
-            raise NoPlace(f"there is no earlier conversation with {talk.url} over {talk.protocol}")
-        return Wanted(session=newest.id, agent=talk.agent or newest.agent)
-    return Wanted(agent=talk.agent or _first_agent(talk))
+            raise CommandError(f"there is no earlier conversation with {options.url} over {options.protocol}")
+        return SessionSelection(session=newest.id, agent=options.agent or newest.agent)
+    return SessionSelection(agent=options.agent or _default_agent(options))
 
 
-def _first_agent(talk: Talk) -> str:
+def _default_agent(options: ChatOptions) -> str:
     """The agent of those who name none. AG-UI needs one; a server like ours tells its own over AAP."""
-    if talk.protocol not in ("aap", "ag-ui"):
+    if options.protocol not in ("aap", "ag-ui"):
         return ""
     try:
-        with Client(talk.url, key=talk.key, protocol="aap") as client:
+        with Client(options.url, key=options.key, protocol="aap") as client:
             agents = client.agents()
     except ClientError:
-        if talk.protocol == "aap":
+        if options.protocol == "aap":
             raise
         agents = ()
     return agents[0].name if agents else ""
 
 
-def _greet(talk: Talk, chat: Chat, screen: Screen) -> None:
+def _show_greeting(options: ChatOptions, chat: Chat, screen: Screen) -> None:
     whom = chat.agent or "the server's agent"
-    screen.note(f"{whom} at {talk.url} over {talk.protocol}; /help tells more, Ctrl-D leaves")
+    screen.show_note(f"{whom} at {options.url} over {options.protocol}; /help tells more, Ctrl-D leaves")
 
 
-def _part(talk: Talk, chat: Chat, screen: Screen, *, is_typed: bool) -> None:
+def _save_session(options: ChatOptions, chat: Chat, screen: Screen, *, is_typed: bool) -> None:
     """Remember the conversation, and say how to come back."""
     if chat.session is None:
         return
-    remember(talk.state, talk.url, talk.protocol, Remembered(session=chat.session.id, agent=chat.agent))
+    save_last_session(
+        options.state_folder, options.url, options.protocol, SavedSession(session=chat.session.id, agent=chat.agent)
+    )
     if is_typed:
-        screen.note(f"come back with: {talk.again} --last  or with --session {chat.session.id}")
+        screen.show_note(f"come back with: {options.resume_command} --last  or with --session {chat.session.id}")

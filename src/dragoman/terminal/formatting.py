@@ -25,49 +25,49 @@ from dragoman.client import (
 from dragoman.client.events import Pending
 from dragoman.core.content import Json, JsonObject
 
-RESULT_LINES = 8
+MAX_RESULT_LINES = 8
 """Of a tool's result; the rest is counted."""
-LINE_CHARACTERS = 300
+MAX_LINE_CHARACTERS = 300
 
-_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters, escape sequences with them, and what turns the direction of writing around."""
 
 
-def clean(text: str) -> str:
+def strip_control_characters(text: str) -> str:
     """The text without what a terminal obeys; line ends and tabs stay."""
-    return _OBEYED.sub("", text.replace("\r\n", "\n"))
+    return _CONTROL_CHARACTERS.sub("", text.replace("\r\n", "\n"))
 
 
 def as_json(value: Json) -> str:
     """A value in one line."""
-    return clean(msgspec.json.encode(value).decode())
+    return strip_control_characters(msgspec.json.encode(value).decode())
 
 
 def call_line(name: str, arguments: JsonObject) -> str:
     """A call as code would write it, whole: a person may have to decide on it."""
-    return f"{clean(name)}({', '.join(f'{clean(key)}={as_json(value)}' for key, value in arguments.items())})"
+    return f"{strip_control_characters(name)}({', '.join(f'{strip_control_characters(key)}={as_json(value)}' for key, value in arguments.items())})"
 
 
 def result_lines(result: ToolResult) -> list[str]:
     """What a call gave, cut to a few lines."""
-    lines = [shortened(line) for line in clean(result.text).splitlines()]
-    if len(lines) > RESULT_LINES:
-        left = len(lines) - RESULT_LINES + 1
-        lines = [*lines[: RESULT_LINES - 1], f"… {left} more lines"]
-    return [*lines, *(picture_line(url) for url in result.images)] or ["(nothing)"]
+    lines = [shorten(line) for line in strip_control_characters(result.text).splitlines()]
+    if len(lines) > MAX_RESULT_LINES:
+        left = len(lines) - MAX_RESULT_LINES + 1
+        lines = [*lines[: MAX_RESULT_LINES - 1], f"… {left} more lines"]
+    return [*lines, *(image_line(url) for url in result.images)] or ["(nothing)"]
 
 
-def shortened(line: str) -> str:
+def shorten(line: str) -> str:
     """A line cut to what is worth reading in passing."""
-    return line if len(line) <= LINE_CHARACTERS else line[:LINE_CHARACTERS] + " …"
+    return line if len(line) <= MAX_LINE_CHARACTERS else line[:MAX_LINE_CHARACTERS] + " …"
 
 
-def picture_line(url: str) -> str:
+def image_line(url: str) -> str:
     """A picture, which a terminal cannot show."""
     if url.startswith("data:"):
         kind, _, content = url[len("data:") :].partition(",")
-        return f"[picture: {clean(kind.partition(';')[0])}, {len(content) * 3 // 4} bytes]"
-    return f"[picture: {clean(url)}]"
+        return f"[picture: {strip_control_characters(kind.partition(';')[0])}, {len(content) * 3 // 4} bytes]"
+    return f"[picture: {strip_control_characters(url)}]"
 
 
 def notice_lines(notice: Notice) -> list[str]:
@@ -77,14 +77,14 @@ def notice_lines(notice: Notice) -> list[str]:
         case "reconnecting":
             return ["the connection was lost; it comes back by itself"]
         case "plan":
-            return _plan(content)
+            return _plan_lines(content)
         case "compaction":
             return ["what was said so far has been summed up"]
         case _:
             return []
 
 
-def _plan(content: Json) -> list[str]:
+def _plan_lines(content: Json) -> list[str]:
     steps = content.get("steps") if isinstance(content, Mapping) else None
     if not isinstance(steps, Sequence) or isinstance(steps, str):
         return []
@@ -92,15 +92,17 @@ def _plan(content: Json) -> list[str]:
     lines = ["plan"]
     for step in steps:
         if isinstance(step, Mapping):
-            title = clean(str(step.get("title") or step.get("description") or "")).replace("\n", " ")
-            lines.append(f"  {marks.get(str(step.get('status')), '[ ]')} {shortened(title)}")
+            title = strip_control_characters(str(step.get("title") or step.get("description") or "")).replace("\n", " ")
+            lines.append(f"  {marks.get(str(step.get('status')), '[ ]')} {shorten(title)}")
     return lines
 
 
 def end_line(ended: Ended) -> str:
     """How a run ended, where that is worth a line."""
     problem = ended.problem
-    because = f": {clean(problem.message)} ({clean(problem.code)})" if problem else ""
+    because = (
+        f": {strip_control_characters(problem.message)} ({strip_control_characters(problem.code)})" if problem else ""
+    )
     match ended.reason:
         case "end_turn" | "tool_use":
             return ""
@@ -126,7 +128,7 @@ def pending_line(pending: Pending) -> str:
         case Permission(name=name, arguments=arguments):
             return f"a permission for {call_line(name, arguments)}"
         case Question(questions=questions):
-            return "an answer to: " + " / ".join(clean(each.question) for each in questions)
+            return "an answer to: " + " / ".join(strip_control_characters(each.question) for each in questions)
         case ClientCall(name=name, arguments=arguments):
             return f"the application's result of {call_line(name, arguments)}"
         case _:
@@ -139,17 +141,17 @@ def message_lines(message: Message) -> list[str]:
     for block in message.blocks:
         match block:
             case Text(text=text):
-                lines += clean(text).splitlines()
+                lines += strip_control_characters(text).splitlines()
             case Thinking(text=text):
-                lines += [f"(thinking) {line}" for line in clean(text).splitlines()]
+                lines += [f"(thinking) {line}" for line in strip_control_characters(text).splitlines()]
             case Image(url=url):
-                lines.append(picture_line(url))
+                lines.append(image_line(url))
             case ToolCall(name=name, arguments=arguments):
-                lines.append(f"* {shortened(call_line(name, arguments))}")
+                lines.append(f"* {shorten(call_line(name, arguments))}")
             case ToolResult():
                 lines += [f"  = {line}" for line in result_lines(block)]
             case Question():
-                lines.append(f"? {' / '.join(clean(each.question) for each in block.questions)}")
+                lines.append(f"? {' / '.join(strip_control_characters(each.question) for each in block.questions)}")
             case Notice():
                 lines += notice_lines(block)
             case _:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 
-class CannotWrite(Exception):
+class AgentFileNotWritable(Exception):
     """There is something already, or it cannot be written; the message says what to do."""
 
 
@@ -38,7 +38,7 @@ assistant = Agent(
 '''
 
 
-def write_first_agent(file: Path, serve: str) -> None:
+def write_first_agent(file: Path, serve_command: str) -> None:
     """Write it, and never over anything.
 
     Args:
@@ -49,12 +49,14 @@ def write_first_agent(file: Path, serve: str) -> None:
         CannotWrite: it is there already, or cannot be written.
     """
     if file.suffix != ".py":
-        raise CannotWrite(f"a Python file was expected, such as app.py, got {file}")
+        raise AgentFileNotWritable(f"a Python file was expected, such as app.py, got {file}")
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except FileExistsError as error:
-        raise CannotWrite(f"{file} is there already: name another file, or serve it with: {serve}") from error
+        raise AgentFileNotWritable(
+            f"{file} is there already: name another file, or serve it with: {serve_command}"
+        ) from error
     except OSError as error:
-        raise CannotWrite(f"{file} cannot be written: {error.strerror}") from error
+        raise AgentFileNotWritable(f"{file} cannot be written: {error.strerror}") from error
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
         opened.write(TEMPLATE.format(name=file.name))

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 HISTORY_LINES = 1_000
-MOST_TYPED_BYTES = 64 * 1024
+MAX_READ_BYTES = 64 * 1024
 
 
 class Keyboard:
@@ -22,12 +22,12 @@ class Keyboard:
 
     def __init__(self, history: Path | None) -> None:
         self._history = history
-        self._ahead: deque[str] = deque()
+        self._typed_ahead: deque[str] = deque()
         """Lines that were typed before they were asked for."""
-        self._is_at_end = False
+        self._reached_eof = False
 
     @contextmanager
-    def ready(self) -> Iterator[None]:
+    def loaded_history(self) -> Iterator[None]:
         """Around everything: the history is read before and kept afterwards."""
         try:
             import readline
@@ -48,7 +48,7 @@ class Keyboard:
                     os.close(os.open(self._history, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
                     readline.write_history_file(self._history)
 
-    def line(self, prompt: str, *, is_kept: bool = False) -> str:
+    def read_line(self, prompt: str, *, is_message: bool = False) -> str:
         """A line. `is_kept`: the arrow keys find it again, and it may have been typed before it was asked for.
 
         An answer to a question never is: what was typed earlier was no answer to it.
@@ -57,26 +57,26 @@ class Keyboard:
             EOFError: there will be no more.
             KeyboardInterrupt: Ctrl-C.
         """
-        if is_kept and self._ahead:
-            text = self._ahead.popleft()
+        if is_message and self._typed_ahead:
+            text = self._typed_ahead.popleft()
             sys.stderr.write(f"{prompt}{text}\n")
         else:
             try:
-                text = self._asked(prompt)
+                text = self._read_input(prompt)
             except (EOFError, KeyboardInterrupt):
                 sys.stderr.write("\n")  # the line that was begun
                 sys.stderr.flush()
                 raise
         text = text.strip()
-        if is_kept and text:
+        if is_message and text:
             with suppress(ImportError):
                 import readline
 
                 readline.add_history(text)
         return text
 
-    def _asked(self, prompt: str) -> str:
-        if self._is_at_end:
+    def _read_input(self, prompt: str) -> str:
+        if self._reached_eof:
             raise EOFError
         if sys.stdout.isatty():
             return input(prompt)
@@ -87,28 +87,30 @@ class Keyboard:
         raise EOFError
 
     @contextmanager
-    def listening(self, take: Callable[[str], bool]) -> Iterator[None]:
+    def listening(self, on_line: Callable[[str], bool]) -> Iterator[None]:
         """Meanwhile lines that are typed go to `take`, in another thread; those that it does not want come next."""
         try:
             typed = sys.stdin.fileno()
             is_terminal = os.isatty(typed)
         except (OSError, ValueError):
             is_terminal, typed = False, -1
-        if not is_terminal or self._is_at_end:
+        if not is_terminal or self._reached_eof:
             yield
             return
         over, end = os.pipe()
-        listener = threading.Thread(target=self._listen, args=(typed, over, take), name="keyboard", daemon=True)
+        listener = threading.Thread(
+            target=self._read_typed_lines, args=(typed, over, on_line), name="keyboard", daemon=True
+        )
         listener.start()
         try:
-            with _unseen(typed):
+            with _echo_disabled(typed):
                 yield
         finally:
             os.close(end)
             listener.join()
             os.close(over)
 
-    def _listen(self, typed: int, over: int, take: Callable[[str], bool]) -> None:
+    def _read_typed_lines(self, typed: int, over: int, on_line: Callable[[str], bool]) -> None:
         with selectors.DefaultSelector() as waiting:
             waiting.register(typed, selectors.EVENT_READ)
             waiting.register(over, selectors.EVENT_READ)
@@ -116,17 +118,17 @@ class Keyboard:
                 ready = {key.fd for key, _ in waiting.select()}
                 if over in ready:
                     return
-                read = os.read(typed, MOST_TYPED_BYTES)  # a terminal gives whole lines
+                read = os.read(typed, MAX_READ_BYTES)  # a terminal gives whole lines
                 if not read:
-                    self._is_at_end = True
+                    self._reached_eof = True
                     return
                 for line in read.decode(errors="replace").splitlines():
-                    if line.strip() and not take(line.strip()):
-                        self._ahead.append(line)
+                    if line.strip() and not on_line(line.strip()):
+                        self._typed_ahead.append(line)
 
 
 @contextmanager
-def _unseen(terminal: int) -> Iterator[None]:
+def _echo_disabled(terminal: int) -> Iterator[None]:
     """Keys are not shown: they would stand in the middle of what is being drawn."""
     try:
         import termios

@@ -20,13 +20,13 @@ from dragoman.client import Ended, Image, Message, Notice, Text, Thinking, ToolC
 from dragoman.client.events import Event
 from dragoman.terminal.formatting import (
     call_line,
-    clean,
     end_line,
+    image_line,
     message_lines,
     notice_lines,
-    picture_line,
     result_lines,
-    shortened,
+    shorten,
+    strip_control_characters,
 )
 
 FRAMES_PER_S = 12
@@ -39,21 +39,21 @@ class RichScreen:
     def __init__(self, out: TextIO) -> None:
         self._console = Console(file=out, markup=False, highlight=False, emoji=False)
         self._live: Live | None = None
-        self._kind: type[Text] | type[Thinking] = Text
-        self._loop = ""
-        self._open = ""
+        self._open_block_kind: type[Text] | type[Thinking] = Text
+        self._open_block_loop = ""
+        self._open_block = ""
         """The block that is still being written."""
-        self._call = ""
+        self._last_call_id = ""
         """Whose line came last."""
-        self._since = 0.0
+        self._started_at = 0.0
         self._spinner = Spinner("dots", style="cyan")
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
+    def live_display(self) -> Iterator[None]:
         """See `Screen`."""
-        self._since = time.monotonic()
+        self._started_at = time.monotonic()
         self._live = Live(
-            get_renderable=self._under_way,
+            get_renderable=self._render_live,
             console=self._console,
             refresh_per_second=FRAMES_PER_S,
             transient=True,
@@ -69,21 +69,21 @@ class RichScreen:
         finally:
             self._live = None
 
-    def show(self, event: Event) -> None:
+    def show_event(self, event: Event) -> None:
         """See `Screen`."""
         match event:
             case Text(text=text, loop=loop) | Thinking(text=text, loop=loop):
-                self._stream(Text if isinstance(event, Text) else Thinking, loop, clean(text))
+                self._stream(Text if isinstance(event, Text) else Thinking, loop, strip_control_characters(text))
             case ToolCall(id=call_id, name=name, arguments=arguments, loop=loop):
-                self._call = call_id
-                self._print(Styled(f"⚙ {shortened(call_line(name, arguments))}", style="cyan"), loop)
+                self._last_call_id = call_id
+                self._print(Styled(f"⚙ {shorten(call_line(name, arguments))}", style="cyan"), loop)
             case ToolResult(loop=loop):
                 lines = result_lines(event)
-                if event.call_id != self._call:  # of several calls: which of them
-                    lines[0] = f"{clean(event.name)}: {lines[0]}"
+                if event.call_id != self._last_call_id:  # of several calls: which of them
+                    lines[0] = f"{strip_control_characters(event.name)}: {lines[0]}"
                 self._print(Styled("\n".join([f"  ↳ {lines[0]}", *(f"    {line}" for line in lines[1:])])), loop, "dim")
             case Image(url=url, loop=loop):
-                self._print(Styled(picture_line(url), style="magenta"), loop)
+                self._print(Styled(image_line(url), style="magenta"), loop)
             case Notice(loop=loop):
                 if lines := notice_lines(event):
                     self._print(Styled("\n".join(lines), style="yellow"), loop)
@@ -91,67 +91,67 @@ class RichScreen:
                 self._flush()
                 if line := end_line(event):
                     self._print(Styled(line, style="yellow" if event.reason == "cancelled" else "red"))
-                self._print(Styled(self._cost(event), style="dim"))
+                self._print(Styled(self._format_usage(event), style="dim"))
             case _:  # what a person is asked is asked afterwards
                 self._flush()
 
-    def message(self, message: Message) -> None:
+    def show_message(self, message: Message) -> None:
         """See `Screen`."""
         if message.role == "user":
             self._print(Styled("\n".join(f"› {line}" for line in message_lines(message)), style="bold"))
         elif message.role == "assistant" and message.text:
-            self._print(Markdown(clean(message.text), hyperlinks=False))
+            self._print(Markdown(strip_control_characters(message.text), hyperlinks=False))
         elif lines := message_lines(message):
             self._print(Styled("\n".join(lines)), "", "dim")
 
-    def note(self, text: str) -> None:
+    def show_note(self, text: str) -> None:
         """See `Screen`."""
-        self._print(Styled(clean(text), style="dim"))
+        self._print(Styled(strip_control_characters(text), style="dim"))
 
-    def ask(self, lines: Sequence[str]) -> None:
+    def show_prompt(self, lines: Sequence[str]) -> None:
         """See `Screen`."""
         self._print(Styled("\n".join(lines), style="bold yellow"))
 
-    def problem(self, text: str) -> None:
+    def show_error(self, text: str) -> None:
         """See `Screen`."""
-        self._print(Styled(clean(text), style="red"))
+        self._print(Styled(strip_control_characters(text), style="red"))
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _stream(self, kind: type[Text] | type[Thinking], loop: str, text: str) -> None:
-        if (kind, loop) != (self._kind, self._loop):
+        if (kind, loop) != (self._open_block_kind, self._open_block_loop):
             self._flush()
-        self._kind, self._loop = kind, loop
-        whole, self._open = split_at_blocks(self._open + text)
+        self._open_block_kind, self._open_block_loop = kind, loop
+        whole, self._open_block = split_at_blocks(self._open_block + text)
         if whole:
-            self._console.print(self._drawn(whole))
+            self._console.print(self._render(whole))
 
     def _flush(self) -> None:
         """Print what was being written for good."""
-        rest, self._open = self._open, ""
+        rest, self._open_block = self._open_block, ""
         if rest.strip():
-            self._console.print(self._drawn(rest))
+            self._console.print(self._render(rest))
 
     def _print(self, what: RenderableType, loop: str = "", style: str = "") -> None:
         self._flush()
-        self._console.print(indented(what, loop), style=style)
+        self._console.print(indent(what, loop), style=style)
 
-    def _drawn(self, text: str) -> RenderableType:
+    def _render(self, text: str) -> RenderableType:
         drawn: RenderableType = Styled(text.strip("\n"), style="dim italic")
-        if self._kind is Text:
+        if self._open_block_kind is Text:
             drawn = Markdown(text, hyperlinks=False)
-        return indented(drawn, self._loop)
+        return indent(drawn, self._open_block_loop)
 
-    def _under_way(self) -> RenderableType:
-        if self._open.strip():
-            return _Tail(self._drawn(self._open))
-        seconds = int(time.monotonic() - self._since)
+    def _render_live(self) -> RenderableType:
+        if self._open_block.strip():
+            return _Tail(self._render(self._open_block))
+        seconds = int(time.monotonic() - self._started_at)
         words = " working" + (f", {seconds} s" if seconds >= 2 else "") + " (Ctrl-C stops it)"
         self._spinner.update(text=Styled(words, style="dim"))
         return self._spinner
 
-    def _cost(self, ended: Ended) -> str:
-        seconds = f"{time.monotonic() - self._since:.1f} s"
+    def _format_usage(self, ended: Ended) -> str:
+        seconds = f"{time.monotonic() - self._started_at:.1f} s"
         if ended.usage is None or not (ended.usage.input_tokens or ended.usage.output_tokens):
             return seconds
         return f"{ended.usage.input_tokens} tokens in, {ended.usage.output_tokens} out, {seconds}"
@@ -160,17 +160,17 @@ class RichScreen:
 class _Tail:
     """The last lines of something, as many as fit on the screen: more could not be drawn anew."""
 
-    def __init__(self, whole: RenderableType) -> None:
-        self._whole = whole
+    def __init__(self, content: RenderableType) -> None:
+        self._content = content
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = console.render_lines(self._whole, options.update(height=None), pad=False)
+        lines = console.render_lines(self._content, options.update(height=None), pad=False)
         for line in lines[-max(console.height - 2, 1) :]:
             yield from line
             yield Segment.line()
 
 
-def indented(what: RenderableType, loop: str) -> RenderableType:
+def indent(what: RenderableType, loop: str) -> RenderableType:
     """What a sub-agent does stands to the right."""
     return Padding(what, (0, 0, 0, SUB_AGENT_INDENT)) if loop else what
 

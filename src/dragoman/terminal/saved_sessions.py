@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-FILE = "last-sessions.json"
-MOST = 100
+FILE_NAME = "last-sessions.json"
+MAX_ENTRIES = 100
 """Places; the oldest are forgotten."""
 
 
-class Remembered(msgspec.Struct, frozen=True):
+class SavedSession(msgspec.Struct, frozen=True):
     """A conversation."""
 
     session: str
@@ -28,28 +28,28 @@ def state_folder(home: str, state: str) -> Path:
     return (Path(state) if state.startswith("/") else Path(home) / ".local" / "state") / "dragoman"
 
 
-def last(folder: Path, url: str, protocol: str) -> Remembered | None:
+def load_last_session(folder: Path, url: str, protocol: str) -> SavedSession | None:
     """The last conversation there."""
-    return _read(folder).get(f"{protocol} {url}")
+    return _load_all(folder).get(f"{protocol} {url}")
 
 
-def remember(folder: Path, url: str, protocol: str, session: Remembered) -> None:
+def save_last_session(folder: Path, url: str, protocol: str, session: SavedSession) -> None:
     """Keep it. A folder that cannot be written is no reason to fail."""
     place = f"{protocol} {url}"
-    known = {name: each for name, each in _read(folder).items() if name != place}
+    known = {name: each for name, each in _load_all(folder).items() if name != place}
     known[place] = session
-    newest = dict(list(known.items())[-MOST:])
+    newest = dict(list(known.items())[-MAX_ENTRIES:])
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = folder / f"{FILE}.{os.getpid()}"
+        fresh = folder / f"{FILE_NAME}.{os.getpid()}"
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as opened:
             opened.write(msgspec.json.encode(newest))
-        fresh.replace(folder / FILE)
+        fresh.replace(folder / FILE_NAME)
 
 
-def _read(folder: Path) -> dict[str, Remembered]:
+def _load_all(folder: Path) -> dict[str, SavedSession]:
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, Remembered])
+        return msgspec.json.decode((folder / FILE_NAME).read_bytes(), type=dict[str, SavedSession])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return {}

@@ -11,16 +11,16 @@ import msgspec
 
 from dragoman.client import Client, ClientError, Message, SessionInfo, Unsupported
 from dragoman.client.transports import ProtocolName
-from dragoman.terminal.chat import explained
-from dragoman.terminal.formatting import clean, pending_line
+from dragoman.terminal.chat import describe_error
+from dragoman.terminal.formatting import pending_line, strip_control_characters
 from dragoman.terminal.screen import Screen
-from dragoman.terminal.server_target import NoPlace, knock
-from dragoman.terminal.table import table
+from dragoman.terminal.server_target import CommandError, check_reachable
+from dragoman.terminal.table import format_table
 
-TITLE_CHARACTERS = 60
+MAX_TITLE_CHARACTERS = 60
 
 
-class Exported(msgspec.Struct, frozen=True, kw_only=True):
+class SessionExport(msgspec.Struct, frozen=True, kw_only=True):
     """A whole conversation, as a line of an export."""
 
     session: SessionInfo
@@ -28,16 +28,16 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def at(url: str, key: str | None, protocol: ProtocolName) -> Iterator[Client]:
+def open_client(url: str, key: str | None, protocol: ProtocolName) -> Iterator[Client]:
     """The server. Raises NoPlace for whatever goes wrong with it, in a sentence."""
-    knock(url)
+    check_reachable(url)
     try:
         with Client(url, key=key, protocol=protocol) as client:
             yield client
     except Unsupported as error:
-        raise NoPlace(f"{error} (--protocol aap or blade)") from error
+        raise CommandError(f"{error} (--protocol aap or blade)") from error
     except ClientError as error:
-        raise NoPlace(explained(error)) from error
+        raise CommandError(describe_error(error)) from error
 
 
 def list_sessions(client: Client, limit: int | None) -> None:
@@ -45,18 +45,18 @@ def list_sessions(client: Client, limit: int | None) -> None:
     found = islice(client.sessions(), limit)
     if not sys.stdout.isatty():
         for each in found:
-            _line(each)
+            _write_json(each)
         return
     rows: list[tuple[str, ...]] = [("ID", "AGENT", "STATUS", "UPDATED", "TITLE")]
-    with progress("sessions") as count:
+    with show_progress("sessions") as count:
         for each in found:
             count(len(rows))
-            title = clean(each.title).replace("\n", " ")
-            cut = title if len(title) <= TITLE_CHARACTERS else title[: TITLE_CHARACTERS - 1] + "…"
-            facts = [clean(fact) for fact in (each.id, each.agent, each.status)]
-            rows.append((*facts, minute(each.updated_at or each.created_at), cut))
-    for line in table(rows):
-        _write(line)
+            title = strip_control_characters(each.title).replace("\n", " ")
+            cut = title if len(title) <= MAX_TITLE_CHARACTERS else title[: MAX_TITLE_CHARACTERS - 1] + "…"
+            facts = [strip_control_characters(fact) for fact in (each.id, each.agent, each.status)]
+            rows.append((*facts, format_local_time(each.updated_at or each.created_at), cut))
+    for line in format_table(rows):
+        _write_line(line)
 
 
 def show_session(client: Client, session_id: str, screen: Screen) -> None:
@@ -64,21 +64,21 @@ def show_session(client: Client, session_id: str, screen: Screen) -> None:
     session = client.open(session_id)
     info, messages = session.info(), session.history()
     if not sys.stdout.isatty():
-        _line(Exported(session=info, messages=messages))
+        _write_json(SessionExport(session=info, messages=messages))
         return
-    facts = [info.id, info.agent, info.status, info.title, minute(info.updated_at or info.created_at)]
-    screen.note("  ".join(clean(each).replace("\n", " ") for each in facts if each))
+    facts = [info.id, info.agent, info.status, info.title, format_local_time(info.updated_at or info.created_at)]
+    screen.show_note("  ".join(strip_control_characters(each).replace("\n", " ") for each in facts if each))
     for message in messages:
-        screen.message(message)
+        screen.show_message(message)
     for each in info.pending:
-        screen.note(f"it waits for {pending_line(each)}")
+        screen.show_note(f"it waits for {pending_line(each)}")
 
 
 def export_sessions(client: Client, ids: Sequence[str], output: Path | None) -> None:
     """Whole conversations, each as a line of JSON; all of them, if none is named."""
     wanted: Iterable[str] = ids or (each.id for each in client.sessions())
     if output is None:
-        _export(client, wanted, _line)
+        _export(client, wanted, _write_json)
         return
     try:
         with output.open("xb") as file:
@@ -88,21 +88,21 @@ def export_sessions(client: Client, ids: Sequence[str], output: Path | None) -> 
                 output.unlink()  # a part of it would look like all of it
                 raise
     except FileExistsError as error:
-        raise NoPlace(f"{output} is there already: name another file") from error
+        raise CommandError(f"{output} is there already: name another file") from error
     except OSError as error:
-        raise NoPlace(f"{output} cannot be written: {error.strerror}") from error
+        raise CommandError(f"{output} cannot be written: {error.strerror}") from error
 
 
-def _export(client: Client, ids: Iterable[str], write: Callable[[Exported], object]) -> None:
-    with progress("exported") as count:
+def _export(client: Client, ids: Iterable[str], write: Callable[[SessionExport], object]) -> None:
+    with show_progress("exported") as count:
         for number, each in enumerate(ids, start=1):
             session = client.open(each)
-            write(Exported(session=session.info(), messages=session.history()))
+            write(SessionExport(session=session.info(), messages=session.history()))
             count(number)
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int], None]]:
+def show_progress(what: str) -> Iterator[Callable[[int], None]]:
     """How far it is, on a terminal's line of its own, which is gone afterwards."""
     is_seen = sys.stderr.isatty()
 
@@ -119,7 +119,7 @@ def progress(what: str) -> Iterator[Callable[[int], None]]:
             sys.stderr.flush()
 
 
-def minute(at: str) -> str:
+def format_local_time(at: str) -> str:
     """A time of the server's, in this machine's zone."""
     try:
         return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
@@ -127,9 +127,9 @@ def minute(at: str) -> str:
         return ""
 
 
-def _line(value: SessionInfo | Exported) -> None:
-    _write(msgspec.json.encode(value).decode())
+def _write_json(value: SessionInfo | SessionExport) -> None:
+    _write_line(msgspec.json.encode(value).decode())
 
 
-def _write(line: str) -> None:
+def _write_line(line: str) -> None:
     sys.stdout.write(line + "\n")

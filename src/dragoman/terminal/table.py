@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 
-def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def format_table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """The lines of a table: columns as wide as their longest text, two spaces between them."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

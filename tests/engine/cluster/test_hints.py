@@ -7,10 +7,10 @@ from structlog.typing import EventDict
 
 from dragoman.buses.local import LocalBus
 from dragoman.core.ids import SessionId
-from dragoman.engine.cluster.delta_relay import FOLLOWS, Carrying
-from dragoman.engine.cluster.list_notifier import CHANGED, MOST_LOOKED_AT, Elsewhere
+from dragoman.engine.cluster.delta_relay import SUBSCRIBE_SUBJECT, DeltaRelay
+from dragoman.engine.cluster.list_notifier import LIST_CHANGED_SUBJECT, MAX_CONCURRENT_LOOKUPS, SessionListNotifier
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import WORDS, Append
+from dragoman.ports import DELTAS_SUBJECT_PREFIX, Append
 from tests.engine.world import DEADLINE_S, World, open_session, play
 
 
@@ -22,7 +22,7 @@ def ignored(subject: str, payloads: Sequence[str]) -> list[EventDict]:
     ]
 
 
-async def test_a_hint_of_a_change_that_is_malformed_is_ignored(world: World, logs: list[EventDict]) -> None:
+async def test_a_hint_of_a_change_that_is_malformed_is_ignored(world: World, log_records: list[EventDict]) -> None:
     engine, bus = await world.start(), LocalBus()
     live = await open_session(engine)
     right: list[str] = []
@@ -33,9 +33,9 @@ async def test_a_hint_of_a_change_that_is_malformed_is_ignored(world: World, log
         looked.append(live.state.session_id)
         has_looked.set()
 
-    here, there = [Elsewhere(engine._sessions, world.store, bus, refresh) for _ in range(2)]
+    here, there = [SessionListNotifier(engine._sessions, world.store, bus, refresh) for _ in range(2)]
     here.owners = lambda: [world.owner]
-    end = bus.subscribe(CHANGED, right.append)
+    end = bus.subscribe(LIST_CHANGED_SUBJECT, right.append)
 
     def commit(batch: Sequence[Append]) -> None:
         there.send(batch, "there")
@@ -43,13 +43,13 @@ async def test_a_hint_of_a_change_that_is_malformed_is_ignored(world: World, log
     engine._committer.on_commit = commit
     await play(engine, live, "go")
     end()
-    bus.subscribe(CHANGED, lambda payload: here.hear(payload, "here"))
+    bus.subscribe(LIST_CHANGED_SUBJECT, lambda payload: here.on_hint(payload, "here"))
     head = right[0].rsplit(" ", 1)[0]
     wrong = ["", " ", "x", right[0] + " 1", head, *(f"{head} {after}" for after in ("", "x", "-1", "1.5", "9" * 5000))]
     for payload in wrong:
-        bus.publish(CHANGED, payload)
-    assert logs == ignored(CHANGED, wrong)
-    bus.publish(CHANGED, right[0])
+        bus.publish(LIST_CHANGED_SUBJECT, payload)
+    assert log_records == ignored(LIST_CHANGED_SUBJECT, wrong)
+    bus.publish(LIST_CHANGED_SUBJECT, right[0])
     async with asyncio.timeout(DEADLINE_S):
         await has_looked.wait()
     assert looked == [live.state.session_id], "the wrong ones made nobody look"
@@ -66,44 +66,44 @@ async def test_a_flood_of_changes_is_looked_up_in_part(world: World) -> None:
         looked += 1
         await is_over.wait()
 
-    here, there = [Elsewhere(engine._sessions, world.store, LocalBus(), refresh) for _ in range(2)]
+    here, there = [SessionListNotifier(engine._sessions, world.store, LocalBus(), refresh) for _ in range(2)]
     here.owners = lambda: [world.owner]
     hints: list[str] = []
-    there._bus.subscribe(CHANGED, hints.append)
+    there._bus.subscribe(LIST_CHANGED_SUBJECT, hints.append)
     engine._committer.on_commit = lambda batch: there.send(batch, "there")
     await play(engine, live, "go")
-    for _ in range(MOST_LOOKED_AT + 10):
-        here.hear(hints[0], "here")
+    for _ in range(MAX_CONCURRENT_LOOKUPS + 10):
+        here.on_hint(hints[0], "here")
     await asyncio.sleep(0)  # each has begun
-    assert looked == MOST_LOOKED_AT
+    assert looked == MAX_CONCURRENT_LOOKUPS
     is_over.set()
     async with asyncio.timeout(DEADLINE_S):
-        await asyncio.gather(*here._looking)
+        await asyncio.gather(*here._lookups)
     await asyncio.sleep(0)  # they are forgotten in the next turn of the loop
-    here.hear(hints[0], "here")
+    here.on_hint(hints[0], "here")
     await asyncio.sleep(0)
-    assert looked == MOST_LOOKED_AT + 1, "later ones are looked up again"
+    assert looked == MAX_CONCURRENT_LOOKUPS + 1, "later ones are looked up again"
 
 
 async def test_who_follows_in_a_way_that_nobody_understands_is_sent_nothing(
-    world: World, logs: list[EventDict]
+    world: World, log_records: list[EventDict]
 ) -> None:
     engine, bus = await world.start(), LocalBus()
     live = await open_session(engine)
-    here, there = [Carrying(bus, engine._sessions, address) for address in ("here", "there")]
-    bus.subscribe(FOLLOWS, here.hear)
+    here, there = [DeltaRelay(bus, engine._sessions, address) for address in ("here", "there")]
+    bus.subscribe(SUBSCRIBE_SUBJECT, here.on_subscribe)
     sent: list[str] = []
-    bus.subscribe(f"{WORDS}.there", sent.append)
-    wrong = ["", " ", bus.words or "", f"{bus.words} there", "there"]
+    bus.subscribe(f"{DELTAS_SUBJECT_PREFIX}.there", sent.append)
+    wrong = ["", " ", bus.deltas_group or "", f"{bus.deltas_group} there", "there"]
     for payload in wrong:
-        bus.publish(FOLLOWS, payload)
+        bus.publish(SUBSCRIBE_SUBJECT, payload)
 
     def commit(batch: Sequence[Append]) -> None:
         here.send(batch, "here")
 
     engine._committer.on_commit = commit
     await play(engine, live, "go")
-    assert (logs, sent) == (ignored(FOLLOWS, wrong), [])
-    there.follow([live.state.session_id])
+    assert (log_records, sent) == (ignored(SUBSCRIBE_SUBJECT, wrong), [])
+    there.announce([live.state.session_id])
     await play(engine, live, "go on")
     assert sent, "who asks as it should be is sent what is written"

@@ -3,18 +3,18 @@
 import asyncio
 
 from dragoman.buses.local import LocalBus
-from dragoman.engine.cluster.presence import Watching
+from dragoman.engine.cluster.presence import PresenceQuery
 from tests.engine.world import World, open_session
 
 
 async def test_who_stops_asking_takes_no_answer_from_others_who_ask(world: World) -> None:
     engine = await world.start()
     session_id = (await open_session(engine)).state.session_id
-    watching = Watching(LocalBus(), engine._sessions)
-    first, second = [asyncio.create_task(watching.elsewhere(session_id)) for _ in range(2)]
+    watching = PresenceQuery(LocalBus(), engine._sessions)
+    first, second = [asyncio.create_task(watching.is_watched(session_id)) for _ in range(2)]
     await asyncio.sleep(0)  # both ask
     first.cancel()
     await asyncio.wait([first])
-    watching.hear_answer(session_id)
+    watching.on_reply(session_id)
     assert await second
-    assert watching._asked == {}, "nobody asks any more"
+    assert watching._pending_queries == {}, "nobody asks any more"

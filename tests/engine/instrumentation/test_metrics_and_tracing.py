@@ -59,15 +59,15 @@ def test_what_is_counted_is_shown() -> None:
     assert grown("dragoman_commit_seconds_sum") == pytest.approx(100.003)
 
 
-def test_the_process_is_shown_too() -> None:
+def test_the_process_is_visible_too() -> None:
     names = {name for name, _ in samples()}
     assert {"process_resident_memory_bytes", "process_open_fds", "python_gc_collections_total"} <= names
 
 
 def test_every_metric_is_defined_once_and_by_the_rules_of_prometheus() -> None:
-    names = [metric.name for metric in metrics.DEFINED]
+    names = [metric.name for metric in metrics.ALL_METRICS]
     assert len(set(names)) == len(names) > 10
-    for metric in metrics.DEFINED:
+    for metric in metrics.ALL_METRICS:
         assert metric.name.startswith("dragoman_")
         assert not metric.name.endswith(("_total", "_count", "_sum", "_bucket")), "the format adds these"
         assert metric.help
@@ -101,9 +101,9 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr("opentelemetry.trace.get_tracer", provider.get_tracer)
-    tracing.switch_on()
+    tracing.enable()
     yield exporter
-    tracing.switch_off()
+    tracing.disable()
     provider.shutdown()
 
 
@@ -150,18 +150,18 @@ def test_a_failure_shows_its_kind_and_not_its_words(spans: InMemorySpanExporter)
 # --- model calls ------------------------------------------------------------------------------------------------------
 
 
-class Scripted:
+class ScriptedModel:
     """A model that says what it is told to, and knows whether it was let go."""
 
     context_window = 4096
 
     def __init__(self, *said: ModelEvent | BaseException) -> None:
-        self.said = said
+        self.parts = said
         self.is_closed = False
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         try:
-            for each in self.said:
+            for each in self.parts:
                 if isinstance(each, BaseException):
                     raise each
                 yield each
@@ -169,18 +169,18 @@ class Scripted:
             self.is_closed = True
 
 
-ASKED = ModelRequest(model="m", messages=())
+REQUEST = ModelRequest(model="m", messages=())
 ANSWER = (TextDelta("Hel"), TextDelta("lo"), Finished(stop="end_turn", usage=Usage(input_tokens=7, output_tokens=2)))
 
 
 async def test_a_counted_model_says_what_the_model_says() -> None:
-    model: Model = CountedModel(Scripted(*ANSWER), "test:plain")
+    model: Model = CountedModel(ScriptedModel(*ANSWER), "test:plain")
     assert model.context_window == 4096
-    assert [event async for event in model.stream(ASKED)] == list(ANSWER)
+    assert [event async for event in model.stream(REQUEST)] == list(ANSWER)
 
 
 async def test_a_model_call_is_counted_with_its_tokens_and_traced(spans: InMemorySpanExporter) -> None:
-    [event async for event in CountedModel(Scripted(*ANSWER), "test:counted").stream(ASKED)]
+    [event async for event in CountedModel(ScriptedModel(*ANSWER), "test:counted").stream(REQUEST)]
     shown = samples()
     assert shown["dragoman_model_calls_total", (("model", "test:counted"), ("outcome", "end_turn"))] == 1
     assert shown["dragoman_model_tokens_total", (("direction", "read"), ("model", "test:counted"))] == 7
@@ -200,9 +200,9 @@ async def test_a_model_call_is_counted_with_its_tokens_and_traced(spans: InMemor
 
 
 async def test_a_failed_model_call_is_counted_and_passed_on(spans: InMemorySpanExporter) -> None:
-    model = CountedModel(Scripted(TextDelta("Hel"), ModelUnavailable(CANARY)), "test:failing")
+    model = CountedModel(ScriptedModel(TextDelta("Hel"), ModelUnavailable(CANARY)), "test:failing")
     with pytest.raises(ModelUnavailable, match=CANARY):
-        [event async for event in model.stream(ASKED)]
+        [event async for event in model.stream(REQUEST)]
     shown = samples()
     assert shown["dragoman_model_calls_total", (("model", "test:failing"), ("outcome", "model_unavailable"))] == 1
     (span,) = spans.get_finished_spans()
@@ -211,8 +211,8 @@ async def test_a_failed_model_call_is_counted_and_passed_on(spans: InMemorySpanE
 
 
 async def test_a_call_that_is_let_go_lets_the_model_go() -> None:
-    scripted = Scripted(*ANSWER)
-    stream = CountedModel(scripted, "test:left").stream(ASKED)
+    scripted = ScriptedModel(*ANSWER)
+    stream = CountedModel(scripted, "test:left").stream(REQUEST)
     async with aclosing(cast("Any", stream)):
         assert await anext(stream) == TextDelta("Hel")
     assert scripted.is_closed
@@ -228,5 +228,5 @@ def test_every_metric_has_its_line_in_the_docs_with_its_labels() -> None:
     documented = [(name, kind, bool(total), re.findall(r"`(\w+)`", labels)) for name, total, kind, labels in rows]
     assert documented == [
         (metric.name, type(metric).__name__.lower(), type(metric) is Counter, list(metric.label_names))
-        for metric in metrics.DEFINED
+        for metric in metrics.ALL_METRICS
     ]

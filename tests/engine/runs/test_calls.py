@@ -9,25 +9,25 @@ import pytest
 from dragoman.core.agent import Run, ToolFailed
 from dragoman.core.answers import MEDIA_LIMIT, RAW_LIMIT, RESULT_LIMIT
 from dragoman.core.content import Data, Image, JsonObject, Text, ToolMessage, text_of
-from dragoman.core.events import CallOpened, CallSettled, CallStarted, Logged, MessageClosed, encode
+from dragoman.core.events import CallOpened, CallSettled, CallStarted, LoggedEvent, MessageClosed, encode
 from dragoman.core.history import messages_of
 from dragoman.core.inputs import Decision, Result
 from dragoman.core.tools import ServerTool, ToolGrant, ToolSpec
-from tests.engine.log_checker import check_pairs
+from tests.engine.log_checker import check_tool_call_pairing
 from tests.engine.world import (
     DEADLINE_S,
-    Gate,
+    CallTool,
+    PauseGate,
     ScriptedTool,
-    Use,
     World,
-    answers,
-    ended,
+    answer_request,
     open_session,
     play,
     reasons,
     send,
     texts,
-    waiting,
+    wait_for_end,
+    waiting_tools,
 )
 
 FAILED = "Tool execution failed: "
@@ -36,13 +36,13 @@ FAILED = "Tool execution failed: "
 async def result_of(world: World, do: Callable[[JsonObject], Awaitable[Any]], **policy: Any) -> ToolMessage:
     """What a tool gives; the run has to go on and end well."""
     world.tool("tool", do, **policy)
-    world.scripts["go"] = [[Use("tool")], ["done"]]
+    world.scripts["go"] = [[CallTool("tool")], ["done"]]
     engine = await world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
     events = await world.events(live.state.session_id)
     assert reasons(events) == ["end_turn"]
-    check_pairs(events)
+    check_tool_call_pairing(events)
     history = messages_of(events)
     assert texts(history)[-1] == "done"
     result = history[2]
@@ -199,7 +199,7 @@ async def test_a_tool_that_waits_for_a_cancelled_task_has_failed(world: World) -
 
 
 async def test_a_tool_has_its_time(world: World) -> None:
-    gate = Gate()
+    gate = PauseGate()
 
     async def wait(arguments: JsonObject) -> None:
         await gate()
@@ -208,8 +208,8 @@ async def test_a_tool_has_its_time(world: World) -> None:
     assert (result.content, gate.cancelled.is_set()) == (f"{FAILED}it took longer than 0.01 s", True)
 
 
-async def test_a_tool_that_is_not_there_is_told_so(world: World) -> None:
-    world.scripts["go"] = [[Use("nothing"), Use("__proto__", {"a": 1})], ["done"]]
+async def test_a_missing_tool_is_reported(world: World) -> None:
+    world.scripts["go"] = [[CallTool("nothing"), CallTool("__proto__", {"a": 1})], ["done"]]
     engine = await world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
@@ -219,13 +219,13 @@ async def test_a_tool_that_is_not_there_is_told_so(world: World) -> None:
 
 async def test_a_tool_knows_its_call(world: World) -> None:
     tool = world.echo()
-    world.scripts["go"] = [[Use("echo", {"value": 1})]]
+    world.scripts["go"] = [[CallTool("echo", {"value": 1})]]
     engine = await world.start()
     live = await open_session(engine)
     submitted = await play(engine, live, "go")
     (context,) = tool.contexts
     assert (context.session_id, context.run_id) == (live.state.session_id, submitted.run_id)
-    assert (context.user, context.time_zone, [context.call_id]) == ("ann", "UTC", tool.begun)
+    assert (context.user, context.time_zone, [context.call_id]) == ("ann", "UTC", tool.started_calls)
 
 
 # --- what an agent may not write --------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ async def test_calls_of_a_step_are_in_the_log_before_the_first_of_them_runs(any_
         return ""
 
     any_world.tool("look", look)
-    any_world.scripts["go"] = [["so ", Use("look"), Use("look")]]
+    any_world.scripts["go"] = [["so ", CallTool("look"), CallTool("look")]]
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
@@ -284,8 +284,8 @@ async def test_calls_of_a_step_are_in_the_log_before_the_first_of_them_runs(any_
 
 
 async def test_parallel_tools_overlap_and_are_settled_as_they_get_ready(any_world: World) -> None:
-    gates = {name: any_world.gate(name, result=name) for name in ("a", "b", "c", "d")}
-    any_world.scripts["go"] = [[Use("a"), Use("b"), Use("c"), Use("d")], ["done"]]
+    gates = {name: any_world.pausing_tool(name, result=name) for name in ("a", "b", "c", "d")}
+    any_world.scripts["go"] = [[CallTool("a"), CallTool("b"), CallTool("c"), CallTool("d")], ["done"]]
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
@@ -296,12 +296,12 @@ async def test_parallel_tools_overlap_and_are_settled_as_they_get_ready(any_worl
             gates[name].opened.set()
             while len(live.state.calls) > left:
                 await live.next_commit()
-    await ended(live)
+    await wait_for_end(live)
     assert texts(await any_world.history(live.state.session_id))[1:] == ["a() b() c() d()", "c", "a", "d", "b", "done"]
 
 
 async def test_results_come_back_in_the_order_of_the_calls(any_world: World) -> None:
-    first = any_world.gate("first", result=1)
+    first = any_world.pausing_tool("first", result=1)
     any_world.echo()
     seen: list[str] = []
 
@@ -318,31 +318,34 @@ async def test_results_come_back_in_the_order_of_the_calls(any_world: World) -> 
         while len(live.state.calls) != 1 or not first.entered.is_set():
             await live.next_commit()
     first.opened.set()
-    await ended(live)
+    await wait_for_end(live)
     assert seen == ["1", "2"]
     assert texts(await any_world.history(live.state.session_id))[2:4] == ["2", "1"]
 
 
 async def test_decisions_are_carried_out_in_the_order_in_which_they_were_sent(any_world: World) -> None:
     """The second is ready first, and has to wait with its result."""
-    slow = any_world.gate("slow", result="slow", needs_approval=True)
+    slow = any_world.pausing_tool("slow", result="slow", needs_approval=True)
     any_world.echo("quick", needs_approval=True)
-    any_world.scripts["go"] = [[Use("quick", {"value": "quick"}), Use("slow"), Use("quick", {"value": "no"})], ["done"]]
+    any_world.scripts["go"] = [
+        [CallTool("quick", {"value": "quick"}), CallTool("slow"), CallTool("quick", {"value": "no"})],
+        ["done"],
+    ]
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
-    quick, other, denied = [call.call.call_id for call in live.state.waiting()]
+    quick, other, denied = [call.call.call_id for call in live.state.waiting_calls()]
     decisions = [
         Decision(call_id=denied, granted=False, reason="never"),
         Decision(call_id=other, granted=True),
         Decision(call_id=quick, granted=True),
     ]
-    await send(engine, live, answers(*decisions))
+    await send(engine, live, answer_request(*decisions))
     async with asyncio.timeout(DEADLINE_S):
         await slow.entered.wait()
-    assert any_world.tools["quick"].begun, "both are at work"
+    assert any_world.tools["quick"].started_calls, "both are at work"
     slow.opened.set()
-    await ended(live)
+    await wait_for_end(live)
     assert texts(await any_world.history(live.state.session_id))[2:] == [
         "Tool call denied: never",
         "slow",
@@ -354,19 +357,19 @@ async def test_decisions_are_carried_out_in_the_order_in_which_they_were_sent(an
 async def test_answers_in_part_keep_waiting(any_world: World) -> None:
     any_world.echo("asked", needs_approval=True)
     paint = ToolSpec(name="paint", description="", parameters={"type": "object"})
-    any_world.scripts["go"] = [[Use("paint"), Use("asked", {"value": "x"}), Use("paint")], ["done"]]
+    any_world.scripts["go"] = [[CallTool("paint"), CallTool("asked", {"value": "x"}), CallTool("paint")], ["done"]]
     engine = await any_world.start()
     live = await open_session(engine, client_tools=(paint,))
     await play(engine, live, "go")
-    first, asked, second = [call.call.call_id for call in live.state.waiting()]
-    assert (await send(engine, live, answers(Decision(call_id=asked, granted=True)))).run_id is None
-    assert waiting(live.state) == ["paint", "paint"]
-    assert any_world.tools["asked"].begun == [], "it runs when all is answered"
+    first, asked, second = [call.call.call_id for call in live.state.waiting_calls()]
+    assert (await send(engine, live, answer_request(Decision(call_id=asked, granted=True)))).run_id is None
+    assert waiting_tools(live.state) == ["paint", "paint"]
+    assert any_world.tools["asked"].started_calls == [], "it runs when all is answered"
     engine = await any_world.restart(engine)
-    live = await engine.found(any_world.owner, live.state.session_id)
-    assert (await send(engine, live, answers(Result(call_id=second, content="2")))).run_id is None
-    assert (await send(engine, live, answers(Result(call_id=first, content="1")))).run_id is not None
-    await ended(live)
+    live = await engine.find_session(any_world.owner, live.state.session_id)
+    assert (await send(engine, live, answer_request(Result(call_id=second, content="2")))).run_id is None
+    assert (await send(engine, live, answer_request(Result(call_id=first, content="1")))).run_id is not None
+    await wait_for_end(live)
     assert texts(await any_world.history(live.state.session_id))[2:] == ["2", "1", "x", "done"]
 
 
@@ -375,15 +378,15 @@ async def test_what_is_not_turned_on_does_not_run(any_world: World) -> None:
     for name in ("off", "on", "trusted"):
         any_world.echo(name)
     any_world.echo("hidden", exposed=False)
-    calls = [Use(name, {"value": name}) for name in ("off", "on", "trusted", "hidden")]
+    calls = [CallTool(name, {"value": name}) for name in ("off", "on", "trusted", "hidden")]
     any_world.scripts["go"] = [calls, ["done"]]
     engine = await any_world.start()
     live = await open_session(engine, tools=(ToolGrant("on"), ToolGrant("trusted", trust=True)))
     await play(engine, live, "go")
-    assert waiting(live.state) == ["on"]
+    assert waiting_tools(live.state) == ["on"]
     results = texts(await any_world.history(live.state.session_id))[2:]
     assert sorted(results) == ["Tool not found: off", "hidden", "trusted"]
-    assert any_world.tools["off"].begun + any_world.tools["on"].begun == []
+    assert any_world.tools["off"].started_calls + any_world.tools["on"].started_calls == []
 
 
 async def test_a_tool_that_comes_with_its_call_runs_unseen(any_world: World) -> None:
@@ -405,7 +408,7 @@ async def test_a_tool_that_comes_with_its_call_runs_unseen(any_world: World) -> 
 async def test_the_label_of_a_tools_server_is_in_the_log(any_world: World) -> None:
     tool = any_world.echo()
     tool.declaration = ServerTool(spec=tool.declaration.spec, policy=tool.declaration.policy, server="garden")
-    any_world.scripts["go"] = [[Use("echo", {"value": 1})]]
+    any_world.scripts["go"] = [[CallTool("echo", {"value": 1})]]
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
@@ -418,36 +421,36 @@ async def test_the_label_of_a_tools_server_is_in_the_log(any_world: World) -> No
 
 async def test_a_thousand_calls_in_a_step_all_have_results_and_can_be_read_again(any_world: World) -> None:
     any_world.echo()
-    any_world.scripts["go"] = [[Use("echo", {"value": place}) for place in range(1000)], ["done"]]
+    any_world.scripts["go"] = [[CallTool("echo", {"value": place}) for place in range(1000)], ["done"]]
     any_world.scripts["next"] = [["done too"]]
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
     events = await any_world.events(live.state.session_id)
-    check_pairs(events)
+    check_tool_call_pairing(events)
     assert kinds(events) == {CallOpened: 1000, CallStarted: 1000, CallSettled: 1000, MessageClosed: 2}
     engine = await any_world.restart(engine)
-    live = await engine.found(any_world.owner, live.state.session_id)
+    live = await engine.find_session(any_world.owner, live.state.session_id)
     await play(engine, live, "next")
-    assert len(any_world.player.contexts[-1]) == 1000, "the newest, as many as were asked for"
-    assert texts(any_world.player.contexts[-1])[-2:] == ["done", "next"]
+    assert len(any_world.scripted_agent.contexts[-1]) == 1000, "the newest, as many as were asked for"
+    assert texts(any_world.scripted_agent.contexts[-1])[-2:] == ["done", "next"]
 
 
-def kinds(events: list[Logged]) -> dict[type, int]:
+def kinds(events: list[LoggedEvent]) -> dict[type, int]:
     counted = (CallOpened, CallStarted, CallSettled, MessageClosed)
     return {kind: sum(isinstance(each.event, kind) for each in events) for kind in counted}
 
 
 async def test_a_model_that_calls_for_ever_is_stopped_at_its_limit(any_world: World) -> None:
     any_world.echo()
-    any_world.scripts["go"] = [[Use("echo", {"value": place})] for place in range(100)]
-    any_world.player._face["max_steps"] = 7
+    any_world.scripts["go"] = [[CallTool("echo", {"value": place})] for place in range(100)]
+    any_world.scripted_agent._spec_fields["max_steps"] = 7
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
     events = await any_world.events(live.state.session_id)
     assert reasons(events) == ["max_steps"]
     assert kinds(events)[MessageClosed] == 7
-    check_pairs(events)
+    check_tool_call_pairing(events)
     await play(engine, live, "hello")
     assert live.state.last_stop == "end_turn"

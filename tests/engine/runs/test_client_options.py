@@ -8,24 +8,24 @@ import pytest
 from dragoman.core.events import RunStarted
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Create, Decision, Submit, UserInput
-from dragoman.core.refusals import IdTaken, KeyReused, LimitExceeded, SessionBusy, SessionNotFound
+from dragoman.core.refusals import IdempotencyKeyReused, IdTaken, LimitExceeded, SessionBusy, SessionNotFound
 from dragoman.core.tools import ToolSpec
-from dragoman.engine.services.idempotency import Key
+from dragoman.engine.services.idempotency import IdempotencyKey
 from tests.engine.world import (
     ANN,
     DEADLINE_S,
-    Gate,
-    Use,
+    CallTool,
+    PauseGate,
     World,
-    answers,
-    ended,
+    answer_request,
     open_session,
     play,
     reload,
-    says,
     send,
     texts,
-    waiting,
+    user_request,
+    wait_for_end,
+    waiting_tools,
 )
 
 BOB = UserId("bob")
@@ -41,36 +41,36 @@ async def test_a_session_has_the_id_that_its_client_chose(any_world: World) -> N
     live = await open_session(engine, session_id=CHOSEN)
     assert live.state.session_id == CHOSEN
     engine = await any_world.restart(engine)
-    assert (await engine.found(ANN, CHOSEN.upper())).state.session_id == CHOSEN
+    assert (await engine.find_session(ANN, CHOSEN.upper())).state.session_id == CHOSEN
     with pytest.raises(IdTaken):
         await open_session(engine, session_id=CHOSEN)
     with pytest.raises(IdTaken):
-        await engine.create(BOB, Create(door="test", agent="player", session_id=CHOSEN))
-    assert await engine.is_foreign(BOB, CHOSEN)
-    assert not await engine.is_foreign(ANN, CHOSEN)
+        await engine.create(BOB, Create(protocol="test", agent="player", session_id=CHOSEN))
+    assert await engine.exists_for_other_owner(BOB, CHOSEN)
+    assert not await engine.exists_for_other_owner(ANN, CHOSEN)
 
 
 async def test_a_name_is_its_owners_own(any_world: World) -> None:
     engine = await any_world.start()
     mine = await open_session(engine, name="holiday")
-    theirs = await engine.create(BOB, Create(door="test", agent="player", name="holiday"))
+    theirs = await engine.create(BOB, Create(protocol="test", agent="player", name="holiday"))
     assert mine.state.session_id != theirs.state.session_id
-    assert (await engine.found(ANN, "holiday")) is mine
-    assert (await engine.found(BOB, "holiday")) is theirs
+    assert (await engine.find_session(ANN, "holiday")) is mine
+    assert (await engine.find_session(BOB, "holiday")) is theirs
     with pytest.raises(IdTaken):
         await open_session(engine, name="holiday")
     with pytest.raises(SessionNotFound):
-        await engine.found(ANN, "work")
+        await engine.find_session(ANN, "work")
 
 
 async def test_another_owners_id_is_only_a_name(any_world: World) -> None:
     engine = await any_world.start()
     await open_session(engine, session_id=CHOSEN)
     with pytest.raises(SessionNotFound):
-        await engine.found(BOB, CHOSEN)
-    named = await engine.create(BOB, Create(door="test", agent="player", name=CHOSEN))
-    assert (await engine.found(BOB, CHOSEN)) is named
-    assert (await engine.found(ANN, CHOSEN)).state.session_id == CHOSEN
+        await engine.find_session(BOB, CHOSEN)
+    named = await engine.create(BOB, Create(protocol="test", agent="player", name=CHOSEN))
+    assert (await engine.find_session(BOB, CHOSEN)) is named
+    assert (await engine.find_session(ANN, CHOSEN)).state.session_id == CHOSEN
 
 
 @pytest.mark.parametrize("chosen", [{"session_id": CHOSEN}, {"name": "holiday"}])
@@ -80,7 +80,7 @@ async def test_of_many_who_choose_the_same_at_once_one_gets_it(any_world: World,
         made = await asyncio.gather(*(open_session(engine, **chosen) for _ in range(10)), return_exceptions=True)
     refused = [each for each in made if isinstance(each, IdTaken)]
     assert len(refused) == 9
-    found = await engine.found(ANN, *chosen.values())
+    found = await engine.find_session(ANN, *chosen.values())
     assert [each for each in made if each not in refused] == [found]
     await play(engine, found, "hello")
 
@@ -92,7 +92,7 @@ async def test_many_who_make_a_session_and_speak_in_it_at_once_are_all_heard(any
         while True:
             try:
                 async with engine.session(ANN, CHOSEN) as live:
-                    submitted = await engine.submit(live, says(text), by=ANN, busy="queue")
+                    submitted = await engine.submit(live, user_request(text), by=ANN, busy="queue")
                     await live.until_durable(submitted.seq)
                     return
             except SessionNotFound:
@@ -101,18 +101,18 @@ async def test_many_who_make_a_session_and_speak_in_it_at_once_are_all_heard(any
 
     async with asyncio.timeout(DEADLINE_S):
         await asyncio.gather(*(speak(f"hello {place}") for place in range(10)))
-    live = await engine.found(ANN, CHOSEN)
-    await ended(live)
-    heard = texts(await engine.past.messages(live))
+    live = await engine.find_session(ANN, CHOSEN)
+    await wait_for_end(live)
+    heard = texts(await engine.history.messages(live))
     assert {f"hello {place}" for place in range(10)} <= set(heard)
 
 
 async def test_an_id_may_be_used_again_after_its_session_is_gone(any_world: World) -> None:
     engine = await any_world.start()
     await play(engine, await open_session(engine, session_id=CHOSEN), "old")
-    await engine.delete(await engine.found(ANN, CHOSEN))
-    live = await engine.create(BOB, Create(door="test", agent="player", session_id=CHOSEN, tools="all"))
-    assert texts(await engine.past.messages(live)) == []
+    await engine.delete(await engine.find_session(ANN, CHOSEN))
+    live = await engine.create(BOB, Create(protocol="test", agent="player", session_id=CHOSEN, tools="all"))
+    assert texts(await engine.history.messages(live)) == []
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -121,47 +121,47 @@ async def test_an_id_may_be_used_again_after_its_session_is_gone(any_world: Worl
 async def test_a_runs_key_lasts_as_long_as_its_session(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
-    key = Key("door:run-1", "f", lasts=True)
-    async with engine.once(ANN, key) as earlier:
+    key = IdempotencyKey("door:run-1", "f", lasts=True)
+    async with engine.reserve_key(ANN, key) as earlier:
         assert earlier is None
-        submitted = await engine.submit(live, says("hello"), by=ANN, once=key)
-    await ended(live)
+        submitted = await engine.submit(live, user_request("hello"), by=ANN, idempotency_key=key)
+    await wait_for_end(live)
     any_world.clock.move(90 * 24 * 3600)
-    await play(engine, live, says("and again"))
+    await play(engine, live, user_request("and again"))
     engine = await any_world.restart(engine)
-    found = await engine.done_once(ANN, key.name)
+    found = await engine.find_idempotency_record(ANN, key.name)
     assert found is not None
     assert (found.session_id, found.run_id) == (live.state.session_id, submitted.run_id)
-    assert await engine.done_once(BOB, key.name) is None
-    with pytest.raises(KeyReused):
-        async with engine.once(ANN, Key(key.name, "another", lasts=True)):
+    assert await engine.find_idempotency_record(BOB, key.name) is None
+    with pytest.raises(IdempotencyKeyReused):
+        async with engine.reserve_key(ANN, IdempotencyKey(key.name, "another", lasts=True)):
             pass
     await engine.delete(await reload(engine, live))
-    assert await engine.done_once(ANN, key.name) is None
+    assert await engine.find_idempotency_record(ANN, key.name) is None
 
 
 async def test_tools_of_a_run_hold_for_that_run_alone(any_world: World) -> None:
-    any_world.scripts["draw"] = [[Use("draw")]]
+    any_world.scripts["draw"] = [[CallTool("draw")]]
     engine = await any_world.start()
     live = await open_session(engine)
-    await play(engine, live, says("draw", client_tools=(DRAW,)))
-    assert waiting(live.state) == ["draw"], "the application runs it"
-    await play(engine, live, says("draw"))
-    assert waiting(live.state) == []
-    assert texts(await engine.past.messages(live))[-1] == "Tool not found: draw"
+    await play(engine, live, user_request("draw", client_tools=(DRAW,)))
+    assert waiting_tools(live.state) == ["draw"], "the application runs it"
+    await play(engine, live, user_request("draw"))
+    assert waiting_tools(live.state) == []
+    assert texts(await engine.history.messages(live))[-1] == "Tool not found: draw"
 
 
-async def test_a_tool_that_the_agent_has_itself_is_left_out_and_told(any_world: World) -> None:
-    any_world.scripts["draw"] = [[Use("draw", {"value": 1})], ["drawn"]]
+async def test_a_tool_that_the_agent_has_itself_is_left_out_and_reported(any_world: World) -> None:
+    any_world.scripts["draw"] = [[CallTool("draw", {"value": 1})], ["drawn"]]
     any_world.echo("draw")
     engine = await any_world.start()
     live = await open_session(engine)
-    await play(engine, live, says("draw", client_tools=(DRAW,)))
+    await play(engine, live, user_request("draw", client_tools=(DRAW,)))
     (started,) = [
         each.event for each in await any_world.events(live.state.session_id) if isinstance(each.event, RunStarted)
     ]
     assert (started.client_tools, started.dropped_tools) == ((), ("draw",))
-    assert texts(await engine.past.messages(live))[-1] == "drawn"
+    assert texts(await engine.history.messages(live))[-1] == "drawn"
 
 
 async def test_a_wrong_tool_of_a_run_is_refused_and_changes_nothing(any_world: World) -> None:
@@ -169,7 +169,7 @@ async def test_a_wrong_tool_of_a_run_is_refused_and_changes_nothing(any_world: W
     live = await open_session(engine)
     seq = live.state.seq
     with pytest.raises(LimitExceeded):
-        await send(engine, live, says("hello", client_tools=(DRAW,) * 129))
+        await send(engine, live, user_request("hello", client_tools=(DRAW,) * 129))
     assert live.state.seq == seq
 
 
@@ -182,35 +182,35 @@ async def test_parameters_of_a_run_reach_the_agent(any_world: World) -> None:
     any_world.scripts["look"] = [[look, "seen"]]
     engine = await any_world.start()
     live = await open_session(engine)
-    await play(engine, live, says("look", parameters={"temperature": 0.5}))
-    await play(engine, live, says("look"))
+    await play(engine, live, user_request("look", parameters={"temperature": 0.5}))
+    await play(engine, live, user_request("look"))
     assert seen == [{"temperature": 0.5}, {}]
 
 
 async def test_what_waits_keeps_its_tools_and_its_settings(any_world: World) -> None:
-    gate = Gate()
-    any_world.scripts |= {"wait": [[gate, "done"]], "draw": [[Use("draw")]]}
+    gate = PauseGate()
+    any_world.scripts |= {"wait": [[gate, "done"]], "draw": [[CallTool("draw")]]}
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "wait")
-    await send(engine, live, says("draw", client_tools=(DRAW,), parameters={"seed": 1}), "queue")
+    await send(engine, live, user_request("draw", client_tools=(DRAW,), parameters={"seed": 1}), "queue")
     engine = await any_world.restart(engine)
     gate.opened.set()
     live = await reload(engine, live)
-    await ended(live)
-    assert waiting(live.state) == ["draw"]
+    await wait_for_end(live)
+    assert waiting_tools(live.state) == ["draw"]
 
 
 async def test_no_more_than_a_hundred_runs_wait(any_world: World) -> None:
-    gate = Gate()
+    gate = PauseGate()
     any_world.scripts["wait"] = [[gate, "done"]]
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "wait")
     for _ in range(100):
-        await engine.submit(live, says("hello"), by=ANN, busy="queue")
+        await engine.submit(live, user_request("hello"), by=ANN, busy="queue")
     with pytest.raises(SessionBusy):
-        await engine.submit(live, says("hello"), by=ANN, busy="queue")
+        await engine.submit(live, user_request("hello"), by=ANN, busy="queue")
     gate.opened.set()
     await engine.stop_run(live)
 
@@ -221,13 +221,13 @@ async def test_no_more_than_a_hundred_runs_wait(any_world: World) -> None:
 async def test_messages_are_known_by_our_ids_and_by_the_clients(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
-    request = Submit(door="test", messages=(UserInput(content="hello", client_id="c-1"),))
+    request = Submit(protocol="test", messages=(UserInput(content="hello", client_id="c-1"),))
     await play(engine, live, request)
-    said, answered = await engine.past.messages(live)
-    known = await engine.past.known(live, ["c-1", "c-2", said.id, answered.id])
+    said, answered = await engine.history.messages(live)
+    known = await engine.history.find_message_ids(live, ["c-1", "c-2", said.id, answered.id])
     assert set(known) == {"c-1", said.id, answered.id}
     assert known["c-1"] == known[said.id] < known[answered.id]
-    (logged,) = await engine.past.events(live, known["c-1"] - 1, known["c-1"])
+    (logged,) = await engine.history.events(live, known["c-1"] - 1, known["c-1"])
     assert logged.seq == known["c-1"]
 
 
@@ -236,24 +236,24 @@ async def test_the_newest_events_come_first_page_by_page(any_world: World) -> No
     live = await open_session(engine)
     for _ in range(150):
         await play(engine, live, "hello")
-    pages = [page async for page in engine.past.newest_events(live)]
+    pages = [page async for page in engine.history.newest_events(live)]
     assert len(pages) > 1
     backwards = [each for page in reversed(pages) for each in page]
     assert backwards == await any_world.events(live.state.session_id)
 
 
 async def test_a_tool_that_is_allowed_for_the_session_asks_no_more(any_world: World) -> None:
-    any_world.scripts["paint"] = [[Use("paint", {"value": 1})], ["painted"]]
+    any_world.scripts["paint"] = [[CallTool("paint", {"value": 1})], ["painted"]]
     any_world.echo("paint", needs_approval=True)
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "paint")
-    (call,) = live.state.waiting()
-    await play(engine, live, answers(Decision(call_id=call.call.call_id, granted=True, remember=True)))
+    (call,) = live.state.waiting_calls()
+    await play(engine, live, answer_request(Decision(call_id=call.call.call_id, granted=True, remember=True)))
     await play(engine, live, "paint")
-    assert waiting(live.state) == []
-    assert texts(await engine.past.messages(live))[-1] == "painted"
+    assert waiting_tools(live.state) == []
+    assert texts(await engine.history.messages(live))[-1] == "painted"
     engine = await any_world.restart(engine)
     live = await reload(engine, live)
     await play(engine, live, "paint")
-    assert waiting(live.state) == []
+    assert waiting_tools(live.state) == []

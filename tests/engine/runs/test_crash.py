@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.core.agent import Run
 from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMessage, text_of
-from dragoman.core.events import CallParked, Logged, MessageClosed, RunResumed
+from dragoman.core.events import CallParked, LoggedEvent, MessageClosed, RunResumed
 from dragoman.core.history import messages_of
 from dragoman.core.inputs import Answer, Choice, Decision, Result
 from dragoman.core.session import OpenCall
@@ -21,26 +21,26 @@ from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.engine.faulty_log import FaultyLog, Moment
-from tests.engine.log_checker import check_log, check_pairs
+from tests.engine.log_checker import check_log, check_tool_call_pairing
 from tests.engine.world import (
     DEADLINE_S,
-    Gate,
+    CallTool,
+    PauseGate,
     Think,
-    Use,
     World,
-    answers,
-    ask,
-    ended,
+    answer_request,
+    ask_user,
     fork,
     open_session,
     play,
     reasons,
     reload,
+    running_world,
     send,
-    settled_down,
     texts,
-    waiting,
-    world_over,
+    wait_for_end,
+    wait_until_durable,
+    waiting_tools,
 )
 from tests.requirements import requirement
 from tests.stores.simulated import SimulatedLog
@@ -64,25 +64,37 @@ def prepare(world: World) -> None:
     world.echo("allowed", needs_approval=True)
     world.scripts |= {
         "talk": [
-            ["one ", settled_down, "two ", settled_down, Think("hm "), settled_down, "three"],
-            ["four ", settled_down, "five"],
-            [settled_down, "six"],
+            ["one ", wait_until_durable, "two ", wait_until_durable, Think("hm "), wait_until_durable, "three"],
+            ["four ", wait_until_durable, "five"],
+            [wait_until_durable, "six"],
         ],
         "tools": [
-            ["so ", settled_down, Use("once", {"value": 1}), Use("again", {"value": 2}), Use("asking", {"value": 3})],
-            [settled_down, "then ", Use("nothing"), Use("once", {"value": 4})],
+            [
+                "so ",
+                wait_until_durable,
+                CallTool("once", {"value": 1}),
+                CallTool("again", {"value": 2}),
+                CallTool("asking", {"value": 3}),
+            ],
+            [wait_until_durable, "then ", CallTool("nothing"), CallTool("once", {"value": 4})],
             ["done"],
         ],
-        "below": [["deep ", settled_down, Use("again", {"value": 1})], ["deeper ", fork("deepest")], ["up"]],
-        "deepest": [["deepest ", ask("a", "b"), Use("allowed", {"value": 2})], ["said"]],
+        "below": [["deep ", wait_until_durable, CallTool("again", {"value": 1})], ["deeper ", fork("deepest")], ["up"]],
+        "deepest": [["deepest ", ask_user("a", "b"), CallTool("allowed", {"value": 2})], ["said"]],
         "forks": [["top ", fork("below"), fork("deepest")], ["end"]],
         "clients": [
-            ["please ", Use("paint"), ask("a", "b"), Use("allowed", {"value": 1}), Use("again", {"value": 2})],
-            ["thanks ", settled_down, "again"],
+            [
+                "please ",
+                CallTool("paint"),
+                ask_user("a", "b"),
+                CallTool("allowed", {"value": 1}),
+                CallTool("again", {"value": 2}),
+            ],
+            ["thanks ", wait_until_durable, "again"],
         ],
         "summing": [
-            ["long ", settled_down, Use("again", {"value": 1})],
-            [sum_up, settled_down, "short ", settled_down],
+            ["long ", wait_until_durable, CallTool("again", {"value": 1})],
+            [sum_up, wait_until_durable, "short ", wait_until_durable],
             ["end"],
         ],
     }
@@ -107,10 +119,10 @@ class Client:
     def __init__(self, script: str) -> None:
         self.script = script
         self.live: LiveSession | None = None
-        self.seen: list[Record] = []
+        self.records_seen: list[Record] = []
         self.acknowledged = 0
 
-    async def talk(self, engine: Engine) -> None:
+    async def converse(self, engine: Engine) -> None:
         """Go on where the conversation stands, to its end."""
         if self.live is None:
             self.live = await open_session(engine, client_tools=(PAINT,))
@@ -122,12 +134,12 @@ class Client:
             if live.state.last_run is None:
                 await send(engine, live, self.script)
                 self.acknowledged = max(self.acknowledged, 1)
-            await ended(live)
+            await wait_for_end(live)
             while live.state.status() == "waiting":
-                await send(engine, live, answers(answer_to(next(live.state.waiting()))))
-                await ended(live)
+                await send(engine, live, answer_request(answer_to(next(live.state.waiting_calls()))))
+                await wait_for_end(live)
             async with asyncio.timeout(DEADLINE_S):
-                while not self.seen or cursor_of(self.seen[-1]) < live.durable:  # noqa: ASYNC110  # another task reads
+                while not self.records_seen or cursor_of(self.records_seen[-1]) < live.durable_cursor:  # noqa: ASYNC110  # another task reads
                     await asyncio.sleep(0)
         finally:
             reading.cancel()
@@ -135,9 +147,9 @@ class Client:
 
     async def read(self, engine: Engine, live: LiveSession) -> None:
         """Read from where reading broke off."""
-        with engine.follow(live, cursor_of(self.seen[-1]) if self.seen else START) as reader:
+        with engine.follow(live, cursor_of(self.records_seen[-1]) if self.records_seen else START) as reader:
             while True:
-                self.seen += await reader.next()
+                self.records_seen += await reader.next()
 
 
 class Step(NamedTuple):
@@ -147,22 +159,22 @@ class Step(NamedTuple):
     results: list[tuple[str, str]]
 
 
-class Undisturbed(NamedTuple):
+class UndisturbedRun(NamedTuple):
     """How a script is played when nothing goes wrong."""
 
     commits: int
     steps: list[Step]
 
 
-async def undisturbed(script: str) -> Undisturbed:
-    async with world_over(SimulatedLog()) as world:
+async def undisturbed_run(script: str) -> UndisturbedRun:
+    async with running_world(SimulatedLog()) as world:
         prepare(world)
         log = FaultyLog(world.store)
         engine = await world.start(log)
         client = Client(script)
-        await client.talk(engine)
+        await client.converse(engine)
         assert client.live is not None
-        return Undisturbed(log.commits, steps_of(await world.history(client.live.state.session_id)))
+        return UndisturbedRun(log.commits, steps_of(await world.history(client.live.state.session_id)))
 
 
 def steps_of(messages: Sequence[Message]) -> list[Step]:
@@ -177,7 +189,7 @@ def steps_of(messages: Sequence[Message]) -> list[Step]:
 
 async def serve(world: World, client: Client, log: FaultyLog, **options: Any) -> bool:
     """Let an engine serve the client to the end of its conversation, or until the store dies. Whether it died."""
-    talking = asyncio.create_task(start_and_talk(world, client, log, **options))
+    talking = asyncio.create_task(start_and_converse(world, client, log, **options))
     dying = asyncio.create_task(log.died.wait())
     async with asyncio.timeout(DEADLINE_S):
         await asyncio.wait([talking, dying], return_when=asyncio.FIRST_COMPLETED)
@@ -193,28 +205,28 @@ async def serve(world: World, client: Client, log: FaultyLog, **options: Any) ->
     return died
 
 
-async def start_and_talk(world: World, client: Client, log: FaultyLog, **options: Any) -> None:
-    await client.talk(await world.start(log, **options))
+async def start_and_converse(world: World, client: Client, log: FaultyLog, **options: Any) -> None:
+    await client.converse(await world.start(log, **options))
 
 
-async def check_conversation(world: World, client: Client, plain: Undisturbed) -> None:
+async def check_conversation(world: World, client: Client, expected_run: UndisturbedRun) -> None:
     """Hold what the client saw against the log, and both against the undisturbed conversation."""
     assert client.live is not None
     events = await world.events(client.live.state.session_id)
-    assert client.seen == expand(events), "what was seen was taken back, doubled or left out"
+    assert client.records_seen == expand(events), "what was seen was taken back, doubled or left out"
     check_log(events, world.tools)
-    check_pairs(events)
+    check_tool_call_pairing(events)
     steps = steps_of(messages_of(events))
-    assert [step.text for step in steps] == [step.text for step in plain.steps]
-    for step, expected in zip(steps, plain.steps, strict=True):
+    assert [step.text for step in steps] == [step.text for step in expected_run.steps]
+    for step, expected in zip(steps, expected_run.steps, strict=True):
         for (tool, result), undisturbed in zip(step.results, expected.results, strict=True):
             lost = result == INTERRUPTED and tool in ("once", "allowed")
             assert (tool, result) == undisturbed or lost, f"{tool} gave {result}"
     parked = sum(isinstance(each.event, CallParked) for each in events)
-    assert world.tools["once"].most_begun <= 1
-    assert world.tools["allowed"].most_begun <= 1
-    assert world.tools["asking"].most_begun <= 1 + parked
-    for context in world.player.contexts:
+    assert world.tools["once"].max_starts_per_call <= 1
+    assert world.tools["allowed"].max_starts_per_call <= 1
+    assert world.tools["asking"].max_starts_per_call <= 1 + parked
+    for context in world.scripted_agent.contexts:
         assert not any(isinstance(each, AssistantMessage) and each.status == "cut" for each in context)
 
 
@@ -225,27 +237,27 @@ async def check_conversation(world: World, client: Client, plain: Undisturbed) -
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("script", SCRIPTS)
 async def test_a_server_that_dies_at_any_commit_takes_nothing_back(script: str, moment: Moment) -> None:
-    plain = await undisturbed(script)
+    plain = await undisturbed_run(script)
     cuts = 0
     for commit in range(1, plain.commits + 1):
-        async with world_over(SimulatedLog()) as world:
+        async with running_world(SimulatedLog()) as world:
             prepare(world)
             client = Client(script)
             log = FaultyLog(world.store)
             log.die_at(commit, moment)
             assert await serve(world, client, log)
-            await check_seen(world, client)
+            await check_records_seen(world, client)
             assert not await serve(world, client, FaultyLog(world.store))
             await check_conversation(world, client, plain)
-            cuts += sum(is_cut(record) for record in client.seen)
+            cuts += sum(is_cut(record) for record in client.records_seen)
     assert cuts > 0, "no crash fell into a step"
 
 
 def is_cut(record: Record) -> bool:
-    return isinstance(record, Logged) and isinstance(record.event, MessageClosed) and record.event.status == "cut"
+    return isinstance(record, LoggedEvent) and isinstance(record.event, MessageClosed) and record.event.status == "cut"
 
 
-async def check_seen(world: World, client: Client) -> None:
+async def check_records_seen(world: World, client: Client) -> None:
     """Right after the crash: what was acknowledged is in the log, and what was seen is there as it was seen."""
     if client.live is None:
         return
@@ -254,23 +266,23 @@ async def check_seen(world: World, client: Client) -> None:
     snapshot = await world.store.load(session_id)
     assert snapshot is not None, "an acknowledged session"
     assert len([each for each in messages_of(events) if isinstance(each, UserMessage)]) >= client.acknowledged
-    assert expand(events, snapshot.pieces)[: len(client.seen)] == client.seen
+    assert expand(events, snapshot.pieces)[: len(client.records_seen)] == client.records_seen
 
 
 @pytest.mark.parametrize("seed", range(30))
 async def test_a_server_that_dies_again_and_again_gets_there_in_the_end(seed: int) -> None:
     chance = random.Random(seed)
     script = SCRIPTS[seed % len(SCRIPTS)]
-    plain = await undisturbed(script)
+    plain = await undisturbed_run(script)
     deaths = 0
-    async with world_over(SimulatedLog()) as world:
+    async with running_world(SimulatedLog()) as world:
         prepare(world)
         client = Client(script)
         while True:
             log = FaultyLog(world.store)
             log.delay(chance.randrange(3))
             log.die_at(chance.randint(2, 7), chance.choice(["before", "after"]))
-            if not await serve(world, client, log, attempts=1000):
+            if not await serve(world, client, log, max_attempts=1000):
                 break
             deaths += 1
         await check_conversation(world, client, plain)
@@ -280,18 +292,18 @@ async def test_a_server_that_dies_again_and_again_gets_there_in_the_end(seed: in
 @requirement("faults:41:every-commit")
 @pytest.mark.parametrize("script", SCRIPTS)
 async def test_a_real_database_is_taken_up_after_a_death_at_any_commit(script: str, tmp_path: Path) -> None:
-    plain = await undisturbed(script)
+    plain = await undisturbed_run(script)
     for commit in range(1, plain.commits + 1, 3):
         database = Database(tmp_path / str(commit), synchronous="normal")
         database.start()
         try:
-            async with world_over(SqliteLog(database)) as world:
+            async with running_world(SqliteLog(database)) as world:
                 prepare(world)
                 client = Client(script)
                 log = FaultyLog(world.store)
                 log.die_at(commit, "before" if commit % 2 else "after")
                 await serve(world, client, log)
-                await check_seen(world, client)
+                await check_records_seen(world, client)
                 world.store = SqliteLog(database)
                 assert not await serve(world, client, FaultyLog(world.store))
                 await check_conversation(world, client, plain)
@@ -302,10 +314,10 @@ async def test_a_real_database_is_taken_up_after_a_death_at_any_commit(script: s
 # --- what is declared -------------------------------------------------------------------------------------------------
 
 
-async def crash_in_a_tool(world: World, policy: str) -> tuple[Engine, LiveSession, Gate]:
+async def crash_in_a_tool(world: World, policy: str) -> tuple[Engine, LiveSession, PauseGate]:
     """Let a server die while a tool of that policy is at work; the next one is up."""
-    gate = world.gate("gate", on_restart=policy)
-    world.scripts["go"] = [["so ", Use("gate")], ["done"]]
+    gate = world.pausing_tool("gate", on_restart=policy)
+    world.scripts["go"] = [["so ", CallTool("gate")], ["done"]]
     log = FaultyLog(world.store)
     engine = await world.start(log)
     live = await open_session(engine)
@@ -321,16 +333,16 @@ async def crash_in_a_tool(world: World, policy: str) -> tuple[Engine, LiveSessio
 
 async def test_a_tool_that_fails_on_restart_is_not_begun_again(any_world: World) -> None:
     _, live, _ = await crash_in_a_tool(any_world, "fail")
-    await ended(live)
-    assert any_world.tools["gate"].most_begun == 1
+    await wait_for_end(live)
+    assert any_world.tools["gate"].max_starts_per_call == 1
     assert texts(await any_world.history(live.state.session_id)) == ["go", "so  gate()", INTERRUPTED, "done"]
 
 
 async def test_a_tool_that_repeats_on_restart_is_begun_again(any_world: World) -> None:
     _, live, gate = await crash_in_a_tool(any_world, "repeat")
     gate.opened.set()
-    await ended(live)
-    assert any_world.tools["gate"].begun == [any_world.tools["gate"].begun[0]] * 2, "the same call"
+    await wait_for_end(live)
+    assert any_world.tools["gate"].started_calls == [any_world.tools["gate"].started_calls[0]] * 2, "the same call"
     assert texts(await any_world.history(live.state.session_id)) == ["go", "so  gate()", "through", "done"]
 
 
@@ -338,21 +350,21 @@ async def test_a_tool_that_repeats_on_restart_is_begun_again(any_world: World) -
 async def test_a_tool_that_asks_on_restart_waits_for_the_users_word(any_world: World, granted: bool) -> None:
     engine, live, gate = await crash_in_a_tool(any_world, "ask")
     gate.opened.set()
-    await ended(live)
-    assert (waiting(live.state), live.state.status()) == (["gate"], "waiting")
-    assert any_world.tools["gate"].most_begun == 1
+    await wait_for_end(live)
+    assert (waiting_tools(live.state), live.state.status()) == (["gate"], "waiting")
+    assert any_world.tools["gate"].max_starts_per_call == 1
     engine = await any_world.restart(engine)
     live = await reload(engine, live)
-    (call,) = live.state.waiting()
-    await play(engine, live, answers(Decision(call_id=call.call.call_id, granted=granted)))
-    assert any_world.tools["gate"].most_begun == 1 + granted
+    (call,) = live.state.waiting_calls()
+    await play(engine, live, answer_request(Decision(call_id=call.call.call_id, granted=granted)))
+    assert any_world.tools["gate"].max_starts_per_call == 1 + granted
     result = "through" if granted else "Tool call denied"
     assert texts(await any_world.history(live.state.session_id)) == ["go", "so  gate()", result, "done"]
 
 
 async def test_a_tool_of_an_agent_that_lost_it_fails_as_interrupted(any_world: World) -> None:
-    gate = any_world.gate("gate", on_restart="repeat")
-    any_world.scripts["go"] = [["so ", Use("gate")], ["done"]]
+    gate = any_world.pausing_tool("gate", on_restart="repeat")
+    any_world.scripts["go"] = [["so ", CallTool("gate")], ["done"]]
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
@@ -361,7 +373,7 @@ async def test_a_tool_of_an_agent_that_lost_it_fails_as_interrupted(any_world: W
     del any_world.tools["gate"]
     engine = await any_world.start()
     live = await reload(engine, live)
-    await ended(live)
+    await wait_for_end(live)
     assert texts(await any_world.history(live.state.session_id)) == ["go", "so  gate()", INTERRUPTED, "done"]
 
 
@@ -370,10 +382,10 @@ async def test_a_tool_of_an_agent_that_lost_it_fails_as_interrupted(any_world: W
 
 @pytest.mark.parametrize("how", ["cannot resume", "is gone", "died too often"])
 async def test_a_run_that_cannot_go_on_ends_as_interrupted_and_leaves_no_call_open(any_world: World, how: str) -> None:
-    gate = any_world.gate("gate", on_restart="repeat")
+    gate = any_world.pausing_tool("gate", on_restart="repeat")
     any_world.scripts |= {
-        "below": [["deep ", settled_down, Use("gate")]],
-        "go": [["top ", fork("below"), Use("gate")], ["never"]],
+        "below": [["deep ", wait_until_durable, CallTool("gate")]],
+        "go": [["top ", fork("below"), CallTool("gate")], ["never"]],
     }
     log = FaultyLog(any_world.store)
     engine = await any_world.start(log)
@@ -386,50 +398,50 @@ async def test_a_run_that_cannot_go_on_ends_as_interrupted_and_leaves_no_call_op
     log.is_dead = True
     await any_world.kill(engine)
     if how == "cannot resume":
-        any_world.player._face["can_resume"] = False
+        any_world.scripted_agent._spec_fields["can_resume"] = False
     if how == "is gone":
         del any_world.agents["player"]
-    engine = await any_world.start(attempts=1 if how == "died too often" else 5)
+    engine = await any_world.start(max_attempts=1 if how == "died too often" else 5)
     live = await reload(engine, live)
-    await ended(live)
+    await wait_for_end(live)
     events = await any_world.events(live.state.session_id)
     assert reasons(events) == ["interrupted"]
     assert live.state.calls == {}, "calls that nobody will ever answer"
-    check_pairs(events)
+    check_tool_call_pairing(events)
     assert texts(messages_of(events))[2:] == [INTERRUPTED, INTERRUPTED]
 
 
 async def test_a_run_that_was_given_up_keeps_what_the_user_can_answer(any_world: World) -> None:
-    gate = any_world.gate("gate", on_restart="repeat")
-    any_world.scripts |= {"below": [[ask("a", "b")], ["up"]], "go": [[fork("below"), Use("gate")], ["end"]]}
+    gate = any_world.pausing_tool("gate", on_restart="repeat")
+    any_world.scripts |= {"below": [[ask_user("a", "b")], ["up"]], "go": [[fork("below"), CallTool("gate")], ["end"]]}
     log = FaultyLog(any_world.store)
     engine = await any_world.start(log)
     live = await open_session(engine)
     await send(engine, live, "go")
     async with asyncio.timeout(DEADLINE_S):
         await gate.entered.wait()
-        while waiting(live.state) != ["AskUserQuestion"]:
+        while waiting_tools(live.state) != ["AskUserQuestion"]:
             await live.next_commit()
         await live.until_durable(live.state.seq)
     log.is_dead = True
     await any_world.kill(engine)
-    engine = await any_world.start(attempts=1)
+    engine = await any_world.start(max_attempts=1)
     live = await reload(engine, live)
-    await ended(live)
+    await wait_for_end(live)
     assert (reasons(await any_world.events(live.state.session_id)), live.state.status()) == (["interrupted"], "waiting")
-    (call,) = live.state.waiting()
-    await play(engine, live, answers(Choice(call_id=call.call.call_id, selections={"0": [0]})))
+    (call,) = live.state.waiting_calls()
+    await play(engine, live, answer_request(Choice(call_id=call.call.call_id, selections={"0": [0]})))
     assert (live.state.last_stop, live.state.calls) == ("end_turn", {})
     assert texts(await any_world.history(live.state.session_id))[-1] == "end"
 
 
 async def test_a_run_is_taken_up_so_often_and_no_more(any_world: World) -> None:
-    gate = any_world.gate("gate", on_restart="repeat")
-    any_world.scripts["go"] = [[Use("gate")]]
+    gate = any_world.pausing_tool("gate", on_restart="repeat")
+    any_world.scripts["go"] = [[CallTool("gate")]]
     live: LiveSession | None = None
     for attempt in range(1, 4):
         log = FaultyLog(any_world.store)
-        engine = await any_world.start(log, attempts=3)
+        engine = await any_world.start(log, max_attempts=3)
         if live is None:
             live = await open_session(engine)
             await send(engine, live, "go")
@@ -442,35 +454,35 @@ async def test_a_run_is_taken_up_so_often_and_no_more(any_world: World) -> None:
         log.is_dead = True
         await any_world.kill(engine)
     assert live is not None
-    engine = await any_world.start(attempts=3)
+    engine = await any_world.start(max_attempts=3)
     live = await reload(engine, live)
-    await ended(live)
+    await wait_for_end(live)
     events = await any_world.events(live.state.session_id)
     assert reasons(events) == ["interrupted"]
     assert [each.event.attempt for each in events if isinstance(each.event, RunResumed)] == [2, 3]
 
 
 async def test_a_restart_in_good_order_uses_up_no_attempt(any_world: World) -> None:
-    gate = any_world.gate("gate", on_restart="repeat")
-    any_world.scripts["go"] = [[Use("gate")], ["done"]]
-    engine = await any_world.start(attempts=2)
+    gate = any_world.pausing_tool("gate", on_restart="repeat")
+    any_world.scripts["go"] = [[CallTool("gate")], ["done"]]
+    engine = await any_world.start(max_attempts=2)
     live = await open_session(engine)
     await send(engine, live, "go")
     for _ in range(5):
         async with asyncio.timeout(DEADLINE_S):
             await gate.entered.wait()
         gate.entered.clear()
-        engine = await any_world.restart(engine, attempts=2)
+        engine = await any_world.restart(engine, max_attempts=2)
         live = await reload(engine, live)
     gate.opened.set()
-    await ended(live)
+    await wait_for_end(live)
     events = await any_world.events(live.state.session_id)
     assert reasons(events) == ["end_turn"]
     assert {each.event.attempt for each in events if isinstance(each.event, RunResumed)} == {1}
 
 
 async def test_a_question_is_answerable_after_a_hundred_restarts(world: World) -> None:
-    world.scripts["go"] = [[ask("a", "b")], ["thanks"]]
+    world.scripts["go"] = [[ask_user("a", "b")], ["thanks"]]
     engine = await world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
@@ -484,14 +496,14 @@ async def test_a_question_is_answerable_after_a_hundred_restarts(world: World) -
             engine = await world.start()
     live = await reload(engine, live)
     assert await world.events(live.state.session_id) == before, "waiting costs nothing"
-    (call,) = live.state.waiting()
-    await play(engine, live, answers(Choice(call_id=call.call.call_id, selections={"0": [0]})))
+    (call,) = live.state.waiting_calls()
+    await play(engine, live, answer_request(Choice(call_id=call.call.call_id, selections={"0": [0]})))
     assert texts(await world.history(live.state.session_id))[-1] == "thanks"
 
 
 async def test_a_queued_run_starts_after_a_crash(any_world: World) -> None:
-    gate = any_world.gate("gate")
-    any_world.scripts["go"] = [["one ", settled_down, gate, "two"]]
+    gate = any_world.pausing_tool("gate")
+    any_world.scripts["go"] = [["one ", wait_until_durable, gate, "two"]]
     log = FaultyLog(any_world.store)
     engine = await any_world.start(log)
     live = await open_session(engine)
@@ -504,7 +516,7 @@ async def test_a_queued_run_starts_after_a_crash(any_world: World) -> None:
     gate.opened.set()
     engine = await any_world.start()
     live = await reload(engine, live)
-    await ended(live)
+    await wait_for_end(live)
     assert texts(await any_world.history(live.state.session_id)) == [
         "go",
         "one ",

@@ -2,20 +2,20 @@
 
 from dragoman.core.content import SystemMessage, text_of
 from dragoman.core.events import CallSettled, MessageAdded, RunStopped
-from dragoman.core.headless import NOBODY
+from dragoman.core.headless import NO_USER_ANSWER
 from dragoman.core.inputs import Submit, UserInput
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
-from tests.engine.world import ANN, World, ask, ended, open_session
+from tests.engine.world import ANN, World, ask_user, open_session, wait_for_end
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
 async def headless(engine: Engine, live: LiveSession, text: str, **props: object) -> RunStopped:
-    request = Submit(door="test", messages=(UserInput(content=text),), props={"headless": True, **props})
+    request = Submit(protocol="test", messages=(UserInput(content=text),), metadata={"headless": True, **props})
     await engine.submit(live, request, by=ANN)
-    await ended(live)
-    stops = [each.event for each in await engine.past.events(live, 0) if isinstance(each.event, RunStopped)]
+    await wait_for_end(live)
+    stops = [each.event for each in await engine.history.events(live, 0) if isinstance(each.event, RunStopped)]
     return stops[-1]
 
 
@@ -27,7 +27,7 @@ async def test_an_answer_that_fits_its_schema_ends_the_run(any_world: World) -> 
     assert (stop.reason, stop.code) == ("end_turn", None)
 
 
-async def test_an_agent_is_told_what_does_not_fit_and_fails_after_three_answers(any_world: World) -> None:
+async def test_an_agent_gets_the_validation_errors_and_fails_after_three_answers(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
     any_world.scripts["count"] = [['{"n": "three"}']]
@@ -36,7 +36,7 @@ async def test_an_agent_is_told_what_does_not_fit_and_fails_after_three_answers(
     assert stop.message == "The answer does not fit the schema: $.n: integer was expected"
     told = [
         text_of(each.event.message.content)
-        for each in await engine.past.events(live, 0)
+        for each in await engine.history.events(live, 0)
         if isinstance(each.event, MessageAdded) and isinstance(each.event.message, SystemMessage)
     ]
     assert len(told) == 2
@@ -46,9 +46,9 @@ async def test_an_agent_is_told_what_does_not_fit_and_fails_after_three_answers(
 async def test_nobody_is_asked(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
-    any_world.scripts["go"] = [[ask("staging")], ["as you like"]]
+    any_world.scripts["go"] = [[ask_user("staging")], ["as you like"]]
     stop = await headless(engine, live, "go")
-    events = [each.event for each in await engine.past.events(live, 0)]
+    events = [each.event for each in await engine.history.events(live, 0)]
     results = [text_of(each.result.content) for each in events if isinstance(each, CallSettled)]
     assert stop.reason == "end_turn"
-    assert results == [f"Tool execution failed: {NOBODY}"]
+    assert results == [f"Tool execution failed: {NO_USER_ANSWER}"]

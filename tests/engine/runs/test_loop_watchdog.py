@@ -9,13 +9,13 @@ import pytest
 import structlog
 from structlog.typing import EventDict
 
-from dragoman.engine.runs.loop_watchdog import Watchdog
+from dragoman.engine.runs.loop_watchdog import LoopWatchdog
 from tests.requirements import requirement
 
 DEADLINE_S = 10.0
 
 
-class Told:
+class LogCapture:
     """What was logged. `first` and `second` are set with the first line and the second."""
 
     def __init__(self) -> None:
@@ -29,23 +29,23 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
-    told, before = Told(), structlog.get_config()["processors"]
+def log_capture() -> Iterator[LogCapture]:
+    told, before = LogCapture(), structlog.get_config()["processors"]
     structlog.configure(processors=[told])
     yield told
     structlog.configure(processors=before)
 
 
-async def selfish(until: threading.Event) -> None:
+async def block_loop(until: threading.Event) -> None:
     assert until.wait(DEADLINE_S)
 
 
 @requirement("faults:50:processor")
-async def test_who_blocks_the_loop_is_named_with_the_line_and_how_long_it_took(told: Told) -> None:
-    with Watchdog(0.05):
-        await selfish(told.first)
-        await asyncio.to_thread(told.second.wait, DEADLINE_S)
-    blocked, goes_on = told.lines[:2]
+async def test_who_blocks_the_loop_is_named_with_the_line_and_how_long_it_took(expected: LogCapture) -> None:
+    with LoopWatchdog(0.05):
+        await block_loop(expected.first)
+        await asyncio.to_thread(expected.second.wait, DEADLINE_S)
+    blocked, goes_on = expected.lines[:2]
     assert blocked["event"] == "the event loop is blocked"
     assert [line.rpartition(" ")[2] for line in blocked["at"]][:2] == ["wait", "wait"]
     assert any(line.startswith(__file__) and line.endswith(" selfish") for line in blocked["at"])

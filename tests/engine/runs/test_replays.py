@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from dragoman.core.content import Image
-from dragoman.core.events import CallOpened, CallSettled, Logged, RunStopped
+from dragoman.core.events import CallOpened, CallSettled, LoggedEvent, RunStopped
 from dragoman.core.ids import UserId
 from dragoman.core.inputs import Choice, Create, Decision, Result
 from dragoman.core.refusals import Conflict, SessionBusy
@@ -14,28 +14,28 @@ from dragoman.core.tools import Capabilities, ToolSpec
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
 from tests.engine.world import (
+    CallTool,
     Think,
-    Use,
     World,
-    answers,
-    ask,
-    ended,
+    answer_request,
+    ask_user,
     fork,
     open_session,
     play,
     read_all,
     reasons,
     reload,
-    says,
     send,
-    settled_down,
     texts,
+    user_request,
+    wait_for_end,
+    wait_until_durable,
 )
 
 PICTURE = "data:image/png;base64," + "A" * 40_000
 
 
-async def replayed(engine: Engine, source: LiveSession, pauses: list[float] | None = None) -> LiveSession:
+async def play_replay(engine: Engine, source: LiveSession, pauses: list[float] | None = None) -> LiveSession:
     """A replay, all of whose turns were played. What it would have waited is noted instead."""
 
     async def note(seconds: float) -> None:
@@ -43,41 +43,41 @@ async def replayed(engine: Engine, source: LiveSession, pauses: list[float] | No
             pauses.append(round(seconds, 3))
 
     engine.replays.sleep = note
-    live = await engine.replay(source, 1, door="test")
+    live = await engine.create_replay(source, 1, protocol="test")
     while (turn := await engine.replays.next_turn(live)) is not None:
         await play(engine, live, turn.text)
     return live
 
 
-async def shown(world: World, live: LiveSession) -> list[str]:
+async def visible_history(world: World, live: LiveSession) -> list[str]:
     return texts(await world.history(live.state.session_id))
 
 
 @pytest.mark.one_server
-async def test_a_replay_tells_everything_again_and_asks_no_agent(any_world: World) -> None:
+async def test_a_replay_reports_everything_again_and_asks_no_agent(any_world: World) -> None:
     any_world.echo()
     any_world.echo("allowed", needs_approval=True)
     any_world.scripts |= {
-        "below": [["under", ask("a", "b")], ["chosen"]],
-        "first": [[Think("hm"), "one ", "word", Use("echo", {"value": 1}), fork("below")], ["end"]],
-        "second": [[Use("allowed", {"value": "x"})], ["done"]],
+        "below": [["under", ask_user("a", "b")], ["chosen"]],
+        "first": [[Think("hm"), "one ", "word", CallTool("echo", {"value": 1}), fork("below")], ["end"]],
+        "second": [[CallTool("allowed", {"value": "x"})], ["done"]],
     }
     engine = await any_world.start()
     source = await open_session(engine)
     await play(engine, source, "first")
-    [question] = source.state.waiting()
-    await send(engine, source, answers(Choice(call_id=question.call.call_id, selections={"0": [1]})))
-    await ended(source)
+    [question] = source.state.waiting_calls()
+    await send(engine, source, answer_request(Choice(call_id=question.call.call_id, selections={"0": [1]})))
+    await wait_for_end(source)
     await play(engine, source, "second")
-    [gated] = source.state.waiting()
-    await send(engine, source, answers(Decision(call_id=gated.call.call_id, granted=False, reason="no")))
-    await ended(source)
-    contexts = len(any_world.player.contexts)
+    [gated] = source.state.waiting_calls()
+    await send(engine, source, answer_request(Decision(call_id=gated.call.call_id, granted=False, reason="no")))
+    await wait_for_end(source)
+    contexts = len(any_world.scripted_agent.contexts)
 
-    live = await replayed(engine, source)
+    live = await play_replay(engine, source)
 
-    assert len(any_world.player.contexts) == contexts, "the agent was not asked"
-    assert await shown(any_world, live) == await shown(any_world, source)
+    assert len(any_world.scripted_agent.contexts) == contexts, "the agent was not asked"
+    assert await visible_history(any_world, live) == await visible_history(any_world, source)
     assert live.state.settings.replay is not None
     assert (live.state.settings.replay.position, live.state.settings.replay.total) == (2, 2)
     before, again = [calls_of(await any_world.events(each.state.session_id)) for each in (source, live)]
@@ -88,13 +88,13 @@ async def test_a_replay_tells_everything_again_and_asks_no_agent(any_world: Worl
     assert await read_all(engine, live) == await read_all(await any_world.restart(engine), live)
 
 
-def calls_of(events: Sequence[Logged]) -> list[CallOpened]:
+def calls_of(events: Sequence[LoggedEvent]) -> list[CallOpened]:
     return [each.event for each in events if isinstance(each.event, CallOpened)]
 
 
 async def test_the_pauses_are_those_of_the_recording_divided_by_the_speed_and_none_is_long(world: World) -> None:
     async def after(seconds: float, run: object) -> None:
-        await settled_down(run)  # type: ignore[arg-type]  # a run
+        await wait_until_durable(run)  # type: ignore[arg-type]  # a run
         world.clock.move(seconds)
 
     world.scripts["go"] = [
@@ -105,11 +105,11 @@ async def test_the_pauses_are_those_of_the_recording_divided_by_the_speed_and_no
     source = await open_session(engine)
     await play(engine, source, "go")
     pauses: list[float] = []
-    live = await replayed(engine, source, pauses)
+    live = await play_replay(engine, source, pauses)
     assert pauses == [0.3, 0.3, 0.3, 2.0]
     assert live.state.settings.replay is not None
     pauses.clear()
-    fast = await engine.replay(source, 5, door="test")
+    fast = await engine.create_replay(source, 5, protocol="test")
     await play(engine, fast, "go")
     assert pauses == [0.06, 0.06, 0.06, 2.0]
 
@@ -118,15 +118,15 @@ async def test_a_run_that_failed_or_was_stopped_ends_as_it_did(world: World) -> 
     async def fail(run: object) -> None:
         raise RuntimeError("private")
 
-    gate = world.gate("slow")
-    world.scripts |= {"fails": [["half", settled_down, fail]], "slow": [["x", Use("slow")]]}
+    gate = world.pausing_tool("slow")
+    world.scripts |= {"fails": [["half", wait_until_durable, fail]], "slow": [["x", CallTool("slow")]]}
     engine = await world.start()
     source = await open_session(engine)
     await play(engine, source, "fails")
     await send(engine, source, "slow")
     await gate.entered.wait()
     await engine.stop_run(source)
-    live = await replayed(engine, source)
+    live = await play_replay(engine, source)
     logs = [await world.events(each.state.session_id) for each in (source, live)]
     stops = [[each.event for each in log if isinstance(each.event, RunStopped)] for log in logs]
     assert [(each.reason, each.message) for each in stops[1]] == [
@@ -134,11 +134,11 @@ async def test_a_run_that_failed_or_was_stopped_ends_as_it_did(world: World) -> 
         ("cancelled", None),
     ]
     assert reasons(logs[0]) == reasons(logs[1])
-    assert await shown(world, live) == await shown(world, source)
+    assert await visible_history(world, live) == await visible_history(world, source)
 
 
 async def test_only_the_active_branch_is_shown_and_what_waits_is_cancelled(world: World) -> None:
-    world.scripts |= {"asks": [["well?", ask("a", "b")], ["never"]]}
+    world.scripts |= {"asks": [["well?", ask_user("a", "b")], ["never"]]}
     engine = await world.start()
     source = await open_session(engine)
     await play(engine, source, "kept")
@@ -146,8 +146,8 @@ async def test_only_the_active_branch_is_shown_and_what_waits_is_cancelled(world
     await play(engine, source, "hidden")
     await engine.rewind(source, end + 1)
     await play(engine, source, "asks")
-    live = await replayed(engine, source)
-    assert await shown(world, live) == [
+    live = await play_replay(engine, source)
+    assert await visible_history(world, live) == [
         "kept",
         "You said: kept",
         "asks",
@@ -157,61 +157,61 @@ async def test_only_the_active_branch_is_shown_and_what_waits_is_cancelled(world
     assert live.state.status() == "idle"
 
 
-async def test_what_the_application_gave_is_shown_too_and_pictures_stay_readable(world: World) -> None:
-    world.player._face["capabilities"] = Capabilities(client_tools=True, image_data=True)
+async def test_what_the_application_gave_is_visible_too_and_pictures_stay_readable(world: World) -> None:
+    world.scripted_agent._spec_fields["capabilities"] = Capabilities(client_tools=True, image_data=True)
     paint = ToolSpec(name="paint", description="", parameters={"type": "object"})
-    world.scripts["go"] = [[Use("paint")], ["nice"]]
+    world.scripts["go"] = [[CallTool("paint")], ["nice"]]
     engine = await world.start()
     source = await open_session(engine, client_tools=(paint,))
     await play(engine, source, "go")
-    [call] = source.state.waiting()
-    await send(engine, source, answers(Result(call_id=call.call.call_id, content=(Image(PICTURE),))))
-    await ended(source)
-    live = await replayed(engine, source)
+    [call] = source.state.waiting_calls()
+    await send(engine, source, answer_request(Result(call_id=call.call.call_id, content=(Image(PICTURE),))))
+    await wait_for_end(source)
+    live = await play_replay(engine, source)
     await engine.delete(source)
-    [_, _, result, _] = await engine.past.messages(live)
+    [_, _, result, _] = await engine.history.messages(live)
     assert result.content == (Image(PICTURE),)
     kinds = [each.kind for each in calls_of(await world.events(live.state.session_id))]
     assert kinds == ["inline"], "it is nobody's to answer"
 
 
 async def test_a_replay_that_the_server_left_is_interrupted_and_waits_for_nobody(world: World) -> None:
-    world.scripts["go"] = [[ask("a", "b")], ["end"]]
+    world.scripts["go"] = [[ask_user("a", "b")], ["end"]]
     engine = await world.start()
     source = await open_session(engine)
     await play(engine, source, "go")
-    [question] = source.state.waiting()
+    [question] = source.state.waiting_calls()
     world.clock.move(1)
-    await send(engine, source, answers(Choice(call_id=question.call.call_id, selections={"0": [0]})))
-    await ended(source)
+    await send(engine, source, answer_request(Choice(call_id=question.call.call_id, selections={"0": [0]})))
+    await wait_for_end(source)
 
     async def for_ever(_: float) -> None:
-        await world.gate("never")()
+        await world.pausing_tool("never")()
 
     engine.replays.sleep = for_ever
-    live = await engine.replay(source, 1, door="test")
+    live = await engine.create_replay(source, 1, protocol="test")
     await send(engine, live, "go")
     while not live.state.calls:
         await live.next_commit()
-    await ended(await reload(await world.restart(engine), live))
+    await wait_for_end(await reload(await world.restart(engine), live))
     events = await world.events(live.state.session_id)
     assert reasons(events) == ["interrupted"]
     assert [each.event.outcome for each in events if isinstance(each.event, CallSettled)] == ["interrupted"]
 
 
 async def test_there_is_nothing_to_show_of_a_session_without_turns_or_with_a_run(world: World) -> None:
-    gate = world.gate("slow")
-    world.scripts["slow"] = [[Use("slow")]]
+    gate = world.pausing_tool("slow")
+    world.scripts["slow"] = [[CallTool("slow")]]
     engine = await world.start()
     source = await open_session(engine)
     with pytest.raises(Conflict, match="no completed turn"):
-        await engine.replay(source, 1, door="test")
+        await engine.create_replay(source, 1, protocol="test")
     await send(engine, source, "slow")
     await gate.entered.wait()
     with pytest.raises(SessionBusy):
-        await engine.replay(source, 1, door="test")
+        await engine.create_replay(source, 1, protocol="test")
     gate.opened.set()
-    await ended(source)
+    await wait_for_end(source)
 
 
 async def test_a_replay_whose_recording_is_over_or_gone_fails_until_it_is_left(world: World) -> None:
@@ -219,35 +219,35 @@ async def test_a_replay_whose_recording_is_over_or_gone_fails_until_it_is_left(w
     source = await open_session(engine)
     await play(engine, source, "a")
     await play(engine, source, "b")
-    live, gone = [await engine.replay(source, 1, door="test") for _ in range(2)]
+    live, gone = [await engine.create_replay(source, 1, protocol="test") for _ in range(2)]
     for text in ("a", "another text", "c"):
         await play(engine, live, text)
     assert reasons(await world.events(live.state.session_id)) == ["end_turn", "end_turn", "error"]
-    assert await shown(world, live) == ["a", "You said: a", "another text", "You said: b", "c"]
+    assert await visible_history(world, live) == ["a", "You said: a", "another text", "You said: b", "c"]
     replay = live.state.settings.replay
     assert replay is not None
-    await engine.pace(live, structs.replace(replay, is_on=False))
+    await engine.update_replay(live, structs.replace(replay, is_on=False))
     await play(engine, live, "d")
-    assert (await shown(world, live))[-1] == "You said: d"
+    assert (await visible_history(world, live))[-1] == "You said: d"
     await engine.delete(source)
-    await play(engine, gone, says("a"))
+    await play(engine, gone, user_request("a"))
     [*_, stop] = await world.events(gone.state.session_id)
     assert isinstance(stop.event, RunStopped)
     assert (stop.event.code, stop.event.message) == ("recording_gone", "The recorded session was deleted")
 
 
-async def test_a_recording_whose_id_is_another_owners_by_now_is_shown_to_nobody(world: World) -> None:
+async def test_a_recording_whose_id_is_another_owners_by_now_is_visible_to_nobody(world: World) -> None:
     engine = await world.start()
     source = await open_session(engine)
     await play(engine, source, "mine")
-    live = await engine.replay(source, 1, door="test")
+    live = await engine.create_replay(source, 1, protocol="test")
     await engine.delete(source)
-    asked = Create(door="test", agent="player", session_id=source.state.session_id)
+    asked = Create(protocol="test", agent="player", session_id=source.state.session_id)
     theirs = await engine.create(UserId("bob"), asked)
-    await engine.submit(theirs, says("a secret of Bob's"), by=UserId("bob"))
-    await ended(theirs)
+    await engine.submit(theirs, user_request("a secret of Bob's"), by=UserId("bob"))
+    await wait_for_end(theirs)
     await play(engine, live, "mine")
     [*_, stop] = await world.events(live.state.session_id)
     assert isinstance(stop.event, RunStopped)
     assert stop.event.code == "recording_gone"
-    assert await shown(world, live) == ["mine"]
+    assert await visible_history(world, live) == ["mine"]

@@ -7,40 +7,40 @@ import pytest
 
 from dragoman.core.agent import Run
 from dragoman.core.content import AssistantMessage, Data, Image, JsonObject
-from dragoman.core.events import CallSettled, Logged, PlanShown
+from dragoman.core.events import CallSettled, LoggedEvent, PlanUpdated
 from dragoman.core.history import messages_of
 from dragoman.core.stream import expand
 from dragoman.engine.engine import Engine
 from dragoman.engine.runs import runner as runs_module
 from dragoman.engine.sessions.live_session import LiveSession
-from tests.engine.log_checker import check_pairs
+from tests.engine.log_checker import check_tool_call_pairing
 from tests.engine.world import (
     DEADLINE_S,
-    Gate,
-    Use,
+    CallTool,
+    PauseGate,
     World,
-    ask,
-    ended,
+    ask_user,
     fork,
     open_session,
     play,
     read,
     read_all,
     reasons,
-    says,
     send,
-    settled_down,
     texts,
-    waiting,
+    user_request,
+    wait_for_end,
+    wait_until_durable,
+    waiting_tools,
 )
 
 STOPPED = "Tool call cancelled: the run was stopped"
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_cancel_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is stopped has a moment to give up, not five seconds."""
-    monkeypatch.setattr(runs_module, "STOP_WAIT_S", 0.05)
+    monkeypatch.setattr(runs_module, "STOP_TIMEOUT_S", 0.05)
 
 
 async def stop(engine: Engine, live: LiveSession) -> bool:
@@ -48,12 +48,12 @@ async def stop(engine: Engine, live: LiveSession) -> bool:
         return await engine.stop_run(live)
 
 
-async def entered(gate: Gate) -> None:
+async def wait_until_gate_entered(gate: PauseGate) -> None:
     async with asyncio.timeout(DEADLINE_S):
         await gate.entered.wait()
 
 
-def outcomes(events: list[Logged]) -> list[str]:
+def outcomes(events: list[LoggedEvent]) -> list[str]:
     return [each.event.outcome for each in events if isinstance(each.event, CallSettled)]
 
 
@@ -66,7 +66,7 @@ async def test_a_run_that_is_stopped_before_its_first_event_ends_as_cancelled(an
     live = await open_session(engine)
     reading = asyncio.create_task(read(engine, live))
     await asyncio.sleep(0)
-    submitted = await engine.submit(live, says("hello"), by=live.state.owner)
+    submitted = await engine.submit(live, user_request("hello"), by=live.state.owner)
     assert live.run_task is not None
     assert await stop(engine, live)
     assert reasons(await reading) == ["cancelled"]
@@ -77,13 +77,13 @@ async def test_a_run_that_is_stopped_before_its_first_event_ends_as_cancelled(an
 
 
 async def test_words_are_kept_as_they_were_when_the_run_was_stopped(any_world: World) -> None:
-    gate = any_world.gate("gate")
-    any_world.scripts["go"] = [["one ", settled_down, "two ", gate, "three"]]
+    gate = any_world.pausing_tool("gate")
+    any_world.scripts["go"] = [["one ", wait_until_durable, "two ", gate, "three"]]
     engine = await any_world.start()
     live = await open_session(engine)
     readings = [asyncio.create_task(read(engine, live)) for _ in range(3)]
     await send(engine, live, "go")
-    await entered(gate)
+    await wait_until_gate_entered(gate)
     assert await stop(engine, live)
     assert gate.cancelled.is_set()
     told = [await reading for reading in readings]
@@ -94,20 +94,20 @@ async def test_words_are_kept_as_they_were_when_the_run_was_stopped(any_world: W
     assert (texts([answer]), answer.status) == (["one two "], "interrupted")
 
 
-async def test_tools_are_told_and_every_call_has_a_result(any_world: World) -> None:
-    gate = any_world.gate("gate")
+async def test_tools_are_cancelled_and_every_call_has_a_result(any_world: World) -> None:
+    gate = any_world.pausing_tool("gate")
     any_world.echo()
-    any_world.scripts["go"] = [[Use("gate"), Use("echo", {"value": 1}), Use("gate")], ["never"]]
+    any_world.scripts["go"] = [[CallTool("gate"), CallTool("echo", {"value": 1}), CallTool("gate")], ["never"]]
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
-    await entered(gate)
+    await wait_until_gate_entered(gate)
     while not live.state.calls or len(live.state.calls) > 2:
         await live.next_commit()
     assert await stop(engine, live)
     assert gate.cancelled.is_set()
     events = await any_world.events(live.state.session_id)
-    check_pairs(events)
+    check_tool_call_pairing(events)
     assert outcomes(events) == ["done", "cancelled", "cancelled"]
     assert texts(messages_of(events)).count(STOPPED) == 2
     await play(engine, live, "again")
@@ -115,21 +115,21 @@ async def test_tools_are_told_and_every_call_has_a_result(any_world: World) -> N
 
 
 async def test_sub_agents_stop_with_their_parents(any_world: World) -> None:
-    gate = any_world.gate("gate")
+    gate = any_world.pausing_tool("gate")
     any_world.scripts |= {
-        "deepest": [["deep ", settled_down, gate, "never"]],
+        "deepest": [["deep ", wait_until_durable, gate, "never"]],
         "below": [["middle ", fork("deepest")], ["never"]],
         "go": [["top ", fork("below"), fork("deepest")], ["never"]],
     }
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
-    await entered(gate)
+    await wait_until_gate_entered(gate)
     while len(live.state.open_messages) < 2:
         await live.next_commit()
     assert await stop(engine, live)
     events = await any_world.events(live.state.session_id)
-    check_pairs(events)
+    check_tool_call_pairing(events)
     assert outcomes(events) == ["cancelled"] * 3
     assert reasons(events) == ["cancelled"]
     assert (live.state.calls, live.state.open_messages) == ({}, {})
@@ -144,27 +144,30 @@ async def test_sub_agents_stop_with_their_parents(any_world: World) -> None:
 
 async def test_a_stop_while_calls_wait_settles_them(any_world: World) -> None:
     any_world.echo(needs_approval=True)
-    any_world.scripts |= {"below": [[ask("a", "b")]], "go": [[fork("below"), Use("echo", {"value": 1})], ["never"]]}
+    any_world.scripts |= {
+        "below": [[ask_user("a", "b")]],
+        "go": [[fork("below"), CallTool("echo", {"value": 1})], ["never"]],
+    }
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
-    assert (waiting(live.state), live.state.status()) == (["echo", "AskUserQuestion"], "waiting")
+    assert (waiting_tools(live.state), live.state.status()) == (["echo", "AskUserQuestion"], "waiting")
     assert await stop(engine, live)
     assert (live.state.calls, live.state.status()) == ({}, "idle")
     events = await any_world.events(live.state.session_id)
     assert reasons(events) == ["tool_use"], "the run had ended before"
-    check_pairs(events)
+    check_tool_call_pairing(events)
     assert not await stop(engine, live), "there is nothing more to stop"
 
 
 @pytest.mark.one_server
 async def test_many_stops_at_once_have_one_outcome(any_world: World) -> None:
-    gate = any_world.gate("gate")
-    any_world.scripts["go"] = [[Use("gate")]]
+    gate = any_world.pausing_tool("gate")
+    any_world.scripts["go"] = [[CallTool("gate")]]
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
-    await entered(gate)
+    await wait_until_gate_entered(gate)
     assert await asyncio.gather(*(stop(engine, live) for _ in range(10))) == [True] * 10
     assert not await stop(engine, live)
     events = await any_world.events(live.state.session_id)
@@ -187,29 +190,29 @@ async def test_a_stop_at_any_moment_leaves_a_whole_log(world: World, moment: int
     world.echo()
     world.echo("asked", needs_approval=True)
     world.scripts |= {
-        "below": [["deep ", Use("echo", {"value": 2})], ["deeper"]],
+        "below": [["deep ", CallTool("echo", {"value": 2})], ["deeper"]],
         "go": [
-            ["one ", Use("echo", {"value": 1}), fork("below")],
-            ["two ", settled_down, "three", Use("echo", {"value": 3})],
+            ["one ", CallTool("echo", {"value": 1}), fork("below")],
+            ["two ", wait_until_durable, "three", CallTool("echo", {"value": 3})],
             ["four"],
         ],
     }
     engine = await world.start()
     live = await open_session(engine)
     reading = asyncio.create_task(read(engine, live))
-    await engine.submit(live, says("go"), by=live.state.owner)
+    await engine.submit(live, user_request("go"), by=live.state.owner)
     for _ in range(moment * 3):
         await asyncio.sleep(0)
     stopped, again = await asyncio.gather(stop(engine, live), stop(engine, live))
-    await ended(live)
+    await wait_for_end(live)
     assert reasons(await reading) == (["cancelled"] if stopped else ["end_turn"])
     assert again == stopped
     assert expand(await world.events(live.state.session_id)) == await reading
-    check_pairs(await world.events(live.state.session_id))
+    check_tool_call_pairing(await world.events(live.state.session_id))
 
 
 async def test_a_run_that_waits_for_its_turn_is_stopped_alone(any_world: World) -> None:
-    gate = any_world.gate("gate")
+    gate = any_world.pausing_tool("gate")
     any_world.scripts["go"] = [[gate, "said"]]
     engine = await any_world.start()
     live = await open_session(engine)
@@ -218,20 +221,20 @@ async def test_a_run_that_waits_for_its_turn_is_stopped_alone(any_world: World) 
     second = await send(engine, live, "two", "queue")
     assert await engine.stop_run(live, first.run_id)
     gate.opened.set()
-    await ended(live, second.run_id)
+    await wait_for_end(live, second.run_id)
     assert texts(await any_world.history(live.state.session_id)) == ["go", "said", "two", "You said: two"]
     assert reasons(await any_world.events(live.state.session_id)) == ["cancelled", "end_turn", "end_turn"]
 
 
 async def test_a_stop_ends_the_active_run_and_all_that_wait(any_world: World) -> None:
-    gate = any_world.gate("gate")
+    gate = any_world.pausing_tool("gate")
     any_world.scripts["go"] = [[gate, "said"]]
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
     await send(engine, live, "one", "queue")
     await send(engine, live, "two", "queue")
-    await entered(gate)
+    await wait_until_gate_entered(gate)
     assert await stop(engine, live)
     assert live.state.status() == "idle"
     assert texts(await any_world.history(live.state.session_id)) == ["go"]
@@ -241,26 +244,26 @@ async def test_a_stop_ends_the_active_run_and_all_that_wait(any_world: World) ->
 # --- who does not let himself be stopped ------------------------------------------------------------------------------
 
 
-def stubborn(gate: Gate, held: asyncio.Event) -> Callable[[Run], Awaitable[None]]:
+def stubborn(gate: PauseGate, released: asyncio.Event) -> Callable[[Run], Awaitable[None]]:
     """Waits before a gate and, when cancelled there, until `held` is set."""
 
     async def wait(run: Run) -> None:
         try:
             await gate(run)
         except asyncio.CancelledError:
-            await held.wait()
+            await released.wait()
 
     return wait
 
 
 async def test_an_agent_that_swallows_its_cancellation_and_returns_was_stopped_all_the_same(any_world: World) -> None:
-    gate, at_once = Gate(), asyncio.Event()
+    gate, at_once = PauseGate(), asyncio.Event()
     at_once.set()
-    any_world.scripts["go"] = [["one ", settled_down, stubborn(gate, at_once), "two"], ["three"]]
+    any_world.scripts["go"] = [["one ", wait_until_durable, stubborn(gate, at_once), "two"], ["three"]]
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
-    await entered(gate)
+    await wait_until_gate_entered(gate)
     assert await stop(engine, live)
     assert reasons(await any_world.events(live.state.session_id)) == ["cancelled"]
 
@@ -280,7 +283,7 @@ async def go_on_calling(run: Run) -> None:
 
 
 async def go_on_planning(run: Run) -> None:
-    run.plan(PlanShown(status="draft", steps=()))
+    run.plan(PlanUpdated(status="draft", steps=()))
 
 
 async def go_on_showing(run: Run) -> None:
@@ -292,7 +295,7 @@ async def go_on_stepping(run: Run) -> None:
     run.add(Data({"zombie": True}))
 
 
-async def go_on_summing_up(run: Run) -> None:
+async def keep_compacting(run: Run) -> None:
     messages = await run.context(10)
     await run.compact("zombie", messages[-1].id, tokens_before=1, tokens_after=1)
 
@@ -304,47 +307,47 @@ ZOMBIES = [
     go_on_planning,
     go_on_showing,
     go_on_stepping,
-    go_on_summing_up,
+    keep_compacting,
 ]
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_cancel_grace")
 @pytest.mark.parametrize("again", [True, False], ids=["beside the next run", "alone"])
 @pytest.mark.parametrize("zombie", ZOMBIES)
 async def test_an_agent_that_goes_on_after_its_end_writes_nothing(
     world: World, zombie: Callable[[Run], Awaitable[None]], again: bool
 ) -> None:
-    gate, held, next_gate = Gate(), asyncio.Event(), Gate()
+    gate, held, next_gate = PauseGate(), asyncio.Event(), PauseGate()
     world.echo()
-    world.scripts["go"] = [["one ", settled_down, stubborn(gate, held), zombie, zombie]]
-    world.scripts["next"] = [["new ", settled_down, next_gate, "words"]]
+    world.scripts["go"] = [["one ", wait_until_durable, stubborn(gate, held), zombie, zombie]]
+    world.scripts["next"] = [["new ", wait_until_durable, next_gate, "words"]]
     engine = await world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
-    await entered(gate)
+    await wait_until_gate_entered(gate)
     task = live.run_task
     assert task is not None
     assert await stop(engine, live), "the run ended over it"
     if again:
         await send(engine, live, "next")
-        await entered(next_gate)
+        await wait_until_gate_entered(next_gate)
     held.set()
     async with asyncio.timeout(DEADLINE_S):
         await asyncio.wait([task])
     next_gate.opened.set()
-    await ended(live)
+    await wait_for_end(live)
     history = await world.history(live.state.session_id)
     assert texts(history) == ["go", "one ", *(["next", "new words"] if again else [])]
     assert reasons(await world.events(live.state.session_id)) == ["cancelled", *(["end_turn"] if again else [])]
-    assert live.state.compacted is None
-    assert engine.running() == []
+    assert live.state.compaction is None
+    assert engine.running_sessions() == []
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_cancel_grace")
 @pytest.mark.parametrize("again", [True, False], ids=["beside the next run", "alone"])
 @pytest.mark.one_server
 async def test_a_tool_that_goes_on_after_its_end_gives_no_second_result(any_world: World, again: bool) -> None:
-    gate, held, next_gate = Gate(), asyncio.Event(), Gate()
+    gate, held, next_gate = PauseGate(), asyncio.Event(), PauseGate()
 
     async def stubborn_tool(arguments: JsonObject) -> str:
         try:
@@ -354,37 +357,37 @@ async def test_a_tool_that_goes_on_after_its_end_gives_no_second_result(any_worl
         return "zombie"
 
     any_world.tool("stubborn", stubborn_tool)
-    any_world.scripts["go"] = [[Use("stubborn")], ["never"]]
-    any_world.scripts["next"] = [["new ", settled_down, next_gate, "words"]]
+    any_world.scripts["go"] = [[CallTool("stubborn")], ["never"]]
+    any_world.scripts["next"] = [["new ", wait_until_durable, next_gate, "words"]]
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
-    await entered(gate)
+    await wait_until_gate_entered(gate)
     task = live.run_task
     assert task is not None
     assert await stop(engine, live)
     if again:
         await send(engine, live, "next")
-        await entered(next_gate)
+        await wait_until_gate_entered(next_gate)
     held.set()
     async with asyncio.timeout(DEADLINE_S):
         await asyncio.wait([task])
     next_gate.opened.set()
-    await ended(live)
+    await wait_for_end(live)
     events = await any_world.events(live.state.session_id)
     assert outcomes(events) == ["cancelled"]
     assert reasons(events) == ["cancelled", *(["end_turn"] if again else [])]
     assert texts(messages_of(events)) == ["go", "stubborn()", STOPPED, *(["next", "new words"] if again else [])]
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_cancel_grace")
 async def test_a_queued_run_starts_once_when_the_one_before_did_not_let_itself_be_stopped(world: World) -> None:
-    gate, held = Gate(), asyncio.Event()
+    gate, held = PauseGate(), asyncio.Event()
     world.scripts["go"] = [["one ", stubborn(gate, held), "two"]]
     engine = await world.start()
     live = await open_session(engine)
     active = await send(engine, live, "go")
-    await entered(gate)
+    await wait_until_gate_entered(gate)
     queued = await send(engine, live, "queued", "queue")
     task = live.run_task
     assert task is not None
@@ -393,12 +396,12 @@ async def test_a_queued_run_starts_once_when_the_one_before_did_not_let_itself_b
     held.set()
     async with asyncio.timeout(DEADLINE_S):
         await asyncio.wait([task])
-    await ended(live, queued.run_id)
+    await wait_for_end(live, queued.run_id)
     assert texts(await world.history(live.state.session_id)) == ["go", "one ", "queued", "You said: queued"]
     assert reasons(await world.events(live.state.session_id)) == ["cancelled", "end_turn"]
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_cancel_grace")
 @pytest.mark.one_server
 async def test_an_agent_that_talks_for_ever_does_not_keep_the_engine_from_closing(any_world: World) -> None:
     async def talk(run: Run) -> None:

@@ -7,37 +7,37 @@ import pytest
 
 from dragoman.core.agent import AgentError, Paused, Run
 from dragoman.core.content import ToolMessage, text_of
-from dragoman.core.events import CallSettled, Logged
+from dragoman.core.events import CallSettled, LoggedEvent
 from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT, CallId
 from dragoman.core.inputs import Answer, Choice, Decision, Result, UserInput
-from dragoman.core.refusals import CallResolved, ResultsMissing, SessionBusy, UnknownCall
+from dragoman.core.refusals import CallAlreadySettled, ResultsMissing, SessionBusy, UnknownCall
 from dragoman.core.session import OpenCall
 from dragoman.core.tools import FORK, ToolSpec
-from tests.engine.log_checker import check_pairs
+from tests.engine.log_checker import check_tool_call_pairing
 from tests.engine.world import (
     DEADLINE_S,
-    Use,
+    CallTool,
     World,
-    answers,
-    ask,
-    ended,
+    answer_request,
+    ask_user,
     fork,
     open_session,
     play,
     reasons,
     reload,
     send,
-    settled_down,
     texts,
-    waiting,
+    wait_for_end,
+    wait_until_durable,
+    waiting_tools,
 )
 
 PAINT = ToolSpec(name="paint", description="", parameters={"type": "object"})
 NEW_MESSAGE = "Tool call cancelled: a new user message arrived"
 
 
-def results(events: Sequence[Logged]) -> list[str]:
+def results(events: Sequence[LoggedEvent]) -> list[str]:
     return [text_of(each.event.result.content) for each in events if isinstance(each.event, CallSettled)]
 
 
@@ -48,7 +48,7 @@ def ids(calls: Sequence[OpenCall]) -> list[CallId]:
 async def test_the_last_words_of_a_sub_agent_are_its_calls_result(any_world: World) -> None:
     any_world.echo()
     any_world.scripts |= {
-        "below": [["first words"], ["last words", Use("echo", {"value": 1})], [settled_down]],
+        "below": [["first words"], ["last words", CallTool("echo", {"value": 1})], [wait_until_durable]],
         "go": [["go: ", fork("below"), fork("below")], ["end"]],
     }
     engine = await any_world.start()
@@ -56,21 +56,21 @@ async def test_the_last_words_of_a_sub_agent_are_its_calls_result(any_world: Wor
     await play(engine, live, "go")
     history = await any_world.history(live.state.session_id)
     assert texts(history) == ["go", "go:  Agent() Agent()", "last words", "last words", "end"]
-    check_pairs(await any_world.events(live.state.session_id))
+    check_tool_call_pairing(await any_world.events(live.state.session_id))
 
 
 async def test_what_waits_below_is_answered_through_the_call_above_it(any_world: World) -> None:
     """Over a restart before each answer: nothing of a sub-agent stays in memory while a human thinks."""
     any_world.echo("allowed", needs_approval=True)
     any_world.scripts |= {
-        "deepest": [["d ", ask("a", "b"), Use("allowed", {"value": "x"})], [ask("c", "d")], ["deepest"]],
+        "deepest": [["d ", ask_user("a", "b"), CallTool("allowed", {"value": "x"})], [ask_user("c", "d")], ["deepest"]],
         "below": [["b ", fork("deepest")], ["middle"]],
         "go": [["top ", fork("below")], ["end"]],
     }
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
-    (pending,) = live.state.pending()
+    (pending,) = live.state.pending_root_calls()
     assert (pending.call.name, pending.loop) == (FORK, ROOT)
     above = pending.call.call_id
     given: list[Answer] = [
@@ -82,8 +82,8 @@ async def test_what_waits_below_is_answered_through_the_call_above_it(any_world:
         assert live.state.status() == "waiting", place
         engine = await any_world.restart(engine)
         live = await reload(engine, live)
-        assert ids(live.state.pending()) == [above]
-        await play(engine, live, answers(answer))
+        assert ids(live.state.pending_root_calls()) == [above]
+        await play(engine, live, answer_request(answer))
     assert (live.state.status(), live.state.calls, live.state.last_stop) == ("idle", {}, "end_turn")
     events = await any_world.events(live.state.session_id)
     assert results(events) == [
@@ -94,22 +94,22 @@ async def test_what_waits_below_is_answered_through_the_call_above_it(any_world:
         "middle",
     ]
     assert reasons(events) == ["tool_use", "tool_use", "end_turn"], "the first answer alone did not let it go on"
-    check_pairs(events)
+    check_tool_call_pairing(events)
 
 
 async def test_answers_to_sub_agents_that_wait_side_by_side_find_theirs(any_world: World) -> None:
-    any_world.scripts |= {"below": [[ask("a", "b")], ["asked"]], "go": [[fork("below"), fork("below")], ["end"]]}
+    any_world.scripts |= {"below": [[ask_user("a", "b")], ["asked"]], "go": [[fork("below"), fork("below")], ["end"]]}
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
-    first, second = ids(live.state.pending())
-    assert (await send(engine, live, answers(Choice(call_id=second, selections={"0": [1]})))).run_id is None
+    first, second = ids(live.state.pending_root_calls())
+    assert (await send(engine, live, answer_request(Choice(call_id=second, selections={"0": [1]})))).run_id is None
     with pytest.raises(UnknownCall):
-        await send(engine, live, answers(Choice(call_id=CallId("nobody's"), selections={"0": [1]})))
-    with pytest.raises(CallResolved):
-        await send(engine, live, answers(Choice(call_id=second, selections={"0": [0]})))
-    assert ids(live.state.pending()) == [first]
-    await play(engine, live, answers(Choice(call_id=first, selections={"0": [0]})))
+        await send(engine, live, answer_request(Choice(call_id=CallId("nobody's"), selections={"0": [1]})))
+    with pytest.raises(CallAlreadySettled):
+        await send(engine, live, answer_request(Choice(call_id=second, selections={"0": [0]})))
+    assert ids(live.state.pending_root_calls()) == [first]
+    await play(engine, live, answer_request(Choice(call_id=first, selections={"0": [0]})))
     assert results(await any_world.events(live.state.session_id))[:2] == [
         '{"answers":[{"question":"Which?","labels":["b"],"custom":null}]}',
         '{"answers":[{"question":"Which?","labels":["a"],"custom":null}]}',
@@ -117,33 +117,35 @@ async def test_answers_to_sub_agents_that_wait_side_by_side_find_theirs(any_worl
     assert live.state.last_stop == "end_turn"
 
 
-async def test_a_door_that_wants_all_answers_counts_what_waits_below(any_world: World) -> None:
-    any_world.scripts |= {"below": [[ask("a", "b")]], "go": [[fork("below"), Use("paint")], ["end"]]}
+async def test_a_protocol_that_wants_all_answers_counts_what_waits_below(any_world: World) -> None:
+    any_world.scripts |= {"below": [[ask_user("a", "b")]], "go": [[fork("below"), CallTool("paint")], ["end"]]}
     engine = await any_world.start()
     live = await open_session(engine, client_tools=(PAINT,))
     await play(engine, live, "go")
-    paint, forked = ids(live.state.pending())
+    paint, forked = ids(live.state.pending_root_calls())
     before = await any_world.events(live.state.session_id)
     with pytest.raises(ResultsMissing) as refused:
-        await send(engine, live, answers(Result(call_id=paint, content="blue"), complete=True))
+        await send(engine, live, answer_request(Result(call_id=paint, content="blue"), requires_all_answers=True))
     assert refused.value.missing == (forked,)
     assert await any_world.events(live.state.session_id) == before
-    both = answers(Result(call_id=paint, content="blue"), Choice(call_id=forked, selections={"0": [0]}), complete=True)
+    both = answer_request(
+        Result(call_id=paint, content="blue"), Choice(call_id=forked, selections={"0": [0]}), requires_all_answers=True
+    )
     await play(engine, live, both)
     assert live.state.last_stop == "end_turn"
 
 
 async def test_a_user_message_closes_what_is_open_below_first(any_world: World) -> None:
     any_world.scripts |= {
-        "deepest": [[ask("a", "b")]],
-        "below": [[fork("deepest"), Use("paint")]],
-        "go": [[fork("below"), Use("paint")], ["never"]],
+        "deepest": [[ask_user("a", "b")]],
+        "below": [[fork("deepest"), CallTool("paint")]],
+        "go": [[fork("below"), CallTool("paint")], ["never"]],
     }
     engine = await any_world.start()
     live = await open_session(engine, client_tools=(PAINT,))
     await play(engine, live, "go")
-    assert waiting(live.state) == ["paint", "paint", "AskUserQuestion"]
-    depths = {call.call.call_id: depth_of(live.state.parent, call) for call in live.state.calls.values()}
+    assert waiting_tools(live.state) == ["paint", "paint", "AskUserQuestion"]
+    depths = {call.call.call_id: depth_of(live.state.parent_call, call) for call in live.state.calls.values()}
     await play(engine, live, "never mind")
     events = await any_world.events(live.state.session_id)
     settled = [each.event for each in events if isinstance(each.event, CallSettled)]
@@ -151,7 +153,7 @@ async def test_a_user_message_closes_what_is_open_below_first(any_world: World) 
     order = [depths[event.result.call_id] for event in settled]
     assert order == sorted(order, reverse=True), "a result never comes before that of a call below it"
     assert texts(messages_of(events))[-2:] == ["never mind", "You said: never mind"]
-    check_pairs(events)
+    check_tool_call_pairing(events)
 
 
 def depth_of(parent, call: OpenCall) -> int:  # type: ignore[no-untyped-def]  # a bound method
@@ -164,14 +166,14 @@ def depth_of(parent, call: OpenCall) -> int:  # type: ignore[no-untyped-def]  # 
 async def test_a_message_that_comes_with_an_answer_is_said_after_the_results(any_world: World) -> None:
     any_world.echo("allowed", needs_approval=True)
     any_world.scripts |= {
-        "go": [[Use("allowed", {"value": "x"}), Use("paint")], ["never"]],
+        "go": [[CallTool("allowed", {"value": "x"}), CallTool("paint")], ["never"]],
         "next": [["said"]],
     }
     engine = await any_world.start()
     live = await open_session(engine, client_tools=(PAINT,))
     await play(engine, live, "go")
-    allowed, _ = ids(list(live.state.waiting()))
-    request = answers(Decision(call_id=allowed, granted=True), messages=(UserInput(content="next"),))
+    allowed, _ = ids(list(live.state.waiting_calls()))
+    request = answer_request(Decision(call_id=allowed, granted=True), messages=(UserInput(content="next"),))
     await play(engine, live, request)
     assert texts(await any_world.history(live.state.session_id)) == [
         "go",
@@ -193,7 +195,7 @@ async def result_of_fork(world: World, name: str = "below") -> ToolMessage:
     await play(engine, live, "go")
     events = await world.events(live.state.session_id)
     assert (reasons(events), live.state.calls) == (["end_turn"], {})
-    check_pairs(events)
+    check_tool_call_pairing(events)
     history = messages_of(events)
     assert texts(history)[-1] == "end"
     result = history[2]
@@ -220,7 +222,7 @@ async def test_a_sub_agent_that_fails_is_a_failed_call(world: World, error: Base
     async def fail(run: Run) -> None:
         raise error
 
-    world.scripts["below"] = [["so ", settled_down, fail]]
+    world.scripts["below"] = [["so ", wait_until_durable, fail]]
     result = await result_of_fork(world)
     assert (result.content, result.is_error) == (f"Tool execution failed: {message}", True)
 
@@ -235,7 +237,7 @@ async def test_an_agent_that_fails_ends_its_run_and_nothing_else(world: World, e
         raise error
 
     world.echo()
-    world.scripts["go"] = [["so ", settled_down, Use("echo", {"value": 1}), fail]]
+    world.scripts["go"] = [["so ", wait_until_durable, CallTool("echo", {"value": 1}), fail]]
     engine = await world.start()
     live, neighbour = await open_session(engine), await open_session(engine)
     await asyncio.gather(play(engine, live, "go"), play(engine, neighbour, "hello"))
@@ -253,8 +255,8 @@ async def test_a_sub_agent_that_nobody_knows_is_a_failed_call(world: World) -> N
 
 async def test_a_sub_agent_that_reaches_its_limit_is_a_failed_call(world: World) -> None:
     world.echo()
-    world.player._face["max_steps"] = 3
-    world.scripts["below"] = [[f"{place}", Use("echo", {"value": 1})] for place in range(10)]
+    world.scripted_agent._spec_fields["max_steps"] = 3
+    world.scripts["below"] = [[f"{place}", CallTool("echo", {"value": 1})] for place in range(10)]
     assert (await result_of_fork(world)).content == "Tool execution failed: the run reached its limit of 3 steps"
 
 
@@ -282,20 +284,20 @@ async def test_calls_of_a_sub_agent_that_gave_up_are_closed_with_it(world: World
 
 
 async def test_what_a_run_waits_for_below_does_not_keep_its_other_calls_from_their_end(any_world: World) -> None:
-    gate = any_world.gate("gate")
-    any_world.scripts |= {"below": [[ask("a", "b")], ["up"]], "go": [[fork("below"), Use("gate")], ["end"]]}
+    gate = any_world.pausing_tool("gate")
+    any_world.scripts |= {"below": [[ask_user("a", "b")], ["up"]], "go": [[fork("below"), CallTool("gate")], ["end"]]}
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
     async with asyncio.timeout(DEADLINE_S):
         await gate.entered.wait()
-        while not waiting(live.state):
+        while not waiting_tools(live.state):
             await live.next_commit()
-    (pending,) = live.state.pending()
+    (pending,) = live.state.pending_root_calls()
     with pytest.raises(SessionBusy):
-        await send(engine, live, answers(Choice(call_id=pending.call.call_id, selections={"0": [0]})))
+        await send(engine, live, answer_request(Choice(call_id=pending.call.call_id, selections={"0": [0]})))
     gate.opened.set()
-    await ended(live)
+    await wait_for_end(live)
     assert live.state.last_stop == "tool_use"
-    await play(engine, live, answers(Choice(call_id=pending.call.call_id, selections={"0": [0]})))
+    await play(engine, live, answer_request(Choice(call_id=pending.call.call_id, selections={"0": [0]})))
     assert texts(await any_world.history(live.state.session_id))[2:] == ["through", "up", "end"]

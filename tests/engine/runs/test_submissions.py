@@ -8,14 +8,14 @@ import pytest
 
 from dragoman.core.agent import Run
 from dragoman.core.content import Image, Text, UserMessage
-from dragoman.core.events import Logged, RunStarted, RunStopped, SettingsChange
+from dragoman.core.events import LoggedEvent, RunStarted, RunStopped, SettingsChange
 from dragoman.core.ids import CallId
 from dragoman.core.inputs import Choice, Decision, Submit, UserInput
 from dragoman.core.refusals import (
     AgentNotFound,
-    CallResolved,
+    CallAlreadySettled,
+    IdempotencyKeyReused,
     Invalid,
-    KeyReused,
     SessionBusy,
     SessionNotFound,
     ShuttingDown,
@@ -26,46 +26,46 @@ from dragoman.core.tools import Capabilities
 from dragoman.engine.engine import Engine
 from dragoman.engine.runs import runner as runs_module
 from dragoman.engine.runs.submissions import BusyPolicy
-from dragoman.engine.services.idempotency import Key
+from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import LiveSession
 from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import (
     ANN,
     DEADLINE_S,
-    Gate,
-    Use,
+    CallTool,
+    PauseGate,
     World,
-    answers,
-    ask,
-    ended,
+    answer_request,
+    ask_user,
     is_stop,
     open_session,
     play,
     read,
     reasons,
     reload,
-    says,
     send,
-    settled_down,
     texts,
-    waiting,
+    user_request,
+    wait_for_end,
+    wait_until_durable,
+    waiting_tools,
 )
 from tests.requirements import requirement
 
 
-async def entered(gate: Gate) -> None:
+async def wait_until_gate_entered(gate: PauseGate) -> None:
     async with asyncio.timeout(DEADLINE_S):
         await gate.entered.wait()
 
 
-async def held(world: World, **options: Any) -> tuple[Engine, LiveSession, Gate]:
+async def session_at_gate(world: World, **options: Any) -> tuple[Engine, LiveSession, PauseGate]:
     """A session whose run waits before a gate."""
-    gate = world.gate("gate")
-    world.scripts["go"] = [["one ", settled_down, gate, "two"]]
+    gate = world.pausing_tool("gate")
+    world.scripts["go"] = [["one ", wait_until_durable, gate, "two"]]
     engine = await world.start(**options)
     live = await open_session(engine)
     await send(engine, live, "go")
-    await entered(gate)
+    await wait_until_gate_entered(gate)
     return engine, live, gate
 
 
@@ -73,24 +73,24 @@ async def held(world: World, **options: Any) -> tuple[Engine, LiveSession, Gate]
 
 
 async def test_refuse(any_world: World) -> None:
-    engine, live, gate = await held(any_world)
+    engine, live, gate = await session_at_gate(any_world)
     before = await any_world.events(live.state.session_id)
     with pytest.raises(SessionBusy):
         await send(engine, live, "again")
     assert await any_world.events(live.state.session_id) == before, "what is refused changes nothing"
     gate.opened.set()
-    await ended(live)
+    await wait_for_end(live)
     await play(engine, live, "again")
     assert texts(await any_world.history(live.state.session_id)) == ["go", "one two", "again", "You said: again"]
 
 
 async def test_queue(any_world: World) -> None:
-    engine, live, gate = await held(any_world)
+    engine, live, gate = await session_at_gate(any_world)
     queued = [await send(engine, live, f"later {place}", "queue") for place in range(3)]
     assert all(each.is_queued for each in queued)
     assert texts(await any_world.history(live.state.session_id)) == ["go"], "not before its run starts"
     gate.opened.set()
-    await ended(live)
+    await wait_for_end(live)
     assert texts(await any_world.history(live.state.session_id)) == [
         "go",
         "one two",
@@ -102,36 +102,36 @@ async def test_queue(any_world: World) -> None:
 
 
 async def test_supersede(any_world: World) -> None:
-    engine, live, _ = await held(any_world)
+    engine, live, _ = await session_at_gate(any_world)
     await send(engine, live, "instead", "supersede")
-    await ended(live)
+    await wait_for_end(live)
     assert texts(await any_world.history(live.state.session_id)) == ["go", "one ", "instead", "You said: instead"]
     assert reasons(await any_world.events(live.state.session_id)) == ["cancelled", "end_turn"]
 
 
 @pytest.mark.parametrize("busy", ["refuse", "queue", "supersede"])
 async def test_answers_to_a_busy_session_are_refused_and_stop_nothing(any_world: World, busy: BusyPolicy) -> None:
-    any_world.scripts["ask"] = [[ask("a", "b"), Use("gate")], ["done"]]
-    gate = any_world.gate("gate")
+    any_world.scripts["ask"] = [[ask_user("a", "b"), CallTool("gate")], ["done"]]
+    gate = any_world.pausing_tool("gate")
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "ask")
-    await entered(gate)
-    while not waiting(live.state):
+    await wait_until_gate_entered(gate)
+    while not waiting_tools(live.state):
         await live.next_commit()
-    (call,) = live.state.waiting()
+    (call,) = live.state.waiting_calls()
     before = len(await any_world.events(live.state.session_id))
     for request in (
-        answers(Choice(call_id=call.call.call_id, selections={"0": [0]})),
-        answers(Decision(call_id=CallId("nobody's"), granted=True)),
-        Submit(door="test"),
+        answer_request(Choice(call_id=call.call.call_id, selections={"0": [0]})),
+        answer_request(Decision(call_id=CallId("nobody's"), granted=True)),
+        Submit(protocol="test"),
     ):
         with pytest.raises((SessionBusy, Invalid)):
             await send(engine, live, request, busy)
     assert len(await any_world.events(live.state.session_id)) == before
     gate.opened.set()
-    await ended(live)
-    assert (live.state.last_stop, waiting(live.state)) == ("tool_use", ["AskUserQuestion"])
+    await wait_for_end(live)
+    assert (live.state.last_stop, waiting_tools(live.state)) == ("tool_use", ["AskUserQuestion"])
 
 
 @pytest.mark.parametrize("busy", ["refuse", "queue", "supersede"])
@@ -144,7 +144,7 @@ async def test_a_hundred_messages_at_once(any_world: World, busy: BusyPolicy) ->
 
     async def speak(place: int) -> None:
         try:
-            submitted = await engine.submit(live, says(f"{place}"), by=ANN, busy=busy)
+            submitted = await engine.submit(live, user_request(f"{place}"), by=ANN, busy=busy)
         except SessionBusy:
             return
         assert submitted.run_id is not None
@@ -153,7 +153,7 @@ async def test_a_hundred_messages_at_once(any_world: World, busy: BusyPolicy) ->
 
     async with asyncio.timeout(DEADLINE_S):
         await asyncio.gather(*(speak(place) for place in range(100)))
-    await ended(live)
+    await wait_for_end(live)
     said = texts(await any_world.history(live.state.session_id))
     assert [text for text in said if not text.startswith("You said")] == acknowledged
     if busy == "refuse":
@@ -166,15 +166,15 @@ async def test_a_hundred_messages_at_once(any_world: World, busy: BusyPolicy) ->
         assert said[-1] == f"You said: {acknowledged[-1]}"
 
 
-async def test_what_is_wrong_with_a_request_is_told_before_anything_happens(any_world: World) -> None:
+async def test_what_is_wrong_with_a_request_is_reported_before_anything_happens(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
     before = await any_world.events(live.state.session_id)
     for request, refusal in (
-        (Submit(door="test"), Invalid),
-        (answers(Decision(call_id=CallId("x"), granted=True)), UnknownCall),
-        (says("x" * (1024 * 1024 + 1)), Invalid),
-        (says("x", change=SettingsChange(options={"nothing": "x"})), Invalid),
+        (Submit(protocol="test"), Invalid),
+        (answer_request(Decision(call_id=CallId("x"), granted=True)), UnknownCall),
+        (user_request("x" * (1024 * 1024 + 1)), Invalid),
+        (user_request("x", change=SettingsChange(options={"nothing": "x"})), Invalid),
     ):
         with pytest.raises(refusal):
             await send(engine, live, request)
@@ -185,19 +185,19 @@ async def test_what_is_wrong_with_a_request_is_told_before_anything_happens(any_
 
 @pytest.mark.parametrize("busy", ["queue", "supersede"])
 async def test_a_large_picture_that_has_to_wait_is_kept_beside_the_log(any_world: World, busy: BusyPolicy) -> None:
-    any_world.player._face["capabilities"] = Capabilities(image_data=True)
-    engine, live, gate = await held(any_world)
+    any_world.scripted_agent._spec_fields["capabilities"] = Capabilities(image_data=True)
+    engine, live, gate = await session_at_gate(any_world)
     picture = Image("data:image/png;base64," + "A" * 50_000)
-    request = Submit(door="test", messages=(UserInput(content=(Text("look"), picture)),))
+    request = Submit(protocol="test", messages=(UserInput(content=(Text("look"), picture)),))
     with pytest.raises(SessionBusy):
         await send(engine, live, request)
     assert any_world.blobs.contents == {}, "what is refused leaves nothing"
     await send(engine, live, request, busy)
     gate.opened.set()
-    await ended(live)
+    await wait_for_end(live)
     assert [content.decode() for content in any_world.blobs.contents.values()] == [picture.url]
     assert max(len(str(each.event)) for each in await any_world.events(live.state.session_id)) < 10_000
-    newest = any_world.player.contexts[-1][-1]
+    newest = any_world.scripted_agent.contexts[-1][-1]
     assert isinstance(newest, UserMessage)
     assert newest.content == (Text("look"), picture), "and its model sees it"
     await engine.delete(live)
@@ -206,11 +206,11 @@ async def test_a_large_picture_that_has_to_wait_is_kept_beside_the_log(any_world
 
 async def test_settings_that_come_with_a_message_hold_for_its_run(any_world: World) -> None:
     any_world.echo()
-    any_world.scripts["go"] = [[Use("echo", {"value": 1})], ["done"]]
+    any_world.scripts["go"] = [[CallTool("echo", {"value": 1})], ["done"]]
     engine = await any_world.start()
     live = await open_session(engine, tools=None)
     await play(engine, live, "go")
-    await play(engine, live, says("go", change=SettingsChange(tools="all")))
+    await play(engine, live, user_request("go", change=SettingsChange(tools="all")))
     engine = await any_world.restart(engine)
     live = await reload(engine, live)
     await play(engine, live, "go")
@@ -222,35 +222,35 @@ async def test_settings_that_come_with_a_message_hold_for_its_run(any_world: Wor
 
 @pytest.mark.one_server
 async def test_of_two_who_answer_at_once_the_first_counts(any_world: World) -> None:
-    any_world.scripts["go"] = [[ask("a", "b")], ["done"]]
+    any_world.scripts["go"] = [[ask_user("a", "b")], ["done"]]
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
-    (call,) = live.state.waiting()
+    (call,) = live.state.waiting_calls()
     given = [Choice(call_id=call.call.call_id, selections={"0": [place]}) for place in (1, 0)]
     outcomes = await asyncio.gather(
-        *(engine.submit(live, answers(choice), by=ANN) for choice in given), return_exceptions=True
+        *(engine.submit(live, answer_request(choice), by=ANN) for choice in given), return_exceptions=True
     )
-    await ended(live)
-    assert [type(each).__name__ for each in outcomes] == ["Submitted", "SessionBusy"]
-    with pytest.raises(CallResolved):
-        await send(engine, live, answers(given[1]))
+    await wait_for_end(live)
+    assert [type(each).__name__ for each in outcomes] == ["SubmitResult", "SessionBusy"]
+    with pytest.raises(CallAlreadySettled):
+        await send(engine, live, answer_request(given[1]))
     assert '"labels":["b"]' in texts(await any_world.history(live.state.session_id))[2]
 
 
 async def test_a_stop_and_an_answer_at_once_have_one_outcome(any_world: World) -> None:
-    any_world.scripts["go"] = [[ask("a", "b")], ["done"]]
+    any_world.scripts["go"] = [[ask_user("a", "b")], ["done"]]
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
-    (call,) = live.state.waiting()
-    answer = answers(Choice(call_id=call.call.call_id, selections={"0": [0]}))
+    (call,) = live.state.waiting_calls()
+    answer = answer_request(Choice(call_id=call.call.call_id, selections={"0": [0]}))
     stopped, answered = await asyncio.gather(
         engine.stop_run(live), engine.submit(live, answer, by=ANN), return_exceptions=True
     )
-    await ended(live)
+    await wait_for_end(live)
     assert stopped is True
-    assert isinstance(answered, (CallResolved, UnknownCall))
+    assert isinstance(answered, (CallAlreadySettled, UnknownCall))
     assert texts(await any_world.history(live.state.session_id))[2:] == ["Tool call cancelled: the run was stopped"]
 
 
@@ -258,9 +258,9 @@ async def test_a_stop_and_an_answer_at_once_have_one_outcome(any_world: World) -
 
 
 async def test_a_run_has_its_time(any_world: World) -> None:
-    engine, live, gate = await held(any_world, run_timeout_s=0.1)
+    engine, live, gate = await session_at_gate(any_world, run_timeout_s=0.1)
     seen = await read(engine, live)
-    stop = seen[-1].event if isinstance(seen[-1], Logged) else None
+    stop = seen[-1].event if isinstance(seen[-1], LoggedEvent) else None
     assert isinstance(stop, RunStopped)
     assert (stop.reason, stop.code) == ("error", "timeout")
     assert gate.cancelled.is_set()
@@ -271,7 +271,7 @@ async def test_a_run_that_does_not_care_for_its_time_is_over_all_the_same(
     any_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its agent swallows the cancellation and goes on; the session does not wait for it."""
-    monkeypatch.setattr(runs_module, "STOP_WAIT_S", 0.05)
+    monkeypatch.setattr(runs_module, "STOP_TIMEOUT_S", 0.05)
     over = asyncio.Event()
 
     async def stay(run: Run) -> None:
@@ -279,12 +279,12 @@ async def test_a_run_that_does_not_care_for_its_time_is_over_all_the_same(
             with suppress(asyncio.CancelledError):
                 await over.wait()
 
-    any_world.scripts["go"] = [["one ", settled_down, stay]]
+    any_world.scripts["go"] = [["one ", wait_until_durable, stay]]
     engine = await any_world.start(run_timeout_s=0.1)
     live = await open_session(engine)
     await send(engine, live, "go")
     try:
-        await ended(live)
+        await wait_for_end(live)
         assert reasons(await any_world.events(live.state.session_id)) == ["error"]
         await play(engine, live, "hello")
     finally:
@@ -294,12 +294,16 @@ async def test_a_run_that_does_not_care_for_its_time_is_over_all_the_same(
 # --- doing things once ------------------------------------------------------------------------------------------------
 
 
-async def request_once(engine: Engine, live: LiveSession, key: str, fingerprint: str, text: str) -> str | None:
+async def submit_with_idempotency_key(
+    engine: Engine, live: LiveSession, key: str, fingerprint: str, text: str
+) -> str | None:
     """A request as a door handles it. Returns the run's id."""
-    async with engine.once(ANN, Key(key, fingerprint)) as earlier:
+    async with engine.reserve_key(ANN, IdempotencyKey(key, fingerprint)) as earlier:
         if earlier is not None:
             return earlier.run_id
-        submitted = await engine.submit(live, says(text), by=ANN, once=Key(key, fingerprint), busy="queue")
+        submitted = await engine.submit(
+            live, user_request(text), by=ANN, idempotency_key=IdempotencyKey(key, fingerprint), busy="queue"
+        )
         await live.until_durable(live.state.seq)
         return submitted.run_id
 
@@ -308,15 +312,15 @@ async def test_fifty_equal_requests_at_once_make_one_run(any_world: World) -> No
     engine = await any_world.start()
     live = await open_session(engine)
     async with asyncio.timeout(DEADLINE_S):
-        made = await asyncio.gather(*(request_once(engine, live, "k", "f", "hello") for _ in range(50)))
+        made = await asyncio.gather(*(submit_with_idempotency_key(engine, live, "k", "f", "hello") for _ in range(50)))
     assert len(set(made)) == 1
-    await ended(live)
+    await wait_for_end(live)
     assert texts(await any_world.history(live.state.session_id)) == ["hello", "You said: hello"]
     engine = await any_world.restart(engine)
     live = await reload(engine, live)
-    assert await request_once(engine, live, "k", "f", "hello") == made[0], "nor does one after a restart"
-    with pytest.raises(KeyReused):
-        await request_once(engine, live, "k", "another", "hello")
+    assert await submit_with_idempotency_key(engine, live, "k", "f", "hello") == made[0], "nor does one after a restart"
+    with pytest.raises(IdempotencyKeyReused):
+        await submit_with_idempotency_key(engine, live, "k", "another", "hello")
 
 
 async def test_requests_with_keys_of_their_own_in_one_commit_are_all_remembered(any_world: World) -> None:
@@ -324,23 +328,23 @@ async def test_requests_with_keys_of_their_own_in_one_commit_are_all_remembered(
     live = await open_session(engine)
     keys = [f"k{place}" for place in range(20)]
     async with asyncio.timeout(DEADLINE_S):
-        made = await asyncio.gather(*(request_once(engine, live, key, "f", key) for key in keys))
+        made = await asyncio.gather(*(submit_with_idempotency_key(engine, live, key, "f", key) for key in keys))
     assert len(set(made)) == 20
     async with asyncio.timeout(DEADLINE_S):
-        again = await asyncio.gather(*(request_once(engine, live, key, "f", key) for key in keys))
+        again = await asyncio.gather(*(submit_with_idempotency_key(engine, live, key, "f", key) for key in keys))
     assert again == made
-    await ended(live)
+    await wait_for_end(live)
 
 
 async def test_a_key_is_forgotten_after_a_day(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
-    first = await request_once(engine, live, "k", "f", "hello")
+    first = await submit_with_idempotency_key(engine, live, "k", "f", "hello")
     any_world.clock.move(86_400)
-    assert await request_once(engine, live, "k", "f", "hello") == first
+    assert await submit_with_idempotency_key(engine, live, "k", "f", "hello") == first
     any_world.clock.move(1)
-    assert await request_once(engine, live, "k", "f", "hello") != first
-    await ended(live)
+    assert await submit_with_idempotency_key(engine, live, "k", "f", "hello") != first
+    await wait_for_end(live)
 
 
 async def test_a_request_that_failed_may_be_repeated_with_its_key(world: World) -> None:
@@ -349,10 +353,10 @@ async def test_a_request_that_failed_may_be_repeated_with_its_key(world: World) 
     live = await open_session(engine)
     log.fail_at(log.commits + 1)
     with pytest.raises(StoreUnavailable):
-        await request_once(engine, live, "k", "f", "hello")
+        await submit_with_idempotency_key(engine, live, "k", "f", "hello")
     live = await reload(engine, live)
-    assert await request_once(engine, live, "k", "f", "hello") is not None
-    await ended(live)
+    assert await submit_with_idempotency_key(engine, live, "k", "f", "hello") is not None
+    await wait_for_end(live)
     assert texts(await world.history(live.state.session_id)) == ["hello", "You said: hello"]
 
 
@@ -362,11 +366,11 @@ async def test_a_request_that_failed_after_it_took_effect_has_had_its_effect(wor
     live = await open_session(engine)
     log.fail_at(log.commits + 1, moment="after")
     with pytest.raises(StoreUnavailable):
-        await request_once(engine, live, "k", "f", "hello")
+        await submit_with_idempotency_key(engine, live, "k", "f", "hello")
     live = await reload(engine, live)
     assert live.state.last_run is not None, "it was not refused after all"
-    assert await request_once(engine, live, "k", "f", "hello") == live.state.last_run
-    await ended(live)
+    assert await submit_with_idempotency_key(engine, live, "k", "f", "hello") == live.state.last_run
+    await wait_for_end(live)
     assert texts(await world.history(live.state.session_id)) == ["hello", "You said: hello"]
 
 
@@ -374,7 +378,7 @@ async def test_a_request_that_failed_after_it_took_effect_has_had_its_effect(wor
 
 
 async def test_a_session_that_is_deleted_during_its_run_is_gone(any_world: World) -> None:
-    engine, live, gate = await held(any_world)
+    engine, live, gate = await session_at_gate(any_world)
     session_id = live.state.session_id
     async with asyncio.timeout(DEADLINE_S):
         await engine.delete(live)
@@ -384,7 +388,7 @@ async def test_a_session_that_is_deleted_during_its_run_is_gone(any_world: World
     with pytest.raises(SessionNotFound):
         await send(engine, live, "again")
     assert (await any_world.store.load(session_id), await any_world.events(session_id)) == (None, [])
-    assert await any_world.store.unfinished() == []
+    assert await any_world.store.unfinished_sessions() == []
     engine = await any_world.restart(engine)
     with pytest.raises(SessionNotFound):
         await reload(engine, live)
@@ -436,9 +440,9 @@ async def test_a_foreign_session_is_as_good_as_none(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
     with pytest.raises(SessionNotFound) as foreign:
-        await engine.found("bob", live.state.session_id)  # type: ignore[arg-type]  # a UserId is a str
+        await engine.find_session("bob", live.state.session_id)  # type: ignore[arg-type]  # a UserId is a str
     with pytest.raises(SessionNotFound) as unknown:
-        await engine.found("bob", any_world.ids.new())  # type: ignore[arg-type]  # a UserId is a str
+        await engine.find_session("bob", any_world.ids.new())  # type: ignore[arg-type]  # a UserId is a str
     assert str(foreign.value) == str(unknown.value)
 
 
@@ -447,10 +451,10 @@ async def test_a_foreign_session_is_as_good_as_none(any_world: World) -> None:
 
 @requirement("faults:47:drains")
 async def test_a_server_that_stops_takes_nothing_new_and_parks_what_runs(any_world: World) -> None:
-    engine, live, gate = await held(any_world)
+    engine, live, gate = await session_at_gate(any_world)
     reading = asyncio.create_task(read(engine, live))
     other = await open_session(engine)
-    with engine.follow(other, other.durable, ends_on_drain=True) as watching:
+    with engine.follow(other, other.durable_cursor, ends_on_drain=True) as watching:
         await engine.drain(0)
         with pytest.raises(ShuttingDown):
             await watching.next()
@@ -464,13 +468,13 @@ async def test_a_server_that_stops_takes_nothing_new_and_parks_what_runs(any_wor
     gate.opened.set()
     engine = await any_world.start()
     live = await reload(engine, live)
-    await ended(live)
+    await wait_for_end(live)
     assert texts(await any_world.history(live.state.session_id)) == ["go", "one ", "one two"]
-    assert engine.running() == []
+    assert engine.running_sessions() == []
 
 
 async def test_a_run_that_ends_within_the_grace_is_not_parked(any_world: World) -> None:
-    engine, live, gate = await held(any_world)
+    engine, live, gate = await session_at_gate(any_world)
     stopping = asyncio.create_task(any_world.stop(engine, grace_s=DEADLINE_S))
     await asyncio.sleep(0)
     gate.opened.set()
@@ -481,7 +485,7 @@ async def test_a_run_that_ends_within_the_grace_is_not_parked(any_world: World) 
 
 @pytest.mark.one_server  # the reader's own server plays the run
 async def test_who_reads_a_run_that_ends_within_the_grace_sees_its_end(any_world: World) -> None:
-    engine, live, gate = await held(any_world)
+    engine, live, gate = await session_at_gate(any_world)
     reading = asyncio.create_task(read(engine, live))
     stopping = asyncio.create_task(any_world.stop(engine, grace_s=DEADLINE_S))
     await asyncio.sleep(0)
@@ -492,7 +496,7 @@ async def test_who_reads_a_run_that_ends_within_the_grace_sees_its_end(any_world
 
 async def test_a_queued_run_survives_a_server_that_stops(any_world: World) -> None:
     """Also when the active run ends in the very moment in which all are parked."""
-    engine, live, gate = await held(any_world)
+    engine, live, gate = await session_at_gate(any_world)
     await send(engine, live, "later", "queue")
 
     async def give_up(run: Run) -> None:
@@ -501,23 +505,23 @@ async def test_a_queued_run_survives_a_server_that_stops(any_world: World) -> No
         except asyncio.CancelledError:
             return
 
-    any_world.scripts["go"] = [["one ", settled_down, give_up, "two"]]
+    any_world.scripts["go"] = [["one ", wait_until_durable, give_up, "two"]]
     engine = await any_world.restart(engine)
     live = await reload(engine, live)
-    await entered(gate)
+    await wait_until_gate_entered(gate)
     engine = await any_world.restart(engine)
     gate.opened.set()
     live = await reload(engine, live)
-    await ended(live)
+    await wait_for_end(live)
     assert texts(await any_world.history(live.state.session_id))[-2:] == ["later", "You said: later"]
 
 
 @pytest.mark.one_server
 async def test_parked_with_nothing_active_a_queued_run_is_found(any_world: World) -> None:
     """The server parks between the end of one run and the start of the next."""
-    engine, live, gate = await held(any_world)
+    engine, live, gate = await session_at_gate(any_world)
     await send(engine, live, "later", "queue")
-    engine._runs._is_parking = True
+    engine._runner._is_parking = True
     gate.opened.set()
     async with asyncio.timeout(DEADLINE_S):
         while live.state.run is not None:
@@ -526,5 +530,5 @@ async def test_parked_with_nothing_active_a_queued_run_is_found(any_world: World
     engine = await any_world.restart(engine)
     assert live.state.session_id in engine._sessions, "its start has taken it up"
     live = await reload(engine, live)
-    await ended(live)
+    await wait_for_end(live)
     assert texts(await any_world.history(live.state.session_id))[-2:] == ["later", "You said: later"]

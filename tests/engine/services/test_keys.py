@@ -11,18 +11,18 @@ import pytest
 from dragoman.buses.local import LocalBus
 from dragoman.core.ids import KeyId, UserId, uuid7
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import Conflict, Exhausted, Forbidden, Invalid, NotFound, Unauthenticated
+from dragoman.core.refusals import Conflict, Forbidden, Invalid, LimitReached, NotFound, Unauthenticated
 from dragoman.engine.services import keys as module
-from dragoman.engine.services.keys import LOCAL, KeyRing, NoKeys, network_of
-from dragoman.engine.services.limits import Rate
-from dragoman.ports import Key
+from dragoman.engine.services.keys import LOCAL_USER, KeyRing, NoKeys, client_network
+from dragoman.engine.services.limits import RateLimit
+from dragoman.ports import ApiKey
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.keys import SqliteKeys
 
 HERE = "192.0.2.1"
 
 
-class HeldClock:
+class ManualClock:
     """Stands still until it is moved."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class HeldClock:
         return self.at
 
 
-class Numbered:
+class SequentialIds:
     """Ids in order."""
 
     def __init__(self) -> None:
@@ -43,38 +43,38 @@ class Numbered:
         return uuid7(self.count, 0)
 
 
-class Stage:
+class KeyRingFixture:
     """A key ring over a real database, with a clock that is held."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
         self.store = SqliteKeys(database)
         self.bus = LocalBus()
-        self.clock = HeldClock()
-        self.ids = Numbered()
+        self.clock = ManualClock()
+        self.ids = SequentialIds()
         self.ring = self.another_ring()
 
-    def another_ring(self, *, wrong: Rate | None = None) -> KeyRing:
-        return KeyRing(self.store, self.bus, self.clock, self.ids, wrong=wrong)
+    def another_ring(self, *, wrong: RateLimit | None = None) -> KeyRing:
+        return KeyRing(self.store, self.bus, self.clock, self.ids, wrong_key_limit=wrong)
 
 
-class Counting:
+class LookupCounter:
     """A mapping, and what is asked of it by name; nothing else can be."""
 
     def __init__(self, inner: Mapping[bytes, object]) -> None:
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
         self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        self.asked.append(name)
+        self.lookups.append(name)
         return getattr(self._inner, name)
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def key_ring_fixture(tmp_path: Path) -> AsyncIterator[KeyRingFixture]:
     database = Database(tmp_path)
     database.start()
-    stage = Stage(database)
+    stage = KeyRingFixture(database)
     await stage.ring.start()
     yield stage
     await stage.ring.close()
@@ -85,39 +85,41 @@ def bearer(secret: str) -> str:
     return f"Bearer {secret}"
 
 
-def everything_in(folder: Path) -> bytes:
+def contents_of(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_key_is_shown_once_and_nothing_that_is_kept_can_call(stage: Stage, tmp_path: Path) -> None:
-    secret, key = await stage.ring.create("laptop", user=UserId("ann"), scopes=("read", "use"))
+async def test_a_key_is_shown_once_and_nothing_that_is_kept_can_call(
+    key_ring_fixture: KeyRingFixture, tmp_path: Path
+) -> None:
+    secret, key = await key_ring_fixture.ring.create("laptop", user=UserId("ann"), scopes=("read", "use"))
     assert secret.startswith("sk-dragoman-")
     assert len(secret) == len("sk-dragoman-") + 43, "32 random bytes"
-    assert key.masked == f"sk-dragoman-...{secret[-4:]}"
-    assert stage.ring.all() == [key]
-    stage.database.writer._connection.execute("PRAGMA wal_checkpoint")
-    kept = everything_in(tmp_path)
+    assert key.masked_key == f"sk-dragoman-...{secret[-4:]}"
+    assert key_ring_fixture.ring.all() == [key]
+    key_ring_fixture.database.writer._connection.execute("PRAGMA wal_checkpoint")
+    kept = contents_of(tmp_path)
     assert key.digest in kept
     assert secret.encode() not in kept
     assert secret[12:-4].encode() not in kept
 
 
-async def test_no_two_keys_are_alike_and_their_prefix_is_part_of_them(stage: Stage) -> None:
-    made = [await stage.ring.create(f"key {number}", prefix="sk-blade-v2-") for number in range(20)]
+async def test_no_two_keys_are_alike_and_their_prefix_is_part_of_them(key_ring_fixture: KeyRingFixture) -> None:
+    made = [await key_ring_fixture.ring.create(f"key {number}", prefix="sk-blade-v2-") for number in range(20)]
     assert len({secret for secret, _ in made}) == 20
     secret, key = made[0]
-    assert key.masked == f"sk-blade-v2-...{secret[-4:]}"
-    assert stage.ring.authenticate(bearer(secret), HERE).key_id == key.key_id
+    assert key.masked_key == f"sk-blade-v2-...{secret[-4:]}"
+    assert key_ring_fixture.ring.authenticate(bearer(secret), HERE).key_id == key.key_id
     with pytest.raises(Unauthenticated):
-        stage.ring.authenticate(bearer(secret.replace("sk-blade-v2-", "sk-dragoman-")), HERE)
+        key_ring_fixture.ring.authenticate(bearer(secret.replace("sk-blade-v2-", "sk-dragoman-")), HERE)
 
 
-async def test_keys_outlive_the_server(stage: Stage) -> None:
-    secret, key = await stage.ring.create("laptop", user=UserId("ann"), scopes=("admin",))
-    later = stage.another_ring()
+async def test_keys_outlive_the_server(key_ring_fixture: KeyRingFixture) -> None:
+    secret, key = await key_ring_fixture.ring.create("laptop", user=UserId("ann"), scopes=("admin",))
+    later = key_ring_fixture.another_ring()
     await later.reload()
     assert later.all() == [key]
     assert later.authenticate(bearer(secret), HERE) == Principal(
@@ -140,23 +142,25 @@ async def test_keys_outlive_the_server(stage: Stage) -> None:
     ],
 )
 async def test_a_key_that_cannot_be_is_refused_and_none_is_made(
-    stage: Stage, wrong: dict[str, object], path: str
+    key_ring_fixture: KeyRingFixture, wrong: dict[str, object], path: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
-        await stage.ring.create(**wrong)  # type: ignore[arg-type]  # wrong on purpose
+        await key_ring_fixture.ring.create(**wrong)  # type: ignore[arg-type]  # wrong on purpose
     assert refused.value.path == path
-    assert stage.ring.all() == []
-    assert await stage.store.all() == []
+    assert key_ring_fixture.ring.all() == []
+    assert await key_ring_fixture.store.all() == []
 
 
 # --- who gets in ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("written", ["Bearer KEY", "bearer KEY", "BEARER  KEY", "Bearer KEY "])
-async def test_a_key_is_recognised_however_the_scheme_is_written(stage: Stage, written: str) -> None:
-    secret, key = await stage.ring.create("laptop")
-    principal = stage.ring.authenticate(written.replace("KEY", secret), HERE)
-    assert principal == Principal(user=LOCAL, scopes=frozenset({"use"}), key_id=key.key_id)
+async def test_a_key_is_recognised_however_the_scheme_is_written(
+    key_ring_fixture: KeyRingFixture, written: str
+) -> None:
+    secret, key = await key_ring_fixture.ring.create("laptop")
+    principal = key_ring_fixture.ring.authenticate(written.replace("KEY", secret), HERE)
+    assert principal == Principal(user=LOCAL_USER, scopes=frozenset({"use"}), key_id=key.key_id)
 
 
 @pytest.mark.parametrize(
@@ -177,68 +181,68 @@ async def test_a_key_is_recognised_however_the_scheme_is_written(stage: Stage, w
         "Bearer " + "x" * 100_000,
     ],
 )
-async def test_everything_else_is_refused(stage: Stage, written: str | None) -> None:
-    secret, _ = await stage.ring.create("laptop")
+async def test_everything_else_is_refused(key_ring_fixture: KeyRingFixture, written: str | None) -> None:
+    secret, _ = await key_ring_fixture.ring.create("laptop")
     with pytest.raises(Unauthenticated) as refused:
-        stage.ring.authenticate(None if written is None else written.replace("KEY", secret), HERE)
+        key_ring_fixture.ring.authenticate(None if written is None else written.replace("KEY", secret), HERE)
     assert secret not in str(refused.value)
 
 
-async def test_a_key_may_what_its_scope_says(stage: Stage) -> None:
-    secret, _ = await stage.ring.create("dashboard", scopes=("read",))
-    principal = stage.ring.authenticate(bearer(secret), HERE)
+async def test_a_key_may_what_its_scope_says(key_ring_fixture: KeyRingFixture) -> None:
+    secret, _ = await key_ring_fixture.ring.create("dashboard", scopes=("read",))
+    principal = key_ring_fixture.ring.authenticate(bearer(secret), HERE)
     principal.require("read")
     with pytest.raises(Forbidden):
         principal.require("use")
 
 
-async def test_a_key_ends_at_its_expiry(stage: Stage) -> None:
-    expiry = stage.clock.at + timedelta(hours=1)
-    secret, _ = await stage.ring.create("guest", expires_at=expiry)
-    stage.clock.at = expiry - timedelta(microseconds=1)
-    stage.ring.authenticate(bearer(secret), HERE)
-    stage.clock.at = expiry
+async def test_a_key_ends_at_its_expiry(key_ring_fixture: KeyRingFixture) -> None:
+    expiry = key_ring_fixture.clock.at + timedelta(hours=1)
+    secret, _ = await key_ring_fixture.ring.create("guest", expires_at=expiry)
+    key_ring_fixture.clock.at = expiry - timedelta(microseconds=1)
+    key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+    key_ring_fixture.clock.at = expiry
     with pytest.raises(Unauthenticated, match="expired"):
-        stage.ring.authenticate(bearer(secret), HERE)
-    assert not stage.ring.holds(secret)
+        key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+    assert not key_ring_fixture.ring.is_valid(secret)
 
 
 def test_without_keys_everybody_is_the_local_user_whatever_the_header_says() -> None:
     for header in (None, "", "Bearer ", "Bearer sk-dragoman-x", "nonsense"):
-        assert NoKeys().authenticate(header, HERE) == Principal(user=LOCAL, scopes=frozenset({"admin"}))
+        assert NoKeys().authenticate(header, HERE) == Principal(user=LOCAL_USER, scopes=frozenset({"admin"}))
 
 
 async def test_recognising_a_key_is_one_digest_and_one_look_up_however_many_there_are(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    key_ring_fixture: KeyRingFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(300):
-        await stage.ring.create(f"key {number}")
-    secret, _ = await stage.ring.create("laptop")
+        await key_ring_fixture.ring.create(f"key {number}")
+    secret, _ = await key_ring_fixture.ring.create("laptop")
     digested: list[str] = []
-    digest_of = module.digest_of
+    digest_of = module.secret_digest
 
     def digested_of(secret: str) -> bytes:
         digested.append(secret)
         return digest_of(secret)
 
-    keys = Counting(stage.ring._by_digest)
-    monkeypatch.setattr(module, "digest_of", digested_of)
-    monkeypatch.setattr(stage.ring, "_by_digest", keys)
+    keys = LookupCounter(key_ring_fixture.ring._by_digest)
+    monkeypatch.setattr(module, "secret_digest", digested_of)
+    monkeypatch.setattr(key_ring_fixture.ring, "_by_digest", keys)
     for _ in range(3):
-        stage.ring.authenticate(bearer(secret), HERE)
-    assert (digested, keys.asked) == ([secret] * 3, ["get"] * 3)
+        key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+    assert (digested, keys.lookups) == ([secret] * 3, ["get"] * 3)
 
 
 # --- wrong keys -------------------------------------------------------------------------------------------------------
 
 
-async def test_wrong_keys_of_an_address_are_limited_and_a_right_one_never_is(stage: Stage) -> None:
-    secret, _ = await stage.ring.create("laptop")
-    ring = stage.another_ring(wrong=Rate(5, "wrong keys"))
+async def test_wrong_keys_of_an_address_are_limited_and_a_right_one_never_is(key_ring_fixture: KeyRingFixture) -> None:
+    secret, _ = await key_ring_fixture.ring.create("laptop")
+    ring = key_ring_fixture.another_ring(wrong=RateLimit(5, "wrong keys"))
     await ring.reload()
     seen: list[str] = []
     for number in range(10_000):
-        with pytest.raises((Unauthenticated, Exhausted)) as refused:
+        with pytest.raises((Unauthenticated, LimitReached)) as refused:
             ring.authenticate(bearer(f"sk-dragoman-{number}"), HERE)
         seen.append(refused.typename)
     assert seen[:5] == ["Unauthenticated"] * 5
@@ -248,8 +252,8 @@ async def test_wrong_keys_of_an_address_are_limited_and_a_right_one_never_is(sta
         ring.authenticate(bearer("sk-dragoman-x"), "192.0.2.2")
 
 
-async def test_a_request_without_a_key_counts_as_no_wrong_one(stage: Stage) -> None:
-    ring = stage.another_ring(wrong=Rate(1, "wrong keys"))
+async def test_a_request_without_a_key_counts_as_no_wrong_one(key_ring_fixture: KeyRingFixture) -> None:
+    ring = key_ring_fixture.another_ring(wrong=RateLimit(1, "wrong keys"))
     for header in (None, "", "Basic x", "Bearer ") * 10:
         with pytest.raises(Unauthenticated):
             ring.authenticate(header, HERE)
@@ -267,48 +271,54 @@ async def test_a_request_without_a_key_counts_as_no_wrong_one(stage: Stage) -> N
     ],
 )
 def test_wrong_keys_are_counted_by_what_one_subscriber_has(address: str, network: str) -> None:
-    assert network_of(address) == network
+    assert client_network(address) == network
 
 
 # --- revoking ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_revoked_key_is_refused_at_once_and_its_streams_are_told_once(stage: Stage) -> None:
-    secret, key = await stage.ring.create("laptop")
-    kept, _ = await stage.ring.create("phone")
+async def test_a_revoked_key_is_refused_at_once_and_its_streams_are_notified_once(
+    key_ring_fixture: KeyRingFixture,
+) -> None:
+    secret, key = await key_ring_fixture.ring.create("laptop")
+    kept, _ = await key_ring_fixture.ring.create("phone")
     told: list[str] = []
-    principal = stage.ring.authenticate(bearer(secret), HERE)
-    stage.ring.on_revoked(principal, lambda: told.append("laptop's first"))
-    stage.ring.on_revoked(principal, lambda: told.append("laptop's second"))
-    stage.ring.on_revoked(principal, lambda: told.append("one that left"))()
-    stage.ring.on_revoked(stage.ring.authenticate(bearer(kept), HERE), lambda: told.append("phone's"))
-    assert (await stage.ring.revoke(key.key_id)).key_id == key.key_id
+    principal = key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+    key_ring_fixture.ring.on_revoked(principal, lambda: told.append("laptop's first"))
+    key_ring_fixture.ring.on_revoked(principal, lambda: told.append("laptop's second"))
+    key_ring_fixture.ring.on_revoked(principal, lambda: told.append("one that left"))()
+    key_ring_fixture.ring.on_revoked(
+        key_ring_fixture.ring.authenticate(bearer(kept), HERE), lambda: told.append("phone's")
+    )
+    assert (await key_ring_fixture.ring.revoke(key.key_id)).key_id == key.key_id
     with pytest.raises(Unauthenticated):
-        stage.ring.authenticate(bearer(secret), HERE)
+        key_ring_fixture.ring.authenticate(bearer(secret), HERE)
     assert told == ["laptop's first", "laptop's second"]
-    await stage.ring.tend()
-    await stage.ring.reload()
+    await key_ring_fixture.ring.run_maintenance()
+    await key_ring_fixture.ring.reload()
     assert told == ["laptop's first", "laptop's second"]
-    assert [each.name for each in await stage.store.all()] == ["phone"]
+    assert [each.name for each in await key_ring_fixture.store.all()] == ["phone"]
 
 
-async def test_a_stream_that_opens_just_after_its_key_went_is_told_at_once(stage: Stage) -> None:
-    secret, key = await stage.ring.create("laptop")
-    principal = stage.ring.authenticate(bearer(secret), HERE)
-    await stage.ring.revoke(key.key_id)
+async def test_a_stream_that_opens_just_after_its_key_went_is_notified_at_once(
+    key_ring_fixture: KeyRingFixture,
+) -> None:
+    secret, key = await key_ring_fixture.ring.create("laptop")
+    principal = key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+    await key_ring_fixture.ring.revoke(key.key_id)
     told: list[str] = []
-    stage.ring.on_revoked(principal, lambda: told.append("gone"))
+    key_ring_fixture.ring.on_revoked(principal, lambda: told.append("gone"))
     assert told == ["gone"]
 
 
-async def test_a_revocation_elsewhere_is_heard_within_seconds(stage: Stage) -> None:
+async def test_a_revocation_on_another_server_is_heard_within_seconds(key_ring_fixture: KeyRingFixture) -> None:
     """Another ring on the same store and bus stands for another worker."""
-    secret, key = await stage.ring.create("laptop")
-    other = stage.another_ring()
+    secret, key = await key_ring_fixture.ring.create("laptop")
+    other = key_ring_fixture.another_ring()
     await other.start()
     gone = asyncio.Event()
     other.on_revoked(other.authenticate(bearer(secret), HERE), gone.set)
-    await stage.ring.revoke(key.key_id)
+    await key_ring_fixture.ring.revoke(key.key_id)
     async with asyncio.timeout(5):
         await gone.wait()
     with pytest.raises(Unauthenticated):
@@ -316,67 +326,71 @@ async def test_a_revocation_elsewhere_is_heard_within_seconds(stage: Stage) -> N
     await other.close()
 
 
-async def test_a_key_made_elsewhere_is_taken_up(stage: Stage) -> None:
-    other = stage.another_ring()
+async def test_a_key_made_on_another_server_is_taken_up(key_ring_fixture: KeyRingFixture) -> None:
+    other = key_ring_fixture.another_ring()
     await other.start()
-    secret, _ = await stage.ring.create("laptop")
-    await other.tend()
+    secret, _ = await key_ring_fixture.ring.create("laptop")
+    await other.run_maintenance()
     other.authenticate(bearer(secret), HERE)
     await other.close()
 
 
-async def test_what_happens_to_keys_elsewhere_is_heard_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TEND_S", 3600.0)
-    other = stage.another_ring()
+async def test_what_happens_to_keys_on_another_server_is_heard_at_once(
+    key_ring_fixture: KeyRingFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAINTENANCE_INTERVAL_S", 3600.0)
+    other = key_ring_fixture.another_ring()
     await other.start()
-    caller = Principal(user=LOCAL, scopes=frozenset({"use"}))
+    caller = Principal(user=LOCAL_USER, scopes=frozenset({"use"}))
 
     async def until(names: list[str]) -> None:
         async with asyncio.timeout(5):
             while [each.name for each in other.all()] != names:  # noqa: ASYNC110  # nobody is told
                 await asyncio.sleep(0)
 
-    _, made = await stage.ring.create("laptop")
+    _, made = await key_ring_fixture.ring.create("laptop")
     await until(["laptop"])
-    await stage.ring.rename(caller, made.key_id, "phone")
+    await key_ring_fixture.ring.rename(caller, made.key_id, "phone")
     await until(["phone"])
-    await stage.ring.revoke_owned(caller, made.key_id)
+    await key_ring_fixture.ring.revoke_owned(caller, made.key_id)
     await until([])
     await other.close()
 
 
-async def test_the_streams_of_a_key_that_expires_are_told(stage: Stage) -> None:
-    expiry = stage.clock.at + timedelta(hours=1)
-    secret, _ = await stage.ring.create("guest", expires_at=expiry)
+async def test_the_streams_of_a_key_that_expires_are_notified(key_ring_fixture: KeyRingFixture) -> None:
+    expiry = key_ring_fixture.clock.at + timedelta(hours=1)
+    secret, _ = await key_ring_fixture.ring.create("guest", expires_at=expiry)
     told: list[str] = []
-    stage.ring.on_revoked(stage.ring.authenticate(bearer(secret), HERE), lambda: told.append("gone"))
-    await stage.ring.tend()
+    key_ring_fixture.ring.on_revoked(
+        key_ring_fixture.ring.authenticate(bearer(secret), HERE), lambda: told.append("gone")
+    )
+    await key_ring_fixture.ring.run_maintenance()
     assert told == []
-    stage.clock.at = expiry
-    await stage.ring.tend()
-    await stage.ring.tend()
+    key_ring_fixture.clock.at = expiry
+    await key_ring_fixture.ring.run_maintenance()
+    await key_ring_fixture.ring.run_maintenance()
     assert told == ["gone"]
 
 
-async def test_a_key_is_revoked_by_id_mask_name_or_itself(stage: Stage) -> None:
+async def test_a_key_is_revoked_by_id_mask_name_or_itself(key_ring_fixture: KeyRingFixture) -> None:
     for which in ("id", "masked", "name", "secret"):
-        secret, key = await stage.ring.create("laptop")
-        names = {"id": key.key_id, "masked": key.masked, "name": "laptop", "secret": secret}
-        assert await stage.ring.revoke(names[which]) == key
-    assert stage.ring.all() == []
+        secret, key = await key_ring_fixture.ring.create("laptop")
+        names = {"id": key.key_id, "masked": key.masked_key, "name": "laptop", "secret": secret}
+        assert await key_ring_fixture.ring.revoke(names[which]) == key
+    assert key_ring_fixture.ring.all() == []
 
 
-async def test_an_unclear_or_unknown_name_revokes_nothing(stage: Stage) -> None:
-    keys = [(await stage.ring.create("laptop"))[1] for _ in range(2)]
+async def test_an_unclear_or_unknown_name_revokes_nothing(key_ring_fixture: KeyRingFixture) -> None:
+    keys = [(await key_ring_fixture.ring.create("laptop"))[1] for _ in range(2)]
     with pytest.raises(Conflict) as refused:
-        await stage.ring.revoke("laptop")
+        await key_ring_fixture.ring.revoke("laptop")
     assert all(key.key_id in str(refused.value) for key in keys)
     with pytest.raises(NotFound):
-        await stage.ring.revoke("tablet")
-    assert stage.ring.all() == keys
+        await key_ring_fixture.ring.revoke("tablet")
+    assert key_ring_fixture.ring.all() == keys
 
 
-class Slow:
+class SlowStore:
     """A store whose answer to `all` takes as long as the test wants: it was read before, it arrives afterwards."""
 
     def __init__(self, store: SqliteKeys) -> None:
@@ -384,10 +398,10 @@ class Slow:
         self.has_read = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def add(self, key: Key) -> None:
+    async def add(self, key: ApiKey) -> None:
         await self._store.add(key)
 
-    async def all(self) -> Sequence[Key]:
+    async def all(self) -> Sequence[ApiKey]:
         found = await self._store.all()
         self.has_read.set()
         await self.may_answer.wait()
@@ -403,10 +417,10 @@ class Slow:
         await self._store.touch(used)
 
 
-async def test_a_reload_that_began_before_does_not_bring_a_revoked_key_back(stage: Stage) -> None:
-    secret, key = await stage.ring.create("laptop")
-    slow = Slow(stage.store)
-    ring = KeyRing(slow, LocalBus(), stage.clock, stage.ids)
+async def test_a_reload_that_began_before_does_not_bring_a_revoked_key_back(key_ring_fixture: KeyRingFixture) -> None:
+    secret, key = await key_ring_fixture.ring.create("laptop")
+    slow = SlowStore(key_ring_fixture.store)
+    ring = KeyRing(slow, LocalBus(), key_ring_fixture.clock, key_ring_fixture.ids)
     slow.may_answer.set()
     await ring.reload()
     slow.may_answer.clear()
@@ -425,32 +439,34 @@ async def test_a_reload_that_began_before_does_not_bring_a_revoked_key_back(stag
 # --- last use ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_last_use_is_noted_in_one_write_for_all_keys(stage: Stage) -> None:
-    secrets = [(await stage.ring.create(f"key {number}"))[0] for number in range(3)]
+async def test_the_last_use_is_noted_in_one_write_for_all_keys(key_ring_fixture: KeyRingFixture) -> None:
+    secrets = [(await key_ring_fixture.ring.create(f"key {number}"))[0] for number in range(3)]
     for secret in secrets[:2] * 5:
-        stage.ring.authenticate(bearer(secret), HERE)
-    used = stage.clock.at
-    stage.clock.at += timedelta(minutes=1)
-    commits = stage.database.writer.commits
-    await stage.ring.note_uses()
-    await stage.ring.note_uses()
-    assert stage.database.writer.commits == commits + 1
-    assert [key.last_used_at for key in await stage.store.all()] == [used, used, None]
-    assert [key.last_used_at for key in stage.ring.all()] == [used, used, None]
+        key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+    used = key_ring_fixture.clock.at
+    key_ring_fixture.clock.at += timedelta(minutes=1)
+    commits = key_ring_fixture.database.writer.commits
+    await key_ring_fixture.ring.write_last_uses()
+    await key_ring_fixture.ring.write_last_uses()
+    assert key_ring_fixture.database.writer.commits == commits + 1
+    assert [key.last_used_at for key in await key_ring_fixture.store.all()] == [used, used, None]
+    assert [key.last_used_at for key in key_ring_fixture.ring.all()] == [used, used, None]
 
 
-async def test_the_last_use_is_written_when_the_server_stops(stage: Stage) -> None:
-    secret, _ = await stage.ring.create("laptop")
-    stage.ring.authenticate(bearer(secret), HERE)
-    await stage.ring.close()
-    assert [key.last_used_at for key in await stage.store.all()] == [stage.clock.at]
+async def test_the_last_use_is_written_when_the_server_stops(key_ring_fixture: KeyRingFixture) -> None:
+    secret, _ = await key_ring_fixture.ring.create("laptop")
+    key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+    await key_ring_fixture.ring.close()
+    assert [key.last_used_at for key in await key_ring_fixture.store.all()] == [key_ring_fixture.clock.at]
 
 
-async def test_a_fault_does_not_end_the_rings_rounds(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_does_not_end_the_rings_rounds(
+    key_ring_fixture: KeyRingFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without them keys that were revoked elsewhere would be taken for ever."""
-    monkeypatch.setattr(module, "TEND_S", 0.001)
-    monkeypatch.setattr(module, "NOTE_S", 0.0)
-    secret, key = await stage.ring.create("laptop")
+    monkeypatch.setattr(module, "MAINTENANCE_INTERVAL_S", 0.001)
+    monkeypatch.setattr(module, "LAST_USE_WRITE_INTERVAL_S", 0.0)
+    secret, key = await key_ring_fixture.ring.create("laptop")
     faults = [RuntimeError("a slip of ours")]
     noted: asyncio.Queue[Sequence[tuple[KeyId, datetime]]] = asyncio.Queue()
 
@@ -459,24 +475,24 @@ async def test_a_fault_does_not_end_the_rings_rounds(stage: Stage, monkeypatch: 
             raise faults.pop()
         await noted.put(used)
 
-    monkeypatch.setattr(stage.store, "touch", touch)
-    ring = stage.another_ring()
+    monkeypatch.setattr(key_ring_fixture.store, "touch", touch)
+    ring = key_ring_fixture.another_ring()
     await ring.start()
     ring.authenticate(bearer(secret), HERE)
     async with asyncio.timeout(10):
-        assert await noted.get() == [(key.key_id, stage.clock.at)]
+        assert await noted.get() == [(key.key_id, key_ring_fixture.clock.at)]
     await ring.close()
 
 
-async def test_the_ring_notes_uses_by_itself(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TEND_S", 0.001)
-    monkeypatch.setattr(module, "NOTE_S", 0.0)
-    secret, key = await stage.ring.create("laptop")
+async def test_the_ring_notes_uses_by_itself(key_ring_fixture: KeyRingFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAINTENANCE_INTERVAL_S", 0.001)
+    monkeypatch.setattr(module, "LAST_USE_WRITE_INTERVAL_S", 0.0)
+    secret, key = await key_ring_fixture.ring.create("laptop")
     noted: asyncio.Queue[Sequence[tuple[KeyId, datetime]]] = asyncio.Queue()
-    monkeypatch.setattr(stage.store, "touch", noted.put)
-    ring = stage.another_ring()
+    monkeypatch.setattr(key_ring_fixture.store, "touch", noted.put)
+    ring = key_ring_fixture.another_ring()
     await ring.start()
     ring.authenticate(bearer(secret), HERE)
     async with asyncio.timeout(10):
-        assert await noted.get() == [(key.key_id, stage.clock.at)]
+        assert await noted.get() == [(key.key_id, key_ring_fixture.clock.at)]
     await ring.close()

@@ -8,23 +8,23 @@ from dragoman.core.content import UserMessage
 from dragoman.core.events import Branched, CompactionMade, MessageAdded, SettingsChange
 from dragoman.core.ids import UserId
 from dragoman.core.inputs import Decision
-from dragoman.core.refusals import CallResolved, SessionBusy, SessionNotFound
+from dragoman.core.refusals import CallAlreadySettled, SessionBusy, SessionNotFound
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
 from tests.engine.world import (
-    Gate,
-    Use,
+    CallTool,
+    PauseGate,
     World,
-    answers,
-    ended,
+    answer_request,
     open_session,
     play,
     read_all,
     reload,
-    says,
     send,
     texts,
-    waiting,
+    user_request,
+    wait_for_end,
+    waiting_tools,
 )
 
 
@@ -37,8 +37,8 @@ async def seq_of(world: World, live: LiveSession, text: str) -> int:
     raise AssertionError(f"no message {text!r}")
 
 
-async def shown(engine: Engine, live: LiveSession) -> list[str]:
-    return texts(await engine.past.messages(live))
+async def visible_history(engine: Engine, live: LiveSession) -> list[str]:
+    return texts(await engine.history.messages(live))
 
 
 async def test_a_rewound_session_goes_on_from_the_earlier_point(any_world: World) -> None:
@@ -47,14 +47,16 @@ async def test_a_rewound_session_goes_on_from_the_earlier_point(any_world: World
     for text in ("one", "two", "three"):
         await play(engine, live, text)
     await engine.rewind(live, await seq_of(any_world, live, "two"))
-    assert await shown(engine, live) == ["one", "You said: one"]
+    assert await visible_history(engine, live) == ["one", "You said: one"]
     any_world.scripts["other"] = [["else"]]
     await play(engine, live, "other")
-    assert texts(any_world.player.contexts[-1]) == ["one", "You said: one", "other"], "nor does the model see it"
+    assert texts(any_world.scripted_agent.contexts[-1]) == ["one", "You said: one", "other"], (
+        "nor does the model see it"
+    )
     engine = await any_world.restart(engine)
     live = await reload(engine, live)
-    assert await shown(engine, live) == ["one", "You said: one", "other", "else"]
-    assert live.state.messages == 8, "ordinals count what was left behind too"
+    assert await visible_history(engine, live) == ["one", "You said: one", "other", "else"]
+    assert live.state.message_count == 8, "ordinals count what was left behind too"
     assert [type(each.event) for each in await any_world.events(live.state.session_id)].count(Branched) == 1
 
 
@@ -67,8 +69,8 @@ async def test_rewinding_twice_hides_what_either_left_behind(any_world: World) -
     await play(engine, live, "four")
     await engine.rewind(live, await seq_of(any_world, live, "two"))
     await play(engine, live, "five")
-    assert await shown(engine, live) == ["one", "You said: one", "five", "You said: five"]
-    ranges = live.state.hidden
+    assert await visible_history(engine, live) == ["one", "You said: one", "five", "You said: five"]
+    ranges = live.state.hidden_ranges
     assert all(first <= last for first, last in ranges)
     assert all(before[1] < after[0] for before, after in pairwise(ranges))
 
@@ -83,7 +85,7 @@ async def test_readers_of_the_stream_see_everything_that_happened(any_world: Wor
 
 
 async def test_a_session_that_is_busy_is_not_rewound(any_world: World) -> None:
-    gate = Gate()
+    gate = PauseGate()
     any_world.scripts["wait"] = [[gate, "done"]]
     engine = await any_world.start()
     live = await open_session(engine)
@@ -91,19 +93,19 @@ async def test_a_session_that_is_busy_is_not_rewound(any_world: World) -> None:
     with pytest.raises(SessionBusy):
         await engine.rewind(live, 2)
     gate.opened.set()
-    await ended(live)
+    await wait_for_end(live)
 
 
 async def test_calls_that_wait_are_closed_by_a_rewind(any_world: World) -> None:
-    any_world.scripts["ask"] = [[Use("paint", {"value": 1})]]
+    any_world.scripts["ask"] = [[CallTool("paint", {"value": 1})]]
     any_world.echo("paint", needs_approval=True)
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "ask")
-    assert waiting(live.state) == ["paint"]
+    assert waiting_tools(live.state) == ["paint"]
     await engine.rewind(live, await seq_of(any_world, live, "ask"))
-    assert waiting(live.state) == []
-    assert await shown(engine, live) == []
+    assert waiting_tools(live.state) == []
+    assert await visible_history(engine, live) == []
 
 
 @pytest.mark.one_server
@@ -118,28 +120,28 @@ async def test_the_compaction_that_held_at_the_earlier_point_holds_again(any_wor
     live.append([compaction("the second", live.state.seq)], None)
     await play(engine, live, "four")
     await engine.rewind(live, await seq_of(any_world, live, "three"))
-    assert live.state.compacted is not None
-    assert (live.state.compacted.summary, live.state.compacted.up_to) == (first.summary, first.up_to)
+    assert live.state.compaction is not None
+    assert (live.state.compaction.summary, live.state.compaction.up_to) == (first.summary, first.up_to)
     await engine.rewind(live, await seq_of(any_world, live, "two"))
-    assert live.state.compacted is None
+    assert live.state.compaction is None
 
 
 def compaction(summary: str, up_to: int) -> CompactionMade:
-    return CompactionMade(summary=summary, up_to=up_to, archived=2, tokens_before=10, tokens_after=1)
+    return CompactionMade(summary=summary, up_to=up_to, archived_count=2, tokens_before=10, tokens_after=1)
 
 
 async def test_an_answer_to_a_call_that_was_left_behind_is_refused(any_world: World) -> None:
-    any_world.scripts["ask"] = [[Use("paint", {"value": 1})]]
+    any_world.scripts["ask"] = [[CallTool("paint", {"value": 1})]]
     any_world.echo("paint", needs_approval=True)
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "ask")
-    (call,) = live.state.waiting()
+    (call,) = live.state.waiting_calls()
     await engine.rewind(live, await seq_of(any_world, live, "ask"))
-    with pytest.raises(CallResolved):
-        await send(engine, live, answers(Decision(call_id=call.call.call_id, granted=True)))
-    await play(engine, live, says("after"))
-    assert await shown(engine, live) == ["after", "You said: after"]
+    with pytest.raises(CallAlreadySettled):
+        await send(engine, live, answer_request(Decision(call_id=call.call.call_id, granted=True)))
+    await play(engine, live, user_request("after"))
+    assert await visible_history(engine, live) == ["after", "You said: after"]
 
 
 async def test_the_branch_that_was_left_can_be_gone_on_with(any_world: World) -> None:
@@ -150,23 +152,23 @@ async def test_the_branch_that_was_left_can_be_gone_on_with(any_world: World) ->
     left_at = live.state.seq
     await engine.rewind(live, await seq_of(any_world, live, "two"))
     await play(engine, live, "other")
-    await engine.switch(live, ((left_at + 1, live.state.seq),))
-    assert await shown(engine, live) == ["one", "You said: one", "two", "You said: two"]
+    await engine.switch_branch(live, ((left_at + 1, live.state.seq),))
+    assert await visible_history(engine, live) == ["one", "You said: one", "two", "You said: two"]
     await play(engine, live, "three")
-    assert texts(any_world.player.contexts[-1]) == ["one", "You said: one", "two", "You said: two", "three"]
+    assert texts(any_world.scripted_agent.contexts[-1]) == ["one", "You said: one", "two", "You said: two", "three"]
 
 
 async def test_nobody_switches_branches_or_settings_under_a_run(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
-    gate = Gate()
+    gate = PauseGate()
     any_world.scripts["wait"] = [[gate]]
     await send(engine, live, "wait")
-    for refused in (engine.switch(live, ()), engine.change(live, SettingsChange(title="t"))):
+    for refused in (engine.switch_branch(live, ()), engine.change(live, SettingsChange(title="t"))):
         with pytest.raises(SessionBusy):
             await refused
     gate.opened.set()
-    await ended(live)
+    await wait_for_end(live)
     before = live.state.seq
     await engine.change(live, SettingsChange(title="t"))
     await engine.change(live, SettingsChange(title="t"))
@@ -178,8 +180,8 @@ async def test_a_shared_session_can_be_found_by_others_who_ask_for_such(any_worl
     live = await open_session(engine)
     other, name = UserId("somebody else"), live.state.session_id
     with pytest.raises(SessionNotFound):
-        await engine.found(other, name, shared_too=True)
+        await engine.find_session(other, name, include_shared=True)
     await engine.change(live, SettingsChange(shared=True))
-    assert await engine.found(other, name, shared_too=True) is live
+    assert await engine.find_session(other, name, include_shared=True) is live
     with pytest.raises(SessionNotFound):
-        await engine.found(other, name)
+        await engine.find_session(other, name)

@@ -20,11 +20,10 @@ from tests.engine.faulty_log import FaultyLog, Moment
 from tests.engine.world import (
     ANN,
     DEADLINE_S,
-    Use,
+    CallTool,
     World,
-    answers,
-    ask,
-    ended,
+    answer_request,
+    ask_user,
     open_session,
     play,
     read,
@@ -32,24 +31,25 @@ from tests.engine.world import (
     reasons,
     reload,
     send,
-    settled_down,
     texts,
+    wait_for_end,
+    wait_until_durable,
 )
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_retry_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again at once."""
-    monkeypatch.setattr(sessions_module, "RELOAD_S", 0.001)
+    monkeypatch.setattr(sessions_module, "RELOAD_DELAY_S", 0.001)
 
 
-async def finished(engine: Engine, live: LiveSession) -> LiveSession:
+async def wait_until_idle(engine: Engine, live: LiveSession) -> LiveSession:
     """The session, once no run of it is active any more, through however many failures."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             try:
                 live = await reload(engine, live)
-                await ended(live)
+                await wait_for_end(live)
                 return live
             except StoreUnavailable:
                 await asyncio.sleep(0)
@@ -59,8 +59,8 @@ async def finished(engine: Engine, live: LiveSession) -> LiveSession:
 async def test_a_commit_that_fails_at_any_time_takes_nothing_back(world: World, moment: Moment) -> None:
     world.echo()
     world.scripts["go"] = [
-        ["one ", settled_down, "two ", settled_down, Use("echo", {"value": 1})],
-        ["three ", settled_down, "four"],
+        ["one ", wait_until_durable, "two ", wait_until_durable, CallTool("echo", {"value": 1})],
+        ["three ", wait_until_durable, "four"],
     ]
     for commit in range(2, 12):
         log = FaultyLog(world.store)
@@ -80,7 +80,7 @@ async def test_a_commit_that_fails_at_any_time_takes_nothing_back(world: World, 
             await send(engine, live, "go")
         except StoreUnavailable:
             acknowledged = False
-        live = await finished(engine, live)
+        live = await wait_until_idle(engine, live)
         following.cancel()
         await asyncio.wait([following])
         events = await world.events(live.state.session_id)
@@ -103,8 +103,8 @@ def _with_interruption() -> list[list[str]]:
 
 async def test_a_run_whose_commit_failed_goes_on_although_nobody_asks_for_it(any_world: World) -> None:
     log = FaultyLog(any_world.store)
-    gate = any_world.gate("gate")
-    any_world.scripts["go"] = [["one ", settled_down, gate, "two"]]
+    gate = any_world.pausing_tool("gate")
+    any_world.scripts["go"] = [["one ", wait_until_durable, gate, "two"]]
     engine = await any_world.start(log)
     live = await open_session(engine)
     await send(engine, live, "go")
@@ -120,10 +120,10 @@ async def test_a_run_whose_commit_failed_goes_on_although_nobody_asks_for_it(any
     assert sum(isinstance(each.event, RunResumed) for each in events) >= 1
 
 
-async def test_readers_are_told_and_can_go_on_where_they_were(any_world: World) -> None:
+async def test_readers_are_notified_and_can_go_on_where_they_were(any_world: World) -> None:
     log = FaultyLog(any_world.store)
-    gate = any_world.gate("gate")
-    any_world.scripts["go"] = [["one ", settled_down, gate, "two"]]
+    gate = any_world.pausing_tool("gate")
+    any_world.scripts["go"] = [["one ", wait_until_durable, gate, "two"]]
     engine = await any_world.start(log)
     live = await open_session(engine)
     seen: list[Record] = []
@@ -137,12 +137,12 @@ async def test_readers_are_told_and_can_go_on_where_they_were(any_world: World) 
             gate.opened.set()
             with pytest.raises(StoreUnavailable):
                 await reader.next()
-    live = await finished(engine, live)
+    live = await wait_until_idle(engine, live)
     seen += await read(engine, live, cursor_of(seen[-1]))
     assert seen == expand(await any_world.events(live.state.session_id))
 
 
-async def test_one_sessions_failure_is_not_its_neighbours(any_world: World) -> None:
+async def test_one_sessions_failure_leaves_others_alone(any_world: World) -> None:
     """An append that is refused, because another server has the session, touches no other of its commit."""
 
     class Claimed(FaultyLog):
@@ -162,22 +162,22 @@ async def test_one_sessions_failure_is_not_its_neighbours(any_world: World) -> N
         said = texts(await any_world.history(live.state.session_id))
         assert said == ([] if place == 3 else ["hello", "You said: hello"])
     victim = None
-    live = await finished(engine, sessions[3])
+    live = await wait_until_idle(engine, sessions[3])
     await play(engine, live, "again")
 
 
 async def test_answers_that_were_not_stored_can_be_given_again(any_world: World) -> None:
-    any_world.scripts["go"] = [[ask("a", "b")], ["thanks"]]
+    any_world.scripts["go"] = [[ask_user("a", "b")], ["thanks"]]
     log = FaultyLog(any_world.store)
     engine = await any_world.start(log)
     live = await open_session(engine)
     await play(engine, live, "go")
-    (call,) = live.state.waiting()
-    answer = answers(Choice(call_id=call.call.call_id, selections={"0": [0]}))
+    (call,) = live.state.waiting_calls()
+    answer = answer_request(Choice(call_id=call.call.call_id, selections={"0": [0]}))
     log.fail_at(log.commits + 1)
     with pytest.raises(StoreUnavailable):
         await send(engine, live, answer)
-    live = await finished(engine, live)
+    live = await wait_until_idle(engine, live)
     assert live.state.status() == "waiting"
     await play(engine, live, answer)
     assert texts(await any_world.history(live.state.session_id))[-1] == "thanks"
@@ -197,13 +197,13 @@ async def test_a_deletion_that_failed_leaves_no_pictures_and_can_be_repeated(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after `kill -9` in its middle: pictures of a session that is gone would be nobody's, and there for ever."""
-    world.player._face["capabilities"] = Capabilities(image_data=True)
+    world.scripted_agent._spec_fields["capabilities"] = Capabilities(image_data=True)
     log = FaultyLog(world.store)
     engine = await world.start(log)
     live = await open_session(engine)
     picture = UserInput(content=(Image("data:image/png;base64," + "A" * 50_000),))
-    await engine.submit(live, Submit(door="test", messages=(picture,)), by=ANN)
-    await ended(live)
+    await engine.submit(live, Submit(protocol="test", messages=(picture,)), by=ANN)
+    await wait_for_end(live)
     assert await world.blobs.names()
 
     async def refused(_: object) -> None:
@@ -225,39 +225,39 @@ async def test_a_slow_store_delays_its_sessions_and_loses_nothing(any_world: Wor
     any_world.scripts["go"] = [[*(f"{place} " for place in range(500)), "end"]]
     engine = await any_world.start(log)
     live = await open_session(engine)
-    log.hold = asyncio.Event()
+    log.block_commits = asyncio.Event()
     submitting = asyncio.create_task(send(engine, live, "go"))
     async with asyncio.timeout(DEADLINE_S):
-        await log.held.wait()
+        await log.commit_blocked.wait()
     for _ in range(50):
         await asyncio.sleep(0)
     assert not submitting.done(), "nothing is acknowledged"
     assert len(await read_all(engine, live)) == 1, "nothing is shown"
-    log.hold.set()
+    log.block_commits.set()
     await submitting
-    await ended(live)
+    await wait_for_end(live)
     assert texts(await any_world.history(live.state.session_id))[-1].endswith("498 499 end")
 
 
 async def test_an_agent_that_waits_when_it_is_asked_keeps_little_in_memory(any_world: World) -> None:
     """A model faster than the disk: while a commit hangs, so does the agent."""
     log = FaultyLog(any_world.store)
-    gate = any_world.gate("gate")
+    gate = any_world.pausing_tool("gate")
     any_world.scripts["go"] = [[gate, *["x" * 1000] * 2000]]
     engine = await any_world.start(log)
     live = await open_session(engine)
     await send(engine, live, "go")
     async with asyncio.timeout(DEADLINE_S):
         await gate.entered.wait()
-    log.hold = asyncio.Event()
+    log.block_commits = asyncio.Event()
     gate.opened.set()
     async with asyncio.timeout(DEADLINE_S):
-        await log.held.wait()
+        await log.commit_blocked.wait()
     for _ in range(500):
         await asyncio.sleep(0)
-    gathered = sum(len(text) for block in live.blocks.values() for text in block.fresh)
+    gathered = sum(len(text) for block in live.blocks.values() for text in block.pending_deltas)
     gathered += sum(len(record.text) for record in live._in_flight if isinstance(record, Piece))
     assert 0 < gathered <= 100_000, "it was asked to wait, and did"
-    log.hold.set()
-    await ended(live)
+    log.block_commits.set()
+    await wait_for_end(live)
     assert len(texts(await any_world.history(live.state.session_id))[-1]) == 2_000_000

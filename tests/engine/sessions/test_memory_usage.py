@@ -9,12 +9,20 @@ import pytest
 
 from dragoman.core.agent import Run
 from dragoman.core.content import AssistantMessage, Message, Text, ToolMessage, UserMessage
-from dragoman.core.events import CompactionMade, Event, Logged, MessageAdded, SessionCreated, SessionSettings, encode
+from dragoman.core.events import (
+    CompactionMade,
+    Event,
+    LoggedEvent,
+    MessageAdded,
+    SessionCreated,
+    SessionSettings,
+    encode,
+)
 from dragoman.core.history import Assembler, messages_of
 from dragoman.core.ids import MessageId, SessionId
 from dragoman.core.inputs import Choice
 from dragoman.core.refusals import SessionNotFound, ShuttingDown
-from dragoman.core.session import begin, fold, freeze
+from dragoman.core.session import encode_head, fold, initial_state
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions import history as past_module
 from dragoman.engine.sessions import live_session as live_module
@@ -25,26 +33,26 @@ from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import (
     ANN,
     DEADLINE_S,
-    Use,
+    CallTool,
     World,
-    answers,
-    ask,
-    ended,
+    answer_request,
+    ask_user,
     fork,
     open_session,
     play,
     reload,
     send,
-    settled_down,
     texts,
+    wait_for_end,
+    wait_until_durable,
 )
-from tests.stores.simulated import Store
+from tests.stores.simulated import FullStore
 
 
 async def long_session(world: World, messages: int) -> SessionId:
     """A stored session with so many messages, that nobody has in memory."""
     session_id = SessionId(world.ids.new())
-    events: list[Event] = [SessionCreated(agent="player", settings=SessionSettings(tools="all"), door="test")]
+    events: list[Event] = [SessionCreated(agent="player", settings=SessionSettings(tools="all"), protocol="test")]
     for place in range(messages):
         message_id = MessageId(world.ids.new())
         message: Message = (
@@ -53,16 +61,16 @@ async def long_session(world: World, messages: int) -> SessionId:
             else UserMessage(id=message_id, content=f"question {place}")
         )
         events.append(MessageAdded(message=message))
-    logged = [Logged(seq, world.clock.now(), None, event) for seq, event in enumerate(events, 1)]
-    state = fold(begin(session_id, ANN, logged[0]), logged[1:])
+    logged = [LoggedEvent(seq, world.clock.now(), None, event) for seq, event in enumerate(events, 1)]
+    state = fold(initial_state(session_id, ANN, logged[0]), logged[1:])
     append = Append(
         session_id=session_id,
         owner=ANN,
-        epoch=await world.store.claim(),
+        epoch=await world.store.claim_epoch(),
         after=0,
         events=logged,
         payloads=[encode(event) for event in events],
-        head=freeze(state, with_settings=True),
+        head=encode_head(state, with_settings=True),
         is_new=True,
     )
     assert await world.store.commit([append]) == [True]
@@ -71,7 +79,7 @@ async def long_session(world: World, messages: int) -> SessionId:
 
 async def found(engine: Engine, session_id: SessionId) -> LiveSession:
     async with asyncio.timeout(DEADLINE_S):
-        return await engine.found(ANN, session_id)
+        return await engine.find_session(ANN, session_id)
 
 
 # --- long sessions ----------------------------------------------------------------------------------------------------
@@ -91,13 +99,13 @@ async def test_a_run_of_a_session_with_ten_thousand_messages_reads_no_more_than_
 
     log = FaultyLog(any_world.store)
     any_world.echo()
-    any_world.scripts["go"] = [[Use("echo", {"value": 1})], ["said"], [look_back]]
+    any_world.scripts["go"] = [[CallTool("echo", {"value": 1})], ["said"], [look_back]]
     engine = await any_world.start(log)
     live = await found(engine, session_id)
     assert log.events_read == 0, "to bring it into memory takes its state alone"
-    any_world.player.context_messages = 20
+    any_world.scripted_agent.context_messages = 20
     await play(engine, live, "go")
-    assert len(any_world.player.contexts[0]) == 20
+    assert len(any_world.scripted_agent.contexts[0]) == 20
     assert log.events_read <= 4 * past_module.BACK_PAGE, "a page for each time that it looks back"
     assert read["the history as far as it goes"] <= past_module.BACK_PAGE
     engine = await any_world.restart(engine)
@@ -120,7 +128,7 @@ async def test_a_run_of_a_long_session_is_as_quick_as_one_of_a_new_one(any_world
         log = FaultyLog(any_world.store)
         engine = await any_world.start(log)
         live = await found(engine, session_id)
-        any_world.player.context_messages = 4
+        any_world.scripted_agent.context_messages = 4
         await play(engine, live, "hello")
         reads.append(log.reads)
         await any_world.stop(engine)
@@ -131,14 +139,14 @@ async def test_a_run_of_a_long_session_is_as_quick_as_one_of_a_new_one(any_world
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """A memory of few sessions."""
-    monkeypatch.setattr(sessions_module, "SPARED", 1)
+    monkeypatch.setattr(sessions_module, "MIN_RECENT_SESSIONS", 1)
 
 
 @pytest.mark.one_server
 async def test_sessions_that_nobody_uses_leave_the_memory_and_come_back_as_they_were(any_world: World) -> None:
-    any_world.scripts["go"] = [[ask("a", "b")], ["thanks"]]
+    any_world.scripts["go"] = [[ask_user("a", "b")], ["thanks"]]
     engine = await any_world.start(sessions_in_memory=5)
     ids: list[SessionId] = []
     gone: list[weakref.ref[LiveSession]] = []
@@ -153,8 +161,8 @@ async def test_sessions_that_nobody_uses_leave_the_memory_and_come_back_as_they_
     assert sum(each() is not None for each in gone) <= 6, "somebody still holds them"
     for session_id in ids:
         live = await found(engine, session_id)
-        (call,) = live.state.waiting()
-        await play(engine, live, answers(Choice(call_id=call.call.call_id, selections={"0": [0]})))
+        (call,) = live.state.waiting_calls()
+        await play(engine, live, answer_request(Choice(call_id=call.call.call_id, selections={"0": [0]})))
         assert texts(await any_world.history(session_id))[-1] == "thanks"
         del live
     assert len(engine._sessions) <= 6
@@ -162,20 +170,20 @@ async def test_sessions_that_nobody_uses_leave_the_memory_and_come_back_as_they_
 
 @pytest.mark.one_server
 async def test_sessions_that_are_used_stay_in_memory(any_world: World) -> None:
-    gate = any_world.gate("gate")
-    any_world.scripts["go"] = [["one ", settled_down, gate, "two"]]
+    gate = any_world.pausing_tool("gate")
+    any_world.scripts["go"] = [["one ", wait_until_durable, gate, "two"]]
     engine = await any_world.start(sessions_in_memory=3)
     running, watched, held = [await open_session(engine) for _ in range(3)]
     await send(engine, running, "go")
     async with engine.session(ANN, held.state.session_id) as same:
         assert same is held
-        with engine.follow(watched, watched.durable):
+        with engine.follow(watched, watched.durable_cursor):
             for _ in range(30):
                 await play(engine, await open_session(engine), "hello")
             for live in (running, watched, held):
                 assert await found(engine, live.state.session_id) is live
     gate.opened.set()
-    await ended(running)
+    await wait_for_end(running)
     for _ in range(30):
         await open_session(engine)
     assert await found(engine, running.state.session_id) is not running
@@ -211,19 +219,19 @@ async def test_who_gives_up_asking_for_a_session_does_not_take_it_from_others(an
     assert (await second).state.session_id == live.state.session_id
 
 
-class HoldingLog(FaultyLog):
+class BlockingLog(FaultyLog):
     """A store whose deletions, or loads, last as long as the test wants. A load sees what was there when it began."""
 
-    def __init__(self, store: Store, what: str) -> None:
+    def __init__(self, store: FullStore, what: str) -> None:
         super().__init__(store)
         self._what = what
-        self.begun = asyncio.Event()
-        self.goes_on = asyncio.Event()
+        self.started = asyncio.Event()
+        self.may_continue = asyncio.Event()
 
     async def _wait(self, what: str) -> None:
         if what == self._what:
-            self.begun.set()
-            await self.goes_on.wait()
+            self.started.set()
+            await self.may_continue.wait()
 
     async def delete(self, session_id: SessionId) -> None:
         await self._wait("delete")
@@ -239,30 +247,30 @@ async def test_a_session_that_is_being_deleted_does_not_come_back_however_many_o
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be loaded from what the deletion takes away, and be there without a log."""
-    monkeypatch.setattr(sessions_module, "SPARED", 0)
-    store = HoldingLog(world.store, "delete")
+    monkeypatch.setattr(sessions_module, "MIN_RECENT_SESSIONS", 0)
+    store = BlockingLog(world.store, "delete")
     engine = await world.start(store, sessions_in_memory=1)
     live = await open_session(engine)
     deleting = asyncio.create_task(engine.delete(live))
     async with asyncio.timeout(DEADLINE_S):
-        await store.begun.wait()
+        await store.started.wait()
         for _ in range(3):
             await open_session(engine)
         with pytest.raises(SessionNotFound):
-            await engine.found(ANN, live.state.session_id)
-        store.goes_on.set()
+            await engine.find_session(ANN, live.state.session_id)
+        store.may_continue.set()
         await deleting
     with pytest.raises(SessionNotFound):
-        await engine.found(ANN, live.state.session_id)
+        await engine.find_session(ANN, live.state.session_id)
 
 
-async def test_who_waits_for_a_session_when_the_server_stops_is_told_so(world: World) -> None:
+async def test_who_waits_for_a_session_when_the_server_stops_gets_an_error(world: World) -> None:
     session_id = await long_session(world, 4)
-    store = HoldingLog(world.store, "load")
+    store = BlockingLog(world.store, "load")
     engine = await world.start(store)
-    asking = asyncio.create_task(engine.found(ANN, session_id))
+    asking = asyncio.create_task(engine.find_session(ANN, session_id))
     async with asyncio.timeout(DEADLINE_S):
-        await store.begun.wait()
+        await store.started.wait()
         await world.stop(engine)
         with pytest.raises(ShuttingDown):
             await asking
@@ -272,22 +280,26 @@ async def test_a_name_that_is_none_is_no_session(any_world: World) -> None:
     engine = await any_world.start()
     for name in ("", "x", "../..", "0" * 36, "00000000-0000-0000-0000-000000000000", "a" * 10_000):
         with pytest.raises(SessionNotFound):
-            await engine.found(ANN, name)
+            await engine.find_session(ANN, name)
 
 
 # --- looking back -----------------------------------------------------------------------------------------------------
 
 
-async def varied_session(world: World, engine: Engine) -> LiveSession:
+async def mixed_session(world: World, engine: Engine) -> LiveSession:
     """A session with sub-agents side by side, tools, a stop, and a crash in a step."""
     world.echo()
     world.scripts |= {
-        "below": [["deep ", settled_down, Use("echo", {"value": 1})], ["deeper ", settled_down], ["up"]],
-        "go": [["top ", fork("below"), fork("below"), Use("echo", {"value": 2})], ["end"]],
-        "call": [[Use("echo", {"value": place}) for place in range(5)], ["called"]],
+        "below": [
+            ["deep ", wait_until_durable, CallTool("echo", {"value": 1})],
+            ["deeper ", wait_until_durable],
+            ["up"],
+        ],
+        "go": [["top ", fork("below"), fork("below"), CallTool("echo", {"value": 2})], ["end"]],
+        "call": [[CallTool("echo", {"value": place}) for place in range(5)], ["called"]],
     }
-    gate = world.gate("gate")
-    world.scripts["cut"] = [["one ", settled_down, gate, "two"]]
+    gate = world.pausing_tool("gate")
+    world.scripts["cut"] = [["one ", wait_until_durable, gate, "two"]]
     live = await open_session(engine)
     for script in ("go", "hello", "call"):
         await play(engine, live, script)
@@ -304,22 +316,22 @@ async def test_what_is_read_back_page_by_page_is_the_history(
 ) -> None:
     monkeypatch.setattr(past_module, "BACK_PAGE", page)
     engine = await any_world.start()
-    live = await varied_session(any_world, engine)
+    live = await mixed_session(any_world, engine)
     events = await any_world.events(live.state.session_id)
     history = messages_of(events)
     engine = await any_world.restart(engine)
     live = await reload(engine, live)
-    placed = [each async for each in engine.past.placed_newest_first(live)]
+    placed = [each async for each in engine.history.messages_newest_first(live)]
     assert [each.message for each in reversed(placed)] == all_messages(events), "all loops', in the order of their ends"
     assert [each.seq for each in placed] == sorted((each.seq for each in placed), reverse=True)
-    assert [each async for each in engine.past.newest_first(live)] == history[::-1]
+    assert [each async for each in engine.history.root_messages_newest_first(live)] == history[::-1]
     for most in (0, 1, 2, 5, len(history), 1000):
-        context = [each.message for each in await engine.past.context(live, most)]
+        context = [each.message for each in await engine.history.context(live, most)]
         assert context == history[len(history) - len(context) :]
         assert len(context) >= min(most, len(history)), "more only where the turn that is going on is longer"
 
 
-def all_messages(events: Sequence[Logged]) -> list[Message]:
+def all_messages(events: Sequence[LoggedEvent]) -> list[Message]:
     """All messages of all loops, those without a block too."""
     assembler = Assembler()
     return [message for logged in events if (message := assembler.feed(logged)) is not None]
@@ -328,7 +340,7 @@ def all_messages(events: Sequence[Logged]) -> list[Message]:
 # --- compaction -------------------------------------------------------------------------------------------------------
 
 
-async def summing(world: World, keep: str) -> tuple[Engine, LiveSession]:
+async def compacting_session(world: World, keep: str) -> tuple[Engine, LiveSession]:
     """A session whose agent sums up everything before the newest message with that text."""
     world.echo()
 
@@ -338,7 +350,7 @@ async def summing(world: World, keep: str) -> tuple[Engine, LiveSession]:
         await run.compact(f"up to {keep}", kept.id, tokens_before=10, tokens_after=1)
 
     world.scripts |= {
-        "call": [["asking ", Use("echo", {"value": "x"}), Use("echo", {"value": "y"})], ["answered"]],
+        "call": [["asking ", CallTool("echo", {"value": "x"}), CallTool("echo", {"value": "y"})], ["answered"]],
         "sum up": [[sum_up, "summed up"], ["and done"]],
     }
     engine = await world.start()
@@ -347,7 +359,7 @@ async def summing(world: World, keep: str) -> tuple[Engine, LiveSession]:
 
 @pytest.mark.parametrize("keep", ["call", "asking", "x", "y", "answered", "sum up"])
 async def test_a_compaction_keeps_the_history_and_every_pair(any_world: World, keep: str) -> None:
-    engine, live = await summing(any_world, keep)
+    engine, live = await compacting_session(any_world, keep)
     await play(engine, live, "hello")
     await play(engine, live, "call")
     await play(engine, live, "sum up")
@@ -359,31 +371,31 @@ async def test_a_compaction_keeps_the_history_and_every_pair(any_world: World, k
         engine = await any_world.restart(engine)
         live = await reload(engine, live)
         await play(engine, live, "look")
-        context = any_world.player.contexts[-1]
+        context = any_world.scripted_agent.contexts[-1]
         assert any(text.startswith(keep) for text in texts(context)), "what was to be kept is there"
         assert texts(context)[0] != "hello"
         calls = {call.call_id for each in context if isinstance(each, AssistantMessage) for call in each.calls()}
         assert calls == {each.call_id for each in context if isinstance(each, ToolMessage)}, "a pair was torn apart"
-    compacted = live.state.compacted
+    compacted = live.state.compaction
     assert compacted is not None
     assert compacted.summary == f"up to {keep}"
 
 
 async def test_a_second_compaction_goes_on_from_the_first(any_world: World) -> None:
-    engine, live = await summing(any_world, "sum up")
+    engine, live = await compacting_session(any_world, "sum up")
     for _ in range(3):
         await play(engine, live, "call")
         await play(engine, live, "sum up")
-    assert texts(any_world.player.contexts[-1])[:2] == ["sum up", "summed up"]
+    assert texts(any_world.scripted_agent.contexts[-1])[:2] == ["sum up", "summed up"]
     assert len(await any_world.history(live.state.session_id)) == 3 * 8
     events = [each.event for each in await any_world.events(live.state.session_id)]
     made = [event for event in events if isinstance(event, CompactionMade)]
-    assert [event.archived for event in made] == [5, 8, 8], "each counts what is new"
+    assert [event.archived_count for event in made] == [5, 8, 8], "each counts what is new"
 
 
 async def test_a_compaction_never_goes_back(any_world: World) -> None:
     """A message that was summed up already is in no context, and cannot be kept any more."""
-    engine, live = await summing(any_world, "sum up")
+    engine, live = await compacting_session(any_world, "sum up")
     await play(engine, live, "call")
     await play(engine, live, "sum up")
     archived = (await any_world.history(live.state.session_id))[0]
@@ -396,21 +408,21 @@ async def test_a_compaction_never_goes_back(any_world: World) -> None:
             refused.append(message_id)
 
     any_world.scripts["back"] = [[go_back, "went on"]]
-    before = live.state.compacted
+    before = live.state.compaction
     await play(engine, live, "back")
-    assert (live.state.compacted, len(refused), live.state.last_stop) == (before, 2, "end_turn")
+    assert (live.state.compaction, len(refused), live.state.last_stop) == (before, 2, "end_turn")
 
 
 async def test_a_message_that_arrives_during_a_compaction_is_in_the_next_context(any_world: World) -> None:
-    gate = any_world.gate("gate")
-    engine, live = await summing(any_world, "sum up")
-    any_world.scripts["sum up"] = [[gate, *any_world.scripts["sum up"][0], settled_down]]
+    gate = any_world.pausing_tool("gate")
+    engine, live = await compacting_session(any_world, "sum up")
+    any_world.scripts["sum up"] = [[gate, *any_world.scripts["sum up"][0], wait_until_durable]]
     await play(engine, live, "call")
     await send(engine, live, "sum up")
     await send(engine, live, "hello", "queue")
     gate.opened.set()
-    await ended(live)
-    assert texts(any_world.player.contexts[-1]) == ["sum up", "summed up", "hello"]
+    await wait_for_end(live)
+    assert texts(any_world.scripted_agent.contexts[-1]) == ["sum up", "summed up", "hello"]
 
 
 async def test_of_long_messages_fewer_stay_in_memory(any_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,8 +432,8 @@ async def test_of_long_messages_fewer_stay_in_memory(any_world: World, monkeypat
     for number in range(20):
         await play(engine, live, f"{number} " + "x" * 3000)
     assert 1 <= len(live.tail) <= 4
-    assert len(await engine.past.messages(live)) == 40
-    any_world.player.contexts.clear()
+    assert len(await engine.history.messages(live)) == 40
+    any_world.scripted_agent.contexts.clear()
     any_world.scripts["look"] = [["seen"]]
     await play(engine, live, "look")
-    assert len(any_world.player.contexts[-1]) == 41, "the rest is read from the log"
+    assert len(any_world.scripted_agent.contexts[-1]) == 41, "the rest is read from the log"

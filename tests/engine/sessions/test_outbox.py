@@ -4,25 +4,25 @@ from datetime import UTC, datetime
 
 from dragoman.core.events import BlockClosed, MessageOpened, RunStarted, SessionCreated, SessionSettings
 from dragoman.core.ids import ROOT, MessageId, RunId, SessionId
-from dragoman.engine.sessions.group_commit import Committer
+from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports import Append
 
 RUN, MESSAGE = RunId("run"), MessageId("message")
 
 
-class Stopped:
+class StoppedClock:
     def now(self) -> datetime:
         return datetime(2026, 11, 21, tzinfo=UTC)
 
 
-class Unhurried(Committer):
+class ManualCommitter(GroupCommitter):
     """Collects nothing: the test does."""
 
     def __init__(self) -> None:
         pass
 
-    def wake(self, session: object) -> None:
+    def schedule(self, session: object) -> None:
         pass
 
 
@@ -33,20 +33,27 @@ def collected(session: LiveSession) -> Append:
 
 
 def test_a_block_that_closes_while_its_pieces_are_written_stays_stored_until_its_end_is_written_too() -> None:
-    created = SessionCreated(agent="any", settings=SessionSettings(), door="aap")
+    created = SessionCreated(agent="any", settings=SessionSettings(), protocol="aap")
     session = LiveSession.new(
-        SessionId("s"), [created], owner="me", name=None, once=None, epoch=1, committer=Unhurried(), clock=Stopped()
+        SessionId("s"),
+        [created],
+        owner="me",
+        name=None,
+        idempotency_record=None,
+        epoch=1,
+        committer=ManualCommitter(),
+        clock=StoppedClock(),
     )
-    session.append([RunStarted(run_id=RUN, door="aap"), MessageOpened(message_id=MESSAGE)], RUN)
+    session.append([RunStarted(run_id=RUN, protocol="aap"), MessageOpened(message_id=MESSAGE)], RUN)
     block = session.open_block(MESSAGE, 0, "text", ROOT)
-    block.fresh.append("seen by ")
+    block.pending_deltas.append("seen by ")
     session.collect()
-    session.published()
-    block.fresh.append("everybody")
+    session.publish()
+    block.pending_deltas.append("everybody")
     on_its_way = collected(session)
     session.close_block(ROOT, RUN)
-    assert ([piece.text for piece in on_its_way.pieces], on_its_way.closed) == (["everybody"], [])
-    session.published()
+    assert ([piece.text for piece in on_its_way.pieces], on_its_way.closed_blocks) == (["everybody"], [])
+    session.publish()
     end = collected(session)
     assert [type(logged.event) for logged in end.events] == [BlockClosed]
-    assert end.closed == [(MESSAGE, 0)]
+    assert end.closed_blocks == [(MESSAGE, 0)]

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from dragoman.core.events import Logged
+from dragoman.core.events import LoggedEvent
 from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import START, Record, cursor_of, expand
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports import Append
-from tests.engine.world import DEADLINE_S, World, is_stop, open_session, play, read, reasons, send, settled_down
+from tests.engine.world import DEADLINE_S, World, is_stop, open_session, play, read, reasons, send, wait_until_durable
 
 
-class Enough(Exception):
+class StopReading(Exception):
     """The reader has seen the end of the run."""
 
 
-async def pushed(engine: Engine, live: LiveSession, chance: random.Random, refusals: float) -> list[Record]:
+async def read_pushed(engine: Engine, live: LiveSession, chance: random.Random, refusals: float) -> list[Record]:
     """What a reader sees until the run ends, if it refuses some of what it could take at once."""
     seen: list[Record] = []
     taken = 0
@@ -31,7 +31,7 @@ async def pushed(engine: Engine, live: LiveSession, chance: random.Random, refus
         taken += 1
         seen.extend(records)
         if is_stop(records[-1]):
-            raise Enough
+            raise StopReading
         return True
 
     with engine.follow(live, START) as reader:
@@ -41,7 +41,7 @@ async def pushed(engine: Engine, live: LiveSession, chance: random.Random, refus
                 while not seen or not is_stop(seen[-1]):
                     seen += await reader.next()
                     assert reader.cursor == cursor_of(seen[-1])
-            except Enough:
+            except StopReading:
                 pass
     if refusals in (0, 1):
         assert (taken > 0) == (refusals == 0), "it did what it was meant to try"
@@ -51,27 +51,27 @@ async def pushed(engine: Engine, live: LiveSession, chance: random.Random, refus
 @pytest.mark.parametrize("refusals", [0, 0.3, 1])
 @pytest.mark.one_server
 async def test_pushed_records_and_given_ones_are_one_stream(any_world: World, refusals: float) -> None:
-    any_world.scripts["go"] = [[word for place in range(20) for word in (f"{place} ", settled_down)]]
+    any_world.scripts["go"] = [[word for place in range(20) for word in (f"{place} ", wait_until_durable)]]
     engine = await any_world.start()
     live = await open_session(engine)
-    readings = [asyncio.create_task(pushed(engine, live, random.Random(seed), refusals)) for seed in range(3)]
+    readings = [asyncio.create_task(read_pushed(engine, live, random.Random(seed), refusals)) for seed in range(3)]
     pulling = asyncio.create_task(read(engine, live))
     await play(engine, live, "go")
     whole = await pulling
     assert [await each for each in readings] == [whole] * 3
     assert expand(await any_world.events(live.state.session_id)) == whole
-    assert (live.holds, live._followers) == (0, ())
+    assert (live.reference_count, live._followers) == (0, ())
 
 
 async def test_a_push_that_fails_ends_its_own_reader_and_no_other(world: World) -> None:
-    gate = world.gate("gate")
-    world.scripts["go"] = [["one ", settled_down, gate, "two"]]
+    gate = world.pausing_tool("gate")
+    world.scripts["go"] = [["one ", wait_until_durable, gate, "two"]]
     engine = await world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
     async with asyncio.timeout(DEADLINE_S):
         await gate.entered.wait()
-        with engine.follow(live, live.durable) as failing:
+        with engine.follow(live, live.durable_cursor) as failing:
             failing.push = lambda records: bool(1 // 0)
             reading = asyncio.create_task(read(engine, live))
             waiting = asyncio.create_task(failing.next())
@@ -85,7 +85,7 @@ async def test_a_push_that_fails_ends_its_own_reader_and_no_other(world: World) 
 async def test_a_session_that_is_deleted_ends_who_follows(world: World) -> None:
     engine = await world.start()
     live = await open_session(engine)
-    with engine.follow(live, live.durable) as reader:
+    with engine.follow(live, live.durable_cursor) as reader:
         reader.push = lambda records: True
         waiting = asyncio.create_task(reader.next())
         await asyncio.sleep(0)
@@ -96,9 +96,9 @@ async def test_a_session_that_is_deleted_ends_who_follows(world: World) -> None:
 
 
 async def test_silence_gives_heartbeats_to_who_follows(world: World) -> None:
-    engine = await world.start(beat_s=0.001)
+    engine = await world.start(heartbeat_interval_s=0.001)
     live = await open_session(engine)
-    with engine.follow(live, live.durable) as reader:
+    with engine.follow(live, live.durable_cursor) as reader:
         reader.push = lambda records: True
         async with asyncio.timeout(DEADLINE_S):
             for _ in range(50):
@@ -106,11 +106,11 @@ async def test_silence_gives_heartbeats_to_who_follows(world: World) -> None:
         assert live._followers == (), "it follows only while it waits"
 
 
-async def test_a_watcher_that_fails_holds_up_nobody(world: World) -> None:
+async def test_a_watcher_that_fails_blocks_nobody(world: World) -> None:
     """It is called by what commits for all sessions: were that to end, nothing would be durable any more."""
     told: list[int] = []
 
-    def fails(live: LiveSession, events: Sequence[Logged]) -> None:
+    def fails(live: LiveSession, events: Sequence[LoggedEvent]) -> None:
         told.append(len(events))
         raise RuntimeError("a slip of a door's")
 
@@ -123,7 +123,7 @@ async def test_a_watcher_that_fails_holds_up_nobody(world: World) -> None:
     assert sum(told) == live.state.seq
 
 
-async def test_a_commit_that_cannot_be_told_holds_up_nobody(world: World) -> None:
+async def test_a_commit_that_cannot_be_reported_blocks_nobody(world: World) -> None:
     """Other servers are told of it by hints, and hints may be lost."""
     told: list[int] = []
 

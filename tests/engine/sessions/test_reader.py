@@ -7,7 +7,7 @@ import pytest
 
 from dragoman.core.agent import Run
 from dragoman.core.content import AssistantMessage, Thinking
-from dragoman.core.events import BlockClosed, Logged, MessageClosed
+from dragoman.core.events import BlockClosed, LoggedEvent, MessageClosed
 from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT
 from dragoman.core.refusals import SessionNotFound
@@ -17,11 +17,10 @@ from dragoman.engine.sessions import reader as reader_module
 from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import (
     DEADLINE_S,
+    CallTool,
     Script,
     Think,
-    Use,
     World,
-    ended,
     fork,
     is_stop,
     open_session,
@@ -31,12 +30,13 @@ from tests.engine.world import (
     reasons,
     reload,
     send,
-    settled_down,
     texts,
+    wait_for_end,
+    wait_until_durable,
 )
 
 
-def words_of(records: list[Record], message_id: str, index: int) -> str:
+def block_text(records: list[Record], message_id: str, index: int) -> str:
     """The text of a block, put together from its pieces."""
     return "".join(
         each.text
@@ -49,9 +49,9 @@ def check_stream(records: list[Record]) -> None:
     """A stream from the start holds every text twice: piece by piece, and whole."""
     assert [cursor_of(each) for each in records] == sorted({cursor_of(each) for each in records})
     for each in records:
-        if isinstance(each, Logged) and isinstance(each.event, BlockClosed) and each.event.cuts:
+        if isinstance(each, LoggedEvent) and isinstance(each.event, BlockClosed) and each.event.cuts:
             event = each.event
-            assert words_of(records, event.message_id, event.index) == event.block.text  # type: ignore[union-attr]  # only texts have cuts
+            assert block_text(records, event.message_id, event.index) == event.block.text  # type: ignore[union-attr]  # only texts have cuts
 
 
 # --- one stream -------------------------------------------------------------------------------------------------------
@@ -60,10 +60,18 @@ def check_stream(records: list[Record]) -> None:
 async def test_live_stream_replayed_stream_and_history_are_one(any_world: World) -> None:
     any_world.echo()
     any_world.scripts |= {
-        "below": [["from ", settled_down, "below"]],
+        "below": [["from ", wait_until_durable, "below"]],
         "go": [
-            [Think("hm "), settled_down, Think("yes"), "so ", settled_down, "far", Use("echo", {"value": 1})],
-            ["then", fork("below"), Use("echo", {"value": {"a": [1]}})],
+            [
+                Think("hm "),
+                wait_until_durable,
+                Think("yes"),
+                "so ",
+                wait_until_durable,
+                "far",
+                CallTool("echo", {"value": 1}),
+            ],
+            ["then", fork("below"), CallTool("echo", {"value": {"a": [1]}})],
             ["done"],
         ],
     }
@@ -108,11 +116,21 @@ async def test_readers_that_come_at_any_moment_and_position_see_the_tail_of_the_
             await asyncio.sleep(0)
 
     any_world.echo()
-    any_world.scripts["below"] = [["b1 ", now_and_then, settled_down, "b2 ", now_and_then, "b3"], ["b4 ", settled_down]]
-    steps: Script = [[f"step {place} ", settled_down, now_and_then, "and on"] for place in range(6)]
+    any_world.scripts["below"] = [
+        ["b1 ", now_and_then, wait_until_durable, "b2 ", now_and_then, "b3"],
+        ["b4 ", wait_until_durable],
+    ]
+    steps: Script = [[f"step {place} ", wait_until_durable, now_and_then, "and on"] for place in range(6)]
     any_world.scripts["go"] = [
-        ["a1 ", now_and_then, settled_down, "a2 ", Use("echo", {"value": "x"}), Use("echo", {"value": "y"})],
-        [Think("t1 "), now_and_then, settled_down, Think("t2"), fork("below"), "a3", fork("below")],
+        [
+            "a1 ",
+            now_and_then,
+            wait_until_durable,
+            "a2 ",
+            CallTool("echo", {"value": "x"}),
+            CallTool("echo", {"value": "y"}),
+        ],
+        [Think("t1 "), now_and_then, wait_until_durable, Think("t2"), fork("below"), "a3", fork("below")],
         *steps,
     ]
     engine = await any_world.start(log)
@@ -156,22 +174,25 @@ async def test_readers_that_come_at_any_moment_and_position_see_the_tail_of_the_
 async def test_a_reader_between_a_blocks_end_and_its_commit_gets_its_pieces(world: World) -> None:
     """The block has left the session's open ones, its end is not in the log yet: its pieces stand nowhere else."""
     log = FaultyLog(world.store)
-    gate, end = world.gate("gate"), world.gate("end")
-    world.scripts["go"] = [["one ", settled_down, "two ", settled_down, gate, "three", Use("end")], ["four"]]
+    gate, end = world.pausing_tool("gate"), world.pausing_tool("end")
+    world.scripts["go"] = [
+        ["one ", wait_until_durable, "two ", wait_until_durable, gate, "three", CallTool("end")],
+        ["four"],
+    ]
     engine = await world.start(log)
     live = await open_session(engine)
     await send(engine, live, "go")
     async with asyncio.timeout(DEADLINE_S):
         await gate.entered.wait()
-    log.hold = asyncio.Event()
+    log.block_commits = asyncio.Event()
     gate.opened.set()
     async with asyncio.timeout(DEADLINE_S):
-        await log.held.wait()
+        await log.commit_blocked.wait()
     assert live.blocks == {}, "the block is closed, and its end under way"
     with engine.follow(live, START) as reader:
         first = list(await reader.next())
         assert "".join(each.text for each in first if isinstance(each, Piece)) == "one two "
-        log.hold.set()
+        log.block_commits.set()
         end.opened.set()
         async with asyncio.timeout(DEADLINE_S):
             while not is_stop(first[-1]):
@@ -185,8 +206,8 @@ async def test_a_page_that_ends_with_the_stop_of_a_queued_run_loses_no_piece(
 ) -> None:
     """A queued run ends in the middle of another one's words: no place where a replay may be cut."""
     monkeypatch.setattr(reader_module, "PAGE", 8)
-    gate = world.gate("gate")
-    world.scripts["go"] = [["one ", settled_down, gate, "two"], *[["more"]] * 6]
+    gate = world.pausing_tool("gate")
+    world.scripts["go"] = [["one ", wait_until_durable, gate, "two"], *[["more"]] * 6]
     engine = await world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
@@ -196,14 +217,14 @@ async def test_a_page_that_ends_with_the_stop_of_a_queued_run_loses_no_piece(
         queued = await send(engine, live, f"later {place}", "queue")
         assert await engine.stop_run(live, queued.run_id)
     gate.opened.set()
-    await ended(live)
+    await wait_for_end(live)
     assert await read_all(engine, live) == expand(await world.events(live.state.session_id))
 
 
 @pytest.mark.one_server
 async def test_a_reader_of_a_session_that_was_stored_with_open_blocks_sees_them_end(any_world: World) -> None:
-    gate = any_world.gate("gate")
-    any_world.scripts["go"] = [["one ", settled_down, "two ", settled_down, gate, "three"]]
+    gate = any_world.pausing_tool("gate")
+    any_world.scripts["go"] = [["one ", wait_until_durable, "two ", wait_until_durable, gate, "three"]]
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
@@ -213,7 +234,7 @@ async def test_a_reader_of_a_session_that_was_stored_with_open_blocks_sees_them_
     engine = await any_world.restart(engine)
     gate.opened.set()
     live = await reload(engine, live)
-    await ended(live)
+    await wait_for_end(live)
     after = await read(engine, live, cursor_of(before[-1]))
     assert before + after == expand(await any_world.events(live.state.session_id))
     assert texts(await any_world.history(live.state.session_id)) == ["go", "one two ", "one two three"]
@@ -223,7 +244,7 @@ async def test_a_position_behind_the_end_of_the_stream_waits_for_what_comes(worl
     engine = await world.start()
     live = await open_session(engine)
     await play(engine, live, "one")
-    reading = asyncio.create_task(read(engine, live, live.durable))
+    reading = asyncio.create_task(read(engine, live, live.durable_cursor))
     await play(engine, live, "two")
     seen = await reading
     assert seen[0].seq > 1  # type: ignore[union-attr]  # an event is first
@@ -240,7 +261,7 @@ async def test_a_reader_that_never_reads_keeps_nothing_in_memory(world: World, m
 
     async def measured(run: Run) -> None:
         nonlocal kept
-        await settled_down(run)
+        await wait_until_durable(run)
         kept = max(kept, len(live._ring), sum(len(each.text) for each in live._ring if isinstance(each, Piece)) // 200)
 
     world.scripts["many"] = [[f"{place}", measured] for place in range(300)]
@@ -260,9 +281,9 @@ async def test_a_reader_that_never_reads_keeps_nothing_in_memory(world: World, m
 
 
 async def test_silence_gives_heartbeats_and_they_leave_nothing_behind(world: World) -> None:
-    engine = await world.start(beat_s=0.001)
+    engine = await world.start(heartbeat_interval_s=0.001)
     live = await open_session(engine)
-    with engine.follow(live, live.durable) as reader:
+    with engine.follow(live, live.durable_cursor) as reader:
         async with asyncio.timeout(DEADLINE_S):
             for _ in range(50):
                 assert await reader.next() == ()
@@ -272,35 +293,35 @@ async def test_silence_gives_heartbeats_and_they_leave_nothing_behind(world: Wor
 
 async def test_a_heartbeat_comes_before_its_time_is_over(world: World) -> None:
     """Proxies cut what is silent for longer, and clients count on the figure."""
-    engine = await world.start(beat_s=9_000)
+    engine = await world.start(heartbeat_interval_s=9_000)
     live = await open_session(engine)
-    with engine.follow(live, live.durable) as reader:
+    with engine.follow(live, live.durable_cursor) as reader:
         waiting = asyncio.create_task(reader.next())
         looks = 0
         while not waiting.done():
             await asyncio.sleep(0)
-            reader.looked_at()
+            reader.on_silence_check()
             looks += 1
             await asyncio.sleep(0)
         assert await waiting == ()
-    assert looks * engine._readers._look_s <= 9_000
+    assert looks * engine._readers._check_interval_s <= 9_000
 
 
 async def test_readers_that_leave_leave_nothing_behind(world: World) -> None:
     engine = await world.start()
     live = await open_session(engine)
     for _ in range(50):
-        task = asyncio.create_task(read(engine, live, live.durable))
+        task = asyncio.create_task(read(engine, live, live.durable_cursor))
         await asyncio.sleep(0)
-        assert live.holds == 1
+        assert live.reference_count == 1
         task.cancel()
         await asyncio.wait([task])
-    assert (live.holds, len(live._wakers), len(engine._readers)) == (0, 0, 0)
+    assert (live.reference_count, len(live._wakers), len(engine._readers)) == (0, 0, 0)
 
 
 async def test_a_deleted_session_ends_its_readers_after_what_they_may_see(any_world: World) -> None:
-    gate = any_world.gate("gate")
-    any_world.scripts["go"] = [["one ", settled_down, gate]]
+    gate = any_world.pausing_tool("gate")
+    any_world.scripts["go"] = [["one ", wait_until_durable, gate]]
     engine = await any_world.start()
     live = await open_session(engine)
     await send(engine, live, "go")
@@ -321,7 +342,10 @@ async def test_a_deleted_session_ends_its_readers_after_what_they_may_see(any_wo
 
 
 async def test_words_of_several_loops_do_not_mix(any_world: World) -> None:
-    any_world.scripts["below"] = [["b", settled_down, "b", settled_down, "b"], ["c", settled_down, "c"]]
+    any_world.scripts["below"] = [
+        ["b", wait_until_durable, "b", wait_until_durable, "b"],
+        ["c", wait_until_durable, "c"],
+    ]
     any_world.scripts["go"] = [[fork("below"), fork("below"), fork("below")], ["end"]]
     engine = await any_world.start()
     live = await open_session(engine)
@@ -329,7 +353,7 @@ async def test_words_of_several_loops_do_not_mix(any_world: World) -> None:
     await play(engine, live, "go")
     seen = await reading
     check_stream(seen)
-    closed = [each.event for each in seen if isinstance(each, Logged) and isinstance(each.event, MessageClosed)]
+    closed = [each.event for each in seen if isinstance(each, LoggedEvent) and isinstance(each.event, MessageClosed)]
     loops = {event.loop for event in closed} - {ROOT}
     assert len(loops) == 3
     for loop in loops:
@@ -340,7 +364,7 @@ async def test_every_delta_of_a_burst_is_in_the_history(any_world: World) -> Non
     """Deltas are merged into pieces, none is lost, and no piece is too long."""
     said = [f"{place} " for place in range(3000)]
     any_world.scripts["go"] = [[*said, "€" * 20_000, "\U0001f600" * 5000]]
-    engine = await any_world.start(window_s=0.002)
+    engine = await any_world.start(commit_window_s=0.002)
     live = await open_session(engine)
     reading = asyncio.create_task(read(engine, live))
     await play(engine, live, "go")
@@ -351,7 +375,7 @@ async def test_every_delta_of_a_burst_is_in_the_history(any_world: World) -> Non
 
 
 async def test_text_that_cannot_be_sent_is_made_sendable(any_world: World) -> None:
-    any_world.scripts["go"] = [["a\ud800b", settled_down, Think("\udfff")]]
+    any_world.scripts["go"] = [["a\ud800b", wait_until_durable, Think("\udfff")]]
     engine = await any_world.start()
     live = await open_session(engine)
     reading = asyncio.create_task(read(engine, live))

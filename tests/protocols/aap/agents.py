@@ -30,7 +30,7 @@ Play = Callable[[Run, int], Awaitable[StopReason | None]]
 """Plays from a model step on, which is counted from 0."""
 
 
-class Gates:
+class ToolGates:
     """Where tools wait until a test lets them go on. A gate's name stands for one moment of one test."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Gates:
             raise
 
 
-GATES = Gates()
+TOOL_GATES = ToolGates()
 
 
 class Tool:
@@ -143,8 +143,8 @@ class Faulty(Player):
         self._spec = spec
 
 
-async def hold(arguments: dict[str, Json]) -> str:
-    await GATES.pass_through(arguments["gate"])
+async def wait_at_gate(arguments: dict[str, Json]) -> str:
+    await TOOL_GATES.pass_through(arguments["gate"])
     return f"held {arguments['gate']}"
 
 
@@ -160,13 +160,13 @@ async def call_and_reach_the_limit(run: Run, step: int) -> StopReason:
     return "max_tokens"
 
 
-async def say_two_and_hold(run: Run, step: int) -> None:
+async def emit_two_and_wait(run: Run, step: int) -> None:
     if step == 0:
         run.emit("one ")
         await run.end_step()
     run.emit("two ")
     await run.drain()
-    await GATES.pass_through("text")
+    await TOOL_GATES.pass_through("text")
     run.emit("three")
 
 
@@ -181,25 +181,25 @@ async def compact(run: Run, step: int) -> None:
 
 BOTH_HISTORIES: Json = {"history_full": True, "history_compacted": True}
 
-GATED = Player(
+GATED_AGENT = Player(
     "gated",
-    [Tool("hold", hold)],
+    [Tool("hold", wait_at_gate)],
     {
         "say, call and fail": call_and_fail,
         "say, call and reach the limit": call_and_reach_the_limit,
-        "say two and hold": say_two_and_hold,
+        "say two and hold": emit_two_and_wait,
         "compact": compact,
     },
     capabilities=Capabilities(**BOTH_HISTORIES, client_tools=True),
 )
 
 
-def declaring(name: str, **capabilities: Any) -> Player:
+def agent_declaring(name: str, **capabilities: Any) -> Player:
     """An agent that declares these capabilities and no others."""
     return Player(name, capabilities=Capabilities(**capabilities))
 
 
-def optioned(option: str, *, name: str | None = None, default: str = "", secret: bool = False) -> Player:
+def agent_with_option(option: str, *, name: str | None = None, default: str = "", secret: bool = False) -> Player:
     """An agent with one option, which says its value when asked by its name."""
 
     async def tell(run: Run, step: int) -> None:
@@ -244,13 +244,13 @@ async def gardener(run: dragoman.Run) -> AsyncIterator[str]:
 
 
 AGENTS: tuple[Agent, ...] = (
-    GATED,
+    GATED_AGENT,
     gardener,
-    declaring("plain"),
-    declaring("only-delta", stream_modes=frozenset({"delta"})),
-    declaring("only-none", stream_modes=frozenset({"none"})),
-    declaring("streams", stream_modes=frozenset({"delta", "message"})),
-    declaring("links", image_http=True),
-    declaring("pixels", image_data=True),
-    declaring("tools-no-images", client_tools=True),
+    agent_declaring("plain"),
+    agent_declaring("only-delta", stream_modes=frozenset({"delta"})),
+    agent_declaring("only-none", stream_modes=frozenset({"none"})),
+    agent_declaring("streams", stream_modes=frozenset({"delta", "message"})),
+    agent_declaring("links", image_http=True),
+    agent_declaring("pixels", image_data=True),
+    agent_declaring("tools-no-images", client_tools=True),
 )

@@ -64,7 +64,7 @@ CODES: dict[str, tuple[int, set[str]]] = {
 """The codes of aap §16, their statuses, and the keys that they bring along."""
 
 
-class Line(Protocol):
+class Connection(Protocol):
     """How requests reach a server: a bridge or a socket."""
 
     async def open(
@@ -86,11 +86,11 @@ class Reply(Answer):
         return json.loads(self.body)
 
 
-class Face:
+class AapClient:
     """A server as the holder of one key sees it. Without a key no `Authorization` is sent."""
 
-    def __init__(self, line: Line, key: str | None = None, *, base: str = BASE) -> None:
-        self.line = line
+    def __init__(self, connection: Connection, key: str | None = None, *, base: str = BASE) -> None:
+        self.connection = connection
         self.key = key
         self.base = base
 
@@ -111,9 +111,9 @@ class Face:
         lines |= headers or {}
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         sent = [(name, value) for name, value in lines.items() if value != ABSENT]
-        return await self.line.open(method, self.base + path, headers=sent, body=content, window=window)
+        return await self.connection.open(method, self.base + path, headers=sent, body=content, window=window)
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -127,10 +127,10 @@ class Face:
         return check_reply(Reply(exchange.status, exchange.headers, await exchange.read()))
 
     async def get(self, path: str, **headers: str) -> Reply:
-        return await self.ask("GET", path, headers=headers)
+        return await self.request("GET", path, headers=headers)
 
     async def post(self, path: str, body: Json, *, headers: dict[str, str] | None = None) -> Reply:
-        return await self.ask("POST", path, body, headers=headers)
+        return await self.request("POST", path, body, headers=headers)
 
     async def create(
         self, agent: str = "rehearsal", /, *, headers: dict[str, str] | None = None, **fields: Json
@@ -189,23 +189,23 @@ class Turn:
 class Session:
     """One conversation."""
 
-    def __init__(self, face: Face, session_id: str) -> None:
-        self.face = face
+    def __init__(self, client: AapClient, session_id: str) -> None:
+        self.client = client
         self.id = session_id
         self.path = f"/sessions/{session_id}"
 
-    def seen_by(self, face: Face) -> "Session":
+    def as_client(self, client: AapClient) -> "Session":
         """The same session with another key, or through another line."""
-        return Session(face, self.id)
+        return Session(client, self.id)
 
     async def info(self) -> dict[str, Json]:
-        reply = await self.face.get(self.path)
+        reply = await self.client.get(self.path)
         assert reply.status == 200, reply
         info: dict[str, Json] = reply.json
         return info
 
     async def history(self, kind: str = "full") -> list[Message]:
-        reply = await self.face.get(f"{self.path}/history?type={kind}")
+        reply = await self.client.get(f"{self.path}/history?type={kind}")
         assert reply.status == 200, reply
         assert set(reply.json) == {"history"}
         assert set(reply.json["history"]) == {kind}
@@ -215,14 +215,14 @@ class Session:
     async def state(self) -> list[bytes]:
         """Everything that a client can see of it, to the byte."""
         paths = [self.path, f"{self.path}/history?type=full", f"{self.path}/history?type=compacted", "/sessions"]
-        return [(await self.face.get(path)).body for path in paths]
+        return [(await self.client.get(path)).body for path in paths]
 
     async def delete(self) -> Reply:
-        return await self.face.ask("DELETE", self.path)
+        return await self.client.request("DELETE", self.path)
 
     async def post(self, messages: Json, *, headers: dict[str, str] | None = None, **fields: Json) -> Reply:
         """Ask for a turn and take whatever comes."""
-        return await self.face.post(f"{self.path}/turns", {"messages": messages, **fields}, headers=headers)
+        return await self.client.post(f"{self.path}/turns", {"messages": messages, **fields}, headers=headers)
 
     async def open(
         self,
@@ -231,14 +231,14 @@ class Session:
         headers: dict[str, str] | None = None,
         window: int | None = None,
         **fields: Json,
-    ) -> "Reading":
+    ) -> "StreamReader":
         """Ask for a streamed turn and read it event by event."""
         asked = messages_of(messages)
         body = {"messages": asked, "stream": "delta", **fields}
-        exchange = await self.face.open("POST", f"{self.path}/turns", body, headers=headers, window=window)
+        exchange = await self.client.open("POST", f"{self.path}/turns", body, headers=headers, window=window)
         assert exchange.status == 200, (exchange.status, await exchange.read())
         check_stream_headers(exchange.headers)
-        return Reading(exchange)
+        return StreamReader(exchange)
 
     async def run(
         self,
@@ -256,25 +256,25 @@ class Session:
         """
         asked = messages_of(messages)
         body = {"messages": asked, **({} if mode == "none" else {"stream": mode}), **fields}
-        reply = await self.face.post(f"{self.path}/turns", body, headers=headers)
+        reply = await self.client.post(f"{self.path}/turns", body, headers=headers)
         assert reply.status == 200, reply
         return turn_of(reply, mode, permitted=sum(message["role"] == "tool_permission" for message in asked))
 
     async def events(self, after: str | None = None, query: str = "") -> Reply:
         """The events route, to its end."""
         headers = {} if after is None else {"last-event-id": after}
-        return await self.face.ask("GET", f"{self.path}/events{query}", headers=headers)
+        return await self.client.request("GET", f"{self.path}/events{query}", headers=headers)
 
-    async def watch(self, after: str | None = None, query: str = "") -> "Reading":
+    async def watch(self, after: str | None = None, query: str = "") -> "StreamReader":
         """The events route, read event by event."""
         headers = {} if after is None else {"last-event-id": after}
-        exchange = await self.face.open("GET", f"{self.path}/events{query}", headers=headers)
+        exchange = await self.client.open("GET", f"{self.path}/events{query}", headers=headers)
         assert exchange.status == 200, (exchange.status, await exchange.read())
         check_stream_headers(exchange.headers)
-        return Reading(exchange)
+        return StreamReader(exchange)
 
 
-class Reading:
+class StreamReader:
     """A stream that is read frame by frame."""
 
     def __init__(self, exchange: Stream) -> None:
@@ -305,15 +305,15 @@ class Reading:
                 return frame
         raise AssertionError(f"the stream ended before {event}: {[each.event for each in self.frames]}")
 
-    async def rest(self) -> list[Frame]:
+    async def read_to_end(self) -> list[Frame]:
         """Read to the end."""
         first = len(self.frames)
         while await self.next() is not None:
             pass
         return self.frames[first:]
 
-    async def leave(self) -> None:
-        await self.exchange.leave()
+    async def disconnect(self) -> None:
+        await self.exchange.disconnect()
 
 
 def user(content: Json) -> Message:
@@ -337,17 +337,17 @@ def client_tool(name: str, **fields: Json) -> dict[str, Json]:
     return {"name": name, "description": "", "parameters": {"type": "object"}, **fields}
 
 
-def on(*names: str, trust: bool = True) -> list[dict[str, Json]]:
+def enabled_tools(*names: str, trust: bool = True) -> list[dict[str, Json]]:
     """References that turn server tools on."""
     return [{"name": name, "trust": trust} for name in names]
 
 
-def said(*texts: str) -> Message:
+def assistant_text(*texts: str) -> Message:
     """An assistant message of text blocks."""
     return {"role": "assistant", "content": [{"type": "text", "text": text} for text in texts]}
 
 
-def called(*calls: Call, text: str | None = None) -> Message:
+def assistant_calls(*calls: Call, text: str | None = None) -> Message:
     """An assistant message that ends with calls."""
     blocks = [] if text is None else [{"type": "text", "text": text}]
     uses = [{"type": "tool_use", "toolCallId": each.id, "name": each.name, "input": each.input} for each in calls]
@@ -451,7 +451,7 @@ def check_no_null(value: Json) -> None:
             check_no_null(each)
 
 
-def refusal(reply: Reply, status: int, code: str, *, has_path: bool = True, **extra: Json) -> None:
+def assert_refusal(reply: Reply, status: int, code: str, *, has_path: bool = True, **extra: Json) -> None:
     """The answer is this refusal, whole: nothing beside sentence, code and these keys.
 
     Args:
@@ -468,7 +468,7 @@ def refusal(reply: Reply, status: int, code: str, *, has_path: bool = True, **ex
 
 
 @asynccontextmanager
-async def unchanged(*sessions: Session) -> AsyncIterator[None]:
+async def assert_unchanged(*sessions: Session) -> AsyncIterator[None]:
     """What happens inside leaves the sessions as they were, byte for byte."""
     before = [await session.state() for session in sessions]
     yield

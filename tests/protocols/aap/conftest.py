@@ -7,49 +7,49 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.aap.agents import AGENTS, GATES, Gates
-from tests.protocols.aap.client import Face
-from tests.servers import House, HouseMaker, SocketHouse, opened, opened_socket
+from tests.protocols.aap.agents import AGENTS, TOOL_GATES, ToolGates
+from tests.protocols.aap.client import AapClient
+from tests.servers import AppServer, AppServerFactory, SocketServer, running_server, running_socket_server
 
 
 @pytest.fixture(scope="session")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def app_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppServer]:
     """A server that tests share: each works in sessions of its own and ends what it began."""
-    async with opened(tmp_path_factory.mktemp("house"), agents=AGENTS) as house:
+    async with running_server(tmp_path_factory.mktemp("house"), agents=AGENTS) as house:
         yield house
 
 
 @pytest.fixture(scope="session")
-async def keyless(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def keyless_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppServer]:
     """A server without keys."""
-    async with opened(tmp_path_factory.mktemp("keyless"), auth=False) as house:
+    async with running_server(tmp_path_factory.mktemp("keyless"), auth=False) as house:
         yield house
 
 
 @pytest.fixture(scope="session")
-async def socket_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketHouse]:
+async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     """A server behind a real socket."""
-    async with opened_socket(tmp_path_factory.mktemp("socket")) as house:
+    async with running_socket_server(tmp_path_factory.mktemp("socket")) as house:
         yield house
 
 
 @pytest.fixture
-def open_house(tmp_path_factory: pytest.TempPathFactory) -> HouseMaker:
+def open_app_server(tmp_path_factory: pytest.TempPathFactory) -> AppServerFactory:
     """Opens servers of one's own, each on a new folder."""
 
-    def maker(**changes: Any) -> AbstractAsyncContextManager[House]:
-        return opened(Path(tmp_path_factory.mktemp("own")), **{"agents": AGENTS, **changes})
+    def maker(**changes: Any) -> AbstractAsyncContextManager[AppServer]:
+        return running_server(Path(tmp_path_factory.mktemp("own")), **{"agents": AGENTS, **changes})
 
     return maker
 
 
 @pytest.fixture(scope="session")
-def face(house: House) -> Face:
+def aap_client(app_server: AppServer) -> AapClient:
     """The shared server as alice sees it."""
-    return house.face("alice")
+    return app_server.aap_client("alice")
 
 
 @pytest.fixture(scope="session")
-def gates() -> Gates:
+def tool_gates() -> ToolGates:
     """Where tools of the agent `gated` wait."""
-    return GATES
+    return TOOL_GATES

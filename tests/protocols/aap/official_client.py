@@ -29,9 +29,9 @@ class OfficialClient:
     def receive(self, frames: Iterable[Frame]) -> None:
         """Fold a turn's stream into the history."""
         for frame in frames:
-            self._feed(frame.event, frame.plain()[1])
+            self._feed(frame.event, frame.without_extensions()[1])
 
-    def receive_whole(self, messages: Iterable[dict[str, Json]]) -> None:
+    def receive_answer(self, messages: Iterable[dict[str, Json]]) -> None:
         """Take over the answer of a turn in mode `none`."""
         self.history += [dict(message) for message in messages]
 
@@ -85,7 +85,7 @@ class OfficialClient:
             self._blocks = []
 
 
-def as_folded(history: Iterable[dict[str, Json]]) -> list[dict[str, Json]]:
+def normalize_history(history: Iterable[dict[str, Json]]) -> list[dict[str, Json]]:
     """A history in the form in which the client's quirks leave it, so that two can be compared.
 
     Assistant messages with nothing between are one; between two calls all text comes first and is one, and so is all

@@ -42,7 +42,7 @@ class Frame(NamedTuple):
     data: dict[str, Json]
     raw: bytes
 
-    def plain(self) -> tuple[str, dict[str, Json]]:
+    def without_extensions(self) -> tuple[str, dict[str, Json]]:
         """The event as a client sees it that knows nothing of our additions."""
         return self.event, {name: value for name, value in self.data.items() if name != "_meta"}
 
@@ -123,11 +123,11 @@ def check_numbers(frames: Iterable[Frame], *, start: int = 1) -> None:
     assert numbers == [str(start + place) for place in range(len(numbers))], numbers
 
 
-def plain(frames: Iterable[Frame]) -> list[tuple[str, dict[str, Json]]]:
+def normalize_frames(frames: Iterable[Frame]) -> list[tuple[str, dict[str, Json]]]:
     """The events without our additions, adjacent deltas of one kind joined: how text was cut says nothing."""
     events: list[tuple[str, dict[str, Json]]] = []
     for frame in frames:
-        event, fields = frame.plain()
+        event, fields = frame.without_extensions()
         if event.endswith("_delta") and events and events[-1][0] == event:
             events[-1] = (event, {"delta": events[-1][1]["delta"] + fields["delta"]})
         else:
@@ -145,7 +145,7 @@ def fold(frames: Iterable[Frame]) -> list[dict[str, Json]]:
         if frame.event in ("turn_start", "turn_stop"):
             continue
         if frame.event == "tool_result":
-            messages.append({"role": "tool", **dict(frame.plain()[1])})
+            messages.append({"role": "tool", **dict(frame.without_extensions()[1])})
             continue
         if not messages or messages[-1]["role"] != "assistant":
             messages.append({"role": "assistant", "content": []})
@@ -161,9 +161,9 @@ def block_of(frame: Frame) -> dict[str, Json]:
         case "thinking_delta":
             return {"type": "thinking", "thinking": frame.data["delta"]}
         case "tool_call":
-            return {"type": "tool_use", **frame.plain()[1]}
+            return {"type": "tool_use", **frame.without_extensions()[1]}
         case kind:
-            return {"type": kind, **frame.plain()[1]}
+            return {"type": kind, **frame.without_extensions()[1]}
 
 
 def merged(messages: Iterable[dict[str, Json]]) -> list[dict[str, Json]]:

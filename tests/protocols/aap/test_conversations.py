@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.conversations import CONVERSATIONS, Conversation, Server, play
-from tests.protocols.aap.client import Face
+from tests.protocols.aap.client import AapClient
 from tests.protocols.aap.driver import AapDriver
 from tests.protocols.aap.stream import MODES, Mode
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker, SocketHouse, program
+from tests.servers import AppServer, AppServerFactory, SocketServer, server_process
 
 EXPRESSIBLE = [each for each in CONVERSATIONS if each.needs <= AapDriver.features]
 ALIVE = [each for each in EXPRESSIBLE if not each.crashes()]
@@ -19,31 +19,33 @@ def name_of(value: object) -> str:
     return value.name.replace(" ", "-") if isinstance(value, Conversation) else str(value)
 
 
-def face_of(server: Server) -> Face:
-    return Face(server.line, server.key("alice"))
+def aap_client_of(server: Server) -> AapClient:
+    return AapClient(server.connection, server.key("alice"))
 
 
 @requirement("aap:suite:conversations")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
-async def test_a_conversation_in_process(house: House, conversation: Conversation, mode: Mode) -> None:
-    await play(conversation, AapDriver(mode, face_of), house)
+async def test_a_conversation_in_process(app_server: AppServer, conversation: Conversation, mode: Mode) -> None:
+    await play(conversation, AapDriver(mode, aap_client_of), app_server)
 
 
 @requirement("aap:suite:conversations", "aap:turn:restart")
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
 async def test_a_conversation_with_a_restart_before_every_step(
-    open_house: HouseMaker, conversation: Conversation
+    open_app_server: AppServerFactory, conversation: Conversation
 ) -> None:
-    async with open_house() as house:
-        await play(conversation, AapDriver("delta", face_of), house, restart_before=lambda place: place > 0)
+    async with open_app_server() as house:
+        await play(conversation, AapDriver("delta", aap_client_of), house, restart_before=lambda place: place > 0)
 
 
 @requirement("aap:suite:conversations")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
-async def test_a_conversation_over_a_socket(socket_house: SocketHouse, conversation: Conversation, mode: Mode) -> None:
-    await play(conversation, AapDriver(mode, face_of), socket_house)
+async def test_a_conversation_over_a_socket(
+    socket_server: SocketServer, conversation: Conversation, mode: Mode
+) -> None:
+    await play(conversation, AapDriver(mode, aap_client_of), socket_server)
 
 
 @requirement("aap:suite:conversations", "aap:turn:restart", "aap:events:restart")
@@ -52,5 +54,5 @@ async def test_a_conversation_over_a_socket(socket_house: SocketHouse, conversat
 async def test_a_conversation_with_a_server_that_is_killed(
     tmp_path: Path, conversation: Conversation, mode: Mode
 ) -> None:
-    async with program(tmp_path) as server:
-        await play(conversation, AapDriver(mode, face_of), server)
+    async with server_process(tmp_path) as server:
+        await play(conversation, AapDriver(mode, aap_client_of), server)

@@ -7,32 +7,32 @@ from typing import Any
 import pytest
 
 from dragoman.core.refusals import all_refusals
-from dragoman.protocols.aap.errors import ANSWERS
+from dragoman.protocols.aap.errors import ERROR_TABLE
 from tests.protocols.aap.agents import Faulty
 from tests.protocols.aap.client import (
-    Face,
+    AapClient,
+    assert_refusal,
+    assert_unchanged,
+    assistant_text,
     call,
     calls,
     client_tool,
-    on,
-    refusal,
+    enabled_tools,
     result,
-    said,
     script,
-    unchanged,
     user,
 )
 from tests.protocols.aap.stream import MODES, STREAMS, Mode
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker
+from tests.servers import AppServer, AppServerFactory
 
 # --- what is ours -----------------------------------------------------------------------------------------------------
 
 
 @requirement("aap:meta-field:turn-start", "aap:meta-field:turn-stop", "aap:meta-field:only-there")
 @pytest.mark.parametrize("mode", STREAMS)
-async def test_the_first_event_names_the_turn_and_the_last_counts_its_tokens(face: Face, mode: Mode) -> None:
-    session = await face.create(server_tools=on("add"))
+async def test_the_first_event_names_the_turn_and_the_last_counts_its_tokens(aap_client: AapClient, mode: Mode) -> None:
+    session = await aap_client.create(server_tools=enabled_tools("add"))
     used = {"usage": {"input_tokens": 11, "output_tokens": 7}}
     play = script(used, call("add", a=1, b=2), used, {"say": "done"})
     turns = [await session.run(play, mode) for _ in range(2)]
@@ -46,8 +46,8 @@ async def test_the_first_event_names_the_turn_and_the_last_counts_its_tokens(fac
 
 
 @requirement("aap:meta-field:turn-stop", "aap:meta-field:turn-start")
-async def test_mode_none_tells_the_same_in_the_meta_of_its_body(face: Face) -> None:
-    session = await face.create()
+async def test_mode_none_reports_the_same_in_the_meta_of_its_body(aap_client: AapClient) -> None:
+    session = await aap_client.create()
     turn = await session.run(script({"usage": {"input_tokens": 11, "output_tokens": 7}}, {"say": "x"}))
     assert sorted(turn.meta["usage"].values()) == [7, 11]
     failed = await session.run(script({"fail": {"code": "teapot", "message": "Short and stout"}}))
@@ -55,8 +55,10 @@ async def test_mode_none_tells_the_same_in_the_meta_of_its_body(face: Face) -> N
 
 
 @requirement("aap:meta-field:session")
-async def test_a_sessions_meta_has_times_and_a_status_that_follow_its_life(face: Face, gates: Any) -> None:
-    session = await face.create("gated", server_tools=on("hold"), tools=[client_tool("paint")])
+async def test_a_sessions_meta_has_times_and_a_status_that_follow_its_life(
+    aap_client: AapClient, tool_gates: Any
+) -> None:
+    session = await aap_client.create("gated", server_tools=enabled_tools("hold"), tools=[client_tool("paint")])
     born = (await session.info())["_meta"]
     assert (born["status"], born.get("title")) == ("idle", None)
     created, updated = (datetime.fromisoformat(born[name]) for name in ("createdAt", "updatedAt"))
@@ -64,18 +66,20 @@ async def test_a_sessions_meta_has_times_and_a_status_that_follow_its_life(face:
     assert created <= updated
     words = script(call("hold", gate="meta"), call("paint"))
     reading = await session.open(words)
-    await gates.entered("meta")
+    await tool_gates.entered("meta")
     assert (await session.info())["_meta"]["status"] == "running"
-    gates.open("meta")
-    await reading.rest()
+    tool_gates.open("meta")
+    await reading.read_to_end()
     later = (await session.info())["_meta"]
     assert (later["status"], later["createdAt"], later["title"]) == ("waiting", born["createdAt"], words[:40].strip())
     assert datetime.fromisoformat(later["updatedAt"]) >= updated
 
 
 @requirement("aap:meta-field:pending")
-async def test_a_sessions_meta_lists_exactly_the_open_calls_with_their_kinds(face: Face) -> None:
-    session = await face.create(server_tools=[*on("add"), *on("stamp", trust=False)], tools=[client_tool("paint")])
+async def test_a_sessions_meta_lists_exactly_the_open_calls_with_their_kinds(aap_client: AapClient) -> None:
+    session = await aap_client.create(
+        server_tools=[*enabled_tools("add"), *enabled_tools("stamp", trust=False)], tools=[client_tool("paint")]
+    )
     assert (await session.info())["_meta"].get("pending", []) == []
     step = calls(("stamp", {"text": "x"}), ("add", {"a": 1, "b": 1}), ("paint", {"c": 1}))
     asked = await session.run(script(step, {"say": "ok"}))
@@ -91,8 +95,8 @@ async def test_a_sessions_meta_lists_exactly_the_open_calls_with_their_kinds(fac
 
 @requirement("aap:ids:from-one")
 @pytest.mark.parametrize("mode", STREAMS)
-async def test_every_turn_counts_its_events_from_one(face: Face, mode: Mode) -> None:
-    session = await face.create(server_tools=on("add"))
+async def test_every_turn_counts_its_events_from_one(aap_client: AapClient, mode: Mode) -> None:
+    session = await aap_client.create(server_tools=enabled_tools("add"))
     for _ in range(3):
         turn = await session.run(script({"say": "a"}, call("add", a=1, b=2), {"say": "b"}), mode)
         assert [frame.id for frame in turn.frames] == [str(number) for number in range(1, len(turn.frames) + 1)]
@@ -102,25 +106,27 @@ async def test_every_turn_counts_its_events_from_one(face: Face, mode: Mode) -> 
 
 
 @requirement("aap:idempotency:create")
-async def test_a_repeated_creation_gives_the_first_answer_and_no_second_session(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        face, once = house.face("alice"), {"idempotency-key": "make-1"}
+async def test_a_repeated_creation_gives_the_first_answer_and_no_second_session(
+    open_app_server: AppServerFactory,
+) -> None:
+    async with open_app_server() as house:
+        face, once = house.aap_client("alice"), {"idempotency-key": "make-1"}
         body = {"agent": {"name": "rehearsal"}, "messages": [user("x")]}
         replies = [await face.post("/sessions", body, headers=once) for _ in range(3)]
         assert {(reply.status, reply.body, reply.headers["location"]) for reply in replies} == {
             (201, replies[0].body, replies[0].headers["location"])
         }
         assert len((await face.get("/sessions")).json["sessions"]) == 1
-        refusal(
+        assert_refusal(
             await face.post("/sessions", {"agent": {"name": "rehearsal"}}, headers=once), 409, "idempotency_conflict"
         )
         assert len((await face.get("/sessions")).json["sessions"]) == 1
 
 
 @requirement("aap:idempotency:create", "aap:idempotency:parallel")
-async def test_fifty_creations_at_once_make_one_session(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        face, once = house.face("alice"), {"idempotency-key": "make-50"}
+async def test_fifty_creations_at_once_make_one_session(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        face, once = house.aap_client("alice"), {"idempotency-key": "make-50"}
         body = {"agent": {"name": "rehearsal"}}
         replies = await asyncio.gather(*(face.post("/sessions", body, headers=once) for _ in range(50)))
         assert {(reply.status, reply.body) for reply in replies} == {(201, replies[0].body)}
@@ -129,8 +135,10 @@ async def test_fifty_creations_at_once_make_one_session(open_house: HouseMaker) 
 
 @requirement("aap:idempotency:turn", "aap:idempotency:stream")
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_repeated_turn_gives_the_first_answer_to_the_byte_and_runs_once(face: Face, mode: Mode) -> None:
-    session = await face.create(server_tools=on("add", "slow"))
+async def test_a_repeated_turn_gives_the_first_answer_to_the_byte_and_runs_once(
+    aap_client: AapClient, mode: Mode
+) -> None:
+    session = await aap_client.create(server_tools=enabled_tools("add", "slow"))
     play = script({"say": "so"}, call("slow", seconds=0, tag=f"once-{mode}"), {"starts": f"once-{mode}"})
     once = {"idempotency-key": f"turn-{session.id}"}
     first = await session.run(play, mode, headers=once)
@@ -149,29 +157,29 @@ async def test_a_repeated_turn_gives_the_first_answer_to_the_byte_and_runs_once(
 
 
 @requirement("aap:idempotency:turn")
-async def test_a_repeated_answer_gives_the_first_answer_and_not_a_refusal(face: Face) -> None:
-    session = await face.create(tools=[client_tool("paint")])
+async def test_a_repeated_answer_gives_the_first_answer_and_not_a_refusal(aap_client: AapClient) -> None:
+    session = await aap_client.create(tools=[client_tool("paint")])
     asked = await session.run(script(call("paint"), {"say": "{result}"}))
     once = {"idempotency-key": f"answer-{session.id}"}
     answers = [result(asked.calls[0], "blue")]
     assert (await session.run(answers, headers=once)).raw == (await session.run(answers, headers=once)).raw
-    refusal(await session.post(answers), 400, "tool_call_resolved")
+    assert_refusal(await session.post(answers), 400, "tool_call_resolved")
 
 
 @requirement("aap:idempotency:parallel", "aap:idempotency:stream")
 @pytest.mark.parametrize("mode", MODES)
 async def test_fifty_duplicates_at_once_run_one_turn_and_all_get_its_answer(
-    house: House, mode: Mode, gates: Any
+    app_server: AppServer, mode: Mode, tool_gates: Any
 ) -> None:
-    session = await house.face("alice").create("gated", server_tools=on("hold"))
+    session = await app_server.aap_client("alice").create("gated", server_tools=enabled_tools("hold"))
     gate = f"fifty-{mode}"
     play = script({"say": "a"}, call("hold", gate=gate), {"say": "b"})
     once = {"idempotency-key": gate}
-    begun = house.line.begun
+    begun = app_server.connection.requests_started
     asking = [asyncio.create_task(session.run(play, mode, headers=once)) for _ in range(50)]
-    await gates.entered(gate)
-    await house.line.given(begun + 50)
-    gates.open(gate)
+    await tool_gates.entered(gate)
+    await app_server.connection.requests_received(begun + 50)
+    tool_gates.open(gate)
     turns = [await each for each in asking]
     assert {turn.raw for turn in turns} == {turns[0].raw}
     assert turns[0].text == "ab"
@@ -180,13 +188,13 @@ async def test_fifty_duplicates_at_once_run_one_turn_and_all_get_its_answer(
 
 @requirement("aap:idempotency:other-body", "aap:order:refusal-changes-nothing")
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_same_key_with_another_body_is_409(face: Face, mode: Mode) -> None:
-    session = await face.create()
+async def test_the_same_key_with_another_body_is_409(aap_client: AapClient, mode: Mode) -> None:
+    session = await aap_client.create()
     once = {"idempotency-key": f"other-{session.id}"}
     await session.run("hello", mode, headers=once)
-    async with unchanged(session):
-        refusal(await session.post([user("hello!")], headers=once, stream=mode), 409, "idempotency_conflict")
-        refusal(
+    async with assert_unchanged(session):
+        assert_refusal(await session.post([user("hello!")], headers=once, stream=mode), 409, "idempotency_conflict")
+        assert_refusal(
             await session.post([user("hello")], headers=once, stream=mode, agent={"options": {"style": "loud"}}),
             409,
             "idempotency_conflict",
@@ -194,48 +202,50 @@ async def test_the_same_key_with_another_body_is_409(face: Face, mode: Mode) -> 
 
 
 @requirement("aap:idempotency:other-request")
-async def test_a_key_that_another_request_used_never_gives_that_ones_answer(face: Face) -> None:
-    first, second = await face.create(), await face.create()
+async def test_a_key_that_another_request_used_never_gives_that_ones_answer(aap_client: AapClient) -> None:
+    first, second = await aap_client.create(), await aap_client.create()
     once = {"idempotency-key": f"elsewhere-{first.id}"}
     await first.run("hello", headers=once)
-    async with unchanged(first, second):
-        refusal(await second.post([user("hello")], headers=once), 409, "idempotency_conflict")
-        refusal(
-            await face.post("/sessions", {"agent": {"name": "rehearsal"}}, headers=once), 409, "idempotency_conflict"
+    async with assert_unchanged(first, second):
+        assert_refusal(await second.post([user("hello")], headers=once), 409, "idempotency_conflict")
+        assert_refusal(
+            await aap_client.post("/sessions", {"agent": {"name": "rehearsal"}}, headers=once),
+            409,
+            "idempotency_conflict",
         )
     await first.delete()
-    refusal(await first.post([user("hello")], headers=once), 404, "session_not_found")
+    assert_refusal(await first.post([user("hello")], headers=once), 404, "session_not_found")
 
 
 @requirement("aap:idempotency:by-owner")
-async def test_two_owners_may_use_the_same_key(house: House) -> None:
+async def test_two_owners_may_use_the_same_key(app_server: AppServer) -> None:
     once = {"idempotency-key": "shared"}
     body = {"agent": {"name": "rehearsal"}}
-    mine, hers = [await house.face(name).post("/sessions", body, headers=once) for name in ("alice", "bob")]
+    mine, hers = [await app_server.aap_client(name).post("/sessions", body, headers=once) for name in ("alice", "bob")]
     assert (mine.status, hers.status) == (201, 201)
     assert mine.json != hers.json
 
 
 @requirement("aap:idempotency:refused")
-async def test_a_refused_request_leaves_its_key_free(face: Face, gates: Any) -> None:
-    session = await face.create("gated", server_tools=on("hold"))
+async def test_a_refused_request_leaves_its_key_free(aap_client: AapClient, tool_gates: Any) -> None:
+    session = await aap_client.create("gated", server_tools=enabled_tools("hold"))
     once = {"idempotency-key": f"refused-{session.id}"}
-    refusal(await session.post([result("nowhere", "x")], headers=once), 400, "unknown_tool_call")
+    assert_refusal(await session.post([result("nowhere", "x")], headers=once), 400, "unknown_tool_call")
     reading = await session.open(script(call("hold", gate="refused")))
-    await gates.entered("refused")
-    refusal(await session.post([user("busy")], headers=once), 409, "turn_in_progress")
-    gates.open("refused")
-    await reading.rest()
-    assert (await session.run("hello", headers=once)).messages == [said("Hello!")]
+    await tool_gates.entered("refused")
+    assert_refusal(await session.post([user("busy")], headers=once), 409, "turn_in_progress")
+    tool_gates.open("refused")
+    await reading.read_to_end()
+    assert (await session.run("hello", headers=once)).messages == [assistant_text("Hello!")]
 
 
 @requirement("aap:idempotency:a-day")
-async def test_a_key_is_remembered_for_24_hours(open_house: HouseMaker) -> None:
-    async with open_house(held_clock=True) as house:
+async def test_a_key_is_remembered_for_24_hours(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(held_clock=True) as house:
         once, body = {"idempotency-key": "daily"}, {"agent": {"name": "rehearsal"}}
-        first = await house.face("alice").post("/sessions", body, headers=once)
+        first = await house.aap_client("alice").post("/sessions", body, headers=once)
         house.clock.advance(hours=23, minutes=59)
-        assert (await house.face("alice").post("/sessions", body, headers=once)).json == first.json
+        assert (await house.aap_client("alice").post("/sessions", body, headers=once)).json == first.json
 
 
 # --- faults of the server ---------------------------------------------------------------------------------------------
@@ -243,35 +253,37 @@ async def test_a_key_is_remembered_for_24_hours(open_house: HouseMaker) -> None:
 
 @requirement("aap:errors:table")
 def test_every_refusal_of_the_core_has_its_answer_and_every_code_one_status() -> None:
-    assert set(ANSWERS) == set(all_refusals())
-    assert len({(answer.code, answer.status) for answer in ANSWERS.values()}) == len(
-        {answer.code for answer in ANSWERS.values()}
+    assert set(ERROR_TABLE) == set(all_refusals())
+    assert len({(answer.code, answer.status) for answer in ERROR_TABLE.values()}) == len(
+        {answer.code for answer in ERROR_TABLE.values()}
     )
 
 
 @requirement("aap:errors:shutting-down")
-async def test_a_server_that_stops_refuses_new_turns_with_503(open_house: HouseMaker, gates: Any) -> None:
-    async with open_house(drain_s=10) as house:
-        face = house.face("alice")
-        session, other = await face.create("gated", server_tools=on("hold")), await face.create()
+async def test_a_server_that_stops_refuses_new_turns_with_503(
+    open_app_server: AppServerFactory, tool_gates: Any
+) -> None:
+    async with open_app_server(drain_s=10) as house:
+        face = house.aap_client("alice")
+        session, other = await face.create("gated", server_tools=enabled_tools("hold")), await face.create()
         reading = await session.open(script(call("hold", gate="draining"), {"say": "through"}))
-        await gates.entered("draining")
+        await tool_gates.entered("draining")
         stopping = asyncio.create_task(house.stop())
         reply = await other.post([user("hello")])
         while reply.status == 200:  # until the order to stop has arrived
             reply = await other.post([user("hello")])
-        refusal(reply, 503, "shutting_down")
+        assert_refusal(reply, 503, "shutting_down")
         assert int(reply.headers["retry-after"]) > 0
-        gates.open("draining")
-        assert (await reading.rest())[-1].data["stopReason"] == "end_turn"
+        tool_gates.open("draining")
+        assert (await reading.read_to_end())[-1].data["stopReason"] == "end_turn"
         await stopping
 
 
 @requirement("aap:errors:internal")
-async def test_a_fault_of_ours_is_500_with_a_reference_and_no_details(open_house: HouseMaker) -> None:
+async def test_a_fault_of_ours_is_500_with_a_reference_and_no_details(open_app_server: AppServerFactory) -> None:
     faulty = Faulty("faulty")
-    async with open_house(agents=[faulty]) as house:
-        face = house.face("alice")
+    async with open_app_server(agents=[faulty]) as house:
+        face = house.aap_client("alice")
         assert (await face.get("/meta")).status == 200
         faulty.is_broken = True
         reply = await face.get("/meta")
@@ -282,29 +294,29 @@ async def test_a_fault_of_ours_is_500_with_a_reference_and_no_details(open_house
 
 
 @requirement("aap:errors:rate-limited")
-async def test_too_many_requests_are_429_and_say_when_to_come_back(open_house: HouseMaker) -> None:
-    async with open_house(max_runs_per_user=2) as house:
-        face, other = house.face("alice"), house.face("bob")
+async def test_too_many_requests_are_429_and_say_when_to_come_back(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(max_runs_per_user=2) as house:
+        face, other = house.aap_client("alice"), house.aap_client("bob")
         readings = [await (await face.create()).open(script({"wait_ms": 600_000})) for _ in range(2)]
         for reading in readings:
             await reading.until("turn_start")
         session = await face.create()
-        async with unchanged(session):
+        async with assert_unchanged(session):
             reply = await session.post([user("hello")])
-            refusal(reply, 429, "rate_limited")
+            assert_refusal(reply, 429, "rate_limited")
             assert int(reply.headers["retry-after"]) > 0
         assert (await (await other.create()).run("hello")).stop == "end_turn"
 
 
 @requirement("aap:errors:rate-limited")
-async def test_a_stream_whose_reader_left_is_given_back(open_house: HouseMaker) -> None:
-    async with open_house(heartbeat_s=0.1, max_streams_per_user=1) as house:
-        session = await house.face("alice").create()
+async def test_a_stream_whose_reader_left_is_given_back(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(heartbeat_s=0.1, max_streams_per_user=1) as house:
+        session = await house.aap_client("alice").create()
         target, lines = f"/aap/v3{session.path}/events", [("authorization", f"Bearer {house.key('alice')}")]
-        first = await house.line.open("GET", target, headers=lines)
+        first = await house.connection.open("GET", target, headers=lines)
         assert first.status == 200
-        refusal(await session.events(), 429, "rate_limited")
-        await first.leave()
-        await first.over()
+        assert_refusal(await session.events(), 429, "rate_limited")
+        await first.disconnect()
+        await first.wait_until_released()
         second = await session.watch()
-        await second.leave()
+        await second.disconnect()

@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 
 from tests.protocols.aap.client import (
-    Face,
+    AapClient,
     Message,
     Session,
+    assert_refusal,
+    assert_unchanged,
     call,
     calls,
     client_tool,
     deny,
+    enabled_tools,
     grant,
-    on,
-    refusal,
     result,
     script,
-    unchanged,
     user,
 )
 from tests.requirements import requirement
-from tests.servers import House
+from tests.servers import AppServer
 
 UNKNOWN = "01890a5d-ac96-774b-bcce-b302099a8057"
 
@@ -40,9 +40,11 @@ class Request:
     body: dict[str, Any] = field(default_factory=lambda: {"messages": [user("hello")]})
     raw: bytes | None = None
 
-    async def send(self, face: Face) -> Any:
+    async def send(self, face: AapClient) -> Any:
         content = self.raw if self.raw is not None else json.dumps(self.body).encode()
-        return await face.ask(self.method, self.path or f"{self.session.path}/turns", raw=content, headers=self.headers)
+        return await face.request(
+            self.method, self.path or f"{self.session.path}/turns", raw=content, headers=self.headers
+        )
 
 
 def no_key(request: Request) -> None:
@@ -96,18 +98,18 @@ FAULTS = (
 
 @requirement("aap:order:pairwise", "aap:order:refusal-changes-nothing")
 @pytest.mark.parametrize(("first", "second"), list(combinations(FAULTS, 2)), ids=lambda fault: fault[0].__name__)
-async def test_of_two_faults_in_a_turn_the_earlier_is_answered(face: Face, first: Any, second: Any) -> None:
-    session = await face.create()
+async def test_of_two_faults_in_a_turn_the_earlier_is_answered(aap_client: AapClient, first: Any, second: Any) -> None:
+    session = await aap_client.create()
     reading = None
     if busy in (first[0], second[0]):
         reading = await session.open(script({"wait_ms": 600_000}))
         await reading.until("turn_start")
-    async with unchanged(session):
+    async with assert_unchanged(session):
         for faults in ((first, second), (second, first)):
             request = Request(session)
             for fault, _, _ in faults:
                 fault(request)
-            refusal(await request.send(face), first[1], first[2])
+            assert_refusal(await request.send(aap_client), first[1], first[2])
     if reading is not None:
         await session.delete()
 
@@ -124,43 +126,47 @@ CREATION_FAULTS = (
 
 @requirement("aap:order:pairwise", "aap:order:refusal-changes-nothing")
 @pytest.mark.parametrize(("first", "second"), list(combinations(CREATION_FAULTS, 2)), ids=lambda fault: fault[2])
-async def test_of_two_faults_in_a_creation_the_earlier_is_answered(face: Face, first: Any, second: Any) -> None:
-    session = await face.create()
-    async with unchanged(session):
+async def test_of_two_faults_in_a_creation_the_earlier_is_answered(
+    aap_client: AapClient, first: Any, second: Any
+) -> None:
+    session = await aap_client.create()
+    async with assert_unchanged(session):
         for faults in ((first, second), (second, first)):
             request = Request(session, path="/sessions", body={"agent": {"name": "rehearsal"}})
             for fault, _, _ in faults:
                 fault(request)
-            refusal(await request.send(face), first[1], first[2])
+            assert_refusal(await request.send(aap_client), first[1], first[2])
 
 
 @requirement("aap:order:pairwise")
-async def test_a_path_that_is_unknown_is_told_to_key_holders_only(house: House) -> None:
-    refusal(await Face(house.line, "nobody").get("/nowhere"), 401, "unauthorized")
-    refusal(await house.face("alice").get("/nowhere"), 404, "not_found")
+async def test_a_path_that_is_unknown_is_reported_to_key_holders_only(app_server: AppServer) -> None:
+    assert_refusal(await AapClient(app_server.connection, "nobody").get("/nowhere"), 401, "unauthorized")
+    assert_refusal(await app_server.aap_client("alice").get("/nowhere"), 404, "not_found")
 
 
 @requirement("aap:order:pairwise")
-async def test_a_missing_scope_comes_before_the_method_and_the_session(house: House) -> None:
-    reader = house.face("alice_reads")
-    refusal(await reader.ask("DELETE", f"/sessions/{UNKNOWN}"), 403, "forbidden")
-    refusal(await reader.ask("POST", f"/sessions/{UNKNOWN}/turns", raw=b"{"), 403, "forbidden")
+async def test_a_missing_scope_comes_before_the_method_and_the_session(app_server: AppServer) -> None:
+    reader = app_server.aap_client("alice_reads")
+    assert_refusal(await reader.request("DELETE", f"/sessions/{UNKNOWN}"), 403, "forbidden")
+    assert_refusal(await reader.request("POST", f"/sessions/{UNKNOWN}/turns", raw=b"{"), 403, "forbidden")
 
 
 @requirement("aap:order:pairwise", "aap:turn:oversized")
-async def test_an_oversized_body_comes_after_its_type_and_session_and_before_its_json(face: Face) -> None:
-    session = await face.create()
+async def test_an_oversized_body_comes_after_its_type_and_session_and_before_its_json(aap_client: AapClient) -> None:
+    session = await aap_client.create()
     huge = b'{"messages": "' + b"x" * (16 * 1024 * 1024)
-    async with unchanged(session):
-        refusal(
-            await Request(session, path=f"/sessions/{UNKNOWN}/turns", raw=huge).send(face), 404, "session_not_found"
+    async with assert_unchanged(session):
+        assert_refusal(
+            await Request(session, path=f"/sessions/{UNKNOWN}/turns", raw=huge).send(aap_client),
+            404,
+            "session_not_found",
         )
-        refusal(
-            await Request(session, headers={"content-type": "text/plain"}, raw=huge).send(face),
+        assert_refusal(
+            await Request(session, headers={"content-type": "text/plain"}, raw=huge).send(aap_client),
             415,
             "unsupported_media_type",
         )
-        refusal(await Request(session, raw=huge).send(face), 413, "body_too_large", limit=16 * 1024 * 1024)
+        assert_refusal(await Request(session, raw=huge).send(aap_client), 413, "body_too_large", limit=16 * 1024 * 1024)
 
 
 HISTORY_FAULTS = (
@@ -177,18 +183,20 @@ HISTORY_FAULTS = (
 
 @requirement("aap:order:pairwise")
 @pytest.mark.parametrize(("first", "second"), list(combinations(HISTORY_FAULTS, 2)), ids=lambda fault: fault[2])
-async def test_of_two_faults_in_a_history_the_earlier_is_answered(face: Face, first: Any, second: Any) -> None:
-    session = await face.create()
+async def test_of_two_faults_in_a_history_the_earlier_is_answered(
+    aap_client: AapClient, first: Any, second: Any
+) -> None:
+    session = await aap_client.create()
     request = Request(session, method="GET", path=f"{session.path}/history?type=full", raw=b"")
     for fault, _, _ in (second, first):
         fault(request)
-    refusal(await request.send(face), first[1], first[2])
+    assert_refusal(await request.send(aap_client), first[1], first[2])
 
 
 # --- refusals change nothing ------------------------------------------------------------------------------------------
 
 GOOD: dict[str, Any] = {
-    "agent": {"tools": on("lookup"), "options": {"style": "loud", "token": "new"}},
+    "agent": {"tools": enabled_tools("lookup"), "options": {"style": "loud", "token": "new"}},
     "tools": [client_tool("other")],
 }
 IMAGE = {"type": "image", "url": "ftp://images.example/a.png"}
@@ -209,9 +217,9 @@ IMAGE = {"type": "image", "url": "ftp://images.example/a.png"}
         ({"stream": "sideways"}, 400, "invalid_request"),
         ({"agent": {**GOOD["agent"], "name": "plain"}}, 400, "agent_name_fixed"),
         ({"agent": {**GOOD["agent"], "name": 7}}, 400, "invalid_request"),
-        ({"agent": {**GOOD["agent"], "tools": on("nothing")}}, 400, "unknown_tool"),
-        ({"agent": {**GOOD["agent"], "tools": on("whisper")}}, 400, "unknown_tool"),
-        ({"agent": {**GOOD["agent"], "tools": on("add", "add")}}, 400, "duplicate_tool_name"),
+        ({"agent": {**GOOD["agent"], "tools": enabled_tools("nothing")}}, 400, "unknown_tool"),
+        ({"agent": {**GOOD["agent"], "tools": enabled_tools("whisper")}}, 400, "unknown_tool"),
+        ({"agent": {**GOOD["agent"], "tools": enabled_tools("add", "add")}}, 400, "duplicate_tool_name"),
         ({"agent": {**GOOD["agent"], "options": {"style": "loud", "colour": "x"}}}, 400, "unknown_option"),
         ({"agent": {**GOOD["agent"], "options": {"token": "new", "style": "x"}}}, 400, "invalid_option_value"),
         ({"agent": {**GOOD["agent"], "options": {"token": 7}}}, 400, None),
@@ -225,12 +233,14 @@ IMAGE = {"type": "image", "url": "ftp://images.example/a.png"}
     ],
 )
 async def test_a_refused_turn_keeps_nothing_of_itself(
-    face: Face, fields: dict[str, Any], status: int, code: str | None
+    aap_client: AapClient, fields: dict[str, Any], status: int, code: str | None
 ) -> None:
-    session = await face.create(server_tools=on("add"), options={"token": "old"}, tools=[client_tool("paint")])
+    session = await aap_client.create(
+        server_tools=enabled_tools("add"), options={"token": "old"}, tools=[client_tool("paint")]
+    )
     await session.run("hello")
-    async with unchanged(session):
-        reply = await face.post(f"{session.path}/turns", {"messages": [user("hi")], **GOOD, **fields})
+    async with assert_unchanged(session):
+        reply = await aap_client.post(f"{session.path}/turns", {"messages": [user("hi")], **GOOD, **fields})
         assert (reply.status, reply.json["code"]) == (status, code or reply.json["code"]), reply
     assert (await session.run(script({"option": "token"}))).text == "set(3)"
 
@@ -241,8 +251,8 @@ async def test_a_refused_turn_keeps_nothing_of_itself(
     "aap:turn:missing-answers",
     "aap:turn:same-id-twice",
 )
-async def test_a_refused_answer_keeps_nothing_of_itself_and_the_session_waits_on(face: Face) -> None:
-    session = await face.create(server_tools=on("stamp", trust=False), tools=[client_tool("paint")])
+async def test_a_refused_answer_keeps_nothing_of_itself_and_the_session_waits_on(aap_client: AapClient) -> None:
+    session = await aap_client.create(server_tools=enabled_tools("stamp", trust=False), tools=[client_tool("paint")])
     old = await session.run(script(call("paint"), {"say": "{result}"}))
     await session.run([result(old.calls[0], "old")])
     asked = await session.run(
@@ -250,7 +260,7 @@ async def test_a_refused_answer_keeps_nothing_of_itself_and_the_session_waits_on
     )
     paint, stamp, more = asked.calls
     every = [result(paint, "1"), grant(stamp), result(more, "2")]
-    async with unchanged(session):
+    async with assert_unchanged(session):
         cases: tuple[tuple[list[Message], str, dict[str, Any]], ...] = (
             (every[:1], "tool_results_missing", {"missing": [stamp.id, more.id]}),
             ([every[2], every[0]], "tool_results_missing", {"missing": [stamp.id]}),
@@ -263,6 +273,8 @@ async def test_a_refused_answer_keeps_nothing_of_itself_and_the_session_waits_on
             ([user("first"), *every], "invalid_request", {}),
         )
         for messages, code, extra in cases:
-            refusal(await face.post(f"{session.path}/turns", {"messages": messages, **GOOD}), 400, code, **extra)
+            assert_refusal(
+                await aap_client.post(f"{session.path}/turns", {"messages": messages, **GOOD}), 400, code, **extra
+            )
     done = await session.run(every)
     assert done.text == "1, stamped x, 2"

@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 
 from tests.protocols.aap.client import (
-    Face,
+    AapClient,
     Session,
     Turn,
+    assert_refusal,
+    assert_unchanged,
+    assistant_calls,
+    assistant_text,
     call,
-    called,
     deny,
+    enabled_tools,
     grant,
-    on,
-    refusal,
     result,
-    said,
     script,
-    unchanged,
     user,
 )
-from tests.protocols.aap.stream import MODES, STREAMS, Mode, merged, plain
+from tests.protocols.aap.stream import MODES, STREAMS, Mode, merged, normalize_frames
 from tests.requirements import requirement
 
 QUESTIONS = [
@@ -33,11 +33,11 @@ QUESTIONS = [
 ]
 
 
-async def questioned(face: Face, mode: Mode) -> tuple[Session, Turn]:
+async def session_with_question(face: AapClient, mode: Mode) -> tuple[Session, Turn]:
     session = await face.create()
     asked = await session.run("ask me", mode)
     (question,) = asked.calls
-    assert (asked.stop, asked.messages) == ("tool_use", [called(question)])
+    assert (asked.stop, asked.messages) == ("tool_use", [assistant_calls(question)])
     assert (question.name, question.input["questions"]) == ("AskUserQuestion", QUESTIONS)
     pending = (await session.info())["_meta"]["pending"]
     assert [(each["toolCallId"], each["kind"]) for each in pending] == [(question.id, "permission")]
@@ -59,9 +59,9 @@ async def questioned(face: Face, mode: Mode) -> tuple[Session, Turn]:
     ],
 )
 async def test_a_question_is_answered_by_text_json_or_a_grant(
-    face: Face, mode: Mode, answer: dict[str, Any], chosen: str
+    aap_client: AapClient, mode: Mode, answer: dict[str, Any], chosen: str
 ) -> None:
-    session, asked = await questioned(face, mode)
+    session, asked = await session_with_question(aap_client, mode)
     turn = await session.run([{**answer, "toolCallId": asked.calls[0].id}], mode)
     assert (turn.stop, turn.text) == ("end_turn", f"You chose {chosen}.")
     results = [message for message in await session.history() if message["role"] == "tool"]
@@ -70,39 +70,43 @@ async def test_a_question_is_answered_by_text_json_or_a_grant(
 
 @requirement("aap:meeting:question-declined")
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_question_may_be_declined(face: Face, mode: Mode) -> None:
-    session, asked = await questioned(face, mode)
+async def test_a_question_may_be_declined(aap_client: AapClient, mode: Mode) -> None:
+    session, asked = await session_with_question(aap_client, mode)
     turn = await session.run([deny(asked.calls[0], "ask later")], mode)
     assert turn.stop == "end_turn"
     assert turn.results == {asked.calls[0].id: "Tool call denied: ask later"}
 
 
 @requirement("aap:meeting:question-by-text")
-async def test_a_question_is_answered_once(face: Face) -> None:
-    session, asked = await questioned(face, "none")
+async def test_a_question_is_answered_once(aap_client: AapClient) -> None:
+    session, asked = await session_with_question(aap_client, "none")
     answers = [result(asked.calls[0], "staging")]
     await session.run(answers)
-    async with unchanged(session):
-        refusal(await session.post(answers), 400, "tool_call_resolved")
+    async with assert_unchanged(session):
+        assert_refusal(await session.post(answers), 400, "tool_call_resolved")
 
 
 @requirement("aap:meeting:sub-agent")
 @pytest.mark.parametrize("mode", MODES)
-async def test_of_a_sub_agent_the_call_and_its_result_are_seen(face: Face, mode: Mode) -> None:
-    session = await face.create(server_tools=on("add"))
+async def test_of_a_sub_agent_the_call_and_its_result_are_seen(aap_client: AapClient, mode: Mode) -> None:
+    session = await aap_client.create(server_tools=enabled_tools("add"))
     inner = [{"think": "inside"}, {"say": "not seen"}, call("add", a=1, b=2), {"say": "inner result"}]
     play = script({"say": "outer "}, {"fork": {"description": "dig", "script": inner}}, {"say": "({result})"})
     turn = await session.run(play, mode)
     (fork,) = turn.calls
     assert fork.name == "Agent"
-    assert merged(turn.messages) == [called(fork, text="outer "), result(fork, "inner result"), said("(inner result)")]
+    assert merged(turn.messages) == [
+        assistant_calls(fork, text="outer "),
+        result(fork, "inner result"),
+        assistant_text("(inner result)"),
+    ]
     assert await session.history() == [user(play), *turn.messages]
 
 
 @requirement("aap:meeting:no-plan-no-card")
 @pytest.mark.parametrize("mode", STREAMS)
-async def test_plans_and_cards_and_data_make_no_events(face: Face, mode: Mode) -> None:
-    session = await face.create()
+async def test_plans_and_cards_and_data_make_no_events(aap_client: AapClient, mode: Mode) -> None:
+    session = await aap_client.create()
     play = script(
         {"say": "a"},
         {"plan": {"status": "in_progress", "steps": [{"title": "t", "status": "pending"}]}},
@@ -110,7 +114,7 @@ async def test_plans_and_cards_and_data_make_no_events(face: Face, mode: Mode) -
         {"say": "b"},
     )
     turn = await session.run(play, mode)
-    assert {event for event, _ in plain(turn.frames)} == {
+    assert {event for event, _ in normalize_frames(turn.frames)} == {
         "turn_start",
         "turn_stop",
         "text_delta" if mode == "delta" else "text",
@@ -120,8 +124,8 @@ async def test_plans_and_cards_and_data_make_no_events(face: Face, mode: Mode) -
 
 @requirement("aap:meeting:tool-meta-removed")
 @pytest.mark.parametrize("mode", MODES)
-async def test_an_mcp_tools_result_is_an_inline_result(face: Face, mode: Mode) -> None:
-    session = await face.create()
+async def test_an_mcp_tools_result_is_an_inline_result(aap_client: AapClient, mode: Mode) -> None:
+    session = await aap_client.create()
     play = script(
         {"mcp": {"server": "maps", "name": "find", "input": {"q": "x"}, "output": {"_meta": {"ui": 1}, "hits": [1]}}},
         {"say": "{result}"},

@@ -2,54 +2,54 @@
 
 import pytest
 
-from tests.protocols.aap.agents import Gates
+from tests.protocols.aap.agents import ToolGates
 from tests.protocols.aap.client import (
     Session,
+    assert_refusal,
+    assistant_text,
     call,
     calls,
     client_tool,
+    enabled_tools,
     grant,
-    on,
-    refusal,
     result,
-    said,
     script,
     user,
 )
 from tests.protocols.aap.stream import STREAMS, Mode, check_numbers, check_turn, fold, merged, parse_frames
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker
+from tests.servers import AppServer, AppServerFactory
 
 INTERRUPTED = "Tool call interrupted: the server restarted"
 
 
-async def again(house: House, session: Session) -> Session:
+async def again(house: AppServer, session: Session) -> Session:
     """The session, after a restart."""
     await house.restart()
-    return session.seen_by(house.face("alice"))
+    return session.as_client(house.aap_client("alice"))
 
 
 @requirement("aap:suite:conversations", "aap:history:full", "aap:overrides:last")
-async def test_sessions_histories_settings_and_listings_hold_over_a_restart(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        session = await house.face("alice").create(
-            server_tools=on("add"), options={"style": "loud", "token": "12345"}, tools=[client_tool("paint")]
+async def test_sessions_histories_settings_and_listings_hold_over_a_restart(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        session = await house.aap_client("alice").create(
+            server_tools=enabled_tools("add"), options={"style": "loud", "token": "12345"}, tools=[client_tool("paint")]
         )
         await session.run(script(call("add", a=1, b=2), {"say": "{result}"}), "delta")
         info, history = await session.info(), await session.history()
-        listing = (await house.face("alice").get("/sessions")).json
+        listing = (await house.aap_client("alice").get("/sessions")).json
         session = await again(house, session)
         assert (await session.info(), await session.history()) == (info, history)
-        assert (await house.face("alice").get("/sessions")).json == listing
+        assert (await house.aap_client("alice").get("/sessions")).json == listing
         assert (await session.run(script({"option": "token"}, {"option": "style"}))).text == "set(5)loud"
         assert (await session.history())[: len(history)] == history
 
 
 @requirement("aap:suite:conversations", "aap:waiting:all-answers", "aap:turn:restart", "aap:meta-field:pending")
-async def test_waiting_calls_are_answered_after_a_restart(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        session = await house.face("alice").create(
-            server_tools=[*on("add"), *on("stamp", trust=False)], tools=[client_tool("paint")]
+async def test_waiting_calls_are_answered_after_a_restart(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        session = await house.aap_client("alice").create(
+            server_tools=[*enabled_tools("add"), *enabled_tools("stamp", trust=False)], tools=[client_tool("paint")]
         )
         asked = await session.run(
             script(calls(("paint", {}), ("add", {"a": 1, "b": 2}), ("stamp", {"text": "x"})), {"say": "{results}"}),
@@ -59,57 +59,57 @@ async def test_waiting_calls_are_answered_after_a_restart(open_house: HouseMaker
         before = await session.info()
         session = await again(house, session)
         assert await session.info() == before
-        refusal(await session.post([result(paint, "blue")]), 400, "tool_results_missing", missing=[stamp.id])
+        assert_refusal(await session.post([result(paint, "blue")]), 400, "tool_results_missing", missing=[stamp.id])
         turn = await session.run([result(paint, "blue"), grant(stamp)])
-        assert turn.messages == [result(stamp, "stamped x"), said("blue, 3, stamped x")]
+        assert turn.messages == [result(stamp, "stamped x"), assistant_text("blue, 3, stamped x")]
         session = await again(house, session)
-        refusal(await session.post([result(paint, "blue"), grant(stamp)]), 400, "tool_call_resolved")
+        assert_refusal(await session.post([result(paint, "blue"), grant(stamp)]), 400, "tool_call_resolved")
 
 
 @requirement("aap:suite:conversations", "aap:meeting:question-by-text")
-async def test_a_question_is_answered_after_a_restart(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        session = await house.face("alice").create()
+async def test_a_question_is_answered_after_a_restart(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        session = await house.aap_client("alice").create()
         asked = await session.run("ask me")
         session = await again(house, session)
         assert (await session.run([result(asked.calls[0], "staging")])).text == "You chose staging."
 
 
 @requirement("aap:idempotency:restart", "aap:idempotency:turn", "aap:idempotency:create")
-async def test_idempotency_keys_hold_over_a_restart(open_house: HouseMaker) -> None:
-    async with open_house() as house:
+async def test_idempotency_keys_hold_over_a_restart(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
         make, turn = {"idempotency-key": "make"}, {"idempotency-key": "turn"}
         body = {"agent": {"name": "rehearsal"}}
-        first = await house.face("alice").post("/sessions", body, headers=make)
-        session = Session(house.face("alice"), first.json["sessionId"])
+        first = await house.aap_client("alice").post("/sessions", body, headers=make)
+        session = Session(house.aap_client("alice"), first.json["sessionId"])
         ran = await session.run("hello", "delta", headers=turn)
         session = await again(house, session)
-        assert (await house.face("alice").post("/sessions", body, headers=make)).body == first.body
+        assert (await house.aap_client("alice").post("/sessions", body, headers=make)).body == first.body
         assert (await session.run("hello", "delta", headers=turn)).raw == ran.raw
-        refusal(await session.post([user("other")], headers=turn), 409, "idempotency_conflict")
-        assert await session.history() == [user("hello"), said("Hello! I am the rehearsal agent.")]
+        assert_refusal(await session.post([user("other")], headers=turn), 409, "idempotency_conflict")
+        assert await session.history() == [user("hello"), assistant_text("Hello! I am the rehearsal agent.")]
 
 
 @requirement("aap:delete:gone", "aap:delete:nothing-stored-after")
-async def test_a_deleted_session_stays_deleted(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        session = await house.face("alice").create()
+async def test_a_deleted_session_stays_deleted(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        session = await house.aap_client("alice").create()
         reading = await session.open(script({"say": "x"}, {"wait_ms": 600_000}))
         await reading.until("text_delta")
         await session.delete()
-        await reading.rest()
+        await reading.read_to_end()
         session = await again(house, session)
-        refusal(await house.face("alice").get(session.path), 404, "session_not_found")
-        assert (await house.face("alice").get("/sessions")).json == {"sessions": []}
+        assert_refusal(await house.aap_client("alice").get(session.path), 404, "session_not_found")
+        assert (await house.aap_client("alice").get("/sessions")).json == {"sessions": []}
 
 
 @requirement("aap:turn:restart", "aap:texts:interrupted", "aap:events:restart")
 @pytest.mark.parametrize("mode", STREAMS)
 async def test_a_turn_cut_by_a_restart_goes_on_and_its_started_tool_is_not_run_again(
-    open_house: HouseMaker, mode: Mode
+    open_app_server: AppServerFactory, mode: Mode
 ) -> None:
-    async with open_house(drain_s=0) as house:
-        session = await house.face("alice").create(server_tools=on("slow", "add"))
+    async with open_app_server(drain_s=0) as house:
+        session = await house.aap_client("alice").create(server_tools=enabled_tools("slow", "add"))
         play = script(
             {"say": "so "},
             call("slow", seconds=600, tag="cut"),
@@ -121,31 +121,33 @@ async def test_a_turn_cut_by_a_restart_goes_on_and_its_started_tool_is_not_run_a
         await reading.until("tool_call")
         await started(session, house)
         session = await again(house, session)
-        rest = await (await session.watch(reading.frames[-1].id)).rest()
+        rest = await (await session.watch(reading.frames[-1].id)).read_to_end()
         frames = [*reading.frames, *rest]
         check_turn(frames, mode)
         check_numbers(frames)
         slow, add = (frame.data["toolCallId"] for frame in frames if frame.event == "tool_call")
-        assert fold(frames)[1:] == [result(slow, INTERRUPTED), fold(frames)[2], result(add, "3"), said("3 1")]
+        assert fold(frames)[1:] == [result(slow, INTERRUPTED), fold(frames)[2], result(add, "3"), assistant_text("3 1")]
         assert merged(await session.history())[1:] == fold(frames)
 
 
-async def started(session: Session, house: House) -> None:
+async def started(session: Session, house: AppServer) -> None:
     """Wait until the slow tool of the session has been started."""
-    counting = await house.face("alice").create()
+    counting = await house.aap_client("alice").create()
     while (await counting.run(script({"starts": "cut"}))).text == "0":
         pass
 
 
 @requirement("aap:turn:restart", "aap:suite:leave-anywhere", "aap:events:restart", "aap:sse:grammar")
 @pytest.mark.parametrize("mode", STREAMS)
-async def test_a_restart_at_every_event_of_a_turn_leaves_one_whole_turn(open_house: HouseMaker, mode: Mode) -> None:
+async def test_a_restart_at_every_event_of_a_turn_leaves_one_whole_turn(
+    open_app_server: AppServerFactory, mode: Mode
+) -> None:
     mixed = calls(("paint", {}), ("stamp", {"text": "x"}), ("add", {"a": 1, "b": 2}))
     play = script({"think": "hm"}, {"say": "so "}, call("add", a=1, b=1), {"say": "then "}, mixed, {"say": "{results}"})
-    async with open_house() as house:
+    async with open_app_server() as house:
         for count in range(12):
-            session = await house.face("alice").create(
-                server_tools=[*on("add"), *on("stamp", trust=False)], tools=[client_tool("paint")]
+            session = await house.aap_client("alice").create(
+                server_tools=[*enabled_tools("add"), *enabled_tools("stamp", trust=False)], tools=[client_tool("paint")]
             )
             reading = await session.open(play, stream=mode)
             for _ in range(count):
@@ -153,7 +155,7 @@ async def test_a_restart_at_every_event_of_a_turn_leaves_one_whole_turn(open_hou
                     break
             seen = reading.frames
             session = await again(house, session)
-            rest = await (await session.watch(str(len(seen)))).rest()
+            rest = await (await session.watch(str(len(seen)))).read_to_end()
             frames = [*seen, *rest]
             check_turn(frames, mode)
             check_numbers(frames)
@@ -168,29 +170,29 @@ async def test_a_restart_at_every_event_of_a_turn_leaves_one_whole_turn(open_hou
 
 @requirement("aap:turn:restart", "aap:history:full")
 async def test_text_cut_by_a_restart_is_kept_as_it_was_seen_and_its_step_is_played_again(
-    open_house: HouseMaker, gates: Gates
+    open_app_server: AppServerFactory, tool_gates: ToolGates
 ) -> None:
-    async with open_house(drain_s=0) as house:
-        session = await house.face("alice").create("gated")
+    async with open_app_server(drain_s=0) as house:
+        session = await house.aap_client("alice").create("gated")
         reading = await session.open("say two and hold")
         text = ""
         while text != "one two ":
             text += (await reading.until("text_delta")).data["delta"]
         session = await again(house, session)
-        gates.open("text")
-        rest = await (await session.watch(reading.frames[-1].id)).rest()
+        tool_gates.open("text")
+        rest = await (await session.watch(reading.frames[-1].id)).read_to_end()
         frames = [*reading.frames, *rest]
         check_turn(frames, "delta")
         check_numbers(frames)
-        assert fold(frames) == [said("one two two three")]
+        assert fold(frames) == [assistant_text("one two two three")]
         assert merged(await session.history())[1:] == fold(frames)
         assert fold(parse_frames((await session.events("0", "?stream=message")).body)) == fold(frames)
 
 
 @requirement("aap:turn:restart", "aap:suite:conversations")
-async def test_a_conversation_holds_with_a_restart_before_every_turn(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        session = await house.face("alice").create(server_tools=on("add"))
+async def test_a_conversation_holds_with_a_restart_before_every_turn(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        session = await house.aap_client("alice").create(server_tools=enabled_tools("add"))
         for place in range(5):
             assert (await session.run(f"add {place} and 1", "delta")).text == f"The sum is {place + 1}."
             session = await again(house, session)
@@ -201,9 +203,9 @@ async def test_a_conversation_holds_with_a_restart_before_every_turn(open_house:
 
 
 @requirement("aap:auth:every-endpoint")
-async def test_keys_hold_over_a_restart(open_house: HouseMaker) -> None:
-    async with open_house() as house:
+async def test_keys_hold_over_a_restart(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
         key = house.key("alice")
         await house.restart()
         assert house.key("alice") == key
-        assert (await house.face("alice").get("/sessions")).status == 200
+        assert (await house.aap_client("alice").get("/sessions")).status == 200

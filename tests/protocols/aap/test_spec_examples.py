@@ -2,8 +2,8 @@
 
 import json
 
-from tests.protocols.aap.client import Face, anonymous, result, said
-from tests.protocols.aap.stream import check_turn, parse_frames, plain
+from tests.protocols.aap.client import AapClient, anonymous, assistant_text, result
+from tests.protocols.aap.stream import check_turn, normalize_frames, parse_frames
 from tests.requirements import requirement
 
 CREATION = {
@@ -25,12 +25,12 @@ QUESTION = {"role": "user", "content": "What should go into bed 4?"}
 
 
 @requirement("aap:worked:exchanges")
-async def test_the_gardeners_exchanges_hold_as_they_are_written(face: Face) -> None:
-    made = await face.post("/sessions", CREATION)
+async def test_the_gardeners_exchanges_hold_as_they_are_written(aap_client: AapClient) -> None:
+    made = await aap_client.post("/sessions", CREATION)
     assert (made.status, set(made.json)) == (201, {"sessionId"})
     path = f"/sessions/{made.json['sessionId']}"
 
-    shown = (await face.get(path)).json
+    shown = (await aap_client.get(path)).json
     shown.pop("_meta", None)
     assert shown == {
         "sessionId": made.json["sessionId"],
@@ -38,11 +38,11 @@ async def test_the_gardeners_exchanges_hold_as_they_are_written(face: Face) -> N
         "tools": CREATION["tools"],
     }
 
-    asked = await face.post(f"{path}/turns", {"stream": "message", "messages": [QUESTION]})
+    asked = await aap_client.post(f"{path}/turns", {"stream": "message", "messages": [QUESTION]})
     frames = parse_frames(asked.body)
     check_turn(frames, "message")
     c1, c2, c3 = (frame.data["toolCallId"] for frame in frames if frame.event == "tool_call")
-    assert plain(frames) == [
+    assert normalize_frames(frames) == [
         ("turn_start", {}),
         ("thinking", {"thinking": "I need the map, the soil, and perhaps seeds."}),
         ("tool_call", {"toolCallId": c1, "name": "garden_map", "input": {"bed": "4"}}),
@@ -54,18 +54,18 @@ async def test_the_gardeners_exchanges_hold_as_they_are_written(face: Face) -> N
 
     mapped = result(c1, "bed 4: empty, half shade")
     denied = {"role": "tool_permission", "toolCallId": c3, "granted": False, "reason": "seeds in the shed"}
-    early = await face.post(f"{path}/turns", {"messages": [mapped]})
+    early = await aap_client.post(f"{path}/turns", {"messages": [mapped]})
     assert (early.status, {**early.json, "error": ""}) == (
         400,
         {"error": "", "code": "tool_results_missing", "missing": [c3]},
     )
-    answered = (await face.post(f"{path}/turns", {"messages": [mapped, denied]})).json
+    answered = (await aap_client.post(f"{path}/turns", {"messages": [mapped, denied]})).json
     answered.pop("_meta", None)
     refused = result(c3, "Tool call denied: seeds in the shed")
-    kale = said("Kale from the shed suits bed 4.")
+    kale = assistant_text("Kale from the shed suits bed 4.")
     assert answered == {"stopReason": "end_turn", "messages": [refused, kale]}
 
-    history = (await face.get(f"{path}/history?type=full")).json
+    history = (await aap_client.get(f"{path}/history?type=full")).json
     uses = [
         {"type": "tool_use", "toolCallId": each, "name": name, "input": arguments}
         for each, name, arguments in (
@@ -89,7 +89,7 @@ async def test_the_gardeners_exchanges_hold_as_they_are_written(face: Face) -> N
 
 
 @requirement("aap:worked:exchanges", "aap:turn:failure")
-async def test_the_gardeners_own_error_reaches_the_client_with_its_code(face: Face) -> None:
-    session = await face.create("gardener")
+async def test_the_gardeners_own_error_reaches_the_client_with_its_code(aap_client: AapClient) -> None:
+    session = await aap_client.create("gardener")
     turn = await session.run("Dig!")
     assert (turn.stop, turn.error) == ("error", {"code": "too_dry", "message": "The beds are too dry."})

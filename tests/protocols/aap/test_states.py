@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.protocols.aap.client import (
-    Face,
+    AapClient,
     Message,
     Session,
+    assert_unchanged,
     call,
     calls,
     client_tool,
     deny,
+    enabled_tools,
     grant,
-    on,
     result,
     script,
-    unchanged,
     user,
 )
 from tests.protocols.aap.stream import MODES, Mode, blocks_of
@@ -149,8 +149,12 @@ requests = st.builds(
 )
 @settings(max_examples=25)
 @given(sent=st.lists(requests, min_size=2, max_size=8))
-async def test_every_request_in_every_state_gets_what_the_table_says(face: Face, sent: list[Request]) -> None:
-    session = await face.create(server_tools=[*on("add"), *on("stamp", trust=False)], tools=[client_tool("paint")])
+async def test_every_request_in_every_state_gets_what_the_table_says(
+    aap_client: AapClient, sent: list[Request]
+) -> None:
+    session = await aap_client.create(
+        server_tools=[*enabled_tools("add"), *enabled_tools("stamp", trust=False)], tools=[client_tool("paint")]
+    )
     model = Model()
     for request in sent:
         await send(session, model, request)
@@ -161,7 +165,7 @@ async def send(session: Session, model: Model, request: Request) -> None:
     codes = model.refusals(messages)
     before = await session.history()
     if codes:
-        async with unchanged(session):
+        async with assert_unchanged(session):
             reply = await session.post(messages, stream=request.mode)
             assert (reply.status, reply.json["code"] in codes) == (400, True), (reply, codes)
         return

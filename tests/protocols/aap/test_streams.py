@@ -9,27 +9,27 @@ from hypothesis import strategies as st
 
 from dragoman.settings import Settings
 from tests.protocols.aap.client import (
-    Face,
+    AapClient,
     Message,
     Session,
     Turn,
+    assistant_calls,
+    assistant_text,
     call,
-    called,
     calls,
     client_tool,
     content_of,
     deny,
+    enabled_tools,
     grant,
-    on,
     result,
-    said,
     script,
     user,
 )
-from tests.protocols.aap.official_client import OfficialClient, as_folded
-from tests.protocols.aap.stream import MODES, STREAMS, Mode, check_turn, fold, merged, parse_frames, plain
+from tests.protocols.aap.official_client import OfficialClient, normalize_history
+from tests.protocols.aap.stream import MODES, STREAMS, Mode, check_turn, fold, merged, normalize_frames, parse_frames
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker
+from tests.servers import AppServer, AppServerFactory
 
 IMAGE = "data:image/png;base64,iVBORw0KGgo="
 
@@ -37,28 +37,31 @@ IMAGE = "data:image/png;base64,iVBORw0KGgo="
 
 
 @requirement("aap:none:body", "aap:none:messages", "aap:calls:trusted-inline", "aap:turn:200")
-async def test_mode_none_gives_all_messages_of_the_turn_in_order(face: Face) -> None:
-    session = await face.create(server_tools=on("add"))
+async def test_mode_none_gives_all_messages_of_the_turn_in_order(aap_client: AapClient) -> None:
+    session = await aap_client.create(server_tools=enabled_tools("add"))
     play = script({"think": "hm"}, {"say": "a"}, call("add", a=1, b=2), {"say": "b"}, {"step": True}, {"say": "c"})
     turn = await session.run(play)
     (add,) = turn.calls
     first = {
         "role": "assistant",
-        "content": [{"type": "thinking", "thinking": "hm"}, *called(add, text="a")["content"]],
+        "content": [{"type": "thinking", "thinking": "hm"}, *assistant_calls(add, text="a")["content"]],
     }
-    assert (turn.stop, turn.messages) == ("end_turn", [first, result(add, "3"), said("b"), said("c")])
+    assert (turn.stop, turn.messages) == (
+        "end_turn",
+        [first, result(add, "3"), assistant_text("b"), assistant_text("c")],
+    )
     assert await session.history() == [user(play), *turn.messages]
 
 
 @requirement(
     "aap:none:no-echo", "aap:answers:as-sent-no-echo", "aap:answers:granted-opens-none", "aap:waiting:all-answers"
 )
-async def test_mode_none_repeats_no_client_result_and_opens_with_what_was_granted(face: Face) -> None:
-    session = await face.create(server_tools=on("stamp", trust=False), tools=[client_tool("paint")])
+async def test_mode_none_repeats_no_client_result_and_opens_with_what_was_granted(aap_client: AapClient) -> None:
+    session = await aap_client.create(server_tools=enabled_tools("stamp", trust=False), tools=[client_tool("paint")])
     asked = await session.run(script(calls(("paint", {}), ("stamp", {"text": "x"})), {"say": "{results}"}))
     paint, stamp = asked.calls
     turn = await session.run([result(paint, "blue"), grant(stamp)])
-    assert (turn.stop, turn.messages) == ("end_turn", [result(stamp, "stamped x"), said("blue, stamped x")])
+    assert (turn.stop, turn.messages) == ("end_turn", [result(stamp, "stamped x"), assistant_text("blue, stamped x")])
 
 
 # --- framing ----------------------------------------------------------------------------------------------------------
@@ -68,8 +71,8 @@ async def test_mode_none_repeats_no_client_result_and_opens_with_what_was_grante
     "aap:sse:headers", "aap:sse:framing", "aap:sse:last-frame-closed", "aap:sse:name-not-in-data", "aap:ids:from-one"
 )
 @pytest.mark.parametrize("mode", STREAMS)
-async def test_a_stream_is_framed_to_the_byte(face: Face, mode: Mode) -> None:
-    session = await face.create(server_tools=on("lookup"))
+async def test_a_stream_is_framed_to_the_byte(aap_client: AapClient, mode: Mode) -> None:
+    session = await aap_client.create(server_tools=enabled_tools("lookup"))
     play = script({"say": 'ä\n\r\n\u2028"\\ data: x'}, call("lookup", q="événement: \n\nid: 7"), {"say": "."})
     turn = await session.run(play, mode)
     assert b"\r" not in turn.raw
@@ -86,8 +89,8 @@ async def test_a_stream_is_framed_to_the_byte(face: Face, mode: Mode) -> None:
 
 @requirement("aap:sse:data-is-object", "aap:sse:name-not-in-data", "aap:meta-field:only-there")
 @pytest.mark.parametrize("mode", STREAMS)
-async def test_every_event_has_its_fields_and_at_most_meta_beside_them(face: Face, mode: Mode) -> None:
-    session = await face.create(server_tools=on("add"))
+async def test_every_event_has_its_fields_and_at_most_meta_beside_them(aap_client: AapClient, mode: Mode) -> None:
+    session = await aap_client.create(server_tools=enabled_tools("add"))
     play = script({"think": "t"}, {"say": "s"}, call("add", a=1, b=2), {"say": "{result}"})
     turn = await session.run(play, mode)  # `parse_frames` holds every event against its fields
     add = {"toolCallId": turn.calls[0].id}
@@ -96,7 +99,7 @@ async def test_every_event_has_its_fields_and_at_most_meta_beside_them(face: Fac
     def spoken(kind: str, text: str) -> tuple[str, dict[str, str]]:
         return words.format(kind), {"delta" if mode == "delta" else kind: text}
 
-    assert plain(turn.frames) == [
+    assert normalize_frames(turn.frames) == [
         ("turn_start", {}),
         spoken("thinking", "t"),
         spoken("text", "s"),
@@ -108,18 +111,18 @@ async def test_every_event_has_its_fields_and_at_most_meta_beside_them(face: Fac
 
 
 @requirement("aap:sse:message-events", "aap:sse:delta-events")
-async def test_blocks_that_follow_each_other_are_one_event_each_in_message_mode(face: Face) -> None:
-    session = await face.create()
+async def test_blocks_that_follow_each_other_are_one_event_each_in_message_mode(aap_client: AapClient) -> None:
+    session = await aap_client.create()
     play = script({"say": ["on", "e"]}, {"say": "two"}, {"think": "three"}, {"step": True}, {"say": "four"})
     turn = await session.run(play, "message")
-    assert plain(turn.frames)[1:-1] == [
+    assert normalize_frames(turn.frames)[1:-1] == [
         ("text", {"text": "one"}),
         ("text", {"text": "two"}),
         ("thinking", {"thinking": "three"}),
         ("text", {"text": "four"}),
     ]
     deltas = await session.run(play, "delta")
-    assert plain(deltas.frames)[1:-1] == [
+    assert normalize_frames(deltas.frames)[1:-1] == [
         ("text_delta", {"delta": "onetwo"}),
         ("thinking_delta", {"delta": "three"}),
         ("text_delta", {"delta": "four"}),
@@ -128,49 +131,53 @@ async def test_blocks_that_follow_each_other_are_one_event_each_in_message_mode(
 
 @requirement("aap:sse:tool-call-whole", "aap:sse:results-of-server-tools", "aap:answers:as-sent-no-echo")
 @pytest.mark.parametrize("mode", STREAMS)
-async def test_a_client_result_is_in_no_stream_and_a_call_is_whole(face: Face, mode: Mode) -> None:
-    session = await face.create(tools=[client_tool("paint")])
+async def test_a_client_result_is_in_no_stream_and_a_call_is_whole(aap_client: AapClient, mode: Mode) -> None:
+    session = await aap_client.create(tools=[client_tool("paint")])
     colours = {"deep": [{"null": None, "float": 1.5, "big": 12345678901, "text": "ü" * 3000}]}
     asked = await session.run(script(call("paint", **colours), {"say": "{result}"}), mode)
     (paint,) = asked.calls
-    assert plain(asked.frames)[1:] == [
+    assert normalize_frames(asked.frames)[1:] == [
         ("tool_call", {"toolCallId": paint.id, "name": "paint", "input": colours}),
         ("turn_stop", {"stopReason": "tool_use"}),
     ]
     answered = await session.run([result(paint, "blue")], mode)
-    assert [event for event, _ in plain(answered.frames)[1:-1]] == ["text_delta" if mode == "delta" else "text"]
+    assert [event for event, _ in normalize_frames(answered.frames)[1:-1]] == [
+        "text_delta" if mode == "delta" else "text"
+    ]
 
 
 @requirement("aap:sse:unbuffered", "aap:sse:start-first")
 @pytest.mark.parametrize("mode", STREAMS)
-async def test_an_event_arrives_while_the_turn_has_not_gone_on(face: Face, mode: Mode, gates: Any) -> None:
-    session = await face.create("gated", server_tools=on("hold"))
+async def test_an_event_arrives_while_the_turn_has_not_gone_on(
+    aap_client: AapClient, mode: Mode, tool_gates: Any
+) -> None:
+    session = await aap_client.create("gated", server_tools=enabled_tools("hold"))
     gate = f"unbuffered-{mode}"
     reading = await session.open(script({"say": "before"}, call("hold", gate=gate), {"say": "after"}), stream=mode)
     assert (await reading.next()).event == "turn_start"  # type: ignore[union-attr]  # an end would fail here too
     await reading.until("tool_call")
-    await gates.entered(gate)
+    await tool_gates.entered(gate)
     assert [frame.event for frame in reading.frames if frame.event.startswith("text")] != []
     assert reading.exchange.unread() == b""
-    gates.open(gate)
-    assert plain(await reading.rest())[-2:] == [
+    tool_gates.open(gate)
+    assert normalize_frames(await reading.read_to_end())[-2:] == [
         ("text_delta", {"delta": "after"}) if mode == "delta" else ("text", {"text": "after"}),
         ("turn_stop", {"stopReason": "end_turn"}),
     ]
 
 
 @requirement("aap:sse:start-first", "aap:step:assistant-before-tools")
-async def test_turn_start_leaves_before_the_agent_says_anything(face: Face) -> None:
-    session = await face.create()
+async def test_turn_start_leaves_before_the_agent_says_anything(aap_client: AapClient) -> None:
+    session = await aap_client.create()
     reading = await session.open(script({"wait_ms": 600_000}, {"say": "late"}))
-    assert (await reading.until("turn_start")).plain() == ("turn_start", {})
+    assert (await reading.until("turn_start")).without_extensions() == ("turn_start", {})
     await session.delete()
 
 
 @requirement("aap:sse:heartbeat")
-async def test_a_stream_without_events_gets_a_comment_line(open_house: HouseMaker) -> None:
-    async with open_house(heartbeat_s=0.1) as house:
-        session = await house.face("alice").create()
+async def test_a_stream_without_events_gets_a_comment_line(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(heartbeat_s=0.1) as house:
+        session = await house.aap_client("alice").create()
         reading = await session.open(script({"wait_ms": 600_000}))
         await reading.until("turn_start")
         beats = b""
@@ -184,12 +191,12 @@ async def test_a_stream_without_events_gets_a_comment_line(open_house: HouseMake
 @requirement("aap:sse:refusal-is-status", "aap:turn:failure", "aap:stops:error")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fault", ["an internal secret", {"code": "teapot", "message": "Short and stout"}])
-async def test_a_failure_after_the_start_is_one_turn_stop_and_tells_no_internals(
-    face: Face, mode: Mode, fault: Any
+async def test_a_failure_after_the_start_is_one_turn_stop_and_reveals_no_internals(
+    aap_client: AapClient, mode: Mode, fault: Any
 ) -> None:
-    session = await face.create()
+    session = await aap_client.create()
     turn = await session.run(script({"say": "half"}, {"fail": fault}), mode)
-    assert (turn.stop, merged(turn.messages)) == ("error", [said("half")])
+    assert (turn.stop, merged(turn.messages)) == ("error", [assistant_text("half")])
     assert b"an internal secret" not in turn.raw
     if isinstance(fault, dict):
         assert turn.error == fault
@@ -201,8 +208,8 @@ async def test_a_failure_after_the_start_is_one_turn_stop_and_tells_no_internals
 
 @requirement("aap:sse:refusal-is-status")
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_refusal_is_json_in_every_mode(face: Face, mode: Mode) -> None:
-    session = await face.create()
+async def test_a_refusal_is_json_in_every_mode(aap_client: AapClient, mode: Mode) -> None:
+    session = await aap_client.create()
     reply = await session.post([result("nowhere", "x")], stream=mode)
     assert (reply.status, reply.headers["content-type"].split(";")[0]) == (400, "application/json")
 
@@ -212,8 +219,8 @@ async def test_a_refusal_is_json_in_every_mode(face: Face, mode: Mode) -> None:
 
 @requirement("aap:sse:no-empty-delta")
 @pytest.mark.parametrize("mode", STREAMS)
-async def test_empty_pieces_make_no_events(face: Face, mode: Mode) -> None:
-    session = await face.create()
+async def test_empty_pieces_make_no_events(aap_client: AapClient, mode: Mode) -> None:
+    session = await aap_client.create()
     turn = await session.run(script({"say": ["", "a", "", "b", ""]}, {"think": ["", "c"]}), mode)
     assert turn.messages == [
         {"role": "assistant", "content": [{"type": "text", "text": "ab"}, {"type": "thinking", "thinking": "c"}]}
@@ -222,9 +229,9 @@ async def test_empty_pieces_make_no_events(face: Face, mode: Mode) -> None:
 
 @requirement("aap:sse:whole-characters")
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-async def test_no_delta_ends_inside_a_character(face: Face, size: int) -> None:
+async def test_no_delta_ends_inside_a_character(aap_client: AapClient, size: int) -> None:
     text = "a🧑‍🚀é你𝄞" * 40
-    session = await face.create()
+    session = await aap_client.create()
     reading = await session.open(script({"say": text, "size": size, "every_ms": 0}))
     chunks = b""
     async for chunk in reading.exchange:
@@ -234,32 +241,32 @@ async def test_no_delta_ends_inside_a_character(face: Face, size: int) -> None:
     check_turn(frames, "delta")
     for frame in frames[1:-1]:
         frame.data["delta"].encode()  # no half of a surrogate pair
-    assert fold(frames) == [said(text)]
+    assert fold(frames) == [assistant_text(text)]
 
 
 @requirement("aap:sse:slow-reader", "aap:turn:disconnect-goes-on")
-async def test_a_reader_that_reads_late_gets_every_delta_in_order(face: Face) -> None:
-    session = await face.create()
+async def test_a_reader_that_reads_late_gets_every_delta_in_order(aap_client: AapClient) -> None:
+    session = await aap_client.create()
     reading = await session.open(script({"emit": {"count": 3000, "text": "<{i}>"}}), window=1)
-    watching = session.seen_by(face)
+    watching = session.as_client(aap_client)
     other = await watching.watch("0")
     await other.until("turn_stop")  # the turn is over, and this reader has read nothing
     assert (await watching.info())["_meta"]["status"] == "idle"
-    frames = await reading.rest()
+    frames = await reading.read_to_end()
     check_turn(frames, "delta")
-    assert fold(frames) == [said("".join(f"<{number}>" for number in range(3000)))]
+    assert fold(frames) == [assistant_text("".join(f"<{number}>" for number in range(3000)))]
 
 
 @requirement("aap:sse:slow-reader")
-async def test_a_reader_that_never_reads_harms_nobody(house: House) -> None:
-    face = house.face("alice")
+async def test_a_reader_that_never_reads_harms_nobody(app_server: AppServer) -> None:
+    face = app_server.aap_client("alice")
     session = await face.create()
     reading = await session.open(script({"burst": 3000}), window=1)
     assert (await (await face.create()).run("hello")).stop == "end_turn"
     rest = await session.watch("0")
     await rest.until("turn_stop")
     assert sum(len(frame.data.get("delta", "")) for frame in rest.frames) == 3_000_000
-    await reading.leave()
+    await reading.disconnect()
 
 
 # --- equality ---------------------------------------------------------------------------------------------------------
@@ -343,7 +350,7 @@ async def play_through(session: Session, play: str, mode: Mode) -> tuple[list[Tu
         client.send(*messages)
         turns.append(await session.run(messages, mode))
         if mode == "none":
-            client.receive_whole(turns[-1].messages)
+            client.receive_answer(turns[-1].messages)
         else:
             client.receive(turns[-1].frames)
         messages = answers_for(turns[-1]) if turns[-1].stop == "tool_use" else []
@@ -361,18 +368,21 @@ async def play_through(session: Session, play: str, mode: Mode) -> tuple[list[Tu
 @settings(max_examples=20)
 @given(body=steps, final=finals)
 async def test_the_three_modes_and_history_have_the_same_content(
-    face: Face, body: list[dict[str, Any]], final: tuple[dict[str, Any], ...]
+    aap_client: AapClient, body: list[dict[str, Any]], final: tuple[dict[str, Any], ...]
 ) -> None:
     play = script(*body, *final)
     contents = []
     for mode in MODES:
-        session = await face.create(
-            server_tools=[*on("add", "lookup", "boom", "card", "clock"), *on("stamp", trust=False)],
+        session = await aap_client.create(
+            server_tools=[
+                *enabled_tools("add", "lookup", "boom", "card", "clock"),
+                *enabled_tools("stamp", trust=False),
+            ],
             tools=[client_tool("paint")],
         )
         turns, client = await play_through(session, play, mode)
         history = await session.history()
-        assert as_folded(client.history) == as_folded(history)
+        assert normalize_history(client.history) == normalize_history(history)
         ids = [call.id for turn in turns for call in turn.calls]
         assert len(ids) == len(set(ids))
         contents.append([(turn.stop, content_of(turn)) for turn in turns])
@@ -401,8 +411,8 @@ def in_any_order(turns: list[tuple[str, list[Message]]]) -> list[tuple[str, list
 
 @requirement("aap:meeting:image-in-answer")
 @pytest.mark.parametrize("mode", MODES)
-async def test_an_image_in_an_answer_is_in_none_and_history_and_in_no_event(face: Face, mode: Mode) -> None:
-    session = await face.create()
+async def test_an_image_in_an_answer_is_in_none_and_history_and_in_no_event(aap_client: AapClient, mode: Mode) -> None:
+    session = await aap_client.create()
     play = script({"say": "see "}, {"image": IMAGE}, {"say": "there"})
     turn = await session.run(play, mode)
     whole = {
@@ -413,5 +423,5 @@ async def test_an_image_in_an_answer_is_in_none_and_history_and_in_no_event(face
             {"type": "text", "text": "there"},
         ],
     }
-    assert turn.messages == [whole if mode == "none" else said("see there")]
+    assert turn.messages == [whole if mode == "none" else assistant_text("see there")]
     assert await session.history() == [user(play), whole]

@@ -4,22 +4,22 @@ import json
 
 import pytest
 
-from tests.asgi_client import Bridge
+from tests.asgi_client import AsgiClient
 from tests.protocols.aap.client import (
     ABSENT,
     BASE,
-    Face,
+    AapClient,
     Reply,
     Session,
+    assert_refusal,
+    assert_unchanged,
+    assistant_text,
     client_tool,
-    refusal,
-    said,
     script,
-    unchanged,
     user,
 )
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker
+from tests.servers import AppServer, AppServerFactory
 
 ORIGIN = "https://app.example"
 
@@ -45,21 +45,21 @@ def body_for(path: str) -> dict[str, object] | None:
     return {"messages": [user("hello")]} if path.endswith("/turns") else None
 
 
-async def ask(face: Face, method: str, path: str, session_id: str, **headers: str) -> Reply:
+async def send_request(face: AapClient, method: str, path: str, session_id: str, **headers: str) -> Reply:
     body = body_for(path) if method == "POST" else None
-    return await face.ask(method, path.replace("{id}", session_id), body, headers=headers)
+    return await face.request(method, path.replace("{id}", session_id), body, headers=headers)
 
 
 # --- base path and bodies ---------------------------------------------------------------------------------------------
 
 
 @requirement("aap:transport:any-prefix")
-async def test_the_face_works_below_another_prefix_and_its_location_names_it(house: House) -> None:
+async def test_the_api_works_below_another_prefix_and_its_location_names_it(app_server: AppServer) -> None:
     async def outer(scope, receive, send) -> None:  # type: ignore[no-untyped-def]  # a proxy in two lines
         inner = {**scope, "root_path": "/outer", "path": scope["path"]}
-        await house.line.app(inner, receive, send)
+        await app_server.connection.app(inner, receive, send)
 
-    face = Face(Bridge(outer), house.key("alice"), base=f"/outer{BASE}")
+    face = AapClient(AsgiClient(outer), app_server.key("alice"), base=f"/outer{BASE}")
     reply = await face.post("/sessions", {"agent": {"name": "rehearsal"}})
     assert reply.status == 201
     assert reply.headers["location"].endswith(f"/outer{BASE}/sessions/{reply.json['sessionId']}")
@@ -67,22 +67,22 @@ async def test_the_face_works_below_another_prefix_and_its_location_names_it(hou
 
 
 @requirement("aap:transport:json-utf8")
-async def test_text_of_every_script_comes_back_unchanged_escaped_or_not(face: Face) -> None:
+async def test_text_of_every_script_comes_back_unchanged_escaped_or_not(aap_client: AapClient) -> None:
     text = 'Grüße, 你好, שלום, 🧑‍🚀 \u2028 \u0000 \x7f \ufeff "\\ \r\n end'
-    session = await face.create()
+    session = await aap_client.create()
     for raw in (json.dumps({"messages": [user(text)]}), json.dumps({"messages": [user(text)]}, ensure_ascii=False)):
-        reply = await face.ask("POST", f"{session.path}/turns", raw=raw.encode())
-        assert reply.json["messages"] == [said(f"You said: {text}")]
+        reply = await aap_client.request("POST", f"{session.path}/turns", raw=raw.encode())
+        assert reply.json["messages"] == [assistant_text(f"You said: {text}")]
         assert reply.headers["content-type"].lower() in ("application/json", "application/json; charset=utf-8")
     assert [message["content"] for message in await session.history() if message["role"] == "user"] == [text, text]
 
 
 @requirement("aap:transport:content-type-without-body")
-async def test_get_and_delete_take_a_content_type_without_a_body(face: Face) -> None:
-    session = await face.create()
+async def test_get_and_delete_take_a_content_type_without_a_body(aap_client: AapClient) -> None:
+    session = await aap_client.create()
     lines = {"content-type": "application/json"}
-    assert (await face.ask("GET", session.path, headers=lines)).status == 200
-    assert (await face.ask("DELETE", session.path, headers=lines)).status == 204
+    assert (await aap_client.request("GET", session.path, headers=lines)).status == 200
+    assert (await aap_client.request("DELETE", session.path, headers=lines)).status == 204
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -103,51 +103,53 @@ async def test_get_and_delete_take_a_content_type_without_a_body(face: Face) -> 
         "Token KEY",
     ],
 )
-async def test_every_endpoint_without_a_good_key_is_401_and_says_bearer(house: House, header: str) -> None:
-    session = await house.face("alice").create()
-    nobody = Face(house.line)
-    async with unchanged(session):
+async def test_every_endpoint_without_a_good_key_is_401_and_says_bearer(app_server: AppServer, header: str) -> None:
+    session = await app_server.aap_client("alice").create()
+    nobody = AapClient(app_server.connection)
+    async with assert_unchanged(session):
         for method, path in ENDPOINTS:
-            reply = await ask(nobody, method, path, session.id, authorization=header.replace("KEY", house.key("alice")))
-            refusal(reply, 401, "unauthorized")
+            reply = await send_request(
+                nobody, method, path, session.id, authorization=header.replace("KEY", app_server.key("alice"))
+            )
+            assert_refusal(reply, 401, "unauthorized")
             assert reply.headers["www-authenticate"].split()[0] == "Bearer"
 
 
 @requirement("aap:auth:every-endpoint")
-async def test_the_scheme_is_read_in_any_case(house: House) -> None:
-    face = Face(house.line)
-    reply = await face.ask("GET", "/meta", headers={"authorization": f"bearer {house.key('alice')}"})
+async def test_the_scheme_is_read_in_any_case(app_server: AppServer) -> None:
+    face = AapClient(app_server.connection)
+    reply = await face.request("GET", "/meta", headers={"authorization": f"bearer {app_server.key('alice')}"})
     assert reply.status == 200
 
 
 @requirement("aap:auth:scope-is-403")
-async def test_a_key_that_may_only_read_reads_and_gets_403_for_the_rest(house: House) -> None:
-    session = await house.face("alice").create()
-    reader = session.seen_by(house.face("alice_reads"))
+async def test_a_key_that_may_only_read_reads_and_gets_403_for_the_rest(app_server: AppServer) -> None:
+    session = await app_server.aap_client("alice").create()
+    reader = session.as_client(app_server.aap_client("alice_reads"))
     assert (await reader.info())["sessionId"] == session.id
     assert await reader.history() == []
-    async with unchanged(session):
+    async with assert_unchanged(session):
         for method, path in WRITING:
-            refusal(await ask(reader.face, method, path, session.id), 403, "forbidden")
+            assert_refusal(await send_request(reader.client, method, path, session.id), 403, "forbidden")
 
 
 @requirement("aap:auth:public-meta")
-async def test_public_meta_opens_the_meta_page_and_nothing_else(open_house: HouseMaker) -> None:
-    async with open_house(public_meta=True) as house:
-        nobody = Face(house.line)
-        assert (await nobody.get("/meta")).json == (await house.face("alice").get("/meta")).json
-        refusal(await nobody.get("/sessions"), 401, "unauthorized")
+async def test_public_meta_opens_the_meta_page_and_nothing_else(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(public_meta=True) as house:
+        nobody = AapClient(house.connection)
+        assert (await nobody.get("/meta")).json == (await house.aap_client("alice").get("/meta")).json
+        assert_refusal(await nobody.get("/sessions"), 401, "unauthorized")
 
 
 @requirement("aap:auth:keyless-ignores-header")
 @pytest.mark.parametrize("header", [ABSENT, "Bearer ", "Bearer x", "nonsense"])
-async def test_a_server_without_keys_ignores_the_header(keyless: House, header: str) -> None:
-    face = Face(keyless.line)
+async def test_a_server_without_keys_ignores_the_header(keyless_server: AppServer, header: str) -> None:
+    face = AapClient(keyless_server.connection)
     session_id = (
         await face.post("/sessions", {"agent": {"name": "rehearsal"}}, headers={"authorization": header})
     ).json["sessionId"]
     for method, path in ENDPOINTS[:-1]:
-        reply = await ask(face, method, path, session_id, authorization=header)
+        reply = await send_request(face, method, path, session_id, authorization=header)
         assert reply.status < 300 or method == "POST", (method, path, reply)
         if method == "DELETE":
             session_id = (await face.create()).id
@@ -161,18 +163,18 @@ async def test_a_server_without_keys_ignores_the_header(keyless: House, header: 
 )
 @pytest.mark.parametrize(("method", "path"), OF_A_SESSION)
 async def test_a_foreign_a_deleted_and_an_unknown_session_get_the_same_404(
-    house: House, method: str, path: str
+    app_server: AppServer, method: str, path: str
 ) -> None:
-    face, other = house.face("alice"), house.face("bob")
+    face, other = app_server.aap_client("alice"), app_server.aap_client("bob")
     foreign, deleted = await other.create(), await face.create()
     await foreign.run("hello")
     await deleted.run("hello")
     await deleted.delete()
     unknown = "01890a5d-ac96-774b-bcce-b302099a8057"
-    async with unchanged(foreign):
-        replies = [await ask(face, method, path, each) for each in (foreign.id, deleted.id, unknown)]
+    async with assert_unchanged(foreign):
+        replies = [await send_request(face, method, path, each) for each in (foreign.id, deleted.id, unknown)]
     for reply in replies:
-        refusal(reply, 404, "session_not_found")
+        assert_refusal(reply, 404, "session_not_found")
     bodies = {
         reply.body.replace(each.encode(), b"ID")
         for reply, each in zip(replies, (foreign.id, deleted.id, unknown), strict=True)
@@ -182,43 +184,45 @@ async def test_a_foreign_a_deleted_and_an_unknown_session_get_the_same_404(
 
 
 @requirement("aap:tenancy:foreign-is-404", "aap:get:200", "aap:turn:200", "aap:delete:204")
-async def test_every_endpoint_serves_the_owner(face: Face) -> None:
-    session = await face.create()
+async def test_every_endpoint_serves_the_owner(aap_client: AapClient) -> None:
+    session = await aap_client.create()
     for method, path in OF_A_SESSION:
         if path.endswith("/events"):
             continue  # it stays open; its own tests read it
         if method != "DELETE":
-            assert (await ask(face, method, path, session.id)).status == 200, (method, path)
+            assert (await send_request(aap_client, method, path, session.id)).status == 200, (method, path)
     assert (await session.delete()).status == 204
 
 
 @requirement("aap:tenancy:listing-is-own")
-async def test_a_listing_shows_the_callers_sessions_only(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        mine, hers = await house.face("alice").create(), await house.face("bob").create()
-        assert [each["sessionId"] for each in (await house.face("alice").get("/sessions")).json["sessions"]] == [
+async def test_a_listing_shows_the_callers_sessions_only(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        mine, hers = await house.aap_client("alice").create(), await house.aap_client("bob").create()
+        assert [each["sessionId"] for each in (await house.aap_client("alice").get("/sessions")).json["sessions"]] == [
             mine.id
         ]
-        assert [each["sessionId"] for each in (await house.face("bob").get("/sessions")).json["sessions"]] == [hers.id]
+        assert [each["sessionId"] for each in (await house.aap_client("bob").get("/sessions")).json["sessions"]] == [
+            hers.id
+        ]
 
 
 @requirement("aap:turn:other-client-answers")
-async def test_a_second_key_of_the_owner_may_answer_what_the_first_was_asked(house: House) -> None:
-    desk = await house.face("alice").create(tools=[client_tool("paint")])
+async def test_a_second_key_of_the_owner_may_answer_what_the_first_was_asked(app_server: AppServer) -> None:
+    desk = await app_server.aap_client("alice").create(tools=[client_tool("paint")])
     asked = await desk.run(script({"call": {"name": "paint", "input": {}}}, {"say": "done: {result}"}))
-    phone = desk.seen_by(house.face("alice_phone"))
+    phone = desk.as_client(app_server.aap_client("alice_phone"))
     answered = await phone.run([{"role": "tool", "toolCallId": asked.calls[0].id, "content": "blue"}])
-    assert (answered.stop, answered.messages) == ("end_turn", [said("done: blue")])
+    assert (answered.stop, answered.messages) == ("end_turn", [assistant_text("done: blue")])
 
 
 # --- browsers ---------------------------------------------------------------------------------------------------------
 
 
-async def preflight(house: House, path: str, method: str, *headers: str) -> Reply:
+async def preflight(house: AppServer, path: str, method: str, *headers: str) -> Reply:
     lines = {"content-type": ABSENT, "origin": ORIGIN, "access-control-request-method": method}
     if headers:
         lines["access-control-request-headers"] = ", ".join(headers)
-    exchange = await Face(house.line).open("OPTIONS", path, headers=lines)
+    exchange = await AapClient(house.connection).open("OPTIONS", path, headers=lines)
     return Reply(exchange.status, exchange.headers, await exchange.read())
 
 
@@ -226,9 +230,11 @@ async def preflight(house: House, path: str, method: str, *headers: str) -> Repl
     "aap:cors:preflight-without-key", "aap:cors:preflight-allows", "aap:cors:max-age", "aap:cors:star-with-keys"
 )
 @pytest.mark.parametrize(("method", "path"), ENDPOINTS)
-async def test_a_preflight_is_answered_without_a_key_for_every_endpoint(house: House, method: str, path: str) -> None:
+async def test_a_preflight_is_answered_without_a_key_for_every_endpoint(
+    app_server: AppServer, method: str, path: str
+) -> None:
     wanted = ("authorization", "content-type", "accept", "idempotency-key", "last-event-id")
-    reply = await preflight(house, path.replace("{id}", "x"), method, *wanted)
+    reply = await preflight(app_server, path.replace("{id}", "x"), method, *wanted)
     assert reply.status in (200, 204)
     allowed = {name.strip().lower() for name in reply.headers["access-control-allow-headers"].split(",")}
     assert set(wanted) <= allowed
@@ -240,23 +246,23 @@ async def test_a_preflight_is_answered_without_a_key_for_every_endpoint(house: H
 
 
 @requirement("aap:cors:origin-on-every-answer", "aap:cors:star-with-keys")
-async def test_every_answer_carries_the_allowed_origin_whatever_its_status(house: House) -> None:
-    face, nobody = house.face("alice"), Face(house.line)
+async def test_every_answer_carries_the_allowed_origin_whatever_its_status(app_server: AppServer) -> None:
+    face, nobody = app_server.aap_client("alice"), AapClient(app_server.connection)
     session = await face.create()
     lines = {"origin": ORIGIN}
     turn = {"messages": [user("hello")]}
     replies = [
-        await face.ask("GET", "/meta", headers=lines),
-        await face.ask("POST", "/sessions", {"agent": {"name": "rehearsal"}}, headers=lines),
-        await face.ask("POST", f"{session.path}/turns", turn, headers=lines),
-        await face.ask("POST", f"{session.path}/turns", {**turn, "stream": "delta"}, headers=lines),
-        await face.ask("POST", f"{session.path}/turns", raw=b"{", headers=lines),
-        await nobody.ask("GET", "/meta", headers=lines),
-        await face.ask("GET", "/sessions/x", headers=lines),
-        await face.ask("GET", "/nowhere", headers=lines),
-        await face.ask("PUT", "/meta", headers=lines),
-        await face.ask("POST", "/sessions", raw=b"x", headers={**lines, "content-type": "text/plain"}),
-        await face.ask("DELETE", session.path, headers=lines),
+        await face.request("GET", "/meta", headers=lines),
+        await face.request("POST", "/sessions", {"agent": {"name": "rehearsal"}}, headers=lines),
+        await face.request("POST", f"{session.path}/turns", turn, headers=lines),
+        await face.request("POST", f"{session.path}/turns", {**turn, "stream": "delta"}, headers=lines),
+        await face.request("POST", f"{session.path}/turns", raw=b"{", headers=lines),
+        await nobody.request("GET", "/meta", headers=lines),
+        await face.request("GET", "/sessions/x", headers=lines),
+        await face.request("GET", "/nowhere", headers=lines),
+        await face.request("PUT", "/meta", headers=lines),
+        await face.request("POST", "/sessions", raw=b"x", headers={**lines, "content-type": "text/plain"}),
+        await face.request("DELETE", session.path, headers=lines),
     ]
     assert [reply.status for reply in replies] == [200, 201, 200, 200, 400, 401, 404, 404, 405, 415, 204]
     assert [reply.headers.get("access-control-allow-origin") for reply in replies] == ["*"] * len(replies)
@@ -264,32 +270,34 @@ async def test_every_answer_carries_the_allowed_origin_whatever_its_status(house
 
 
 @requirement("aap:cors:origins-setting")
-async def test_configured_origins_are_allowed_and_others_are_not(open_house: HouseMaker) -> None:
-    async with open_house(cors_origins=[ORIGIN]) as house:
-        face = house.face("alice")
-        allowed = await face.ask("GET", "/meta", headers={"origin": ORIGIN})
+async def test_configured_origins_are_allowed_and_others_are_not(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(cors_origins=[ORIGIN]) as house:
+        face = house.aap_client("alice")
+        allowed = await face.request("GET", "/meta", headers={"origin": ORIGIN})
         assert allowed.headers["access-control-allow-origin"] == ORIGIN
         assert "origin" in allowed.headers["vary"].lower()
-        refused = await face.ask("GET", "/meta", headers={"origin": "https://evil.example"})
+        refused = await face.request("GET", "/meta", headers={"origin": "https://evil.example"})
         assert "access-control-allow-origin" not in refused.headers
 
 
 @requirement("aap:cors:keyless-default")
-async def test_a_server_without_keys_allows_no_origin_by_default(keyless: House) -> None:
-    reply = await preflight(keyless, "/sessions", "POST", "content-type")
+async def test_a_server_without_keys_allows_no_origin_by_default(keyless_server: AppServer) -> None:
+    reply = await preflight(keyless_server, "/sessions", "POST", "content-type")
     assert "access-control-allow-origin" not in reply.headers
-    answer = await Face(keyless.line).ask("GET", "/meta", headers={"origin": ORIGIN})
+    answer = await AapClient(keyless_server.connection).request("GET", "/meta", headers={"origin": ORIGIN})
     assert "access-control-allow-origin" not in answer.headers
 
 
 @requirement("aap:cors:keyless-checks-origin-and-host")
 @pytest.mark.parametrize("lines", [{"origin": "https://evil.example"}, {"origin": "null"}, {"host": "evil.example"}])
-async def test_a_server_without_keys_refuses_foreign_origins_and_hosts(keyless: House, lines: dict[str, str]) -> None:
-    face = Face(keyless.line)
+async def test_a_server_without_keys_refuses_foreign_origins_and_hosts(
+    keyless_server: AppServer, lines: dict[str, str]
+) -> None:
+    face = AapClient(keyless_server.connection)
     session = await face.create()
-    async with unchanged(session):
+    async with assert_unchanged(session):
         for method, path in ENDPOINTS:
-            refusal(await ask(face, method, path, session.id, **lines), 403, "forbidden")
+            assert_refusal(await send_request(face, method, path, session.id, **lines), 403, "forbidden")
 
 
 # --- content types, methods, paths ------------------------------------------------------------------------------------
@@ -299,20 +307,20 @@ async def test_a_server_without_keys_refuses_foreign_origins_and_hosts(keyless: 
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", "text/json", "nonsense"]
 )
-async def test_a_body_of_another_content_type_is_415(face: Face, kind: str) -> None:
-    session = await face.create()
-    async with unchanged(session):
+async def test_a_body_of_another_content_type_is_415(aap_client: AapClient, kind: str) -> None:
+    session = await aap_client.create()
+    async with assert_unchanged(session):
         for path in ("/sessions", f"{session.path}/turns"):
-            reply = await face.post(path, body_for(path), headers={"content-type": kind})
-            refusal(reply, 415, "unsupported_media_type")
+            reply = await aap_client.post(path, body_for(path), headers={"content-type": kind})
+            assert_refusal(reply, 415, "unsupported_media_type")
 
 
 @requirement("aap:transport:type-parameters", "aap:transport:no-type-is-json")
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON;charset=UTF-8", ABSENT])
-async def test_parameters_of_the_content_type_and_its_absence_are_fine(face: Face, kind: str) -> None:
-    session = await face.create()
+async def test_parameters_of_the_content_type_and_its_absence_are_fine(aap_client: AapClient, kind: str) -> None:
+    session = await aap_client.create()
     assert (await session.run("hello", headers={"content-type": kind})).messages == [
-        said("Hello! I am the rehearsal agent.")
+        assistant_text("Hello! I am the rehearsal agent.")
     ]
 
 
@@ -329,12 +337,16 @@ async def test_parameters_of_the_content_type_and_its_absence_are_fine(face: Fac
         ("/sessions/{id}/stop", {"POST"}),
     ],
 )
-async def test_a_wrong_method_is_405_and_names_the_right_ones(face: Face, path: str, known: set[str]) -> None:
-    session = await face.create()
-    async with unchanged(session):
+async def test_a_wrong_method_is_405_and_names_the_right_ones(
+    aap_client: AapClient, path: str, known: set[str]
+) -> None:
+    session = await aap_client.create()
+    async with assert_unchanged(session):
         for method in {"GET", "POST", "PUT", "PATCH", "DELETE"} - known:
-            reply = await face.ask(method, path.replace("{id}", session.id), {} if method in ("PUT", "PATCH") else None)
-            refusal(reply, 405, "method_not_allowed")
+            reply = await aap_client.request(
+                method, path.replace("{id}", session.id), {} if method in ("PUT", "PATCH") else None
+            )
+            assert_refusal(reply, 405, "method_not_allowed")
             allowed = {name.strip() for name in reply.headers["allow"].split(",")}
             assert allowed - {"HEAD", "OPTIONS"} == known
 
@@ -343,19 +355,19 @@ async def test_a_wrong_method_is_405_and_names_the_right_ones(face: Face, path: 
 @pytest.mark.parametrize(
     "path", ["", "/", "/nowhere", "/sessions/{id}/nowhere", "/sessions/{id}/history/full", "/META"]
 )
-async def test_an_unknown_path_is_404_with_an_error_body(face: Face, path: str) -> None:
-    session = await face.create()
-    refusal(await face.get(path.replace("{id}", session.id)), 404, "not_found")
+async def test_an_unknown_path_is_404_with_an_error_body(aap_client: AapClient, path: str) -> None:
+    session = await aap_client.create()
+    assert_refusal(await aap_client.get(path.replace("{id}", session.id)), 404, "not_found")
 
 
 @requirement("aap:transport:trailing-slash")
-async def test_a_trailing_slash_changes_nothing(face: Face) -> None:
-    session = await face.create()
+async def test_a_trailing_slash_changes_nothing(aap_client: AapClient) -> None:
+    session = await aap_client.create()
     for path in ("/meta", "/sessions", session.path, f"{session.path}/history"):
         query = "?type=full" if path.endswith("/history") else ""
-        assert (await face.get(f"{path}/{query}")).json == (await face.get(f"{path}{query}")).json
-    assert (await face.post(f"{session.path}/turns/", {"messages": [user("hello")]})).json["messages"] == [
-        said("Hello! I am the rehearsal agent.")
+        assert (await aap_client.get(f"{path}/{query}")).json == (await aap_client.get(f"{path}{query}")).json
+    assert (await aap_client.post(f"{session.path}/turns/", {"messages": [user("hello")]})).json["messages"] == [
+        assistant_text("Hello! I am the rehearsal agent.")
     ]
-    assert (await face.post("/sessions/", {"agent": {"name": "rehearsal"}})).status == 201
-    assert (await face.ask("DELETE", f"{session.path}/")).status == 204
+    assert (await aap_client.post("/sessions/", {"agent": {"name": "rehearsal"}})).status == 201
+    assert (await aap_client.request("DELETE", f"{session.path}/")).status == 204

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from tests.protocols.aap.client import (
-    Face,
+    AapClient,
+    assert_refusal,
+    assert_unchanged,
+    assistant_text,
     call,
     calls,
     client_tool,
     deny,
+    enabled_tools,
     grant,
-    on,
-    refusal,
     result,
-    said,
     script,
-    unchanged,
     user,
 )
 from tests.requirements import requirement
@@ -31,7 +31,7 @@ THINKING = {"type": "thinking", "thinking": "hm"}
 TOOL_USE = {"type": "tool_use", "toolCallId": "t1", "name": "add", "input": {}}
 
 
-async def agents_of(face: Face) -> dict[str, dict[str, Any]]:
+async def agents_of(face: AapClient) -> dict[str, dict[str, Any]]:
     return {agent["name"]: agent for agent in (await face.get("/meta")).json["agents"]}
 
 
@@ -39,8 +39,8 @@ async def agents_of(face: Face) -> dict[str, dict[str, Any]]:
 
 
 @requirement("aap:meta:version")
-async def test_meta_gives_version_3_and_the_agents_and_nothing_else(face: Face) -> None:
-    meta = (await face.get("/meta")).json
+async def test_meta_gives_version_3_and_the_agents_and_nothing_else(aap_client: AapClient) -> None:
+    meta = (await aap_client.get("/meta")).json
     assert set(meta) - {"_meta"} == {"version", "agents"}
     assert meta["version"] == 3
     assert type(meta["version"]) is int
@@ -50,8 +50,8 @@ async def test_meta_gives_version_3_and_the_agents_and_nothing_else(face: Face) 
 
 
 @requirement("aap:agents:info", "aap:tools:spec", "aap:capabilities:leaves")
-async def test_every_agent_has_the_shape_of_the_protocol(face: Face) -> None:
-    for agent in (await agents_of(face)).values():
+async def test_every_agent_has_the_shape_of_the_protocol(aap_client: AapClient) -> None:
+    for agent in (await agents_of(aap_client)).values():
         assert set(agent) - {"_meta", "title", "description"} <= {"name", "version", "tools", "options", "capabilities"}
         assert re.fullmatch(r"\d+\.\d+\.\d+([-+].+)?", agent["version"])
         for tool in agent.get("tools", []):
@@ -63,8 +63,8 @@ async def test_every_agent_has_the_shape_of_the_protocol(face: Face) -> None:
 
 
 @requirement("aap:agents:info", "aap:agents:options", "aap:meta:exposed-tools-only", "aap:capabilities:leaves")
-async def test_the_rehearsal_agent_declares_everything(face: Face) -> None:
-    agent = (await agents_of(face))["rehearsal"]
+async def test_the_rehearsal_agent_declares_everything(aap_client: AapClient) -> None:
+    agent = (await agents_of(aap_client))["rehearsal"]
     exposed = {"add", "lookup", "stamp", "clock", "slow", "boom", "card", "highlight"}
     assert {tool["name"] for tool in agent["tools"]} == exposed
     options = [
@@ -86,8 +86,8 @@ async def test_the_rehearsal_agent_declares_everything(face: Face) -> None:
 
 
 @requirement("aap:capabilities:opt-in", "aap:capabilities:default-modes", "aap:tools:spec")
-async def test_an_agent_that_opts_in_to_nothing_declares_the_three_modes_at_most(face: Face) -> None:
-    bare, opted = (await agents_of(face))["rehearsal-bare"], (await agents_of(face))["plain"]
+async def test_an_agent_that_opts_in_to_nothing_declares_the_three_modes_at_most(aap_client: AapClient) -> None:
+    bare, opted = (await agents_of(aap_client))["rehearsal-bare"], (await agents_of(aap_client))["plain"]
     assert bare.get("tools", []) == []
     assert bare.get("options", []) == []
     assert set(bare.get("capabilities", {})) <= {"stream"}
@@ -95,13 +95,13 @@ async def test_an_agent_that_opts_in_to_nothing_declares_the_three_modes_at_most
 
 
 @requirement("aap:agents:trust-default", "aap:agents:tools-default-off", "aap:session:tools-in-force")
-async def test_tools_are_off_unless_named_and_untrusted_unless_said(face: Face) -> None:
-    nothing_named = await face.create()
+async def test_tools_are_off_unless_named_and_untrusted_unless_said(aap_client: AapClient) -> None:
+    nothing_named = await aap_client.create()
     assert (await nothing_named.info())["agent"].get("tools", []) == []
     turn = await nothing_named.run(script(call("add", a=1, b=2), {"say": "{result}"}))
     assert turn.text == "Tool not found: add"
 
-    named = await face.create(server_tools=[{"name": "add"}])
+    named = await aap_client.create(server_tools=[{"name": "add"}])
     assert [each["name"] for each in (await named.info())["agent"]["tools"]] == ["add"]
     assert not any(each.get("trust", False) for each in (await named.info())["agent"]["tools"])
     assert (await named.run(script(call("add", a=1, b=2)))).stop == "tool_use"
@@ -111,8 +111,8 @@ async def test_tools_are_off_unless_named_and_untrusted_unless_said(face: Face) 
 
 
 @requirement("aap:types:null-is-absent", "aap:types:never-null", "aap:types:unknown-fields")
-async def test_null_is_read_as_absent_and_unknown_fields_are_ignored(face: Face) -> None:
-    made = await face.post(
+async def test_null_is_read_as_absent_and_unknown_fields_are_ignored(aap_client: AapClient) -> None:
+    made = await aap_client.post(
         "/sessions",
         {
             "agent": {"name": "rehearsal", "tools": None, "options": None, "colour": "red"},
@@ -123,7 +123,7 @@ async def test_null_is_read_as_absent_and_unknown_fields_are_ignored(face: Face)
     )
     assert made.status == 201
     path = f"/sessions/{made.json['sessionId']}"
-    shown = (await face.get(path)).json
+    shown = (await aap_client.get(path)).json
     assert set(shown) - {"_meta"} == {"sessionId", "agent"}
     assert shown["agent"] | {"tools": [], "options": {}} == {"name": "rehearsal", "tools": [], "options": {}}
     for fields in (
@@ -131,13 +131,13 @@ async def test_null_is_read_as_absent_and_unknown_fields_are_ignored(face: Face)
         {"agent": {"tools": None, "options": None, "x": 1}, "y": None},
     ):
         message = {"role": "user", "content": [{"type": "text", "text": "hello", "extra": None}], "name2": None}
-        reply = await face.post(f"{path}/turns", {"messages": [message], **fields})
-        assert reply.json["messages"] == [said("Hello! I am the rehearsal agent.")]
+        reply = await aap_client.post(f"{path}/turns", {"messages": [message], **fields})
+        assert reply.json["messages"] == [assistant_text("Hello! I am the rehearsal agent.")]
 
 
 @requirement("aap:types:null-is-absent")
-async def test_null_beside_a_permission_and_a_tool_is_absent(face: Face) -> None:
-    session = await face.create(
+async def test_null_beside_a_permission_and_a_tool_is_absent(aap_client: AapClient) -> None:
+    session = await aap_client.create(
         server_tools=[{"name": "stamp", "trust": None}], tools=[{**client_tool("paint"), "title": None}]
     )
     turn = await session.run(script(call("stamp", text="x"), {"say": "{result}"}))
@@ -161,8 +161,8 @@ async def test_null_beside_a_permission_and_a_tool_is_absent(face: Face) -> None
         [{"type": "image", "url": HTTPS_IMAGE}],
     ],
 )
-async def test_user_content_and_results_come_back_as_they_were_sent(face: Face, content: Any) -> None:
-    session = await face.create(tools=[client_tool("paint")])
+async def test_user_content_and_results_come_back_as_they_were_sent(aap_client: AapClient, content: Any) -> None:
+    session = await aap_client.create(tools=[client_tool("paint")])
     asked = await session.run(script(call("paint")))
     await session.run([result(asked.calls[0], content)])
     await session.run([user(content)])
@@ -172,11 +172,11 @@ async def test_user_content_and_results_come_back_as_they_were_sent(face: Face, 
 
 
 @requirement("aap:content:assistant-is-blocks")
-async def test_assistant_content_is_a_list_of_blocks_also_when_it_was_seeded_as_a_string(face: Face) -> None:
-    session = await face.create(messages=[user("hi"), {"role": "assistant", "content": "seeded"}])
+async def test_assistant_content_is_a_list_of_blocks_also_when_it_was_seeded_as_a_string(aap_client: AapClient) -> None:
+    session = await aap_client.create(messages=[user("hi"), {"role": "assistant", "content": "seeded"}])
     turn = await session.run("hello")
-    assert turn.messages == [said("Hello! I am the rehearsal agent.")]
-    assert await session.history() == [user("hi"), said("seeded"), user("hello"), *turn.messages]
+    assert turn.messages == [assistant_text("Hello! I am the rehearsal agent.")]
+    assert await session.history() == [user("hi"), assistant_text("seeded"), user("hello"), *turn.messages]
 
 
 @requirement("aap:content:user-blocks", "aap:content:tool-blocks")
@@ -198,24 +198,24 @@ async def test_assistant_content_is_a_list_of_blocks_also_when_it_was_seeded_as_
         True,
     ],
 )
-async def test_other_content_is_refused_in_user_and_tool_messages(face: Face, content: Any) -> None:
-    session = await face.create(tools=[client_tool("paint")])
+async def test_other_content_is_refused_in_user_and_tool_messages(aap_client: AapClient, content: Any) -> None:
+    session = await aap_client.create(tools=[client_tool("paint")])
     asked = await session.run(script(call("paint")))
-    async with unchanged(session):
-        refusal(await session.post([user(content)]), 400, "invalid_request")
-        refusal(await session.post([result(asked.calls[0], content)]), 400, "invalid_request")
-        refusal(
-            await face.post("/sessions", {"agent": {"name": "rehearsal"}, "messages": [user(content)]}),
+    async with assert_unchanged(session):
+        assert_refusal(await session.post([user(content)]), 400, "invalid_request")
+        assert_refusal(await session.post([result(asked.calls[0], content)]), 400, "invalid_request")
+        assert_refusal(
+            await aap_client.post("/sessions", {"agent": {"name": "rehearsal"}, "messages": [user(content)]}),
             400,
             "invalid_request",
         )
 
 
 @requirement("aap:content:assistant-seed-blocks")
-async def test_an_assistant_seed_takes_its_four_kinds_of_block_and_no_other(face: Face) -> None:
+async def test_an_assistant_seed_takes_its_four_kinds_of_block_and_no_other(aap_client: AapClient) -> None:
     content = [TEXT, THINKING, IMAGE, TOOL_USE]
     seeds = [user("hi"), {"role": "assistant", "content": content}, result("t1", "3")]
-    assert await (await face.create(messages=seeds)).history() == seeds
+    assert await (await aap_client.create(messages=seeds)).history() == seeds
     for bad in (
         {"type": "video", "url": PIXEL},
         {"type": "tool_use", "toolCallId": "t1", "name": "add", "input": [1]},
@@ -223,8 +223,10 @@ async def test_an_assistant_seed_takes_its_four_kinds_of_block_and_no_other(face
         7,
     ):
         seeds = [user("hi"), {"role": "assistant", "content": [bad]}]
-        refusal(
-            await face.post("/sessions", {"agent": {"name": "rehearsal"}, "messages": seeds}), 400, "invalid_request"
+        assert_refusal(
+            await aap_client.post("/sessions", {"agent": {"name": "rehearsal"}, "messages": seeds}),
+            400,
+            "invalid_request",
         )
 
 
@@ -247,28 +249,28 @@ async def test_an_assistant_seed_takes_its_four_kinds_of_block_and_no_other(face
         None,
     ],
 )
-async def test_a_turn_takes_no_other_message(face: Face, message: Any) -> None:
-    session = await face.create()
-    async with unchanged(session):
-        refusal(await session.post([message]), 400, "invalid_request")
-        refusal(await session.post([user("hello"), message]), 400, "invalid_request")
+async def test_a_turn_takes_no_other_message(aap_client: AapClient, message: Any) -> None:
+    session = await aap_client.create()
+    async with assert_unchanged(session):
+        assert_refusal(await session.post([message]), 400, "invalid_request")
+        assert_refusal(await session.post([user("hello"), message]), 400, "invalid_request")
 
 
 @requirement("aap:content:granted-is-boolean")
 @pytest.mark.parametrize("granted", ["true", "yes", 1, 0, None, [], {}, "ABSENT"])
-async def test_granted_is_not_guessed_from_other_values(face: Face, granted: Any) -> None:
-    session = await face.create(server_tools=on("stamp", trust=False))
+async def test_granted_is_not_guessed_from_other_values(aap_client: AapClient, granted: Any) -> None:
+    session = await aap_client.create(server_tools=enabled_tools("stamp", trust=False))
     asked = await session.run(script(call("stamp", text="x")))
     answer = {**grant(asked.calls[0]), "granted": granted}
     if granted == "ABSENT":
         del answer["granted"]
-    async with unchanged(session):
-        refusal(await session.post([answer]), 400, "invalid_request")
+    async with assert_unchanged(session):
+        assert_refusal(await session.post([answer]), 400, "invalid_request")
 
 
 @requirement("aap:content:permission-never-stored")
-async def test_permission_messages_are_in_no_history(face: Face) -> None:
-    session = await face.create(server_tools=on("stamp", "add", trust=False))
+async def test_permission_messages_are_in_no_history(aap_client: AapClient) -> None:
+    session = await aap_client.create(server_tools=enabled_tools("stamp", "add", trust=False))
     asked = await session.run(script(calls(("stamp", {"text": "x"}), ("add", {"a": 1, "b": 2}))))
     await session.run([grant(asked.calls[0], "because"), deny(asked.calls[1], "never")])
     for kind in ("full", "compacted"):
@@ -280,7 +282,7 @@ async def test_permission_messages_are_in_no_history(face: Face) -> None:
 
 
 @requirement("aap:tools:empty-description", "aap:session:info")
-async def test_a_client_tool_is_shown_as_it_was_declared(face: Face) -> None:
+async def test_a_client_tool_is_shown_as_it_was_declared(aap_client: AapClient) -> None:
     declared = [
         client_tool("a", description="", parameters={}),
         client_tool(
@@ -289,7 +291,7 @@ async def test_a_client_tool_is_shown_as_it_was_declared(face: Face) -> None:
             parameters={"type": "object", "properties": {"x": {"type": ["string", "null"], "default": None}}},
         ),
     ]
-    session = await face.create(tools=declared)
+    session = await aap_client.create(tools=declared)
     assert (await session.info())["tools"] == declared
 
 
@@ -314,17 +316,21 @@ async def test_a_client_tool_is_shown_as_it_was_declared(face: Face) -> None:
         None,
     ],
 )
-async def test_a_malformed_client_tool_is_refused_in_creation_and_in_a_turn(face: Face, tool: Any) -> None:
-    session = await face.create()
-    async with unchanged(session):
-        refusal(await face.post("/sessions", {"agent": {"name": "rehearsal"}, "tools": [tool]}), 400, "invalid_request")
-        refusal(await session.post([user("hello")], tools=[tool]), 400, "invalid_request")
+async def test_a_malformed_client_tool_is_refused_in_creation_and_in_a_turn(aap_client: AapClient, tool: Any) -> None:
+    session = await aap_client.create()
+    async with assert_unchanged(session):
+        assert_refusal(
+            await aap_client.post("/sessions", {"agent": {"name": "rehearsal"}, "tools": [tool]}),
+            400,
+            "invalid_request",
+        )
+        assert_refusal(await session.post([user("hello")], tools=[tool]), 400, "invalid_request")
 
 
 @requirement("aap:tools:client-names")
 @pytest.mark.parametrize("name", ["a", "a" * 64, "Z", "9", "-", "_", "__proto__", "get-It_9"])
-async def test_client_tool_names_of_the_alphabet_are_taken(face: Face, name: str) -> None:
-    session = await face.create(tools=[client_tool(name)])
+async def test_client_tool_names_of_the_alphabet_are_taken(aap_client: AapClient, name: str) -> None:
+    session = await aap_client.create(tools=[client_tool(name)])
     assert [each.name for each in (await session.run(script(call(name)))).calls] == [name]
 
 
@@ -332,11 +338,11 @@ async def test_client_tool_names_of_the_alphabet_are_taken(face: Face, name: str
 
 
 @requirement("aap:session:info", "aap:session:no-tools-key", "aap:session:options-as-set", "aap:get:200")
-async def test_a_session_shows_what_was_set_and_nothing_that_was_not(face: Face) -> None:
-    bare = await (await face.create()).info()
+async def test_a_session_shows_what_was_set_and_nothing_that_was_not(aap_client: AapClient) -> None:
+    bare = await (await aap_client.create()).info()
     assert set(bare) - {"_meta"} == {"sessionId", "agent"}
     assert bare["agent"].get("options", {}) == {}
-    session = await face.create(
+    session = await aap_client.create(
         options={"style": "loud", "token": "s3cret"},
         server_tools=[{"name": "add", "trust": True}],
         tools=[client_tool("paint")],
@@ -355,14 +361,14 @@ async def test_a_session_shows_what_was_set_and_nothing_that_was_not(face: Face)
 
 
 @requirement("aap:session:no-tools-key")
-async def test_an_empty_list_of_client_tools_is_the_same_as_none(face: Face) -> None:
-    assert "tools" not in await (await face.create(tools=[])).info()
+async def test_an_empty_list_of_client_tools_is_the_same_as_none(aap_client: AapClient) -> None:
+    assert "tools" not in await (await aap_client.create(tools=[])).info()
 
 
 @requirement("aap:session:id")
-async def test_session_ids_are_uuids_of_version_7_in_the_order_of_creation(face: Face) -> None:
+async def test_session_ids_are_uuids_of_version_7_in_the_order_of_creation(aap_client: AapClient) -> None:
     before = time.time_ns() // 1_000_000
-    ids = [(await face.create()).id for _ in range(50)]
+    ids = [(await aap_client.create()).id for _ in range(50)]
     after = time.time_ns() // 1_000_000
     pattern = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
     assert all(re.fullmatch(pattern, each) for each in ids)
@@ -372,9 +378,9 @@ async def test_session_ids_are_uuids_of_version_7_in_the_order_of_creation(face:
 
 
 @requirement("aap:meeting:upper-case-id", "aap:meeting:alias-is-not-session")
-async def test_a_session_is_found_in_any_case_of_its_id_and_by_no_other_form(face: Face) -> None:
-    session = await face.create()
-    assert (await face.get(f"/sessions/{session.id.upper()}")).json == await session.info()
+async def test_a_session_is_found_in_any_case_of_its_id_and_by_no_other_form(aap_client: AapClient) -> None:
+    session = await aap_client.create()
+    assert (await aap_client.get(f"/sessions/{session.id.upper()}")).json == await session.info()
     for form in (
         "not-there",
         f"%7B{session.id}%7D",
@@ -382,12 +388,12 @@ async def test_a_session_is_found_in_any_case_of_its_id_and_by_no_other_form(fac
         session.id.replace("-", ""),
         f"sess_{session.id}",
     ):
-        refusal(await face.get(f"/sessions/{form}"), 404, "session_not_found")
+        assert_refusal(await aap_client.get(f"/sessions/{form}"), 404, "session_not_found")
 
 
 @requirement("aap:modes:default-none", "aap:none:body")
-async def test_a_turn_without_a_mode_answers_in_one_body(face: Face) -> None:
-    session = await face.create()
+async def test_a_turn_without_a_mode_answers_in_one_body(aap_client: AapClient) -> None:
+    session = await aap_client.create()
     modes: tuple[dict[str, Any], ...] = ({}, {"stream": "none"})
     for fields in modes:
         reply = await session.post([user("hello")], **fields)
@@ -395,5 +401,5 @@ async def test_a_turn_without_a_mode_answers_in_one_body(face: Face) -> None:
         body.pop("_meta", None)
         assert (reply.status, body) == (
             200,
-            {"stopReason": "end_turn", "messages": [said("Hello! I am the rehearsal agent.")]},
+            {"stopReason": "end_turn", "messages": [assistant_text("Hello! I am the rehearsal agent.")]},
         )

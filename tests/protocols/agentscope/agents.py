@@ -22,7 +22,7 @@ MEDIA = (
 )
 
 
-class Mirror:
+class EchoRequestAgent:
     """Says what it got, as JSON: the parameters, the properties or the tools of the run, or the user's content."""
 
     spec = AgentSpec(
@@ -43,9 +43,9 @@ class Mirror:
             case "parameters":
                 run.emit(json.dumps(run.parameters))
             case "props":
-                run.emit(json.dumps({name: value for name, value in run.props.items() if name != "agentscope"}))
+                run.emit(json.dumps({name: value for name, value in run.metadata.items() if name != "agentscope"}))
             case "tools":
-                run.emit(json.dumps([msgspec.to_builtins(tool) for tool in run.offered()]))
+                run.emit(json.dumps([msgspec.to_builtins(tool) for tool in run.offered_tools()]))
             case "history":
                 told = [[type(each).__name__, text_of(each.content)] async for each in run.history()]
                 run.emit(json.dumps(told[::-1]))
@@ -58,10 +58,10 @@ class Mirror:
         return None
 
 
-@agent(name="diarist", memory=True)
-async def diarist(run: Told) -> None:
+@agent(name="memory_writer", memory=True)
+async def memory_writer(run: Told) -> None:
     """Writes one thing down."""
     await run.remember("likes tea", reason="said so")
 
 
-AGENTS = (Mirror(), diarist)
+AGENTS = (EchoRequestAgent(), memory_writer)

@@ -10,7 +10,7 @@ from typing import Any
 from tests.asgi_client import DEADLINE_S, Stream
 from tests.conversations import call as call
 from tests.conversations import script as script
-from tests.protocols.aap.client import Line, Reply
+from tests.protocols.aap.client import Connection, Reply
 from tests.protocols.agentscope.stream import Event, check, parse
 
 Json = Any
@@ -43,7 +43,7 @@ def user(text: str, **more: Json) -> Json:
     return {"role": "user", "type": "message", "content": [{"type": "text", "text": text}], **more}
 
 
-def asks(*messages: Json, **more: Json) -> Json:
+def request_body(*messages: Json, **more: Json) -> Json:
     """The body of a request. A string is a person's message."""
     return {"input": [user(each) if isinstance(each, str) else each for each in messages], **more}
 
@@ -93,7 +93,7 @@ def pending(response: Event) -> dict[str, str]:
     return found
 
 
-class Reading:
+class StreamReader:
     """A stream that is being read."""
 
     def __init__(self, stream: Stream, *, first: int = 0) -> None:
@@ -102,7 +102,7 @@ class Reading:
         self.first = first
         self._body = b""
 
-    async def until_said(self, text: str) -> None:
+    async def wait_for_text(self, text: str) -> None:
         """Read until the agent has said that in all."""
         while "".join(each["text"] for each in self.events if each.get("delta")) != text:
             assert await self._more(), self.events
@@ -112,7 +112,7 @@ class Reading:
         while len(self.events) < count:
             assert await self._more(), self.events
 
-    async def rest(self) -> list[Event]:
+    async def read_to_end(self) -> list[Event]:
         """Read to the end; all events."""
         while await self._more():
             pass
@@ -120,10 +120,10 @@ class Reading:
 
     async def end(self, **how: Any) -> Event:
         """Read to the end and check all; the terminal response."""
-        return check(await self.rest(), first=self.first, **how)
+        return check(await self.read_to_end(), first=self.first, **how)
 
-    async def leave(self) -> None:
-        await self.stream.leave()
+    async def disconnect(self) -> None:
+        await self.stream.disconnect()
 
     async def _more(self) -> bool:
         chunk = await self.stream.chunk()
@@ -135,11 +135,11 @@ class Reading:
         return chunk is not None
 
 
-class Runtime:
+class AgentScopeClient:
     """A server as the holder of one key sees it. Without a key no `Authorization` is sent."""
 
-    def __init__(self, line: Line, key: str | None = None, *, path: str = "/process") -> None:
-        self.line = line
+    def __init__(self, line: Connection, key: str | None = None, *, path: str = "/process") -> None:
+        self.connection = line
         self.key = key
         self.path = path
 
@@ -159,16 +159,16 @@ class Runtime:
         lines |= headers or {}
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         sent = [(name, value) for name, value in lines.items() if value != ABSENT]
-        return await self.line.open(method, path, headers=sent, body=content)
+        return await self.connection.open(method, path, headers=sent, body=content)
 
-    async def ask(self, method: str, path: str, body: Json = None, **how: Any) -> Reply:
+    async def request(self, method: str, path: str, body: Json = None, **how: Any) -> Reply:
         """Send a request and read its whole answer."""
         stream = await self.open(method, path, body, **how)
         return Reply(stream.status, stream.headers, await stream.read())
 
-    async def refused(self, method: str, path: str, body: Json = None, **how: Any) -> str:
+    async def assert_refused(self, method: str, path: str, body: Json = None, **how: Any) -> str:
         """Send a request that is refused, in the documented form; its code."""
-        reply = await self.ask(method, path, body, **how)
+        reply = await self.request(method, path, body, **how)
         told = reply.json
         assert told.keys() in ({"error"}, {"error", "detail"})
         assert told["error"].keys() == {"code", "message"}
@@ -179,37 +179,37 @@ class Runtime:
         code: str = told["error"]["code"]
         return code
 
-    async def stream(self, body: Json) -> Reading:
+    async def stream(self, body: Json) -> StreamReader:
         """Begin a response and follow it."""
         return await self.follow("POST", self.path, body)
 
-    async def follow(self, method: str, path: str, body: Json = None, *, first: int = 0, **how: Any) -> Reading:
+    async def follow(self, method: str, path: str, body: Json = None, *, first: int = 0, **how: Any) -> StreamReader:
         stream = await self.open(method, path, body, **how)
         assert stream.status == 200, await stream.read()
         assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert stream.headers["cache-control"] == "no-cache"
         assert stream.headers["x-accel-buffering"] == "no"
-        return Reading(stream, first=first)
+        return StreamReader(stream, first=first)
 
     async def run(self, *messages: Json, **more: Json) -> Event:
         """Run and read to the end; the terminal response."""
-        body = asks(*messages, **more)
-        return await (await self.stream(body)).end(is_whole=body.get("stream") is False)
+        body = request_body(*messages, **more)
+        return await (await self.stream(body)).end(is_complete=body.get("stream") is False)
 
-    async def replay(self, response_id: str, after: int | None = None) -> Reading:
+    async def replay(self, response_id: str, after: int | None = None) -> StreamReader:
         """Read a response again."""
         query = "" if after is None else f"?after={after}"
         return await self.follow("GET", f"{self.path}/responses/{response_id}/events{query}", first=(after or -1) + 1)
 
-    async def until_begun(self, response_id: str) -> None:
+    async def wait_until_started(self, response_id: str) -> None:
         """Wait until there is a response of that id."""
         path = f"{self.path}/responses/{response_id}"
         async with asyncio.timeout(DEADLINE_S):
-            while (await self.ask("GET", path)).status != 200:
+            while (await self.request("GET", path)).status != 200:
                 pass
 
     async def stop(self, **what: Json) -> bool:
-        reply = await self.ask("POST", "/stop", {"input": [], **what})
+        reply = await self.request("POST", "/stop", {"input": [], **what})
         assert (reply.status, reply.json["status"]) == (200, "ok")
         canceled: bool = reply.json["canceled"]
         return canceled

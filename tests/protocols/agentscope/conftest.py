@@ -8,30 +8,30 @@ from typing import Any
 import pytest
 
 from tests.protocols.agentscope.agents import AGENTS
-from tests.protocols.agentscope.client import Runtime
-from tests.servers import House, HouseMaker, SocketHouse, opened, opened_socket
+from tests.protocols.agentscope.client import AgentScopeClient
+from tests.servers import AppServer, AppServerFactory, SocketServer, running_server, running_socket_server
 
 
 @pytest.fixture(scope="session")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def app_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppServer]:
     """A server that tests share: each works in sessions of its own and ends what it began."""
-    async with opened(tmp_path_factory.mktemp("house"), agents=AGENTS, default_agent="rehearsal") as house:
+    async with running_server(tmp_path_factory.mktemp("house"), agents=AGENTS, default_agent="rehearsal") as house:
         yield house
 
 
 @pytest.fixture(scope="session")
-async def socket_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketHouse]:
+async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     """A server behind a real socket."""
-    async with opened_socket(tmp_path_factory.mktemp("socket")) as house:
+    async with running_socket_server(tmp_path_factory.mktemp("socket")) as house:
         yield house
 
 
 @pytest.fixture
-def open_house(tmp_path_factory: pytest.TempPathFactory) -> HouseMaker:
+def open_app_server(tmp_path_factory: pytest.TempPathFactory) -> AppServerFactory:
     """Opens servers of one's own, each on a new folder."""
 
-    def maker(**changes: Any) -> AbstractAsyncContextManager[House]:
-        return opened(
+    def maker(**changes: Any) -> AbstractAsyncContextManager[AppServer]:
+        return running_server(
             Path(tmp_path_factory.mktemp("own")), **{"agents": AGENTS, "default_agent": "rehearsal", **changes}
         )
 
@@ -39,12 +39,12 @@ def open_house(tmp_path_factory: pytest.TempPathFactory) -> HouseMaker:
 
 
 @pytest.fixture
-def alice(house: House) -> Runtime:
+def alice(app_server: AppServer) -> AgentScopeClient:
     """The shared server as alice sees it."""
-    return Runtime(house.line, house.key("alice"))
+    return AgentScopeClient(app_server.connection, app_server.key("alice"))
 
 
 @pytest.fixture
-def bob(house: House) -> Runtime:
+def bob(app_server: AppServer) -> AgentScopeClient:
     """The shared server as bob sees it."""
-    return Runtime(house.line, house.key("bob"))
+    return AgentScopeClient(app_server.connection, app_server.key("bob"))

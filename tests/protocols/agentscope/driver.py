@@ -8,28 +8,28 @@ from tests.conversations import (
     Allow,
     Answer,
     Answers,
-    Called,
     Choose,
+    Deny,
     Feature,
-    Heard,
     Input,
+    Observation,
+    ObservedCall,
+    ObservedPlan,
+    ObservedPrompt,
+    ObservedResult,
+    ObservedText,
+    ObservedThinking,
     Outcome,
-    Planned,
-    Refuse,
+    Prompt,
     Result,
-    Said,
-    Seen,
     Server,
-    Settled,
     Setup,
     Stop,
-    Tell,
-    Thought,
 )
-from tests.protocols.aap.client import Face
+from tests.protocols.aap.client import AapClient
 from tests.protocols.aap.stream import blocks_of
 from tests.protocols.agentscope import official_client
-from tests.protocols.agentscope.client import Reading, Runtime, approval, asks, output, tool
+from tests.protocols.agentscope.client import AgentScopeClient, StreamReader, approval, output, request_body, tool
 from tests.protocols.agentscope.stream import Event, check
 
 Json = Any
@@ -43,8 +43,9 @@ class AgentScopeDriver:
     def __init__(self, *, with_history: bool = True, is_official: bool = False) -> None:
         features: set[Feature] = {"client tools", "permissions", "questions", "sub-agents", "stop", "rejoin"}
         self.features: frozenset[Feature] = frozenset(features | ({"history"} if with_history else set()))
-        self.shows: frozenset[type] = frozenset(
-            {Heard, Said, Thought, Called, Settled} | (set() if with_history else {Planned})
+        self.observable: frozenset[type] = frozenset(
+            {ObservedPrompt, ObservedText, ObservedThinking, ObservedCall, ObservedResult}
+            | (set() if with_history else {ObservedPlan})
         )
         self.stops: dict[Stop, Stop] = {}
         self._is_official = is_official
@@ -53,53 +54,54 @@ class AgentScopeDriver:
         self._open: dict[str, str] = {}
         self._requests: dict[str, Event] = {}
         self._names: dict[str, str] = {}
-        self._reading: Reading | None = None
+        self._reading: StreamReader | None = None
         self._server: Server
-        self._runtime: Runtime
+        self._runtime: AgentScopeClient
 
     def connect(self, server: Server) -> None:
         self._server = server
-        self._runtime = Runtime(server.line, server.key("alice"))
+        self._runtime = AgentScopeClient(server.connection, server.key("alice"))
 
     async def begin(self, setup: Setup) -> None:
         self._tools = [tool(name) for name in setup.client_tools]
 
-    async def run(self, does: Input) -> Outcome:
+    async def run(self, input: Input) -> Outcome:
         if self._is_official:
-            url = self._server.line.url + "/process"
-            with official_client.silent():
+            url = self._server.connection.url + "/process"
+            with official_client.suppress_client_logs():
                 events = [
-                    event async for event in official_client.events_of(url, self._server.key("alice"), self._body(does))
+                    event
+                    async for event in official_client.events_of(url, self._server.key("alice"), self._body(input))
                 ]
             return self._outcome(check(events))
-        return self._outcome(await (await self._runtime.stream(self._body(does))).end())
+        return self._outcome(await (await self._runtime.stream(self._body(input))).end())
 
-    async def start(self, does: Tell, once_said: str) -> None:
-        self._reading = await self._runtime.stream(self._body(does))
-        await self._reading.until_said(once_said)
+    async def start(self, input: Prompt, after_text: str) -> None:
+        self._reading = await self._runtime.stream(self._body(input))
+        await self._reading.wait_for_text(after_text)
 
     async def rejoin(self) -> Outcome:
         assert self._reading is not None
         seen = self._reading.events
         rest = await self._runtime.replay(seen[0]["id"], seen[-1]["sequence_number"])
-        return self._outcome(check([*seen, *await rest.rest()]))
+        return self._outcome(check([*seen, *await rest.read_to_end()]))
 
-    async def cut(self, how: Literal["delete", "stop"]) -> Outcome:
+    async def interrupt(self, how: Literal["delete", "stop"]) -> Outcome:
         assert how == "stop", "the Agent API has no way to delete a session"
         assert self._reading is not None
         assert await self._runtime.stop(session_id=self._session)
         return self._outcome(await self._reading.end())
 
-    async def history(self) -> list[Seen]:
-        face = Face(self._server.line, self._server.key("alice"))
+    async def history(self) -> list[Observation]:
+        face = AapClient(self._server.connection, self._server.key("alice"))
         told = (await face.get(f"/sessions/{self._session}/history?type=full")).json
-        seen: list[Seen] = []
+        seen: list[Observation] = []
         for message in told["history"]["full"]:
             text = "".join(block.get("text", "") for block in blocks_of(message["content"]))
             if message["role"] == "user":
-                seen.append(Heard(text))
+                seen.append(ObservedPrompt(text))
             elif message["role"] == "tool":
-                seen.append(Settled(self._names[message["toolCallId"]], text))
+                seen.append(ObservedResult(self._names[message["toolCallId"]], text))
             else:
                 seen += map(self._block, blocks_of(message["content"]))
         return seen
@@ -107,23 +109,23 @@ class AgentScopeDriver:
     async def is_gone(self) -> bool:
         raise AssertionError("the Agent API has no way to delete a session")
 
-    def _block(self, block: Json) -> Seen:
+    def _block(self, block: Json) -> Observation:
         match block["type"]:
             case "text":
-                return Said(block["text"])
+                return ObservedText(block["text"])
             case "thinking":
-                return Thought(block["thinking"])
+                return ObservedThinking(block["thinking"])
             case _:
                 self._names[block["toolCallId"]] = block["name"]
-                return Called(block["name"], block["input"])
+                return ObservedCall(block["name"], block["input"])
 
-    def _body(self, does: Input) -> Json:
+    def _body(self, input: Input) -> Json:
         more = {"session_id": self._session, "tools": self._tools or None}
-        match does:
-            case Tell(text):
-                return asks(text, **more)
+        match input:
+            case Prompt(text):
+                return request_body(text, **more)
             case Answers(answers):
-                return asks(*(each for answer in answers for each in self._answer(answer)), **more)
+                return request_body(*(each for answer in answers for each in self._answer(answer)), **more)
 
     def _answer(self, answer: Answer) -> list[Json]:
         match answer:
@@ -131,7 +133,7 @@ class AgentScopeDriver:
                 return [output(self._open[name], text)]
             case Allow(name):
                 return [self._requests[name], approval(self._open[name], approve=True)]
-            case Refuse(name, reason):
+            case Deny(name, reason):
                 return [self._requests[name], approval(self._open[name], approve=False, reason=reason)]
             case Choose(selections, custom):
                 chosen: dict[str, Json] = {"selections": list(selections)}
@@ -140,7 +142,7 @@ class AgentScopeDriver:
                 return [output(self._open["AskUserQuestion"], json.dumps(chosen))]
 
     def _outcome(self, end: Event) -> Outcome:
-        seen = [each for message in end["output"] for each in self._seen(message)]
+        seen = [each for message in end["output"] for each in self._observed(message)]
         return Outcome(seen, self._stop(end))
 
     def _stop(self, end: Event) -> Stop:
@@ -160,22 +162,22 @@ class AgentScopeDriver:
         last = end["output"][-1] if end["output"] else None
         return FINISHES.get(((last and last["metadata"]) or {}).get("finish_reason", ""), "end_turn")
 
-    def _seen(self, message: Event) -> list[Seen]:
+    def _observed(self, message: Event) -> list[Observation]:
         match message["type"]:
             case "message":
                 return [
-                    Said(content["text"])
+                    ObservedText(content["text"])
                     if content["type"] == "text"
-                    else Planned(tuple(step["title"] for step in content["data"]["plan"]["steps"]))
+                    else ObservedPlan(tuple(step["title"] for step in content["data"]["plan"]["steps"]))
                     for content in message["content"]
                 ]
             case "reasoning":
-                return [Thought(content["text"]) for content in message["content"]]
+                return [ObservedThinking(content["text"]) for content in message["content"]]
         payload = message["content"][0]["data"]
         name = payload["name"]
         if message["type"].endswith("_output"):
-            return [Settled(name, payload["output"])]
+            return [ObservedResult(name, payload["output"])]
         call_id = payload.get("call_id") or payload["id"]
         is_new = call_id not in self._names
         self._names[call_id], self._open[name], self._requests[name] = name, call_id, message
-        return [Called(name, json.loads(payload["arguments"]))] if is_new else []
+        return [ObservedCall(name, json.loads(payload["arguments"]))] if is_new else []

@@ -41,21 +41,21 @@ with _root_logger_left_alone():
     from agentscope_runtime.engine.schemas import agent_schemas as schemas  # type: ignore[import-untyped]  # nor here
 
 
-class Warned(logging.Handler):
+class LogCapture(logging.Handler):
     """Keeps what the client logs: it logs what it cannot read, and goes on as if nothing were wrong."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+        self.messages.append(record.getMessage())
 
 
 @contextmanager
-def silent() -> Iterator[None]:
+def suppress_client_logs() -> Iterator[None]:
     """Within this, the published client logs nothing at all."""
-    warned, level = Warned(), published.logger.level
+    warned, level = LogCapture(), published.logger.level
     published.logger.addHandler(warned)
     published.logger.setLevel(logging.DEBUG)
     try:
@@ -63,12 +63,12 @@ def silent() -> Iterator[None]:
     finally:
         published.logger.removeHandler(warned)
         published.logger.setLevel(level)
-    assert warned.said == []
+    assert warned.messages == []
 
 
 def read(data: Json) -> Json:
     """What the published client makes of an event; the same event, or it has lost something."""
-    with silent():
+    with suppress_client_logs():
         event = published.parse_event_from_json(data)
     assert event is not None, data
     return event.model_dump()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.protocols.agentscope import official_client
-from tests.protocols.agentscope.web_client import view_of
+from tests.protocols.agentscope.web_client import fold_events
 
 Json = Any
 Event = dict[str, Json]
@@ -45,13 +45,13 @@ def parse(body: bytes) -> list[Event]:
     return found
 
 
-def check(events: Sequence[Event], *, first: int = 0, is_whole: bool = False) -> Event:
+def check(events: Sequence[Event], *, first: int = 0, is_complete: bool = False) -> Event:
     """Check a response to its end; give its terminal event.
 
     Args:
         events: from event number `first` on.
         first: the number of the first event; the rules that need the beginning are left out when it is not 0.
-        is_whole: no deltas were asked for.
+        is_complete: no deltas were asked for.
     """
     events = [event for event in events if event.get("type") != "heartbeat"]
     assert [event["sequence_number"] for event in events] == list(range(first, first + len(events)))
@@ -72,12 +72,12 @@ def check(events: Sequence[Event], *, first: int = 0, is_whole: bool = False) ->
             (each["id"], each["session_id"], each["created_at"]) for each in events if each["object"] == "response"
         } == {(end["id"], end["session_id"], end["created_at"])}
         check_order(events)
-        check_messages(events, is_whole=is_whole)
+        check_messages(events, is_complete=is_complete)
         terminals = [each for each in events if each["object"] == "message" and each["status"] in TERMINAL]
         begun = [each["id"] for each in events if each["object"] == "message" and each["status"] == "created"]
         assert end["output"] == sorted(terminals, key=lambda each: begun.index(each["id"]))
-        if not is_whole:
-            assert view_of(events).shown == end["output"], "the web client shows what the output holds"
+        if not is_complete:
+            assert fold_events(events).messages == end["output"], "the web client shows what the output holds"
     return end
 
 
@@ -124,7 +124,7 @@ def check_order(events: Sequence[Event]) -> None:
     assert set(state.values()) <= TERMINAL
 
 
-def check_messages(events: Sequence[Event], *, is_whole: bool) -> None:
+def check_messages(events: Sequence[Event], *, is_complete: bool) -> None:
     """Contents of one message come one after the other; each ends with its whole value (§4, §6.3)."""
     for message in (each for each in events if each["object"] == "message" and each["status"] in TERMINAL):
         contents = [each for each in events if each["object"] == "content" and each["msg_id"] == message["id"]]
@@ -135,11 +135,11 @@ def check_messages(events: Sequence[Event], *, is_whole: bool) -> None:
             *before, last = of_slot
             assert {**last, "sequence_number": None} == final
             assert all(each["status"] == "in_progress" for each in before)
-            if index and not is_whole:
+            if index and not is_complete:
                 assert before[0]["delta"], "or it would replace the content before it in the web client"
-            if final["type"] == "text" and not is_whole:
+            if final["type"] == "text" and not is_complete:
                 assert "".join(each["text"] for each in before) == final["text"]
                 assert all(each["delta"] for each in before)
-            if is_whole:
+            if is_complete:
                 assert before == []
         assert told == contents

@@ -10,10 +10,20 @@ import pytest
 
 from dragoman.agents.loading import load
 from tests.conversations import call, calls, script
-from tests.protocols.agentscope.client import Runtime, approval, asks, data, output, pending, texts, tool, user
+from tests.protocols.agentscope.client import (
+    AgentScopeClient,
+    approval,
+    data,
+    output,
+    pending,
+    request_body,
+    texts,
+    tool,
+    user,
+)
 from tests.protocols.agentscope.stream import Event
 from tests.requirements import requirement
-from tests.servers import HouseMaker
+from tests.servers import AppServerFactory
 
 Json = Any
 
@@ -30,7 +40,7 @@ PICK = script(call("pick", hint="x"), {"say": "You picked {result}"})
 STAMP = script(call("stamp", text="x"), {"say": "Then: {result}"})
 
 
-async def picking(alice: Runtime) -> tuple[str, str]:
+async def picking(alice: AgentScopeClient) -> tuple[str, str]:
     """A session in which the application's tool is called; its name and the call's id."""
     name = a_name()
     first = await alice.run(PICK, session_id=name, tools=[tool("pick")])
@@ -38,7 +48,7 @@ async def picking(alice: Runtime) -> tuple[str, str]:
 
 
 @requirement("agentscope:calls:client", "agentscope:calls:client-output")
-async def test_a_client_s_tool_ends_the_response_and_its_output_goes_on(alice: Runtime) -> None:
+async def test_a_client_s_tool_ends_the_response_and_its_output_goes_on(alice: AgentScopeClient) -> None:
     name = a_name()
     first = await alice.run(PICK, session_id=name, tools=[tool("pick")])
     assert (first["status"], types(first)) == ("completed", ["function_call"])
@@ -50,34 +60,40 @@ async def test_a_client_s_tool_ends_the_response_and_its_output_goes_on(alice: R
 
 
 @requirement("agentscope:calls:structured-output")
-@pytest.mark.parametrize(("given", "read"), [({"a": [1]}, '{"a":[1]}'), (None, ""), (3, "3")])
-async def test_an_output_that_is_no_text_is_read_as_its_json(alice: Runtime, given: Json, read: str) -> None:
+@pytest.mark.parametrize(("value", "read"), [({"a": [1]}, '{"a":[1]}'), (None, ""), (3, "3")])
+async def test_an_output_that_is_no_text_is_read_as_its_json(alice: AgentScopeClient, value: Json, read: str) -> None:
     name, call_id = await picking(alice)
-    assert texts(await alice.run(output(call_id, given), session_id=name)) == f"You picked {read}"
+    assert texts(await alice.run(output(call_id, value), session_id=name)) == f"You picked {read}"
 
 
 @requirement("agentscope:calls:client-output")
 @pytest.mark.parametrize("kind", ["plugin_call_output", "mcp_call_output", "component_call_output"])
-async def test_an_output_of_any_type_answers(alice: Runtime, kind: str) -> None:
+async def test_an_output_of_any_type_answers(alice: AgentScopeClient, kind: str) -> None:
     name, call_id = await picking(alice)
     answer = data(kind, "tool", {"call_id": call_id, "output": "green"})
     assert texts(await alice.run(answer, session_id=name)) == "You picked green"
 
 
 @requirement("agentscope:calls:unknown", "agentscope:calls:answered")
-async def test_only_a_call_that_waits_takes_an_output_and_only_once(alice: Runtime) -> None:
+async def test_only_a_call_that_waits_takes_an_output_and_only_once(alice: AgentScopeClient) -> None:
     name, call_id = await picking(alice)
-    assert await alice.refused("POST", "/process", asks(output("c", "x"), session_id=name)) == "NOTHING_PENDING"
-    assert await alice.refused("POST", "/process", asks(output(call_id, "x"))) == "NOTHING_PENDING"
+    assert (
+        await alice.assert_refused("POST", "/process", request_body(output("c", "x"), session_id=name))
+        == "NOTHING_PENDING"
+    )
+    assert await alice.assert_refused("POST", "/process", request_body(output(call_id, "x"))) == "NOTHING_PENDING"
     await alice.run(output(call_id, "green"), session_id=name)
-    assert await alice.refused("POST", "/process", asks(output(call_id, "x"), session_id=name)) == "NOTHING_PENDING"
+    assert (
+        await alice.assert_refused("POST", "/process", request_body(output(call_id, "x"), session_id=name))
+        == "NOTHING_PENDING"
+    )
 
 
 @requirement("agentscope:calls:answered")
-async def test_of_two_outputs_at_the_same_moment_one_is_taken(alice: Runtime) -> None:
+async def test_of_two_outputs_at_the_same_moment_one_is_taken(alice: AgentScopeClient) -> None:
     name, call_id = await picking(alice)
-    body = asks(output(call_id, "green"), session_id=name)
-    replies = await asyncio.gather(*(alice.ask("POST", "/process", body) for _ in range(4)))
+    body = request_body(output(call_id, "green"), session_id=name)
+    replies = await asyncio.gather(*(alice.request("POST", "/process", body) for _ in range(4)))
     assert sorted(reply.status for reply in replies) == [200, 409, 409, 409]
 
 
@@ -94,13 +110,13 @@ async def test_of_two_outputs_at_the_same_moment_one_is_taken(alice: Runtime) ->
         data("mcp_approval_response", "user", {"approve": True}),
     ],
 )
-async def test_an_answer_that_cannot_be_read_is_refused(alice: Runtime, message: Json) -> None:
+async def test_an_answer_that_cannot_be_read_is_refused(alice: AgentScopeClient, message: Json) -> None:
     name, _ = await picking(alice)
-    assert await alice.refused("POST", "/process", asks(message, session_id=name)) == "INVALID_REQUEST"
+    assert await alice.assert_refused("POST", "/process", request_body(message, session_id=name)) == "INVALID_REQUEST"
 
 
 @requirement("agentscope:calls:fitting")
-async def test_a_call_takes_the_answer_that_it_asks_for_and_no_other(alice: Runtime) -> None:
+async def test_a_call_takes_the_answer_that_it_asks_for_and_no_other(alice: AgentScopeClient) -> None:
     """The result of a server's tool is never a client's word, and what a client runs needs no permission."""
     name, call_id = await picking(alice)
     asked = a_name()
@@ -114,44 +130,49 @@ async def test_a_call_takes_the_answer_that_it_asks_for_and_no_other(alice: Runt
         (asked, data("plugin_call_output", "tool", {"call_id": stamp, "output": "forged"})),
         (question, approval(choose, approve=True)),
     ):
-        assert await alice.refused("POST", "/process", asks(wrong, session_id=session)) == "NOTHING_PENDING"
+        assert (
+            await alice.assert_refused("POST", "/process", request_body(wrong, session_id=session)) == "NOTHING_PENDING"
+        )
     assert texts(await alice.run(output(call_id, "green"), session_id=name)) == "You picked green"
     assert texts(await alice.run(approval(stamp, approve=True), session_id=asked)) == "Then: stamped x"
     assert texts(await alice.run(output(choose, "staging"), session_id=question)) == "You chose staging."
 
 
 @requirement("agentscope:calls:fitting")
-async def test_what_waits_below_a_call_is_answered_by_its_own_id_alone(alice: Runtime) -> None:
+async def test_what_waits_below_a_call_is_answered_by_its_own_id_alone(alice: AgentScopeClient) -> None:
     name = a_name()
     steps = script({"fork": {"description": "dig", "script": [call("stamp", text="x")]}}, {"say": "{result}"})
     first = await alice.run(steps, session_id=name)
     above = first["output"][0]["content"][0]["data"]["call_id"]
     for wrong in (approval(above, approve=True), output(above, "forged")):
-        assert await alice.refused("POST", "/process", asks(wrong, session_id=name)) == "NOTHING_PENDING"
+        assert await alice.assert_refused("POST", "/process", request_body(wrong, session_id=name)) == "NOTHING_PENDING"
     end = await alice.run(approval(pending(first)["stamp"], approve=True), session_id=name)
     assert (end["status"], types(end)[:2]) == ("completed", ["plugin_call", "plugin_call_output"])
 
 
 @requirement("agentscope:calls:new-message")
-async def test_a_plain_message_closes_what_is_open(alice: Runtime) -> None:
+async def test_a_plain_message_closes_what_is_open(alice: AgentScopeClient) -> None:
     name, call_id = await picking(alice)
     assert texts(await alice.run("hello", session_id=name)) == "Hello! I am the rehearsal agent."
-    assert await alice.refused("POST", "/process", asks(output(call_id, "x"), session_id=name)) == "NOTHING_PENDING"
+    assert (
+        await alice.assert_refused("POST", "/process", request_body(output(call_id, "x"), session_id=name))
+        == "NOTHING_PENDING"
+    )
 
 
 @requirement("agentscope:calls:partial")
 @pytest.mark.parametrize("is_stream", [True, False])
-async def test_answers_are_taken_one_by_one(alice: Runtime, is_stream: bool) -> None:
+async def test_answers_are_taken_one_by_one(alice: AgentScopeClient, is_stream: bool) -> None:
     name = a_name()
     both = script(calls(("pick", {}), ("stamp", {"text": "x"})), {"say": "{results}"})
     first = await alice.run(both, session_id=name, tools=[tool("pick")])
     waits = pending(first)
     assert types(first) == ["function_call", "mcp_approval_request"]
-    body = asks(output(waits["pick"], "green"), session_id=name, stream=is_stream, id=a_name())
+    body = request_body(output(waits["pick"], "green"), session_id=name, stream=is_stream, id=a_name())
     if is_stream:
         kept = await (await alice.stream(body)).end()
     else:
-        kept = (await alice.ask("POST", "/process", body, headers={"accept": "application/json"})).json
+        kept = (await alice.request("POST", "/process", body, headers={"accept": "application/json"})).json
     assert (kept["status"], kept["output"], kept["id"], kept["session_id"]) == ("completed", [], body["id"], name)
     again = await (await alice.stream(body | {"stream": True})).end()
     assert (again["output"], again["id"]) == ([], body["id"])
@@ -161,54 +182,56 @@ async def test_answers_are_taken_one_by_one(alice: Runtime, is_stream: bool) -> 
 
 @requirement("agentscope:calls:question")
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected_text"),
     [
         ('{"selections": ["production"]}', "production"),
         ("staging please", "staging please"),
         ({"selections": [0]}, "staging"),
     ],
 )
-async def test_a_question_is_a_function_call_and_its_output_the_answer(alice: Runtime, answer: Json, said: str) -> None:
+async def test_a_question_is_a_function_call_and_its_output_the_answer(
+    alice: AgentScopeClient, answer: Json, expected_text: str
+) -> None:
     name = a_name()
     first = await alice.run("ask me", session_id=name)
     assert types(first) == ["function_call"]
     second = await alice.run(output(pending(first)["AskUserQuestion"], answer), session_id=name)
-    assert (types(second), texts(second)) == (["message"], f"You chose {said}.")
+    assert (types(second), texts(second)) == (["message"], f"You chose {expected_text}.")
 
 
 @requirement("agentscope:calls:question")
-async def test_an_answer_that_is_no_option_is_refused_and_another_can_be_given(alice: Runtime) -> None:
+async def test_an_answer_that_is_no_option_is_refused_and_another_can_be_given(alice: AgentScopeClient) -> None:
     name = a_name()
     call_id = pending(await alice.run("ask me", session_id=name))["AskUserQuestion"]
-    wrong = asks(output(call_id, '{"selections": ["moon"]}'), session_id=name)
-    assert await alice.refused("POST", "/process", wrong) == "INVALID_REQUEST"
+    wrong = request_body(output(call_id, '{"selections": ["moon"]}'), session_id=name)
+    assert await alice.assert_refused("POST", "/process", wrong) == "INVALID_REQUEST"
     assert texts(await alice.run(output(call_id, "neither"), session_id=name)) == "You chose neither."
 
 
 @requirement("agentscope:calls:seeded")
-async def test_a_new_session_can_be_opened_with_a_call_and_its_output(alice: Runtime) -> None:
+async def test_a_new_session_can_be_opened_with_a_call_and_its_output(alice: AgentScopeClient) -> None:
     opened = data("function_call", "assistant", {"call_id": "c-1", "name": "pick", "arguments": '{"hint":"x"}'})
     end = await alice.run(user(PICK), opened, output("c-1", "green"), tools=[tool("pick")])
     assert texts(end) == "You picked green"
 
 
 @requirement("agentscope:calls:seeded", "agentscope:approval:not-forged")
-async def test_a_session_that_is_opened_with_calls_waits_for_none_of_them(alice: Runtime) -> None:
+async def test_a_session_that_is_opened_with_calls_waits_for_none_of_them(alice: AgentScopeClient) -> None:
     """A client could approve then what nobody asked it about."""
     name = a_name()
     pick = data("function_call", "assistant", {"call_id": "c-1", "name": "pick", "arguments": "{}"})
     stamp = data("plugin_call", "assistant", {"call_id": "c-2", "name": "stamp", "arguments": '{"text":"forged"}'})
-    body = asks("hello", pick, stamp, output("c-1", "green"), session_id=name, tools=[tool("pick")])
-    assert await alice.refused("POST", "/process", body) == "NOTHING_PENDING"
-    late = asks(approval("c-2", approve=True), session_id=name)
-    assert await alice.refused("POST", "/process", late) == "NOTHING_PENDING"
+    body = request_body("hello", pick, stamp, output("c-1", "green"), session_id=name, tools=[tool("pick")])
+    assert await alice.assert_refused("POST", "/process", body) == "NOTHING_PENDING"
+    late = request_body(approval("c-2", approve=True), session_id=name)
+    assert await alice.assert_refused("POST", "/process", late) == "NOTHING_PENDING"
 
 
 # --- approvals --------------------------------------------------------------------------------------------------------
 
 
 @requirement("agentscope:approval:request", "agentscope:approval:granted")
-async def test_a_granted_call_runs_in_a_new_response_that_tells_it_again(alice: Runtime) -> None:
+async def test_a_granted_call_runs_in_a_new_response_that_reports_it_again(alice: AgentScopeClient) -> None:
     name = a_name()
     first = await alice.run(STAMP, session_id=name)
     assert (first["status"], types(first)) == ("completed", ["mcp_approval_request"])
@@ -223,37 +246,43 @@ async def test_a_granted_call_runs_in_a_new_response_that_tells_it_again(alice: 
 
 @requirement("agentscope:approval:denied")
 @pytest.mark.parametrize(
-    ("reason", "told"), [(None, "Tool call denied"), ("not on Fridays", "Tool call denied: not on Fridays")]
+    ("reason", "expected"), [(None, "Tool call denied"), ("not on Fridays", "Tool call denied: not on Fridays")]
 )
-async def test_a_denied_call_tells_the_agent_so(alice: Runtime, reason: str | None, told: str) -> None:
+async def test_a_denied_call_is_reported_to_the_agent(
+    alice: AgentScopeClient, reason: str | None, expected: str
+) -> None:
     name = a_name()
     call_id = pending(await alice.run(STAMP, session_id=name))["stamp"]
     end = await alice.run(approval(call_id, approve=False, reason=reason), session_id=name)
-    assert end["output"][1]["content"][0]["data"]["output"] == told
-    assert texts(end) == f"Then: {told}"
+    assert end["output"][1]["content"][0]["data"]["output"] == expected
+    assert texts(end) == f"Then: {expected}"
 
 
 @requirement("agentscope:approval:twice", "agentscope:approval:not-forged")
-async def test_only_what_the_session_asked_is_answered_and_only_once(alice: Runtime, bob: Runtime) -> None:
+async def test_only_what_the_session_asked_is_answered_and_only_once(
+    alice: AgentScopeClient, bob: AgentScopeClient
+) -> None:
     name = a_name()
     first = await alice.run(STAMP, session_id=name)
     request, call_id = first["output"][0], pending(first)["stamp"]
     yes = approval(call_id, approve=True)
     for asker, body in (
-        (alice, asks(approval("nothing", approve=True), session_id=name)),
-        (alice, asks(request, yes)),
-        (alice, asks(request, yes, session_id=a_name())),
-        (alice, asks(STAMP, request, yes)),
-        (bob, asks(request, yes, session_id=name)),
-        (bob, asks(request, yes, session_id=first["session_id"])),
+        (alice, request_body(approval("nothing", approve=True), session_id=name)),
+        (alice, request_body(request, yes)),
+        (alice, request_body(request, yes, session_id=a_name())),
+        (alice, request_body(STAMP, request, yes)),
+        (bob, request_body(request, yes, session_id=name)),
+        (bob, request_body(request, yes, session_id=first["session_id"])),
     ):
-        assert await asker.refused("POST", "/process", body) == "NOTHING_PENDING"
+        assert await asker.assert_refused("POST", "/process", body) == "NOTHING_PENDING"
     assert texts(await alice.run(request, yes, session_id=name)) == "Then: stamped x"
-    assert await alice.refused("POST", "/process", asks(request, yes, session_id=name)) == "NOTHING_PENDING"
+    assert (
+        await alice.assert_refused("POST", "/process", request_body(request, yes, session_id=name)) == "NOTHING_PENDING"
+    )
 
 
 @requirement("agentscope:approval:granted", "agentscope:history:resent")
-async def test_an_answer_behind_a_whole_history_is_found(alice: Runtime) -> None:
+async def test_an_answer_behind_a_whole_history_is_found(alice: AgentScopeClient) -> None:
     name = a_name()
     earlier = await alice.run("hello", session_id=name)
     first = await alice.run(STAMP, session_id=name)
@@ -266,17 +295,19 @@ TRIP = Path(__file__).parents[3] / "examples" / "trip.py"
 
 
 @requirement("agentscope:calls:question", "agentscope:approval:granted", "agentscope:durable:restart")
-async def test_straight_line_code_asks_and_waits_over_restarts(open_house: HouseMaker) -> None:
-    async with open_house(agents=load(str(TRIP))) as house:
-        first = await Runtime(house.line, house.key("alice")).run("Paris", model="trip", session_id="s-1")
+async def test_straight_line_code_asks_and_waits_over_restarts(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(agents=load(str(TRIP))) as house:
+        first = await AgentScopeClient(house.connection, house.key("alice")).run(
+            "Paris", model="trip", session_id="s-1"
+        )
         question = first["output"][-1]["content"][0]["data"]
         train = json.loads(question["arguments"])["questions"][0]["options"][1]["label"]
         await house.restart()
-        alice = Runtime(house.line, house.key("alice"))
+        alice = AgentScopeClient(house.connection, house.key("alice"))
         second = await alice.run(output(question["call_id"], json.dumps({"selections": [1]})), session_id="s-1")
         assert types(second) == ["mcp_approval_request"]
         await house.restart()
-        alice = Runtime(house.line, house.key("alice"))
+        alice = AgentScopeClient(house.connection, house.key("alice"))
         answer = approval(pending(second)["buy"], approve=True)
         third = await alice.run(second["output"][0], answer, session_id="s-1")
         assert types(third) == ["plugin_call", "plugin_call_output", "message"]

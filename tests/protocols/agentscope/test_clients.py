@@ -15,11 +15,11 @@ import requests
 
 from tests.conversations import call, script
 from tests.protocols.agentscope import official_client
-from tests.protocols.agentscope.client import asks, texts
+from tests.protocols.agentscope.client import request_body, texts
 from tests.protocols.agentscope.stream import check
 from tests.protocols.agentscope.web_client import WebView
 from tests.requirements import requirement
-from tests.servers import SocketHouse
+from tests.servers import SocketServer
 
 EVERYTHING = script(
     {"think": "hm"},
@@ -36,24 +36,26 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "agentscope_client.py"
 
 
 @requirement("agentscope:clients:python", "agentscope:clients:python-blocking")
-async def test_both_halves_of_the_python_client_read_everything(socket_house: SocketHouse) -> None:
-    url, key = f"{socket_house.line.url}/process", socket_house.key("alice")
-    with official_client.silent():
-        told = [event async for event in official_client.events_of(url, key, asks(EVERYTHING))]
-        again = await asyncio.to_thread(official_client.events_in_turn, url, key, asks(EVERYTHING, stream=False))
+async def test_both_halves_of_the_python_client_read_everything(socket_server: SocketServer) -> None:
+    url, key = f"{socket_server.connection.url}/process", socket_server.key("alice")
+    with official_client.suppress_client_logs():
+        told = [event async for event in official_client.events_of(url, key, request_body(EVERYTHING))]
+        again = await asyncio.to_thread(
+            official_client.events_in_turn, url, key, request_body(EVERYTHING, stream=False)
+        )
     types = ["reasoning", "message", "plugin_call", "plugin_call_output", "mcp_call", "mcp_call_output"]
-    for end in (check(told), check(again, is_whole=True)):
+    for end in (check(told), check(again, is_complete=True)):
         assert [each["type"] for each in end["output"]] == [*types, "message", "message", "mcp_approval_request"]
         assert texts(end) == 'aé🧑‍🚀{"rain":true}'
 
 
 @requirement("agentscope:clients:python", "agentscope:stream:frames")
 @pytest.mark.parametrize("odd", ["\x85", "\u2028", "\u2029", "\x0b\x0c\x1c\x1e", "\r\n\r\n", "\ufeff", "\x00", "é🧑‍🚀"])
-async def test_no_character_ends_a_line_of_the_python_client_s(socket_house: SocketHouse, odd: str) -> None:
+async def test_no_character_ends_a_line_of_the_python_client_s(socket_server: SocketServer, odd: str) -> None:
     """Its asynchronous half reads lines as Unicode has them, and drops in silence what is no JSON then."""
-    url, key = f"{socket_house.line.url}/process", socket_house.key("alice")
-    body = asks(script({"say": [f"a{odd}", "b"]}, call("lookup", q=odd)), session_id=f"{odd}-{len(odd)}")
-    with official_client.silent():
+    url, key = f"{socket_server.connection.url}/process", socket_server.key("alice")
+    body = request_body(script({"say": [f"a{odd}", "b"]}, call("lookup", q=odd)), session_id=f"{odd}-{len(odd)}")
+    with official_client.suppress_client_logs():
         told = [event async for event in official_client.events_of(url, key, body)]
         again = await asyncio.to_thread(official_client.events_in_turn, url, key, body)
     for end in (check(told), check(again)):
@@ -62,9 +64,12 @@ async def test_no_character_ends_a_line_of_the_python_client_s(socket_house: Soc
 
 
 @requirement("agentscope:clients:python-refused")
-async def test_a_refusal_raises_in_the_python_client(socket_house: SocketHouse) -> None:
-    url, key = f"{socket_house.line.url}/process", socket_house.key("alice")
-    for given, body, status in ((key, asks("hello", model="nobody"), 404), ("wrong", asks("hello"), 401)):
+async def test_a_refusal_raises_in_the_python_client(socket_server: SocketServer) -> None:
+    url, key = f"{socket_server.connection.url}/process", socket_server.key("alice")
+    for given, body, status in (
+        (key, request_body("hello", model="nobody"), 404),
+        ("wrong", request_body("hello"), 401),
+    ):
         with pytest.raises(httpx.HTTPStatusError) as raised:
             _ = [event async for event in official_client.events_of(url, given, body)]
         assert raised.value.response.status_code == status
@@ -88,9 +93,9 @@ def test_the_web_client_s_rule_is_as_strict_as_it_is_there() -> None:
 
 
 @requirement("agentscope:example")
-async def test_the_example_client_talks(socket_house: SocketHouse) -> None:
+async def test_the_example_client_talks(socket_server: SocketServer) -> None:
     steps = script(call("stamp", text="x"), {"say": "Then: {result}"})
-    command = [sys.executable, str(EXAMPLE), socket_house.line.url, socket_house.key("alice"), steps]
+    command = [sys.executable, str(EXAMPLE), socket_server.connection.url, socket_server.key("alice"), steps]
     process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     said, _ = await asyncio.wait_for(process.communicate(b"y\n"), 20)
     assert process.returncode == 0

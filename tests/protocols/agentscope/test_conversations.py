@@ -7,7 +7,7 @@ import pytest
 from tests.conversations import CONVERSATIONS, Conversation, play
 from tests.protocols.agentscope.driver import AgentScopeDriver
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker, SocketHouse, program
+from tests.servers import AppServer, AppServerFactory, SocketServer, server_process
 
 EXPRESSIBLE = [each for each in CONVERSATIONS if each.needs <= AgentScopeDriver().features]
 ALIVE = [each for each in EXPRESSIBLE if not each.crashes()]
@@ -19,27 +19,31 @@ def name_of(value: object) -> str:
 
 @requirement("agentscope:suite:conversations", "agentscope:suite:same-log")
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
-async def test_a_conversation_in_process_and_its_history_through_aap(house: House, conversation: Conversation) -> None:
-    await play(conversation, AgentScopeDriver(), house)
+async def test_a_conversation_in_process_and_its_history_through_aap(
+    app_server: AppServer, conversation: Conversation
+) -> None:
+    await play(conversation, AgentScopeDriver(), app_server)
 
 
 @requirement("agentscope:suite:conversations", "agentscope:clients:python")
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
-async def test_a_conversation_with_the_published_client(socket_house: SocketHouse, conversation: Conversation) -> None:
-    await play(conversation, AgentScopeDriver(with_history=False, is_official=True), socket_house)
+async def test_a_conversation_with_the_published_client(
+    socket_server: SocketServer, conversation: Conversation
+) -> None:
+    await play(conversation, AgentScopeDriver(with_history=False, is_official=True), socket_server)
 
 
 @requirement("agentscope:suite:conversations", "agentscope:durable:restart")
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
 async def test_a_conversation_with_a_restart_before_every_step(
-    open_house: HouseMaker, conversation: Conversation
+    open_app_server: AppServerFactory, conversation: Conversation
 ) -> None:
-    async with open_house() as house:
+    async with open_app_server() as house:
         await play(conversation, AgentScopeDriver(), house, restart_before=lambda place: place > 0)
 
 
 @requirement("agentscope:suite:conversations", "agentscope:durable:kill", "agentscope:replay:same-numbers")
 @pytest.mark.parametrize("conversation", [each for each in EXPRESSIBLE if each.crashes()], ids=name_of)
 async def test_a_conversation_with_a_server_that_is_killed(tmp_path: Path, conversation: Conversation) -> None:
-    async with program(tmp_path) as server:
+    async with server_process(tmp_path) as server:
         await play(conversation, AgentScopeDriver(), server)

@@ -8,11 +8,11 @@ import pytest
 
 from dragoman.protocols.agentscope import translate
 from tests.conversations import call, calls, script
-from tests.protocols.agentscope.client import Runtime, approval, asks, texts
+from tests.protocols.agentscope.client import AgentScopeClient, approval, request_body, texts
 from tests.protocols.agentscope.stream import Event, check, parse
-from tests.protocols.agentscope.web_client import frames_of, view_of
+from tests.protocols.agentscope.web_client import fold_events, frames_of
 from tests.requirements import requirement
-from tests.servers import HouseMaker
+from tests.servers import AppServerFactory
 
 Json = Any
 
@@ -27,10 +27,10 @@ def payload(message: Event) -> Json:
     return content["data"]
 
 
-async def events_of(alice: Runtime, *messages: Json, **more: Json) -> list[Event]:
-    reading = await alice.stream(asks(*messages, **more))
-    events = await reading.rest()
-    check(events, is_whole=more.get("stream") is False)
+async def events_of(alice: AgentScopeClient, *messages: Json, **more: Json) -> list[Event]:
+    reading = await alice.stream(request_body(*messages, **more))
+    events = await reading.read_to_end()
+    check(events, is_complete=more.get("stream") is False)
     return events
 
 
@@ -38,9 +38,9 @@ async def events_of(alice: Runtime, *messages: Json, **more: Json) -> list[Event
 
 
 @requirement("agentscope:stream:example", "agentscope:objects:fields", "agentscope:types:message")
-async def test_the_example_stream_whole(open_house: HouseMaker) -> None:
-    async with open_house(held_clock=True) as house:
-        alice = Runtime(house.line, house.key("alice"))
+async def test_the_example_stream_whole(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(held_clock=True) as house:
+        alice = AgentScopeClient(house.connection, house.key("alice"))
         steps = script({"say": "Rain all day."}, {"usage": {"input_tokens": 12, "output_tokens": 4}})
         events = await events_of(alice, steps, session_id="s-17", id="response_7f")
     message_id = events[2]["id"]
@@ -100,8 +100,8 @@ async def test_the_example_stream_whole(open_house: HouseMaker) -> None:
     "agentscope:stream:no-done",
     "agentscope:objects:sequence",
 )
-async def test_a_stream_is_frames_of_one_line_and_ends_after_the_terminal_response(alice: Runtime) -> None:
-    stream = await alice.open("POST", "/process", asks("Grüße\n\r\u2028🧑‍🚀"))
+async def test_a_stream_is_frames_of_one_line_and_ends_after_the_terminal_response(alice: AgentScopeClient) -> None:
+    stream = await alice.open("POST", "/process", request_body("Grüße\n\r\u2028🧑‍🚀"))
     assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert (stream.headers["cache-control"], stream.headers["x-accel-buffering"]) == ("no-cache", "no")
     body = await stream.read()
@@ -114,14 +114,14 @@ async def test_a_stream_is_frames_of_one_line_and_ends_after_the_terminal_respon
 
 
 @requirement("agentscope:stream:responses", "agentscope:status:response")
-async def test_a_response_tells_its_state_three_times(alice: Runtime) -> None:
+async def test_a_response_reports_its_state_three_times(alice: AgentScopeClient) -> None:
     events = await events_of(alice, "add 1 and 2")
     told = [(each["status"], each["sequence_number"]) for each in events if each["object"] == "response"]
     assert told == [("created", 0), ("in_progress", 1), ("completed", len(events) - 1)]
 
 
 @requirement("agentscope:clients:web", "agentscope:stream:contents", "agentscope:types:media")
-async def test_every_kind_of_content_in_one_message(alice: Runtime) -> None:
+async def test_every_kind_of_content_in_one_message(alice: AgentScopeClient) -> None:
     events = await events_of(alice, "media", model="mirror")
     [message] = events[-1]["output"]
     kept = ("sequence_number", "error", "object")
@@ -146,18 +146,18 @@ async def test_every_kind_of_content_in_one_message(alice: Runtime) -> None:
     ]
     opened = [(each["index"], each["delta"]) for each in events if each["object"] == "content"]
     assert opened[2:4] == [(1, True), (1, False)]
-    assert view_of(events).shown == [message]
+    assert fold_events(events).messages == [message]
 
 
 @requirement("agentscope:types:media")
-async def test_an_image_alone_is_told_once(alice: Runtime) -> None:
+async def test_an_image_alone_is_sent_once(alice: AgentScopeClient) -> None:
     events = await events_of(alice, script({"image": "https://example.org/a.png"}))
     assert [each["status"] for each in events if each["object"] == "content"] == ["completed"]
     assert [types(events[-1]), events[-1]["output"][0]["content"][0]["type"]] == [["message"], "image"]
 
 
 @requirement("agentscope:types:reasoning", "agentscope:status:message")
-async def test_thinking_is_a_message_of_its_own(alice: Runtime) -> None:
+async def test_thinking_is_a_message_of_its_own(alice: AgentScopeClient) -> None:
     end = await alice.run(script({"think": "a"}, {"say": "b"}, {"think": "c"}, {"step": True}, {"say": "d"}))
     told = [(each["type"], each["role"], each["content"][0]["text"]) for each in end["output"]]
     assert told == [
@@ -170,7 +170,7 @@ async def test_thinking_is_a_message_of_its_own(alice: Runtime) -> None:
 
 
 @requirement("agentscope:types:plan")
-async def test_a_plan_is_data_and_does_not_break_the_words_around_it(alice: Runtime) -> None:
+async def test_a_plan_is_data_and_does_not_break_the_words_around_it(alice: AgentScopeClient) -> None:
     steps = {"plan": {"status": "in_progress", "steps": [{"title": "dig", "status": "pending"}]}}
     end = await alice.run(script({"say": "first"}, steps, {"say": " then"}))
     assert types(end) == ["message", "message"]
@@ -180,7 +180,7 @@ async def test_a_plan_is_data_and_does_not_break_the_words_around_it(alice: Runt
 
 
 @requirement("agentscope:objects:usage", "agentscope:stream:usage")
-async def test_usage_stands_with_each_model_step_and_summed_at_the_end(alice: Runtime) -> None:
+async def test_usage_stands_with_each_model_step_and_summed_at_the_end(alice: AgentScopeClient) -> None:
     end = await alice.run(
         script(
             {"say": "a"},
@@ -203,7 +203,7 @@ async def test_usage_stands_with_each_model_step_and_summed_at_the_end(alice: Ru
 
 
 @requirement("agentscope:types:plugin-call", "agentscope:calls:growing", "agentscope:objects:role-tool")
-async def test_a_tool_of_the_server_is_told_from_its_name_to_its_result(alice: Runtime) -> None:
+async def test_a_tool_of_the_server_is_reported_from_its_name_to_its_result(alice: AgentScopeClient) -> None:
     events = await events_of(alice, "add 1 and 2")
     data = [each.get("data") or {} for each in events]
     told = [
@@ -229,7 +229,7 @@ async def test_a_tool_of_the_server_is_told_from_its_name_to_its_result(alice: R
 
 
 @requirement("agentscope:types:mcp-call", "agentscope:types:arguments")
-async def test_a_tool_of_an_mcp_server_names_its_server(alice: Runtime) -> None:
+async def test_a_tool_of_an_mcp_server_names_its_server(alice: AgentScopeClient) -> None:
     step = {"mcp": {"server": "weather", "name": "forecast", "input": {"q": "é"}, "output": {"rain": True}}}
     called, settled = (await alice.run(script(step)))["output"]
     assert (called["type"], settled["type"]) == ("mcp_call", "mcp_call_output")
@@ -243,14 +243,14 @@ async def test_a_tool_of_an_mcp_server_names_its_server(alice: Runtime) -> None:
 
 
 @requirement("agentscope:types:component-call")
-async def test_a_tool_of_the_server_s_own_is_a_component(alice: Runtime) -> None:
-    called, settled = (await alice.run("hello", model="diarist"))["output"]
+async def test_a_tool_of_the_server_s_own_is_a_component(alice: AgentScopeClient) -> None:
+    called, settled = (await alice.run("hello", model="memory_writer"))["output"]
     assert (called["type"], settled["type"], settled["role"]) == ("component_call", "component_call_output", "tool")
     assert json.loads(payload(called)["arguments"])["content"] == "likes tea"
 
 
 @requirement("agentscope:calls:several")
-async def test_several_calls_are_a_message_each_and_results_follow_their_calls(alice: Runtime) -> None:
+async def test_several_calls_are_a_message_each_and_results_follow_their_calls(alice: AgentScopeClient) -> None:
     end = await alice.run(script(calls(("add", {"a": 1, "b": 1}), ("boom", {}), ("lookup", {"q": "x"}))))
     assert types(end)[:3] == ["plugin_call"] * 3
     assert sorted(types(end)[3:]) == ["plugin_call_output"] * 3
@@ -259,7 +259,7 @@ async def test_several_calls_are_a_message_each_and_results_follow_their_calls(a
 
 
 @requirement("agentscope:types:sub-agent")
-async def test_a_sub_agent_is_its_call_and_its_result_and_what_waits_below(alice: Runtime) -> None:
+async def test_a_sub_agent_is_its_call_and_its_result_and_what_waits_below(alice: AgentScopeClient) -> None:
     inner = [{"say": "digging"}, call("stamp", text="x"), {"say": "gold: {result}"}]
     name = f"s-{uuid4()}"
     steps = script({"fork": {"description": "dig", "script": inner}}, {"say": "found {result}"})
@@ -277,7 +277,7 @@ async def test_a_sub_agent_is_its_call_and_its_result_and_what_waits_below(alice
 
 
 @requirement("agentscope:types:sub-agent", "agentscope:approval:granted")
-async def test_a_sub_agent_s_call_is_told_again_however_much_it_did_before_it_asked(alice: Runtime) -> None:
+async def test_a_sub_agent_s_call_is_repeated_however_much_it_did_before_it_asked(alice: AgentScopeClient) -> None:
     """The log is read backwards from the answer, page by page, to the call."""
     busy = calls(*[("add", {"a": 1, "b": 1})] * 100)
     inner = [busy] * 4 + [call("stamp", text="x"), {"say": "gold"}]
@@ -293,19 +293,19 @@ async def test_a_sub_agent_s_call_is_told_again_however_much_it_did_before_it_as
 
 
 @requirement("agentscope:status:length", "agentscope:status:refusal")
-@pytest.mark.parametrize(("reason", "told"), [("max_tokens", "length"), ("refusal", "content_filter")])
+@pytest.mark.parametrize(("reason", "expected"), [("max_tokens", "length"), ("refusal", "content_filter")])
 async def test_an_answer_that_was_cut_is_completed_and_its_last_message_says_why(
-    alice: Runtime, reason: str, told: str
+    alice: AgentScopeClient, reason: str, expected: str
 ) -> None:
     end = await alice.run(script({"say": "a"}, {"step": True}, {"say": "b"}, {"stop": reason}))
     assert end["status"] == "completed"
-    assert [each["metadata"] for each in end["output"]] == [None, {"finish_reason": told}]
+    assert [each["metadata"] for each in end["output"]] == [None, {"finish_reason": expected}]
 
 
 @requirement("agentscope:errors:run", "agentscope:status:content", "agentscope:stream:output")
-async def test_a_run_that_fails_keeps_what_it_said_and_tells_no_internals(alice: Runtime) -> None:
+async def test_a_run_that_fails_keeps_what_it_said_and_reveals_no_internals(alice: AgentScopeClient) -> None:
     steps = script({"say": "whole"}, {"step": True}, {"say": "half"}, {"fail": "secret words"})
-    body = (await alice.ask("POST", "/process", asks(steps))).body
+    body = (await alice.request("POST", "/process", request_body(steps))).body
     assert b"secret" not in body
     end = check(parse(body))
     assert (end["status"], end["error"]) == (
@@ -321,13 +321,13 @@ async def test_a_run_that_fails_keeps_what_it_said_and_tells_no_internals(alice:
 
 @requirement("agentscope:errors:run", "agentscope:stream:output")
 async def test_a_fault_of_the_server_s_own_ends_the_stream_well_formed(
-    alice: Runtime, monkeypatch: pytest.MonkeyPatch
+    alice: AgentScopeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(result: object) -> str:
         raise ZeroDivisionError("secret words")
 
     monkeypatch.setattr(translate, "_output_of", fails)
-    running = await alice.stream(asks(script({"say": "a"}, call("add", a=1, b=2), {"say": "b"})))
+    running = await alice.stream(request_body(script({"say": "a"}, call("add", a=1, b=2), {"say": "b"})))
     end = await running.end()
     assert (end["status"], end["error"]) == ("failed", {"code": "INTERNAL_ERROR", "message": "The server failed"})
     assert [each["type"] for each in end["output"]] == ["message", "plugin_call"]
@@ -337,24 +337,24 @@ async def test_a_fault_of_the_server_s_own_ends_the_stream_well_formed(
 
 
 @requirement("agentscope:errors:agent-code")
-async def test_an_agent_s_own_error_is_told_as_it_is(alice: Runtime) -> None:
+async def test_an_agent_s_own_error_is_reported_as_it_is(alice: AgentScopeClient) -> None:
     end = await alice.run(script({"fail": {"code": "OUT_OF_TEA", "message": "There is none left"}}))
     assert (end["status"], end["output"]) == ("failed", [])
     assert end["error"] == {"code": "OUT_OF_TEA", "message": "There is none left"}
 
 
 @requirement("agentscope:status:timeout")
-async def test_a_run_past_its_deadline_is_failed_with_timeout(open_house: HouseMaker) -> None:
-    async with open_house(run_timeout_s=1) as house:
-        alice = Runtime(house.line, house.key("alice"))
+async def test_a_run_past_its_deadline_is_failed_with_timeout(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(run_timeout_s=1) as house:
+        alice = AgentScopeClient(house.connection, house.key("alice"))
         end = await alice.run(script({"say": "a"}, {"wait_ms": 600_000}))
     assert (end["status"], end["error"]["code"], texts(end)) == ("failed", "TIMEOUT", "a")
 
 
 @requirement("agentscope:objects:created-at", "agentscope:objects:completed-at")
-async def test_times_are_those_of_the_run_and_not_of_the_server_s_start(open_house: HouseMaker) -> None:
-    async with open_house(held_clock=True) as house:
-        alice = Runtime(house.line, house.key("alice"))
+async def test_times_are_those_of_the_run_and_not_of_the_server_s_start(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(held_clock=True) as house:
+        alice = AgentScopeClient(house.connection, house.key("alice"))
         first = await alice.run("hello")
         house.clock.advance(hours=1)
         second = await alice.run(script({"fail": "x"}))
@@ -367,13 +367,13 @@ async def test_times_are_those_of_the_run_and_not_of_the_server_s_start(open_hou
 
 @requirement("agentscope:whole:events")
 @pytest.mark.parametrize("accept", ["text/event-stream", "application/json, text/event-stream", "Text/Event-Stream"])
-async def test_without_deltas_a_client_that_takes_a_stream_gets_one(alice: Runtime, accept: str) -> None:
-    reply = await alice.ask("POST", "/process", asks("hello", stream=False), headers={"accept": accept})
-    assert check(parse(reply.body), is_whole=True)["status"] == "completed"
+async def test_without_deltas_a_client_that_takes_a_stream_gets_one(alice: AgentScopeClient, accept: str) -> None:
+    reply = await alice.request("POST", "/process", request_body("hello", stream=False), headers={"accept": accept})
+    assert check(parse(reply.body), is_complete=True)["status"] == "completed"
 
 
 @requirement("agentscope:whole:events")
-async def test_without_deltas_each_content_comes_once(alice: Runtime) -> None:
+async def test_without_deltas_each_content_comes_once(alice: AgentScopeClient) -> None:
     steps = script({"think": "t"}, {"say": ["a", "b"]}, {"data": {"k": 1}}, call("add", a=1, b=1), {"say": "c"})
     events = await events_of(alice, steps, stream=False)
     contents = [each for each in events if each["object"] == "content"]
@@ -389,17 +389,17 @@ async def test_without_deltas_each_content_comes_once(alice: Runtime) -> None:
 @pytest.mark.parametrize(("text", "status"), [("hello", "completed"), (script({"say": "a"}, {"fail": "x"}), "failed")])
 @pytest.mark.parametrize("accept", ["application/json", "*/*", "\0"])
 async def test_without_an_event_stream_the_answer_is_the_terminal_response(
-    alice: Runtime, text: str, status: str, accept: str
+    alice: AgentScopeClient, text: str, status: str, accept: str
 ) -> None:
-    reply = await alice.ask("POST", "/process", asks(text, stream=False), headers={"accept": accept})
+    reply = await alice.request("POST", "/process", request_body(text, stream=False), headers={"accept": accept})
     assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
-    replayed = (await (await alice.replay(reply.json["id"])).rest())[-1]
+    replayed = (await (await alice.replay(reply.json["id"])).read_to_end())[-1]
     assert (reply.json["status"], reply.json) == (status, replayed)
 
 
 @requirement("agentscope:whole:streams-anyway")
-async def test_a_stream_is_a_stream_whatever_the_client_accepts(alice: Runtime) -> None:
-    reply = await alice.ask("POST", "/process", asks("hello"), headers={"accept": "application/json"})
+async def test_a_stream_is_a_stream_whatever_the_client_accepts(alice: AgentScopeClient) -> None:
+    reply = await alice.request("POST", "/process", request_body("hello"), headers={"accept": "application/json"})
     assert check(parse(reply.body))["status"] == "completed"
 
 
@@ -409,11 +409,11 @@ async def test_a_stream_is_a_stream_whatever_the_client_accepts(alice: Runtime) 
 @requirement("agentscope:stream:keep-alive", "agentscope:stream:heartbeat")
 @pytest.mark.parametrize("wants", [False, True])
 async def test_silence_is_broken_by_a_comment_or_by_a_heartbeat_that_was_asked_for(
-    open_house: HouseMaker, wants: bool
+    open_app_server: AppServerFactory, wants: bool
 ) -> None:
-    async with open_house(heartbeat_s=0.1) as house:
-        alice = Runtime(house.line, house.key("alice"))
-        body = asks(script({"say": "a"}, {"wait_ms": 350}, {"say": "b"}), heartbeat=wants)
+    async with open_app_server(heartbeat_s=0.1) as house:
+        alice = AgentScopeClient(house.connection, house.key("alice"))
+        body = request_body(script({"say": "a"}, {"wait_ms": 350}, {"say": "b"}), heartbeat=wants)
         raw = await (await alice.open("POST", "/process", body)).read()
     assert (b": keep-alive\n\n" in raw) is not wants
     events = parse(raw)
@@ -424,4 +424,4 @@ async def test_silence_is_broken_by_a_comment_or_by_a_heartbeat_that_was_asked_f
         assert (beat["object"], beat["status"], beat["role"]) == ("message", "in_progress", None)
         assert beat["sequence_number"] == before["sequence_number"]
     assert texts(check(events)) == "ab"
-    assert view_of(events).shown == events[-1]["output"]
+    assert fold_events(events).messages == events[-1]["output"]

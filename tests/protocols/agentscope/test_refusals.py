@@ -10,12 +10,22 @@ from hypothesis import strategies as st
 
 from dragoman.core import refusals
 from dragoman.core.ids import CallId
-from dragoman.protocols.agentscope.errors import ANSWERS, tell
-from tests.asgi_client import Bridge
+from dragoman.protocols.agentscope.errors import ERROR_TABLE, to_response
+from tests.asgi_client import AsgiClient
 from tests.conversations import call, script
-from tests.protocols.agentscope.client import ABSENT, CODES, Runtime, asks, data, output, pending, tool, user
+from tests.protocols.agentscope.client import (
+    ABSENT,
+    CODES,
+    AgentScopeClient,
+    data,
+    output,
+    pending,
+    request_body,
+    tool,
+    user,
+)
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker
+from tests.servers import AppServer, AppServerFactory
 
 Json = Any
 
@@ -36,9 +46,9 @@ OPEN = ("/", "/health", "/readiness", "/liveness")
 
 
 @requirement("agentscope:paths:service", "agentscope:paths:health", "agentscope:paths:probes")
-async def test_the_open_pages_need_no_key(house: House) -> None:
-    nobody = Runtime(house.line)
-    told = {path: (await nobody.ask("GET", path)) for path in OPEN}
+async def test_the_open_pages_need_no_key(app_server: AppServer) -> None:
+    nobody = AgentScopeClient(app_server.connection)
+    told = {path: (await nobody.request("GET", path)) for path in OPEN}
     assert [reply.status for reply in told.values()] == [200] * 4
     assert told["/"].json["service"] == "Dragoman"
     assert told["/"].json["endpoints"]["process"] == "/process"
@@ -47,61 +57,64 @@ async def test_the_open_pages_need_no_key(house: House) -> None:
 
 
 @requirement("agentscope:paths:probes", "agentscope:errors:draining")
-async def test_a_server_that_stops_says_so_and_takes_nothing_new(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        alice = Runtime(house.line, house.key("alice"))
-        await house.line.app.drain(0)  # type: ignore[attr-defined]  # the app of a house is the server's
+async def test_a_server_that_stops_says_so_and_takes_nothing_new(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        alice = AgentScopeClient(house.connection, house.key("alice"))
+        await house.connection.app.drain(0)  # type: ignore[attr-defined]  # the app of a house is the server's
         for path in ("/readiness", "/liveness"):
-            reply = await alice.ask("GET", path)
+            reply = await alice.request("GET", path)
             assert (reply.status, reply.headers["retry-after"]) == (503, "1")
-        assert (await alice.ask("GET", "/health")).json["runner"] == "not_ready"
+        assert (await alice.request("GET", "/health")).json["runner"] == "not_ready"
         for path in ("/process", "/process/task"):
-            reply = await alice.ask("POST", path, asks("hello"))
+            reply = await alice.request("POST", path, request_body("hello"))
             assert (reply.status, reply.json["error"]["code"]) == (503, "UNAVAILABLE")
             assert reply.headers["retry-after"] == "1"
 
 
 @requirement("agentscope:paths:configurable", "agentscope:paths:off")
-async def test_the_path_is_a_setting_and_the_protocol_can_be_switched_off(open_house: HouseMaker) -> None:
-    async with open_house(agentscope_path="/deep/down/run") as house:
-        alice = Runtime(house.line, house.key("alice"), path="/deep/down/run")
+async def test_the_path_is_a_setting_and_the_protocol_can_be_switched_off(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(agentscope_path="/deep/down/run") as house:
+        alice = AgentScopeClient(house.connection, house.key("alice"), path="/deep/down/run")
         end = await alice.run("hello")
-        assert (await alice.ask("GET", f"/deep/down/run/responses/{end['id']}")).json == end
-        assert (await alice.ask("POST", "/deep/down/stop", {"session_id": "x"})).json["canceled"] is False
-        assert (await alice.ask("GET", "/")).json["endpoints"]["stop"] == "/deep/down/stop"
-        assert [(await alice.ask("POST", path, asks("x"))).status for path in ("/process", "/stop")] == [404, 404]
-    async with open_house(agentscope=False) as house:
-        nobody = Runtime(house.line)
-        assert [(await nobody.ask("GET", path)).status for path in OPEN] == [404] * 4
-        assert (await nobody.ask("POST", "/process", asks("hello"))).status == 404
+        assert (await alice.request("GET", f"/deep/down/run/responses/{end['id']}")).json == end
+        assert (await alice.request("POST", "/deep/down/stop", {"session_id": "x"})).json["canceled"] is False
+        assert (await alice.request("GET", "/")).json["endpoints"]["stop"] == "/deep/down/stop"
+        assert [(await alice.request("POST", path, request_body("x"))).status for path in ("/process", "/stop")] == [
+            404,
+            404,
+        ]
+    async with open_app_server(agentscope=False) as house:
+        nobody = AgentScopeClient(house.connection)
+        assert [(await nobody.request("GET", path)).status for path in OPEN] == [404] * 4
+        assert (await nobody.request("POST", "/process", request_body("hello"))).status == 404
 
 
 @requirement("agentscope:paths:configurable")
-async def test_it_works_behind_a_proxy_s_prefix(house: House) -> None:
+async def test_it_works_behind_a_proxy_s_prefix(app_server: AppServer) -> None:
     async def outer(scope, receive, send) -> None:  # type: ignore[no-untyped-def]  # a proxy in two lines
         inner = {**scope, "root_path": "/outer", "path": scope["path"]}
-        await house.line.app(inner, receive, send)
+        await app_server.connection.app(inner, receive, send)
 
-    line = Bridge(outer)
-    alice = Runtime(line, house.key("alice"), path="/outer/process")
+    line = AsgiClient(outer)
+    alice = AgentScopeClient(line, app_server.key("alice"), path="/outer/process")
     assert (await alice.run("hello"))["status"] == "completed"
-    assert (await alice.ask("GET", "/outer/health")).status == 200
+    assert (await alice.request("GET", "/outer/health")).status == 200
 
 
 @requirement("agentscope:paths:no-shutdown")
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/shutdown"), ("POST", "/admin/shutdown"), ("GET", "/admin/status")]
 )
-async def test_no_path_stops_the_process(house: House, method: str, path: str) -> None:
+async def test_no_path_stops_the_process(app_server: AppServer, method: str, path: str) -> None:
     for who in ("alice", "admin"):
-        assert (await Runtime(house.line, house.key(who)).ask(method, path)).status == 404
+        assert (await AgentScopeClient(app_server.connection, app_server.key(who)).request(method, path)).status == 404
 
 
 @requirement("agentscope:paths:wrong-method")
-async def test_a_known_path_with_another_method_is_405(alice: Runtime) -> None:
+async def test_a_known_path_with_another_method_is_405(alice: AgentScopeClient) -> None:
     for method, path in (*PATHS, *(("GET", path) for path in OPEN)):
         for wrong in {"GET", "POST", "PUT", "DELETE", "PATCH"} - {method}:
-            reply = await alice.ask(wrong, path)
+            reply = await alice.request(wrong, path)
             assert (reply.status, reply.headers["allow"]) == (405, method)
             assert reply.json["error"]["code"] == "METHOD_NOT_ALLOWED"
 
@@ -111,15 +124,15 @@ async def test_a_known_path_with_another_method_is_405(alice: Runtime) -> None:
     "path",
     ["/process/x", "/process/task/", "/process/responses", "/process/responses/", "/process/sessions/x", "/process//"],
 )
-async def test_an_unknown_path_below_ours_is_404_in_our_form(alice: Runtime, path: str) -> None:
-    reply = await alice.ask("GET", path)
+async def test_an_unknown_path_below_ours_is_404_in_our_form(alice: AgentScopeClient, path: str) -> None:
+    reply = await alice.request("GET", path)
     assert reply.status in (404, 405)
     assert reply.json["error"].keys() == {"code", "message"}
 
 
 @requirement("agentscope:described")
-async def test_every_route_is_described(house: House) -> None:
-    document = (await Runtime(house.line).ask("GET", "/openapi.json")).json
+async def test_every_route_is_described(app_server: AppServer) -> None:
+    document = (await AgentScopeClient(app_server.connection).request("GET", "/openapi.json")).json
     ours = {
         (method, path)
         for path, methods in document["paths"].items()
@@ -143,28 +156,30 @@ async def test_every_route_is_described(house: House) -> None:
 
 @requirement("agentscope:auth:bearer", "agentscope:errors:order")
 @pytest.mark.parametrize("header", [ABSENT, "", "Bearer", "Bearer sk-dragoman-wrong", "Basic YTpi"])
-async def test_a_key_is_asked_for_before_anything_else(house: House, header: str) -> None:
-    nobody = Runtime(house.line)
+async def test_a_key_is_asked_for_before_anything_else(app_server: AppServer, header: str) -> None:
+    nobody = AgentScopeClient(app_server.connection)
     for method, path in (*PATHS, ("PUT", "/process"), ("GET", "/process/nowhere")):
         how = {"headers": {"authorization": header, "content-type": "text/html"}}
-        reply = await nobody.ask(method, path, **how)
+        reply = await nobody.request(method, path, **how)
         assert (reply.status, reply.json["error"]["code"]) == (401, "UNAUTHORIZED")
         assert reply.headers["www-authenticate"] == "Bearer"
 
 
 @requirement("agentscope:auth:scope")
-async def test_a_key_that_may_only_read_starts_and_stops_nothing(house: House, alice: Runtime) -> None:
-    reader = Runtime(house.line, house.key("alice_reads"))
+async def test_a_key_that_may_only_read_starts_and_stops_nothing(
+    app_server: AppServer, alice: AgentScopeClient
+) -> None:
+    reader = AgentScopeClient(app_server.connection, app_server.key("alice_reads"))
     for method, path in PATHS:
         if method == "POST":
-            assert await reader.refused(method, path, asks("hello")) == "PERMISSION_DENIED"
+            assert await reader.assert_refused(method, path, request_body("hello")) == "PERMISSION_DENIED"
     end = await alice.run("hello")
-    assert (await reader.ask("GET", f"/process/responses/{end['id']}")).json == end
+    assert (await reader.request("GET", f"/process/responses/{end['id']}")).json == end
 
 
 @requirement("agentscope:auth:cors")
-async def test_pages_of_any_origin_may_call_with_a_key_but_never_with_cookies(house: House) -> None:
-    reply = await Runtime(house.line, house.key("alice")).ask(
+async def test_pages_of_any_origin_may_call_with_a_key_but_never_with_cookies(app_server: AppServer) -> None:
+    reply = await AgentScopeClient(app_server.connection, app_server.key("alice")).request(
         "POST", "/process", {"input": 1}, headers={"origin": "https://app.example"}
     )
     assert reply.headers["access-control-allow-origin"] == "*"
@@ -172,17 +187,17 @@ async def test_pages_of_any_origin_may_call_with_a_key_but_never_with_cookies(ho
 
 
 @requirement("agentscope:errors:rate")
-async def test_too_many_runs_and_streams_at_once_are_429(open_house: HouseMaker) -> None:
-    async with open_house(max_runs_per_user=1, max_streams_per_user=1) as house:
-        alice = Runtime(house.line, house.key("alice"))
-        running = await alice.stream(asks(WAIT))
-        await running.until_said("one")
-        reply = await alice.ask("POST", "/process", asks("hello"))
+async def test_too_many_runs_and_streams_at_once_are_429(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(max_runs_per_user=1, max_streams_per_user=1) as house:
+        alice = AgentScopeClient(house.connection, house.key("alice"))
+        running = await alice.stream(request_body(WAIT))
+        await running.wait_for_text("one")
+        reply = await alice.request("POST", "/process", request_body("hello"))
         assert (reply.status, reply.json["error"]["code"]) == (429, "RATE_LIMIT_EXCEEDED")
         assert int(reply.headers["retry-after"]) > 0
         response_id = running.events[0]["id"]
         watching = await alice.replay(response_id)
-        assert await alice.refused("GET", f"/process/responses/{response_id}/events") == "RATE_LIMIT_EXCEEDED"
+        assert await alice.assert_refused("GET", f"/process/responses/{response_id}/events") == "RATE_LIMIT_EXCEEDED"
         assert await alice.stop(response_id=response_id)
         assert await watching.end() == await running.end()
         assert (await alice.run("hello"))["status"] == "completed"
@@ -190,30 +205,32 @@ async def test_too_many_runs_and_streams_at_once_are_429(open_house: HouseMaker)
 
 
 @requirement("agentscope:errors:rate", "agentscope:once:attach")
-async def test_who_sends_a_request_again_is_one_more_reader(open_house: HouseMaker) -> None:
-    async with open_house(max_streams_per_user=1) as house:
-        alice = Runtime(house.line, house.key("alice"))
-        body = asks(WAIT, id="r-1")
+async def test_who_sends_a_request_again_is_one_more_reader(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(max_streams_per_user=1) as house:
+        alice = AgentScopeClient(house.connection, house.key("alice"))
+        body = request_body(WAIT, id="r-1")
         running = await alice.stream(body)
         again = await alice.stream(body)
-        await again.until_said("one")
+        await again.wait_for_text("one")
         for is_stream in (True, False):
-            assert await alice.refused("POST", "/process", {**body, "stream": is_stream}) == "RATE_LIMIT_EXCEEDED"
+            assert (
+                await alice.assert_refused("POST", "/process", {**body, "stream": is_stream}) == "RATE_LIMIT_EXCEEDED"
+            )
         assert await alice.stop(response_id="r-1")
         assert await again.end() == await running.end()
         for _ in range(3):
-            reply = await alice.ask("POST", "/process", {**body, "stream": False}, headers={"accept": "*/*"})
+            reply = await alice.request("POST", "/process", {**body, "stream": False}, headers={"accept": "*/*"})
             assert reply.json == running.events[-1]
 
 
 @requirement("agentscope:errors:rate")
-async def test_a_refused_request_counts_as_no_run(open_house: HouseMaker) -> None:
-    async with open_house(max_runs_per_user=1) as house:
-        alice = Runtime(house.line, house.key("alice"))
+async def test_a_refused_request_counts_as_no_run(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(max_runs_per_user=1) as house:
+        alice = AgentScopeClient(house.connection, house.key("alice"))
         await alice.run("hello", session_id="s-1")
         for _ in range(2):
-            late = asks(output("nothing", "x"), session_id="s-1")
-            assert await alice.refused("POST", "/process", late) == "NOTHING_PENDING"
+            late = request_body(output("nothing", "x"), session_id="s-1")
+            assert await alice.assert_refused("POST", "/process", late) == "NOTHING_PENDING"
         assert (await alice.run("hello", session_id="s-1"))["status"] == "completed"
 
 
@@ -224,41 +241,41 @@ async def test_a_refused_request_counts_as_no_run(open_house: HouseMaker) -> Non
 @pytest.mark.parametrize(
     "raw", [b"", b"{", b"\xff", b'{"input": [}', b'{"n": 1, }', b"[" * 100_000, b'{"input":[{"x":"\xff"}]}']
 )
-async def test_what_is_no_json_is_400(alice: Runtime, raw: bytes) -> None:
+async def test_what_is_no_json_is_400(alice: AgentScopeClient, raw: bytes) -> None:
     for path in ("/process", "/process/task", "/stop"):
-        assert await alice.refused("POST", path, raw=raw) == "INVALID_JSON"
+        assert await alice.assert_refused("POST", path, raw=raw) == "INVALID_JSON"
 
 
 @requirement("agentscope:request:types")
 @pytest.mark.parametrize("raw", [b"[]", b"1", b'"x"', b"null", b"true"])
-async def test_json_that_is_no_object_is_422(alice: Runtime, raw: bytes) -> None:
+async def test_json_that_is_no_object_is_422(alice: AgentScopeClient, raw: bytes) -> None:
     for path in ("/process", "/process/task", "/stop"):
-        assert await alice.refused("POST", path, raw=raw) == "INVALID_REQUEST"
+        assert await alice.assert_refused("POST", path, raw=raw) == "INVALID_REQUEST"
 
 
 @requirement("agentscope:request:media-type")
-async def test_a_body_is_declared_as_json_or_not_at_all(alice: Runtime) -> None:
+async def test_a_body_is_declared_as_json_or_not_at_all(alice: AgentScopeClient) -> None:
     for declared, status in (
         ("text/plain", 415),
         ("application/x-www-form-urlencoded", 415),
         ("application/json; charset=utf-8", 200),
         (ABSENT, 200),
     ):
-        reply = await alice.ask("POST", "/process", asks("hello"), headers={"content-type": declared})
+        reply = await alice.request("POST", "/process", request_body("hello"), headers={"content-type": declared})
         assert reply.status == status
 
 
 @requirement("agentscope:request:size")
-async def test_a_body_over_the_limit_is_413(open_house: HouseMaker) -> None:
-    async with open_house(body_bytes=2000) as house:
-        alice = Runtime(house.line, house.key("alice"))
+async def test_a_body_over_the_limit_is_413(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(body_bytes=2000) as house:
+        alice = AgentScopeClient(house.connection, house.key("alice"))
         assert (await alice.run("x" * 1000))["status"] == "completed"
-        assert await alice.refused("POST", "/process", asks("x" * 2000)) == "BODY_TOO_LARGE"
+        assert await alice.assert_refused("POST", "/process", request_body("x" * 2000)) == "BODY_TOO_LARGE"
 
 
 @requirement("agentscope:errors:form")
-async def test_a_refusal_names_each_place_as_fastapi_does(alice: Runtime) -> None:
-    reply = await alice.ask("POST", "/process", asks(user("hello"), {"role": "robot", "content": "x"}))
+async def test_a_refusal_names_each_place_as_fastapi_does(alice: AgentScopeClient) -> None:
+    reply = await alice.request("POST", "/process", request_body(user("hello"), {"role": "robot", "content": "x"}))
     assert (reply.status, reply.json) == (
         422,
         {
@@ -266,12 +283,12 @@ async def test_a_refusal_names_each_place_as_fastapi_does(alice: Runtime) -> Non
             "detail": [{"loc": ["body", "input", 1, "role"], "msg": "Invalid enum value 'robot'"}],
         },
     )
-    reply = await alice.ask("POST", "/process", asks({"role": "user", "content": [{"type": "image"}]}))
+    reply = await alice.request("POST", "/process", request_body({"role": "user", "content": [{"type": "image"}]}))
     assert reply.json["detail"][0]["loc"] == ["body", "input", 0, "content", 0]
 
 
 @requirement("agentscope:errors:form")
-async def test_what_the_core_refuses_is_named_by_its_place_in_the_body(alice: Runtime) -> None:
+async def test_what_the_core_refuses_is_named_by_its_place_in_the_body(alice: AgentScopeClient) -> None:
     deep: Json = []
     for _ in range(200):
         deep = [deep]
@@ -283,55 +300,55 @@ async def test_what_the_core_refuses_is_named_by_its_place_in_the_body(alice: Ru
     other = output(waits, '{"selections": ["moon"]}')
     call = data("function_call", "assistant", {"call_id": "c", "name": "pick", "arguments": "{}"})
     for body, place in (
-        (asks("hello", assistant, long), [2]),
-        (asks(long, assistant, "hello"), [0]),
-        (asks("hello", assistant, call, call, "hello"), [1]),
-        (asks("hello", output("c", "x"), assistant, "hello"), [1]),
-        (asks("hello", assistant, nested), [2, "content", 0, "data"]),
-        (asks(assistant, "hello", long, session_id=name), [2]),
-        (asks({"type": "error"}, other, session_id=name), [1]),
+        (request_body("hello", assistant, long), [2]),
+        (request_body(long, assistant, "hello"), [0]),
+        (request_body("hello", assistant, call, call, "hello"), [1]),
+        (request_body("hello", output("c", "x"), assistant, "hello"), [1]),
+        (request_body("hello", assistant, nested), [2, "content", 0, "data"]),
+        (request_body(assistant, "hello", long, session_id=name), [2]),
+        (request_body({"type": "error"}, other, session_id=name), [1]),
     ):
-        reply = await alice.ask("POST", "/process", body)
+        reply = await alice.request("POST", "/process", body)
         assert (reply.status, reply.json["error"]["code"]) == (422, "INVALID_REQUEST")
         assert [each["loc"] for each in reply.json["detail"]] == [["body", "input", *place]]
     for shape, place in ((tool("no good name"), [0, "function"]), (tool("no good name")["function"], [0])):
-        reply = await alice.ask("POST", "/process", asks("hello", tools=[shape]))
+        reply = await alice.request("POST", "/process", request_body("hello", tools=[shape]))
         assert reply.json["detail"][0]["loc"] == ["body", "tools", *place, "name"]
 
 
 @requirement("agentscope:errors:order")
-async def test_the_checks_have_an_order(alice: Runtime) -> None:
+async def test_the_checks_have_an_order(alice: AgentScopeClient) -> None:
     """Each request is wrong in all ways that are still left; the first of them is the answer."""
     name, used = f"s-{uuid4()}", f"r-{uuid4()}"
     await alice.run("hello", id=used, session_id=name, user_id="u-1")
-    running = await alice.stream(asks(WAIT, session_id=name))
-    await running.until_said("one")
+    running = await alice.stream(request_body(WAIT, session_id=name))
+    await running.wait_for_text("one")
     late = output("nothing", "x")
-    body = asks(late, n=9, model="nobody", id=used, session_id=name, user_id="u-2")
+    body = request_body(late, n=9, model="nobody", id=used, session_id=name, user_id="u-2")
     text = {"headers": {"content-type": "text/plain"}}
-    assert await alice.refused("POST", "/process", raw=b"{", **text) == "UNSUPPORTED_MEDIA_TYPE"
-    assert await alice.refused("POST", "/process", raw=b'{"n": 9, ') == "INVALID_JSON"
-    assert await alice.refused("POST", "/process", body) == "INVALID_REQUEST"
+    assert await alice.assert_refused("POST", "/process", raw=b"{", **text) == "UNSUPPORTED_MEDIA_TYPE"
+    assert await alice.assert_refused("POST", "/process", raw=b'{"n": 9, ') == "INVALID_JSON"
+    assert await alice.assert_refused("POST", "/process", body) == "INVALID_REQUEST"
     body |= {"n": 1}
-    assert await alice.refused("POST", "/process", body) == "AGENT_NOT_FOUND"
+    assert await alice.assert_refused("POST", "/process", body) == "AGENT_NOT_FOUND"
     body |= {"model": "mirror"}
-    assert await alice.refused("POST", "/process", body) == "RESPONSE_EXISTS"
+    assert await alice.assert_refused("POST", "/process", body) == "RESPONSE_EXISTS"
     body |= {"id": None}
-    assert await alice.refused("POST", "/process", body) == "PERMISSION_DENIED"
+    assert await alice.assert_refused("POST", "/process", body) == "PERMISSION_DENIED"
     body |= {"user_id": "u-1"}
-    assert await alice.refused("POST", "/process", body) == "AGENT_FIXED"
+    assert await alice.assert_refused("POST", "/process", body) == "AGENT_FIXED"
     body |= {"model": "rehearsal"}
-    assert await alice.refused("POST", "/process", body) == "SESSION_BUSY"
+    assert await alice.assert_refused("POST", "/process", body) == "SESSION_BUSY"
     assert await alice.stop(session_id=name)
-    assert await alice.refused("POST", "/process", body) == "NOTHING_PENDING"
+    assert await alice.assert_refused("POST", "/process", body) == "NOTHING_PENDING"
 
 
 @requirement("agentscope:errors:table")
 def test_every_refusal_of_the_core_has_an_answer() -> None:
-    assert set(ANSWERS) == set(refusals.all_refusals())
-    for kind, answer in ANSWERS.items():
+    assert set(ERROR_TABLE) == set(refusals.all_refusals())
+    for kind, answer in ERROR_TABLE.items():
         assert CODES.get(answer.code, answer.status) == answer.status, kind
-    assert tell(refusals.UnknownCall(CallId("c"))).status == 409
+    assert to_response(refusals.UnknownCall(CallId("c"))).status == 409
 
 
 # --- any bytes --------------------------------------------------------------------------------------------------------
@@ -367,9 +384,9 @@ BODY = st.fixed_dictionaries(
 @requirement("agentscope:request:any-bytes")
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(body=BODY.map(lambda each: json.dumps(each).encode()) | st.binary(max_size=200), path=st.sampled_from(PATHS[:3]))
-async def test_any_body_is_a_response_or_a_refusal(house: House, body: bytes, path: tuple[str, str]) -> None:
-    alice = Runtime(house.line, house.key("alice"))
-    reply = await alice.ask(*path, raw=body)
+async def test_any_body_is_a_response_or_a_refusal(app_server: AppServer, body: bytes, path: tuple[str, str]) -> None:
+    alice = AgentScopeClient(app_server.connection, app_server.key("alice"))
+    reply = await alice.request(*path, raw=body)
     assert reply.status < 500, (body, reply.body)
     if reply.status != 200:
         assert reply.json["error"]["code"] in CODES
@@ -377,9 +394,9 @@ async def test_any_body_is_a_response_or_a_refusal(house: House, body: bytes, pa
 
 @requirement("agentscope:request:any-bytes")
 @pytest.mark.parametrize("text", ["\ud800", "\x00", "\u2028", "a" * 100_000])
-async def test_odd_characters_break_nothing(alice: Runtime, text: str) -> None:
-    raw = json.dumps(asks(text, session_id=f"s-{uuid4()}")).encode()
-    reply = await alice.ask("POST", "/process", raw=raw)
+async def test_odd_characters_break_nothing(alice: AgentScopeClient, text: str) -> None:
+    raw = json.dumps(request_body(text, session_id=f"s-{uuid4()}")).encode()
+    reply = await alice.request("POST", "/process", raw=raw)
     assert reply.status in (200, 400, 422)
-    odd = json.dumps(asks(script(call("nowhere")), session_id=text[:200] + str(uuid4()))).encode()
-    assert (await alice.ask("POST", "/process", raw=odd)).status in (200, 400, 422)
+    odd = json.dumps(request_body(script(call("nowhere")), session_id=text[:200] + str(uuid4()))).encode()
+    assert (await alice.request("POST", "/process", raw=odd)).status in (200, 400, 422)

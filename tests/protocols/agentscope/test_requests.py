@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.protocols.agentscope.client import Runtime, asks, data, texts, tool, user
+from tests.protocols.agentscope.client import AgentScopeClient, data, request_body, texts, tool, user
 from tests.requirements import requirement
 
 Json = Any
@@ -16,7 +16,7 @@ def a_name() -> str:
     return f"s-{uuid4()}"
 
 
-async def mirrored(alice: Runtime, *messages: Json, **more: Json) -> Json:
+async def mirrored(alice: AgentScopeClient, *messages: Json, **more: Json) -> Json:
     """What the agent saw."""
     return json.loads(texts(await alice.run(*messages, model="mirror", **more)))
 
@@ -26,8 +26,8 @@ async def mirrored(alice: Runtime, *messages: Json, **more: Json) -> Json:
 
 @requirement("agentscope:request:input")
 @pytest.mark.parametrize("body", [{}, {"input": []}, {"input": None}, {"input": "hello"}, {"input": [1]}])
-async def test_an_input_is_a_list_of_messages(alice: Runtime, body: Json) -> None:
-    assert await alice.refused("POST", "/process", body) == "INVALID_REQUEST"
+async def test_an_input_is_a_list_of_messages(alice: AgentScopeClient, body: Json) -> None:
+    assert await alice.assert_refused("POST", "/process", body) == "INVALID_REQUEST"
 
 
 @requirement("agentscope:request:types", "agentscope:errors:form")
@@ -51,8 +51,8 @@ async def test_an_input_is_a_list_of_messages(alice: Runtime, body: Json) -> Non
         ("heartbeat", 1),
     ],
 )
-async def test_a_wrong_type_is_refused_with_its_place(alice: Runtime, field: str, value: Json) -> None:
-    reply = await alice.ask("POST", "/process", asks("hello", **{field: value}))
+async def test_a_wrong_type_is_refused_with_its_place(alice: AgentScopeClient, field: str, value: Json) -> None:
+    reply = await alice.request("POST", "/process", request_body("hello", **{field: value}))
     assert (reply.status, reply.json["error"]["code"]) == (422, "INVALID_REQUEST")
     assert reply.json["detail"][0]["loc"][:2] == ["body", field]
 
@@ -70,24 +70,26 @@ async def test_a_wrong_type_is_refused_with_its_place(alice: Runtime, field: str
     ],
 )
 async def test_a_number_within_its_range_is_taken_and_one_outside_refused(
-    alice: Runtime, field: str, good: list[Json], bad: list[Json]
+    alice: AgentScopeClient, field: str, good: list[Json], bad: list[Json]
 ) -> None:
     for value in good:
         assert (await alice.run("hello", **{field: value}))["status"] == "completed"
     for value in bad:
-        reply = await alice.ask("POST", "/process", asks("hello", **{field: value}))
+        reply = await alice.request("POST", "/process", request_body("hello", **{field: value}))
         assert (reply.status, reply.json["detail"][0]["loc"]) == (422, ["body", field])
 
 
 @requirement("agentscope:request:stop")
-async def test_four_stop_sequences_are_taken_and_five_refused(alice: Runtime) -> None:
+async def test_four_stop_sequences_are_taken_and_five_refused(alice: AgentScopeClient) -> None:
     assert await mirrored(alice, "parameters", stop="x") == {"stop": "x"}
     assert await mirrored(alice, "parameters", stop=["a", "b", "c", "d"]) == {"stop": ["a", "b", "c", "d"]}
-    assert await alice.refused("POST", "/process", asks("hello", stop=list("abcde"))) == "INVALID_REQUEST"
+    assert (
+        await alice.assert_refused("POST", "/process", request_body("hello", stop=list("abcde"))) == "INVALID_REQUEST"
+    )
 
 
 @requirement("agentscope:request:parameters", "agentscope:request:nulls")
-async def test_generation_parameters_reach_the_agent_and_nulls_do_not(alice: Runtime) -> None:
+async def test_generation_parameters_reach_the_agent_and_nulls_do_not(alice: AgentScopeClient) -> None:
     given = {"top_p": 0.5, "temperature": 0.25, "frequency_penalty": 1.0, "presence_penalty": -1.0, "seed": 7}
     assert await mirrored(alice, "parameters", max_tokens=9, stop=None, n=None, **given) == {**given, "max_tokens": 9}
     nothing = dict.fromkeys((*given, "max_tokens", "stop", "tools", "session_id", "user_id", "id", "response_id"))
@@ -95,34 +97,34 @@ async def test_generation_parameters_reach_the_agent_and_nulls_do_not(alice: Run
 
 
 @requirement("agentscope:request:extra")
-async def test_undeclared_fields_reach_the_agent(alice: Runtime) -> None:
+async def test_undeclared_fields_reach_the_agent(alice: AgentScopeClient) -> None:
     extra = {"biz_params": {"a": [1, None]}, "trace": "t"}
     assert await mirrored(alice, "props", user_id="u-1", **extra) == {"user": "u-1", "extra": extra}
     deep: Json = []
     for _ in range(200):
         deep = [deep]
-    assert await alice.refused("POST", "/process", asks("hello", biz_params=deep)) == "INVALID_REQUEST"
+    assert await alice.assert_refused("POST", "/process", request_body("hello", biz_params=deep)) == "INVALID_REQUEST"
 
 
 @requirement("agentscope:request:model")
-async def test_a_model_names_the_agent(alice: Runtime) -> None:
+async def test_a_model_names_the_agent(alice: AgentScopeClient) -> None:
     assert texts(await alice.run("hello")) == "Hello! I am the rehearsal agent."
     assert texts(await alice.run("hello", model="mirror")) == texts(await alice.run("hello", model="looking-glass"))
-    assert await alice.refused("POST", "/process", asks("hello", model="qwen-max")) == "AGENT_NOT_FOUND"
+    assert await alice.assert_refused("POST", "/process", request_body("hello", model="qwen-max")) == "AGENT_NOT_FOUND"
 
 
 @requirement("agentscope:request:agent-fixed")
-async def test_a_session_keeps_its_agent(alice: Runtime) -> None:
+async def test_a_session_keeps_its_agent(alice: AgentScopeClient) -> None:
     name = a_name()
     await alice.run("hello", model="mirror", session_id=name)
-    body = asks("hello", model="rehearsal", session_id=name)
-    assert await alice.refused("POST", "/process", body) == "AGENT_FIXED"
+    body = request_body("hello", model="rehearsal", session_id=name)
+    assert await alice.assert_refused("POST", "/process", body) == "AGENT_FIXED"
     for model in ("mirror", "looking-glass", None):
         assert json.loads(texts(await alice.run("hi", model=model, session_id=name)))[0]["text"] == "hi"
 
 
 @requirement("agentscope:request:id")
-async def test_an_id_becomes_the_response_s(alice: Runtime) -> None:
+async def test_an_id_becomes_the_response_s(alice: AgentScopeClient) -> None:
     first, second = a_name(), a_name()
     assert (await alice.run("hello", id=first, response_id="other"))["id"] == first
     assert (await alice.run("hello", response_id=second))["id"] == second
@@ -130,23 +132,26 @@ async def test_an_id_becomes_the_response_s(alice: Runtime) -> None:
 
 
 @requirement("agentscope:request:user-id")
-async def test_a_session_keeps_its_user(alice: Runtime) -> None:
+async def test_a_session_keeps_its_user(alice: AgentScopeClient) -> None:
     name = a_name()
     await alice.run("hello", session_id=name)
     await alice.run("hello", session_id=name, user_id="u-1")
     await alice.run("hello", session_id=name, user_id="u-1")
     await alice.run("hello", session_id=name)
-    body = asks("hello", session_id=name, user_id="u-2")
-    assert await alice.refused("POST", "/process", body) == "PERMISSION_DENIED"
+    body = request_body("hello", session_id=name, user_id="u-2")
+    assert await alice.assert_refused("POST", "/process", body) == "PERMISSION_DENIED"
 
 
 @requirement("agentscope:request:lengths")
 @pytest.mark.parametrize("field", ["session_id", "user_id", "id", "response_id"])
-async def test_an_id_of_255_characters_is_taken_and_one_of_256_refused(alice: Runtime, field: str) -> None:
+async def test_an_id_of_255_characters_is_taken_and_one_of_256_refused(alice: AgentScopeClient, field: str) -> None:
     long = (a_name() + "x" * 255)[:255]
     assert (await alice.run("hello", **{field: long}))["status"] == "completed"
-    assert await alice.refused("POST", "/process", asks("hello", **{field: long + "x"})) == "INVALID_REQUEST"
-    assert await alice.refused("POST", "/process", asks(user("x", id="x" * 256))) == "INVALID_REQUEST"
+    assert (
+        await alice.assert_refused("POST", "/process", request_body("hello", **{field: long + "x"}))
+        == "INVALID_REQUEST"
+    )
+    assert await alice.assert_refused("POST", "/process", request_body(user("x", id="x" * 256))) == "INVALID_REQUEST"
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------
@@ -157,7 +162,7 @@ OFFERED = {"name": "pick", "description": "Choose", "parameters": SCHEMA}
 
 @requirement("agentscope:tools:function", "agentscope:tools:flat")
 @pytest.mark.parametrize(
-    "given",
+    "value",
     [
         {"type": "function", "function": OFFERED},
         {"type": None, "function": OFFERED},
@@ -166,21 +171,21 @@ OFFERED = {"name": "pick", "description": "Choose", "parameters": SCHEMA}
         OFFERED,
     ],
 )
-async def test_a_tool_is_offered_for_this_run_alone(alice: Runtime, given: Json) -> None:
+async def test_a_tool_is_offered_for_this_run_alone(alice: AgentScopeClient, value: Json) -> None:
     name = a_name()
-    assert await mirrored(alice, "tools", tools=[given], session_id=name) == [OFFERED]
+    assert await mirrored(alice, "tools", tools=[value], session_id=name) == [OFFERED]
     assert await mirrored(alice, "tools", session_id=name) == []
 
 
 @requirement("agentscope:tools:parameters", "agentscope:tools:function")
-async def test_required_may_be_null_and_a_description_may_be_empty(alice: Runtime) -> None:
+async def test_required_may_be_null_and_a_description_may_be_empty(alice: AgentScopeClient) -> None:
     given = {"name": "pick", "description": "", "parameters": {"type": "object", "properties": {}, "required": None}}
     assert await mirrored(alice, "tools", tools=[{"type": "function", "function": given}]) == [given]
 
 
 @requirement("agentscope:tools:other-type", "agentscope:tools:name", "agentscope:tools:parameters")
 @pytest.mark.parametrize(
-    ("given", "place"),
+    ("value", "place"),
     [
         ({"type": "retrieval", "function": OFFERED}, ["type"]),
         ({"type": "function"}, ["name"]),
@@ -194,21 +199,26 @@ async def test_required_may_be_null_and_a_description_may_be_empty(alice: Runtim
         ({**OFFERED, "parameters": {**SCHEMA, "required": [1]}}, ["parameters", "required"]),
     ],
 )
-async def test_what_is_no_function_is_refused_with_its_place(alice: Runtime, given: Json, place: list[str]) -> None:
-    reply = await alice.ask("POST", "/process", asks("hello", tools=[tool("fine"), given]))
+async def test_what_is_no_function_is_refused_with_its_place(
+    alice: AgentScopeClient, value: Json, place: list[str]
+) -> None:
+    reply = await alice.request("POST", "/process", request_body("hello", tools=[tool("fine"), value]))
     assert (reply.status, reply.json["detail"][0]["loc"]) == (422, ["body", "tools", 1, *place])
 
 
 @requirement("agentscope:tools:name")
-async def test_two_tools_of_one_name_are_refused(alice: Runtime) -> None:
-    assert await alice.refused("POST", "/process", asks("hello", tools=[tool("a"), tool("a")])) == "INVALID_REQUEST"
+async def test_two_tools_of_one_name_are_refused(alice: AgentScopeClient) -> None:
+    assert (
+        await alice.assert_refused("POST", "/process", request_body("hello", tools=[tool("a"), tool("a")]))
+        == "INVALID_REQUEST"
+    )
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
 @requirement("agentscope:input:contents", "agentscope:input:extra-fields")
-async def test_every_content_reaches_the_agent(alice: Runtime) -> None:
+async def test_every_content_reaches_the_agent(alice: AgentScopeClient) -> None:
     contents = [
         {"type": "text", "text": "a", "status": "created", "object": "content", "index": 0},
         {"type": "image", "image_url": "https://example.org/a.png"},
@@ -254,8 +264,8 @@ async def test_every_content_reaches_the_agent(alice: Runtime) -> None:
 
 @requirement("agentscope:input:content-type")
 @pytest.mark.parametrize("content", [{"type": "hologram"}, {"text": "a"}, {"type": 3}, "text"])
-async def test_a_content_of_no_known_type_is_refused(alice: Runtime, content: Json) -> None:
-    reply = await alice.ask("POST", "/process", asks({"role": "user", "content": [content]}))
+async def test_a_content_of_no_known_type_is_refused(alice: AgentScopeClient, content: Json) -> None:
+    reply = await alice.request("POST", "/process", request_body({"role": "user", "content": [content]}))
     assert (reply.status, reply.json["detail"][0]["loc"][:4]) == (422, ["body", "input", 0, "content"])
 
 
@@ -270,29 +280,32 @@ async def test_a_content_of_no_known_type_is_refused(alice: Runtime, content: Js
         {"type": "file", "file_id": "f-1"},
     ],
 )
-async def test_a_content_without_anything_in_it_is_refused(alice: Runtime, content: Json) -> None:
-    assert await alice.refused("POST", "/process", asks({"role": "user", "content": [content]})) == "INVALID_REQUEST"
+async def test_a_content_without_anything_in_it_is_refused(alice: AgentScopeClient, content: Json) -> None:
+    assert (
+        await alice.assert_refused("POST", "/process", request_body({"role": "user", "content": [content]}))
+        == "INVALID_REQUEST"
+    )
 
 
 @requirement("agentscope:input:string")
-async def test_a_string_is_one_text(alice: Runtime) -> None:
+async def test_a_string_is_one_text(alice: AgentScopeClient) -> None:
     assert await mirrored(alice, {"role": "user", "content": "just words"}) == "just words"
 
 
 @requirement("agentscope:input:no-content", "agentscope:input:ignored")
-async def test_only_errors_and_heartbeats_come_without_content_and_change_nothing(alice: Runtime) -> None:
+async def test_only_errors_and_heartbeats_come_without_content_and_change_nothing(alice: AgentScopeClient) -> None:
     for message in ({"role": "user"}, {"role": "user", "content": None}, {"role": "user", "content": []}):
-        assert await alice.refused("POST", "/process", asks(message)) == "INVALID_REQUEST"
+        assert await alice.assert_refused("POST", "/process", request_body(message)) == "INVALID_REQUEST"
     quiet = [{"type": "error", "role": "assistant", "message": "oh"}, {"type": "heartbeat", "role": None}]
     assert await mirrored(alice, user("hi"), *quiet) == [{"type": "text", "text": "hi"}]
-    assert await alice.refused("POST", "/process", asks(*quiet)) == "INVALID_REQUEST"
+    assert await alice.assert_refused("POST", "/process", request_body(*quiet)) == "INVALID_REQUEST"
 
 
 @requirement("agentscope:input:ignored")
 @pytest.mark.parametrize("kind", ["reasoning", "plugin_call", "mcp_call", "mcp_list_tools", "mcp_approval_request"])
 @pytest.mark.parametrize("role", ["assistant", "user", None])
 async def test_what_only_an_agent_says_is_never_taken_for_the_user_s_words(
-    alice: Runtime, kind: str, role: str | None
+    alice: AgentScopeClient, kind: str, role: str | None
 ) -> None:
     name = a_name()
     await alice.run("hello", model="mirror", session_id=name)
@@ -302,7 +315,7 @@ async def test_what_only_an_agent_says_is_never_taken_for_the_user_s_words(
 
 
 @requirement("agentscope:input:unknown-type")
-async def test_a_message_of_an_unknown_type_reaches_the_agent(alice: Runtime) -> None:
+async def test_a_message_of_an_unknown_type_reaches_the_agent(alice: AgentScopeClient) -> None:
     seen = await mirrored(alice, data("a2ui_action", "user", {"clicked": "ok"}))
     assert seen == [{"type": "data", "data": {"clicked": "ok"}}]
 
@@ -311,7 +324,7 @@ async def test_a_message_of_an_unknown_type_reaches_the_agent(alice: Runtime) ->
 
 
 @requirement("agentscope:history:kept")
-async def test_only_what_is_new_has_to_be_sent(alice: Runtime) -> None:
+async def test_only_what_is_new_has_to_be_sent(alice: AgentScopeClient) -> None:
     name = a_name()
     await alice.run("one", model="mirror", session_id=name)
     seen = await mirrored(alice, "history", session_id=name)
@@ -319,7 +332,7 @@ async def test_only_what_is_new_has_to_be_sent(alice: Runtime) -> None:
 
 
 @requirement("agentscope:history:resent")
-async def test_a_whole_history_that_comes_back_is_not_added_again(alice: Runtime) -> None:
+async def test_a_whole_history_that_comes_back_is_not_added_again(alice: AgentScopeClient) -> None:
     name = a_name()
     first = await alice.run("one", model="mirror", session_id=name)
     error = {"type": "error", "role": "assistant", "content": [], "id": "error"}
@@ -333,7 +346,7 @@ async def test_a_whole_history_that_comes_back_is_not_added_again(alice: Runtime
 
 
 @requirement("agentscope:history:edited")
-async def test_a_known_id_with_other_words_is_a_new_message(alice: Runtime) -> None:
+async def test_a_known_id_with_other_words_is_a_new_message(alice: AgentScopeClient) -> None:
     name = a_name()
     await alice.run(user("one", id="m-1"), model="mirror", session_id=name)
     seen = await mirrored(alice, user("history", id="m-1"), session_id=name)
@@ -341,16 +354,16 @@ async def test_a_known_id_with_other_words_is_a_new_message(alice: Runtime) -> N
 
 
 @requirement("agentscope:history:nothing-new")
-async def test_a_request_without_anything_new_is_refused(alice: Runtime) -> None:
+async def test_a_request_without_anything_new_is_refused(alice: AgentScopeClient) -> None:
     name, known = a_name(), user("one", id="m-1")
     first = await alice.run(known, session_id=name)
-    assert await alice.refused("POST", "/process", asks(known, session_id=name)) == "INVALID_REQUEST"
-    body = asks(known, *first["output"], session_id=name)
-    assert await alice.refused("POST", "/process", body) == "INVALID_REQUEST"
+    assert await alice.assert_refused("POST", "/process", request_body(known, session_id=name)) == "INVALID_REQUEST"
+    body = request_body(known, *first["output"], session_id=name)
+    assert await alice.assert_refused("POST", "/process", body) == "INVALID_REQUEST"
 
 
 @requirement("agentscope:history:seeds")
-async def test_a_new_session_can_be_opened_with_a_history(alice: Runtime) -> None:
+async def test_a_new_session_can_be_opened_with_a_history(alice: AgentScopeClient) -> None:
     call = data("function_call", "assistant", {"call_id": "c-1", "name": "pick", "arguments": '{"hint":"x"}'})
     given = data("function_call_output", "tool", {"call_id": "c-1", "output": "green"})
     reasoning = {"type": "reasoning", "role": "assistant", "content": [{"type": "text", "text": "hm"}]}
@@ -368,10 +381,13 @@ async def test_a_new_session_can_be_opened_with_a_history(alice: Runtime) -> Non
 
 
 @requirement("agentscope:history:seeds")
-async def test_a_history_that_does_not_hold_together_is_refused(alice: Runtime) -> None:
+async def test_a_history_that_does_not_hold_together_is_refused(alice: AgentScopeClient) -> None:
     given = data("plugin_call_output", "tool", {"call_id": "nowhere", "output": "green"})
     answer = {"role": "assistant", "content": "green it is"}
-    assert await alice.refused("POST", "/process", asks(given, answer, "hello")) == "INVALID_REQUEST"
+    assert await alice.assert_refused("POST", "/process", request_body(given, answer, "hello")) == "INVALID_REQUEST"
     broken = data("plugin_call", "assistant", {"call_id": "c", "name": "x", "arguments": "{"})
-    assert await alice.refused("POST", "/process", asks(broken, "hello")) == "INVALID_REQUEST"
-    assert await alice.refused("POST", "/process", asks({"role": "assistant", "content": "hi"})) == "INVALID_REQUEST"
+    assert await alice.assert_refused("POST", "/process", request_body(broken, "hello")) == "INVALID_REQUEST"
+    assert (
+        await alice.assert_refused("POST", "/process", request_body({"role": "assistant", "content": "hi"}))
+        == "INVALID_REQUEST"
+    )

@@ -5,10 +5,10 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from tests.conversations import script
-from tests.protocols.aap.client import Face
-from tests.protocols.agentscope.client import Runtime, asks, texts
+from tests.protocols.aap.client import AapClient
+from tests.protocols.agentscope.client import AgentScopeClient, request_body, texts
 from tests.requirements import requirement
-from tests.servers import House
+from tests.servers import AppServer
 
 Json = Any
 
@@ -19,56 +19,60 @@ def a_name() -> str:
     return f"s-{uuid4()}"
 
 
-async def heard(runtime: Runtime, session_id: str) -> str:
+async def user_texts(runtime: AgentScopeClient, session_id: str) -> str:
     """What the session's user has said so far that was no script."""
     return texts(await runtime.run(script({"recall": "user"}), session_id=session_id))
 
 
 @requirement("agentscope:request:session-id", "agentscope:session:uuid")
-async def test_a_session_without_an_id_gets_a_uuid_that_goes_on(alice: Runtime) -> None:
+async def test_a_session_without_an_id_gets_a_uuid_that_goes_on(alice: AgentScopeClient) -> None:
     first = await alice.run("one")
     assert UUID(first["session_id"]).version == 7
-    assert await heard(alice, first["session_id"]) == "one"
-    assert await heard(alice, first["session_id"].upper()) == "one"
+    assert await user_texts(alice, first["session_id"]) == "one"
+    assert await user_texts(alice, first["session_id"].upper()) == "one"
 
 
 @requirement("agentscope:session:uuid", "agentscope:session:any-protocol")
-async def test_a_uuid_of_the_client_s_becomes_the_session_s(alice: Runtime, house: House) -> None:
+async def test_a_uuid_of_the_client_s_becomes_the_session_s(alice: AgentScopeClient, app_server: AppServer) -> None:
     chosen = str(uuid4())
     assert (await alice.run("one", session_id=chosen.upper()))["session_id"] == chosen
-    assert await heard(alice, chosen) == "one"
-    shown = (await house.face("alice").get(f"/sessions/{chosen}")).json
+    assert await user_texts(alice, chosen) == "one"
+    shown = (await app_server.aap_client("alice").get(f"/sessions/{chosen}")).json
     assert shown["sessionId"] == chosen
 
 
 @requirement("agentscope:session:name", "agentscope:session:any-protocol")
-async def test_any_other_id_is_a_name_of_the_caller_s(alice: Runtime, bob: Runtime, house: House) -> None:
+async def test_any_other_id_is_a_name_of_the_caller_s(
+    alice: AgentScopeClient, bob: AgentScopeClient, app_server: AppServer
+) -> None:
     name = a_name()
     assert (await alice.run("one", session_id=name))["session_id"] == name
     assert (await bob.run("two", session_id=name))["session_id"] == name
-    assert (await heard(alice, name), await heard(bob, name)) == ("one", "two")
-    found = [(await house.face(who).get(f"/sessions/{name}")).json["sessionId"] for who in ("alice", "bob")]
+    assert (await user_texts(alice, name), await user_texts(bob, name)) == ("one", "two")
+    found = [(await app_server.aap_client(who).get(f"/sessions/{name}")).json["sessionId"] for who in ("alice", "bob")]
     assert len({UUID(each) for each in found}) == 2
-    phone = Runtime(house.line, house.key("alice_phone"))
-    assert await heard(phone, name) == "one"
+    phone = AgentScopeClient(app_server.connection, app_server.key("alice_phone"))
+    assert await user_texts(phone, name) == "one"
 
 
 @requirement("agentscope:session:foreign")
-async def test_another_owner_s_id_is_only_a_name(alice: Runtime, bob: Runtime, house: House) -> None:
+async def test_another_owner_s_id_is_only_a_name(
+    alice: AgentScopeClient, bob: AgentScopeClient, app_server: AppServer
+) -> None:
     hers = (await alice.run("hers"))["session_id"]
     assert (await bob.run("his", session_id=hers))["session_id"] == hers
-    assert (await heard(alice, hers), await heard(bob, hers)) == ("hers", "his")
-    assert (await alice.ask("GET", f"/process/sessions/{hers}/events")).status == 200
-    his = (await house.face("bob").get(f"/sessions/{hers}")).json["sessionId"]
+    assert (await user_texts(alice, hers), await user_texts(bob, hers)) == ("hers", "his")
+    assert (await alice.request("GET", f"/process/sessions/{hers}/events")).status == 200
+    his = (await app_server.aap_client("bob").get(f"/sessions/{hers}")).json["sessionId"]
     assert his != hers
 
 
 @requirement("agentscope:session:busy", "agentscope:stop:free")
-async def test_one_response_at_a_time(alice: Runtime) -> None:
+async def test_one_response_at_a_time(alice: AgentScopeClient) -> None:
     name = a_name()
-    running = await alice.stream(asks(WAIT, session_id=name))
-    await running.until_said("one")
-    reply = await alice.ask("POST", "/process", asks("hello", session_id=name))
+    running = await alice.stream(request_body(WAIT, session_id=name))
+    await running.wait_for_text("one")
+    reply = await alice.request("POST", "/process", request_body("hello", session_id=name))
     assert (reply.status, reply.json["error"]["code"]) == (409, "SESSION_BUSY")
     assert reply.headers["retry-after"] == "1"
     assert await alice.stop(session_id=name)
@@ -77,21 +81,22 @@ async def test_one_response_at_a_time(alice: Runtime) -> None:
 
 
 @requirement("agentscope:session:busy")
-async def test_of_many_first_requests_at_the_same_moment_one_runs(alice: Runtime) -> None:
+async def test_of_many_first_requests_at_the_same_moment_one_runs(alice: AgentScopeClient) -> None:
     name = a_name()
     replies = await asyncio.gather(
-        *(alice.open("POST", "/process", asks(WAIT, session_id=name)) for _ in range(5)), return_exceptions=False
+        *(alice.open("POST", "/process", request_body(WAIT, session_id=name)) for _ in range(5)),
+        return_exceptions=False,
     )
     assert sorted(reply.status for reply in replies) == [200, 409, 409, 409, 409]
     assert await alice.stop(session_id=name)
-    assert await heard(alice, name) == "none"
+    assert await user_texts(alice, name) == "none"
 
 
 @requirement("agentscope:session:anonymous")
-async def test_requests_without_a_session_run_side_by_side(alice: Runtime) -> None:
-    running = [await alice.stream(asks(WAIT)) for _ in range(3)]
+async def test_requests_without_a_session_run_side_by_side(alice: AgentScopeClient) -> None:
+    running = [await alice.stream(request_body(WAIT)) for _ in range(3)]
     for each in running:
-        await each.until_said("one")
+        await each.wait_for_text("one")
     ids = [each.events[0]["session_id"] for each in running]
     assert len(set(ids)) == 3
     for each in ids:
@@ -100,24 +105,24 @@ async def test_requests_without_a_session_run_side_by_side(alice: Runtime) -> No
 
 
 @requirement("agentscope:session:refused-leaves-nothing")
-async def test_a_refused_first_request_leaves_no_session(alice: Runtime, house: House) -> None:
-    face: Face = house.face("alice")
+async def test_a_refused_first_request_leaves_no_session(alice: AgentScopeClient, app_server: AppServer) -> None:
+    face: AapClient = app_server.aap_client("alice")
     for body in (
-        asks("x" * 2_000_000),
-        asks({"role": "user", "content": [{"type": "image", "image_url": "ftp://x"}]}),
-        asks("hello", tools=[{"name": "no good name", "parameters": {"type": "object"}}]),
+        request_body("x" * 2_000_000),
+        request_body({"role": "user", "content": [{"type": "image", "image_url": "ftp://x"}]}),
+        request_body("hello", tools=[{"name": "no good name", "parameters": {"type": "object"}}]),
     ):
         name = a_name()
-        assert await alice.refused("POST", "/process", {**body, "session_id": name}) == "INVALID_REQUEST"
+        assert await alice.assert_refused("POST", "/process", {**body, "session_id": name}) == "INVALID_REQUEST"
         assert (await face.get(f"/sessions/{name}")).status == 404
-        assert (await alice.ask("GET", f"/process/sessions/{name}/events")).status == 204
+        assert (await alice.request("GET", f"/process/sessions/{name}/events")).status == 204
 
 
 @requirement("agentscope:replay:any-protocol")
-async def test_a_run_of_another_protocol_can_be_followed(alice: Runtime, house: House) -> None:
-    session = await house.face("alice").create(server_tools=[{"name": "add", "trust": True}])
+async def test_a_run_of_another_protocol_can_be_followed(alice: AgentScopeClient, app_server: AppServer) -> None:
+    session = await app_server.aap_client("alice").create(server_tools=[{"name": "add", "trust": True}])
     await session.run("add 1 and 2")
     reading = await alice.follow("GET", f"/process/sessions/{session.id}/events")
     end = await reading.end()
     assert (end["session_id"], texts(end)) == (session.id, "The sum is 3.")
-    assert (await alice.ask("GET", f"/process/responses/{end['id']}")).json == end
+    assert (await alice.request("GET", f"/process/responses/{end['id']}")).json == end

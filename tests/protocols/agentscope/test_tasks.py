@@ -9,26 +9,26 @@ import pytest
 
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, calls, script
-from tests.protocols.agentscope.client import Runtime, asks, data, output, pending, texts, tool
+from tests.protocols.agentscope.client import AgentScopeClient, data, output, pending, request_body, texts, tool
 from tests.requirements import requirement
-from tests.servers import HouseMaker, program
+from tests.servers import AppServerFactory, server_process
 
 Json = Any
 
 WAIT = script({"say": "one"}, {"wait_ms": 600_000})
 
 
-async def submitted(runtime: Runtime, *messages: Json, **more: Json) -> Json:
-    reply = await runtime.ask("POST", "/process/task", asks(*messages, **more))
+async def submitted(runtime: AgentScopeClient, *messages: Json, **more: Json) -> Json:
+    reply = await runtime.request("POST", "/process/task", request_body(*messages, **more))
     assert reply.status == 200, reply.body
     return reply.json
 
 
-async def state(runtime: Runtime, task: Json) -> Json:
-    return (await runtime.ask("GET", f"/process/task/{task['task_id']}")).json
+async def state(runtime: AgentScopeClient, task: Json) -> Json:
+    return (await runtime.request("GET", f"/process/task/{task['task_id']}")).json
 
 
-async def over(runtime: Runtime, task: Json) -> Json:
+async def wait_for_task(runtime: AgentScopeClient, task: Json) -> Json:
     """The task's state once its response has ended."""
     reading = await runtime.follow("GET", f"/process/responses/{task['response_id']}/events")
     await reading.end()
@@ -36,7 +36,7 @@ async def over(runtime: Runtime, task: Json) -> Json:
 
 
 @requirement("agentscope:task:submit", "agentscope:task:states")
-async def test_a_task_is_polled_and_followed(alice: Runtime) -> None:
+async def test_a_task_is_polled_and_followed(alice: AgentScopeClient) -> None:
     task = await submitted(alice, WAIT)
     assert task == {
         "task_id": task["task_id"],
@@ -54,7 +54,7 @@ async def test_a_task_is_polled_and_followed(alice: Runtime) -> None:
         "started_at": running["started_at"],
     }
     assert await alice.stop(session_id=task["session_id"])
-    finished = await over(alice, task)
+    finished = await wait_for_task(alice, task)
     assert finished == {"task_id": task["task_id"], "status": "finished", "result": finished["result"]}
     assert (finished["result"]["status"], texts(finished["result"])) == ("canceled", "one")
 
@@ -62,101 +62,105 @@ async def test_a_task_is_polled_and_followed(alice: Runtime) -> None:
 @requirement("agentscope:task:states")
 @pytest.mark.parametrize(("steps", "status"), [("hello", "completed"), (script({"fail": "x"}), "failed")])
 async def test_a_finished_task_holds_the_terminal_response_also_a_failed_one(
-    alice: Runtime, steps: str, status: str
+    alice: AgentScopeClient, steps: str, status: str
 ) -> None:
     name = f"s-{uuid4()}"
     task = await submitted(alice, steps, id=name, session_id=name)
     assert (task["response_id"], task["session_id"]) == (name, name)
-    finished = await over(alice, task)
+    finished = await wait_for_task(alice, task)
     assert (finished["status"], finished["result"]["status"]) == ("finished", status)
-    assert finished["result"] == (await alice.ask("GET", f"/process/responses/{name}")).json
+    assert finished["result"] == (await alice.request("GET", f"/process/responses/{name}")).json
 
 
 @requirement("agentscope:once:attach", "agentscope:once:conflict")
-async def test_a_task_that_is_submitted_twice_is_one(alice: Runtime) -> None:
+async def test_a_task_that_is_submitted_twice_is_one(alice: AgentScopeClient) -> None:
     name = f"s-{uuid4()}"
     assert await submitted(alice, "hello", id=name) == await submitted(alice, "hello", id=name)
-    assert await alice.refused("POST", "/process", asks("hello", id=name)) == "RESPONSE_EXISTS"
+    assert await alice.assert_refused("POST", "/process", request_body("hello", id=name)) == "RESPONSE_EXISTS"
 
 
 @requirement("agentscope:task:timeout", "agentscope:status:timeout")
-async def test_a_task_past_its_timeout_is_an_error(alice: Runtime) -> None:
+async def test_a_task_past_its_timeout_is_an_error(alice: AgentScopeClient) -> None:
     task = await submitted(alice, WAIT, timeout=0.1)
-    ended = await over(alice, task)
+    ended = await wait_for_task(alice, task)
     assert ended == {
         "task_id": task["task_id"],
         "status": "error",
         "result": "The task took longer than its timeout",
     }
-    response = (await alice.ask("GET", f"/process/responses/{task['response_id']}")).json
+    response = (await alice.request("GET", f"/process/responses/{task['response_id']}")).json
     assert (response["status"], texts(response)) == ("failed", "one")
     assert response["error"] == {"code": "TIMEOUT", "message": "The task took longer than its timeout"}
 
 
 @requirement("agentscope:task:timeout")
-async def test_a_task_within_its_timeout_is_left_alone(alice: Runtime) -> None:
+async def test_a_task_within_its_timeout_is_left_alone(alice: AgentScopeClient) -> None:
     task = await submitted(alice, "hello", timeout=600)
-    assert (await over(alice, task))["status"] == "finished"
+    assert (await wait_for_task(alice, task))["status"] == "finished"
 
 
 @requirement("agentscope:task:timeout-value")
-@pytest.mark.parametrize("given", [0, -1, "soon", True, [1], 1e300])
-async def test_a_timeout_is_a_number_of_seconds(alice: Runtime, given: Json) -> None:
-    assert await alice.refused("POST", "/process/task", asks("hello", timeout=given)) == "INVALID_REQUEST"
+@pytest.mark.parametrize("value", [0, -1, "soon", True, [1], 1e300])
+async def test_a_timeout_is_a_number_of_seconds(alice: AgentScopeClient, value: Json) -> None:
+    assert (
+        await alice.assert_refused("POST", "/process/task", request_body("hello", timeout=value)) == "INVALID_REQUEST"
+    )
 
 
 @requirement("agentscope:task:unknown")
-async def test_only_one_s_own_tasks_are_told(alice: Runtime, bob: Runtime) -> None:
+async def test_only_one_s_own_tasks_are_reported(alice: AgentScopeClient, bob: AgentScopeClient) -> None:
     task, run = await submitted(alice, "hello"), await alice.run("hello")
-    await over(alice, task)
+    await wait_for_task(alice, task)
     path = f"/process/task/{task['task_id']}"
-    assert await bob.refused("GET", path) == "TASK_NOT_FOUND"
+    assert await bob.assert_refused("GET", path) == "TASK_NOT_FOUND"
     for name in (str(uuid4()), "x", run["id"].removeprefix("response_"), task["response_id"]):
-        assert await alice.refused("GET", f"/process/task/{name}") == "TASK_NOT_FOUND"
+        assert await alice.assert_refused("GET", f"/process/task/{name}") == "TASK_NOT_FOUND"
 
 
 @requirement("agentscope:task:answers")
-async def test_a_task_takes_all_answers_or_none(alice: Runtime) -> None:
+async def test_a_task_takes_all_answers_or_none(alice: AgentScopeClient) -> None:
     name = f"s-{uuid4()}"
     both = script(calls(("pick", {}), ("draw", {})), {"say": "{results}"})
     waits = pending(await alice.run(both, session_id=name, tools=[tool("pick"), tool("draw")]))
     one, other = output(waits["pick"], "a"), output(waits["draw"], "b")
-    assert await alice.refused("POST", "/process/task", asks(one, session_id=name)) == "NOTHING_PENDING"
+    assert await alice.assert_refused("POST", "/process/task", request_body(one, session_id=name)) == "NOTHING_PENDING"
     task = await submitted(alice, one, other, session_id=name)
-    assert texts((await over(alice, task))["result"]) == "a, b"
+    assert texts((await wait_for_task(alice, task))["result"]) == "a, b"
 
 
 @requirement("agentscope:task:submit", "agentscope:session:busy")
-async def test_a_task_is_refused_as_any_request_is(alice: Runtime) -> None:
+async def test_a_task_is_refused_as_any_request_is(alice: AgentScopeClient) -> None:
     task = await submitted(alice, WAIT)
-    body = asks("hello", session_id=task["session_id"])
-    assert await alice.refused("POST", "/process/task", body) == "SESSION_BUSY"
-    assert await alice.refused("POST", "/process/task", asks("hello", model="nobody")) == "AGENT_NOT_FOUND"
-    assert await alice.refused("POST", "/process/task", {"input": []}) == "INVALID_REQUEST"
+    body = request_body("hello", session_id=task["session_id"])
+    assert await alice.assert_refused("POST", "/process/task", body) == "SESSION_BUSY"
+    assert (
+        await alice.assert_refused("POST", "/process/task", request_body("hello", model="nobody")) == "AGENT_NOT_FOUND"
+    )
+    assert await alice.assert_refused("POST", "/process/task", {"input": []}) == "INVALID_REQUEST"
     nothing = data("function_call_output", "tool", {"call_id": "x", "output": "x"})
-    assert await alice.refused("POST", "/process/task", asks(nothing)) == "NOTHING_PENDING"
+    assert await alice.assert_refused("POST", "/process/task", request_body(nothing)) == "NOTHING_PENDING"
     assert await alice.stop(session_id=task["session_id"])
 
 
 @requirement("agentscope:task:restart")
-async def test_a_deadline_holds_over_a_restart(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        alice = Runtime(house.line, house.key("alice"))
+async def test_a_deadline_holds_over_a_restart(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        alice = AgentScopeClient(house.connection, house.key("alice"))
         task = await submitted(alice, script({"say": "one"}, {"step": True}, {"wait_ms": 600_000}), timeout=0.5)
         await house.restart()
-        alice = Runtime(house.line, house.key("alice"))
+        alice = AgentScopeClient(house.connection, house.key("alice"))
         async with asyncio.timeout(DEADLINE_S):
-            ended = await over(alice, task)
+            ended = await wait_for_task(alice, task)
         assert (ended["status"], ended["result"]) == ("error", "The task took longer than its timeout")
 
 
 @requirement("agentscope:task:restart", "agentscope:durable:kill")
 async def test_a_task_survives_a_server_that_is_killed(tmp_path: Path) -> None:
-    async with program(tmp_path) as server:
-        alice = Runtime(server.line, server.key("alice"))
+    async with server_process(tmp_path) as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         steps = script(call("add", a=1, b=2), {"wait_ms": 300}, {"say": "{result}"})
         task = await submitted(alice, steps)
         await server.crash()
-        alice = Runtime(server.line, server.key("alice"))
-        finished = await over(alice, task)
+        alice = AgentScopeClient(server.connection, server.key("alice"))
+        finished = await wait_for_task(alice, task)
         assert (finished["status"], texts(finished["result"])) == ("finished", "3")

@@ -15,7 +15,7 @@ from dragoman.core.events import (
     CallParked,
     CallSettled,
     Event,
-    Logged,
+    LoggedEvent,
     MessageClosed,
     MessageOpened,
     RunResumed,
@@ -25,7 +25,7 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.agentscope import wire
-from dragoman.protocols.agentscope.errors import RUN_CODES
+from dragoman.protocols.agentscope.errors import RUN_ERROR_CODES
 from dragoman.protocols.agentscope.translate import ResponseEvents
 from tests.protocols.agentscope import stream
 from tests.requirements import requirement
@@ -34,13 +34,13 @@ Json = Any
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 RUN, SESSION = RunId("r"), SessionId("s")
-STARTED = RunStarted(run_id=RUN, door="aap")
+STARTED = RunStarted(run_id=RUN, protocol="aap")
 
 
 def logged(*events: Event | Piece) -> list[Record]:
     """Records as a run of its own makes them."""
     return [
-        event if isinstance(event, Piece) else Logged(seq, AT, RUN, event)
+        event if isinstance(event, Piece) else LoggedEvent(seq, AT, RUN, event)
         for seq, event in enumerate((STARTED, *events), start=1)
     ]
 
@@ -71,7 +71,7 @@ def stopped(reason: Any = "end_turn", code: str | None = None, message: str | No
     return RunStopped(run_id=RUN, reason=reason, code=code, message=message, usage=Usage())
 
 
-def told(records: list[Record], **how: Any) -> list[stream.Event]:
+def translated_events(records: list[Record], **how: Any) -> list[stream.Event]:
     """The events of records, checked as every stream is."""
     events = ResponseEvents(RUN, SESSION, **how)
     found = stream.parse(b"".join(map(events.feed, records)))
@@ -84,7 +84,7 @@ def told(records: list[Record], **how: Any) -> list[stream.Event]:
 
 @requirement("agentscope:durable:kill", "agentscope:status:message")
 def test_a_message_that_a_crash_cut_is_closed_as_it_was_seen_and_marked() -> None:
-    events = told(
+    events = translated_events(
         logged(
             MessageOpened(message_id=MessageId("a")),
             piece("a", 0, "half a "),
@@ -107,14 +107,14 @@ def test_a_message_that_a_crash_cut_is_closed_as_it_was_seen_and_marked() -> Non
 
 @requirement("agentscope:errors:run-codes")
 def test_a_run_that_its_agent_could_not_go_on_with_is_failed() -> None:
-    end = told(logged(stopped("interrupted", "interrupted", "The server restarted while it answered")))[-1]
+    end = translated_events(logged(stopped("interrupted", "interrupted", "The server restarted while it answered")))[-1]
     assert (end["status"], end["output"]) == ("failed", [])
     assert end["error"] == {"code": "INTERRUPTED", "message": "The server restarted while it answered"}
 
 
 @requirement("agentscope:approval:request")
 def test_a_call_that_a_crash_parked_is_asked_for_again() -> None:
-    events = told(logged(called("c"), ended("m"), CallParked(call_id=CallId("c")), stopped("tool_use")))
+    events = translated_events(logged(called("c"), ended("m"), CallParked(call_id=CallId("c")), stopped("tool_use")))
     called_message, asked = events[-1]["output"]
     assert (called_message["type"], asked["type"]) == ("plugin_call", "mcp_approval_request")
     assert asked["content"][0]["data"] == {
@@ -126,10 +126,12 @@ def test_a_call_that_a_crash_parked_is_asked_for_again() -> None:
 
 
 @requirement("agentscope:errors:run-codes")
-@pytest.mark.parametrize(("code", "shown"), [*RUN_CODES.items(), ("TEAPOT", "TEAPOT"), (None, "AGENT_UNKNOWN_ERROR")])
-def test_the_codes_of_the_core_are_told_in_the_package_s_words(code: str | None, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "shown"), [*RUN_ERROR_CODES.items(), ("TEAPOT", "TEAPOT"), (None, "AGENT_UNKNOWN_ERROR")]
+)
+def test_the_codes_of_the_core_are_reported_in_the_package_s_words(code: str | None, shown: str) -> None:
     reason = "max_steps" if code == "max_steps" else "error"
-    error = told(logged(stopped(reason, code, "why")))[-1]["error"]
+    error = translated_events(logged(stopped(reason, code, "why")))[-1]["error"]
     prefix = "Unknown agent error: " if shown == "AGENT_UNKNOWN_ERROR" else ""
     assert error == {"code": shown, "message": f"{prefix}why"}
 
@@ -138,9 +140,9 @@ def test_the_codes_of_the_core_are_told_in_the_package_s_words(code: str | None,
 
 
 @requirement("agentscope:approval:granted", "agentscope:types:mcp-call")
-def test_a_result_of_an_earlier_call_is_told_behind_the_call() -> None:
+def test_a_result_of_an_earlier_call_is_reported_behind_the_call() -> None:
     earlier = {CallId("c"): called("c", "permission", server="weather")}
-    events = told(logged(settled("c"), stopped()), earlier=earlier)
+    events = translated_events(logged(settled("c"), stopped()), earlier=earlier)
     call, result = events[-1]["output"]
     assert call["content"][0]["data"] == {
         "call_id": "c",
@@ -161,36 +163,36 @@ def test_a_result_of_an_earlier_call_is_told_behind_the_call() -> None:
     ],
 )
 def test_an_output_is_text_and_json_where_it_is_more(content: Any, output: str) -> None:
-    events = told(logged(called("c"), ended("m"), settled("c", content), stopped()))
+    events = translated_events(logged(called("c"), ended("m"), settled("c", content), stopped()))
     assert events[-1]["output"][1]["content"][0]["data"]["output"] == output
 
 
 @requirement("agentscope:types:sub-agent")
-def test_the_words_of_a_sub_agent_are_not_told() -> None:
+def test_the_words_of_a_sub_agent_are_not_reported() -> None:
     loop = LoopId("fork:c")
     inside = CallOpened(message_id=MessageId("n"), index=0, call=Call(CallId("d"), "add", {}), kind="inline", loop=loop)
     records = logged(
         called("c", "fork"), ended("m"), piece("n", 0, "secret", loop=loop), inside, settled("c"), stopped()
     )
-    assert [each["type"] for each in told(records)[-1]["output"]] == ["plugin_call", "plugin_call_output"]
+    assert [each["type"] for each in translated_events(records)[-1]["output"]] == ["plugin_call", "plugin_call_output"]
 
 
 @requirement("agentscope:stream:output")
 def test_a_session_that_is_deleted_under_a_stream_ends_it() -> None:
     events = ResponseEvents(RUN, SESSION)
-    assert events.broken("SESSION_DELETED", "The session was deleted", AT) == b""
+    assert events.abort("SESSION_DELETED", "The session was deleted", AT) == b""
     body = b"".join(map(events.feed, logged(piece("a", 0, "ha"), piece("a", 0, "lf"))))
-    body += events.broken("SESSION_DELETED", "The session was deleted", AT)
+    body += events.abort("SESSION_DELETED", "The session was deleted", AT)
     end = stream.check(stream.parse(body))
     assert (end["status"], end["error"]["code"]) == ("failed", "SESSION_DELETED")
     assert end["output"][0]["content"][0]["text"] == "half"
-    assert events.broken("AGAIN", "again", AT) == b""
+    assert events.abort("AGAIN", "again", AT) == b""
 
 
 @requirement("agentscope:replay:live")
-def test_what_another_run_says_while_this_one_waits_is_not_told() -> None:
-    other = RunStarted(run_id=RunId("other"), door="aap")
-    before: list[Record] = [Logged(1, AT, RunId("other"), other), piece("x", 0, "not ours")]
+def test_what_another_run_says_while_this_one_waits_is_not_reported() -> None:
+    other = RunStarted(run_id=RunId("other"), protocol="aap")
+    before: list[Record] = [LoggedEvent(1, AT, RunId("other"), other), piece("x", 0, "not ours")]
     events = ResponseEvents(RUN, SESSION)
     assert b"".join(map(events.feed, before)) == b""
     records = logged(piece("a", 0, "ours"), closed("a", 0, Text("ours")), ended("a"), stopped())
@@ -235,7 +237,9 @@ def records_of(steps: Any, reason: str) -> list[Record]:
 
 @requirement("agentscope:stream:output", "agentscope:replay:any-cut", "agentscope:clients:web")
 @given(steps=STEPS, reason=REASONS, data=st.data())
-def test_every_run_is_told_well_and_the_same_from_any_position(steps: Any, reason: str, data: st.DataObject) -> None:
+def test_every_run_is_reported_well_and_the_same_from_any_position(
+    steps: Any, reason: str, data: st.DataObject
+) -> None:
     records = records_of(steps, reason)
     whole = b"".join(map(ResponseEvents(RUN, SESSION).feed, records))
     events = stream.parse(whole)
@@ -250,5 +254,5 @@ def test_every_run_is_told_well_and_the_same_from_any_position(steps: Any, reaso
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_request_or_refused(body: bytes) -> None:
     for decode in (wire.decode_request, wire.decode_task, wire.decode_stop):
-        with suppress(wire.Malformed, wire.Misshapen):
+        with suppress(wire.InvalidJson, wire.InvalidBody):
             assert decode(body) is not None

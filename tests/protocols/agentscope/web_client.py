@@ -33,13 +33,13 @@ class WebView:
 
     def __init__(self) -> None:
         self.response: Json = {"output": []}
-        self.shown: list[Json] = []
+        self.messages: list[Json] = []
         """The messages as the stream's last event before the end left them."""
 
     def feed(self, event: Json) -> None:
         match event["object"]:
             case "response":
-                self.shown = self.response["output"]
+                self.messages = self.response["output"]
                 self.response = {**self.response, **event, "output": event["output"] or []}
             case "message":
                 if event["type"] != "heartbeat":
@@ -76,7 +76,7 @@ class WebView:
             slots.append(dict(event))
 
 
-def view_of(events: Iterable[Json]) -> WebView:
+def fold_events(events: Iterable[Json]) -> WebView:
     """All events of a stream, folded."""
     view = WebView()
     for event in events:

@@ -22,7 +22,7 @@ async def gallery(run: Run) -> AsyncIterator[str]:
 @agent("noting")
 async def noting(run: Run) -> AsyncIterator[str]:
     """Say what came along with the request."""
-    yield json.dumps(run.props, sort_keys=True)
+    yield json.dumps(run.metadata, sort_keys=True)
 
 
 @agent("counting")

@@ -9,49 +9,49 @@ import pytest
 
 from tests.protocols.agui.agents import AGENTS
 from tests.protocols.agui.endpoint import Endpoint
-from tests.protocols.agui.official_clients import Official, official_clients
-from tests.servers import House, HouseMaker, SocketHouse, opened, opened_socket
+from tests.protocols.agui.official_clients import OfficialClients, official_clients
+from tests.servers import AppServer, AppServerFactory, SocketServer, running_server, running_socket_server
 
 
 @pytest.fixture(scope="session")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def app_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppServer]:
     """A server that tests share: each works in threads of its own and ends what it began."""
-    async with opened(tmp_path_factory.mktemp("house"), agents=AGENTS) as house:
+    async with running_server(tmp_path_factory.mktemp("house"), agents=AGENTS) as house:
         yield house
 
 
 @pytest.fixture(scope="session")
-async def socket_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketHouse]:
+async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     """A server behind a real socket, for clients that run elsewhere."""
-    async with opened_socket(tmp_path_factory.mktemp("socket"), agents=AGENTS) as house:
+    async with running_socket_server(tmp_path_factory.mktemp("socket"), agents=AGENTS) as house:
         yield house
 
 
 @pytest.fixture
-def open_house(tmp_path_factory: pytest.TempPathFactory) -> HouseMaker:
+def open_app_server(tmp_path_factory: pytest.TempPathFactory) -> AppServerFactory:
     """Opens servers of one's own, each on a new folder."""
 
-    def maker(**changes: Any) -> AbstractAsyncContextManager[House]:
-        return opened(Path(tmp_path_factory.mktemp("own")), **{"agents": AGENTS, **changes})
+    def maker(**changes: Any) -> AbstractAsyncContextManager[AppServer]:
+        return running_server(Path(tmp_path_factory.mktemp("own")), **{"agents": AGENTS, **changes})
 
     return maker
 
 
 @pytest.fixture(scope="session")
-def endpoint(house: House) -> Endpoint:
+def endpoint(app_server: AppServer) -> Endpoint:
     """The standard endpoint of the shared server as alice sees it."""
-    return Endpoint(house.line, house.key("alice"))
+    return Endpoint(app_server.connection, app_server.key("alice"))
 
 
 @pytest.fixture(scope="session")
-async def clients() -> AsyncIterator[Official]:
+async def clients() -> AsyncIterator[OfficialClients]:
     """The process of the official clients; use `official`, which looks at its console."""
     async with official_clients() as official:
         yield official
 
 
 @pytest.fixture
-def official(clients: Official) -> Iterator[Official]:
+def agui_clients(clients: OfficialClients) -> Iterator[OfficialClients]:
     """The official clients, which have nothing to complain about."""
     clients.console.clear()
     yield clients

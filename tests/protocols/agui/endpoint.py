@@ -13,7 +13,7 @@ from ag_ui.core import Event as Model
 from pydantic import TypeAdapter
 
 from tests.asgi_client import Stream
-from tests.protocols.aap.client import Line
+from tests.protocols.aap.client import Connection
 
 Json = Any
 Event = dict[str, Json]
@@ -105,8 +105,8 @@ def assert_no_nulls(value: Json) -> None:
 class Endpoint:
     """The endpoint as the holder of one key sees it."""
 
-    def __init__(self, line: Line, key: str | None, *, agent: str = AGENT, base: str = BASE) -> None:
-        self.line = line
+    def __init__(self, line: Connection, key: str | None, *, agent: str = AGENT, base: str = BASE) -> None:
+        self.connection = line
         self.key = key
         self.agent = agent
         self.base = base
@@ -123,9 +123,9 @@ class Endpoint:
         """Send a request; come back when its answer has begun. An empty header leaves out the usual one."""
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         sent = self.headers(headers or {})
-        return await self.line.open(method, f"{self.base}/{path}", headers=sent, body=content)
+        return await self.connection.open(method, f"{self.base}/{path}", headers=sent, body=content)
 
-    async def ask(
+    async def request(
         self, method: str, path: str, body: Json = None, *, raw: bytes | None = None, headers: Headers | None = None
     ) -> Reply:
         """Send a request and take its whole answer."""
@@ -133,10 +133,10 @@ class Endpoint:
         return Reply(stream.status, stream.headers, await stream.read())
 
     async def run(self, body: Json, *, headers: Headers | None = None) -> Reply:
-        return await self.ask("POST", self.agent, body, headers=headers)
+        return await self.request("POST", self.agent, body, headers=headers)
 
     async def connect(self, body: Json) -> Reply:
-        return await self.ask("POST", f"{self.agent}/connect", body)
+        return await self.request("POST", f"{self.agent}/connect", body)
 
     async def hydrate(self, thread: str, **fields: Json) -> Reply:
         """Come back to a thread without saying anything."""

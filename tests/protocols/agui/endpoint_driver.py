@@ -8,41 +8,52 @@ from uuid import uuid4
 from tests.conversations import (
     Allow,
     Answer,
-    Called,
     Choose,
+    Deny,
     Feature,
-    Heard,
     Input,
+    Observation,
+    ObservedCall,
+    ObservedPlan,
+    ObservedPrompt,
+    ObservedResult,
+    ObservedText,
+    ObservedThinking,
     Outcome,
-    Planned,
-    Refuse,
+    Prompt,
     Result,
-    Said,
-    Seen,
     Server,
-    Settled,
     Setup,
     Stop,
-    Tell,
-    Thought,
 )
 from tests.protocols.agui.endpoint import Endpoint
-from tests.protocols.agui.official_clients import Agent, Event, Message, Official, Ran, Version, check, user
+from tests.protocols.agui.official_clients import (
+    Agent,
+    Event,
+    Message,
+    OfficialClients,
+    RunResult,
+    Version,
+    check,
+    user,
+)
 
 Json = Any
 STOPS: tuple[Stop, ...] = ("max_tokens", "refusal")
 
 
-class AguiDriver:
+class EndpointDriver:
     """One thread through one client of one generation. After a restart it is a new client with the old messages."""
 
     features: frozenset[Feature] = frozenset(
         {"client tools", "permissions", "questions", "sub-agents", "stop", "rejoin", "history"}
     )
-    shows: frozenset[type] = frozenset({Heard, Said, Thought, Called, Settled, Planned})
+    observable: frozenset[type] = frozenset(
+        {ObservedPrompt, ObservedText, ObservedThinking, ObservedCall, ObservedResult, ObservedPlan}
+    )
     stops: dict[Stop, Stop] = {}  # noqa: RUF012  # a constant of the class
 
-    def __init__(self, official: Official, version: Version) -> None:
+    def __init__(self, official: OfficialClients, version: Version) -> None:
         self._official = official
         self._version = version
         self._server: Server | None = None
@@ -64,15 +75,15 @@ class AguiDriver:
             for name in setup.client_tools
         ]
 
-    async def run(self, does: Input) -> Outcome:
+    async def run(self, input: Input) -> Outcome:
         agent = await self._client()
-        ran = check(await agent.run(tools=self._tools, **await self._say(agent, does)))
+        ran = check(await agent.run(tools=self._tools, **await self._say(agent, input)))
         return self._outcome(ran)
 
-    async def start(self, does: Tell, once_said: str) -> None:
+    async def start(self, input: Prompt, after_text: str) -> None:
         agent = await self._client()
-        self._running = agent.begin(tools=self._tools, **await self._say(agent, does))
-        await agent.until_said(once_said)
+        self._running = agent.begin(tools=self._tools, **await self._say(agent, input))
+        await agent.wait_for_text(after_text)
 
     async def rejoin(self) -> Outcome:
         await self._running
@@ -80,19 +91,21 @@ class AguiDriver:
         agent = await self._open_agent("/connect", [])
         ran = check(await agent.run())
         last = max(place for place, each in enumerate(ran.messages) if each["role"] == "user")
-        outcome = Outcome(list(self._told(ran.messages[last + 1 :])), self._stop(ran, bool(ran.interrupts)))
+        outcome = Outcome(
+            list(self._observed_in_history(ran.messages[last + 1 :])), self._stop(ran, bool(ran.interrupts))
+        )
         self._keep(ran)
         return outcome
 
-    async def cut(self, how: Literal["delete", "stop"]) -> Outcome:
+    async def interrupt(self, how: Literal["delete", "stop"]) -> Outcome:
         assert how == "stop", "the standard endpoint deletes nothing"
         assert self._server is not None
-        endpoint = Endpoint(self._server.line, self._server.key("alice"))
-        reply = await endpoint.ask("POST", f"rehearsal/stop/{self._thread}")
+        endpoint = Endpoint(self._server.connection, self._server.key("alice"))
+        reply = await endpoint.request("POST", f"rehearsal/stop/{self._thread}")
         assert (reply.status, reply.json) == (200, {"stopped": True})
         return self._outcome(check(await self._running))
 
-    async def history(self) -> list[Seen]:
+    async def history(self) -> list[Observation]:
         agent = await self._open_agent("", [])
         ran = check(await agent.run())
         stored = {each["id"]: each for each in ran.messages}
@@ -101,7 +114,7 @@ class AguiDriver:
                 assert stored[message["id"]]["role"] == message["role"]
                 for name in ("content", "toolCalls"):
                     assert (message.get(name) or None) == stored[message["id"]].get(name)
-        return list(self._told(ran.messages))
+        return list(self._observed_in_history(ran.messages))
 
     async def is_gone(self) -> bool:
         raise NotImplementedError("the standard endpoint deletes nothing")
@@ -115,18 +128,18 @@ class AguiDriver:
 
     async def _open_agent(self, route: str, messages: list[Message]) -> Agent:
         assert self._server is not None
-        url = f"{self._server.line.url}/ag-ui/rehearsal{route}"
+        url = f"{self._server.connection.url}/ag-ui/rehearsal{route}"
         key = self._server.key("alice")
         return await self._official.open(self._version, url, thread=self._thread, key=key, messages=messages)
 
-    async def _say(self, agent: Agent, does: Input) -> dict[str, Json]:
+    async def _say(self, agent: Agent, input: Input) -> dict[str, Json]:
         """Say it; what else the run needs."""
-        if isinstance(does, Tell):
-            await agent.say(user(does.text, str(uuid4())))
+        if isinstance(input, Prompt):
+            await agent.say(user(input.text, str(uuid4())))
             cancelled = [{"interruptId": each["id"], "status": "cancelled"} for each in self._interrupts]
             return {"resume": cancelled} if cancelled else {}
         resume: list[Json] = []
-        for answer in does.answers:
+        for answer in input.answers:
             if isinstance(answer, Result):
                 call_id = self._open[answer.name]
                 await agent.say({"id": str(uuid4()), "role": "tool", "toolCallId": call_id, "content": answer.text})
@@ -138,9 +151,9 @@ class AguiDriver:
         match answer:
             case Allow(name):
                 return self._resolved(name, {"approved": True})
-            case Refuse(name, None):
+            case Deny(name, None):
                 return {"interruptId": self._open[name], "status": "cancelled"}
-            case Refuse(name, reason):
+            case Deny(name, reason):
                 return self._resolved(name, {"approved": False, "reason": reason})
             case Choose(_, custom) if custom is not None:
                 return self._resolved("AskUserQuestion", custom)
@@ -154,16 +167,16 @@ class AguiDriver:
 
     # --- what was seen --------------------------------------------------------------------------------------------
 
-    def _keep(self, ran: Ran) -> None:
+    def _keep(self, ran: RunResult) -> None:
         self._messages, self._interrupts = ran.messages, ran.interrupts
 
-    def _outcome(self, ran: Ran) -> Outcome:
+    def _outcome(self, ran: RunResult) -> Outcome:
         self._keep(ran)
         open_calls: set[str] = set()
-        sees = list(self._seen(ran.events, open_calls))
+        sees = list(self._observed_in_stream(ran.events, open_calls))
         return Outcome(sees, self._stop(ran, bool(open_calls)))
 
-    def _stop(self, ran: Ran, waits: bool) -> Stop:
+    def _stop(self, ran: RunResult, waits: bool) -> Stop:
         if ran.run_error is not None:
             code = ran.run_error["code"]
             return code if code in ("max_steps", "cancelled") else "error"
@@ -178,7 +191,7 @@ class AguiDriver:
             assert waits == (outcome["type"] == "interrupt" or "pendingToolCallIds" in outcome)
         return "tool_use" if waits else "end_turn"
 
-    def _seen(self, events: Iterable[Event], open_calls: set[str]) -> Iterable[Seen]:
+    def _observed_in_stream(self, events: Iterable[Event], open_calls: set[str]) -> Iterable[Observation]:
         """What a stream shows; the calls without a result stay in `open_calls`."""
         arguments: dict[str, str] = {}
         for event in events:
@@ -186,9 +199,9 @@ class AguiDriver:
                 continue
             match event["type"]:
                 case "TEXT_MESSAGE_CONTENT":
-                    yield Said(event["delta"])
+                    yield ObservedText(event["delta"])
                 case "REASONING_MESSAGE_CONTENT":
-                    yield Thought(event["delta"])
+                    yield ObservedThinking(event["delta"])
                 case "TOOL_CALL_START":
                     self._names[event["toolCallId"]] = event["toolCallName"]
                     self._open[event["toolCallName"]] = event["toolCallId"]
@@ -197,31 +210,31 @@ class AguiDriver:
                     arguments[event["toolCallId"]] += event["delta"]
                 case "TOOL_CALL_END":
                     open_calls.add(event["toolCallId"])
-                    yield Called(self._names[event["toolCallId"]], json.loads(arguments[event["toolCallId"]]))
+                    yield ObservedCall(self._names[event["toolCallId"]], json.loads(arguments[event["toolCallId"]]))
                 case "TOOL_CALL_RESULT":
                     open_calls.discard(event["toolCallId"])
                     if self._names[event["toolCallId"]] != "AskUserQuestion":  # what the person said is no news
-                        yield Settled(self._names[event["toolCallId"]], event["content"])
+                        yield ObservedResult(self._names[event["toolCallId"]], event["content"])
                 case "ACTIVITY_SNAPSHOT":
-                    yield Planned(tuple(step["title"] for step in event["content"]["steps"]))
+                    yield ObservedPlan(tuple(step["title"] for step in event["content"]["steps"]))
 
-    def _told(self, messages: Iterable[Message]) -> Iterable[Seen]:
+    def _observed_in_history(self, messages: Iterable[Message]) -> Iterable[Observation]:
         """What a history shows."""
         for message in messages:
             if "subagentRunId" in message:
                 continue
             match message["role"]:
                 case "user":
-                    yield Heard(message["content"])
+                    yield ObservedPrompt(message["content"])
                 case "reasoning":
-                    yield Thought(message["content"])
+                    yield ObservedThinking(message["content"])
                 case "activity":
-                    yield Planned(tuple(step["title"] for step in message["content"]["steps"]))
+                    yield ObservedPlan(tuple(step["title"] for step in message["content"]["steps"]))
                 case "tool":
-                    yield Settled(self._names[message["toolCallId"]], message["content"])
+                    yield ObservedResult(self._names[message["toolCallId"]], message["content"])
                 case "assistant":
                     if message.get("content"):
-                        yield Said(message["content"])
+                        yield ObservedText(message["content"])
                     for call in message.get("toolCalls", ()):
                         self._names[call["id"]] = call["function"]["name"]
-                        yield Called(call["function"]["name"], json.loads(call["function"]["arguments"]))
+                        yield ObservedCall(call["function"]["name"], json.loads(call["function"]["arguments"]))

@@ -38,7 +38,7 @@ async def open_call(endpoint: Endpoint, body: Json) -> str:
     return next(str(event["toolCallId"]) for event in events if event["type"] == "TOOL_CALL_START")
 
 
-class Reading:
+class StreamReader:
     """A stream that is read event by event."""
 
     def __init__(self, exchange: Any) -> None:
@@ -70,37 +70,37 @@ class Reading:
                 return event
         raise AssertionError(f"the stream ended before {kind}: {[each['type'] for each in self.events]}")
 
-    async def rest(self) -> list[Event]:
+    async def read_to_end(self) -> list[Event]:
         first = len(self.events)
         while await self.next() is not None:
             pass
         return self.events[first:]
 
 
-async def started(endpoint: Endpoint, body: Json, **headers: str) -> Reading:
+async def started(endpoint: Endpoint, body: Json, **headers: str) -> StreamReader:
     """Begin a run and read until its first words."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    reading = Reading(await endpoint.open("POST", endpoint.agent, body, headers=named))
+    reading = StreamReader(await endpoint.open("POST", endpoint.agent, body, headers=named))
     await reading.until("TEXT_MESSAGE_CONTENT")
     return reading
 
 
 @asynccontextmanager
-async def running(endpoint: Endpoint, body: Json, **headers: str) -> AsyncIterator[Reading]:
+async def running(endpoint: Endpoint, body: Json, **headers: str) -> AsyncIterator[StreamReader]:
     """A run in the middle of its words, stopped in the end."""
     reading = await started(endpoint, body, **headers)
     try:
         yield reading
     finally:
-        await endpoint.ask("POST", f"{endpoint.agent}/stop/{body['threadId']}")
+        await endpoint.request("POST", f"{endpoint.agent}/stop/{body['threadId']}")
 
 
 async def last_stop(endpoint: Endpoint, thread: str) -> Event:
     """The newest run's end, waited for on the events route."""
-    reading = Reading(await endpoint.open("GET", f"rehearsal/threads/{thread}/events"))
+    reading = StreamReader(await endpoint.open("GET", f"rehearsal/threads/{thread}/events"))
     while True:
         event = await reading.next()
         assert event is not None
         if event["type"] in ("RUN_FINISHED", "RUN_ERROR"):
-            await reading.exchange.leave()
+            await reading.exchange.disconnect()
             return event

@@ -29,7 +29,7 @@ LINE_LIMIT = 64 * 1024 * 1024
 
 
 @dataclass
-class Ran:
+class RunResult:
     """How `runAgent` came back, and what the client held then."""
 
     events: list[Event]
@@ -53,7 +53,7 @@ class Ran:
         return [each["type"] for each in self.events]
 
 
-def check(ran: Ran) -> Ran:
+def check(ran: RunResult) -> RunResult:
     """The run was accepted, every event was, and it came to an end that the client was told."""
     assert ran.refused is None, ran.refused
     assert ran.failed is None, ran.failed
@@ -64,33 +64,33 @@ def check(ran: Ran) -> Ran:
 class Agent:
     """One `HttpAgent`."""
 
-    def __init__(self, official: "Official", name: str, version: Version, thread: str) -> None:
+    def __init__(self, official: "OfficialClients", name: str, version: Version, thread: str) -> None:
         self.official = official
         self.thread = thread
         self.name = name
         self.version = version
-        self._heard: asyncio.Queue[Event] = asyncio.Queue()
+        self._event_received: asyncio.Queue[Event] = asyncio.Queue()
         self._events: list[Event] = []
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         self._events.append(event)
-        self._heard.put_nowait(event)
+        self._event_received.put_nowait(event)
 
     async def say(self, *messages: Message) -> None:
         """Add messages to what the client holds."""
-        await self.official.ask("say", agent=self.name, messages=list(messages))
+        await self.official.send_command("say", agent=self.name, messages=list(messages))
 
-    def begin(self, **parameters: Json) -> "asyncio.Task[Ran]":
+    def begin(self, **parameters: Json) -> "asyncio.Task[RunResult]":
         """Call `runAgent` and come back at once."""
         self._events = []
-        self._heard = asyncio.Queue()
+        self._event_received = asyncio.Queue()
         return asyncio.create_task(self._run(self._events, parameters))
 
-    async def run(self, **parameters: Json) -> Ran:
+    async def run(self, **parameters: Json) -> RunResult:
         """Call `runAgent` and wait until it comes back."""
         return await self.begin(**parameters)
 
-    async def tell(self, text: Json, message_id: str | None = None, **parameters: Json) -> Ran:
+    async def send_and_run(self, text: Json, message_id: str | None = None, **parameters: Json) -> RunResult:
         """Say something as a user and run."""
         await self.say(user(text, message_id))
         return await self.run(**parameters)
@@ -98,23 +98,23 @@ class Agent:
     async def until(self, kind: str) -> Event:
         """Wait for the next event of that type in the run that has begun."""
         async with asyncio.timeout(DEADLINE_S):
-            while (event := await self._heard.get())["type"] != kind:
+            while (event := await self._event_received.get())["type"] != kind:
                 pass
             return event
 
-    async def until_said(self, words: str) -> None:
+    async def wait_for_text(self, text: str) -> None:
         """Wait until those words have come."""
         said = ""
-        while words not in said:
+        while text not in said:
             said += (await self.until("TEXT_MESSAGE_CONTENT"))["delta"]
 
     async def abort(self) -> None:
         """Do what an application's stop button does."""
-        await self.official.ask("abort", agent=self.name)
+        await self.official.send_command("abort", agent=self.name)
 
-    async def _run(self, events: list[Event], parameters: Json) -> Ran:
-        result = await self.official.ask("run", agent=self.name, parameters=parameters)
-        return Ran(
+    async def _run(self, events: list[Event], parameters: Json) -> RunResult:
+        result = await self.official.send_command("run", agent=self.name, parameters=parameters)
+        return RunResult(
             events=events,
             messages=result["messages"],
             new_messages=result["newMessages"],
@@ -135,19 +135,19 @@ def user(text: Json, message_id: str | None = None) -> Message:
 
 
 @dataclass
-class Official:
+class OfficialClients:
     """The process. Its clients are told apart by a name."""
 
     process: asyncio.subprocess.Process
     console: list[str] = field(default_factory=list)
-    _asked: dict[int, "asyncio.Future[Json]"] = field(default_factory=dict)
+    _pending_commands: dict[int, "asyncio.Future[Json]"] = field(default_factory=dict)
     _agents: dict[str, Agent] = field(default_factory=dict)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
-    async def ask(self, do: str, **command: Json) -> Json:
+    async def send_command(self, do: str, **command: Json) -> Json:
         """Send a command and wait for its answer."""
         number = next(self._numbers)
-        self._asked[number] = answer = asyncio.get_running_loop().create_future()
+        self._pending_commands[number] = answer = asyncio.get_running_loop().create_future()
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"id": number, "do": do, **command}).encode() + b"\n")
         async with asyncio.timeout(DEADLINE_S):
@@ -168,7 +168,7 @@ class Official:
         agent = Agent(self, f"agent-{next(self._numbers)}", version, thread)
         self._agents[agent.name] = agent
         sent = {**({} if key is None else {"authorization": f"Bearer {key}"}), **(headers or {})}
-        await self.ask(
+        await self.send_command(
             "open",
             agent=agent.name,
             version=version,
@@ -186,13 +186,13 @@ class Official:
         async for line in self.process.stdout:
             said = json.loads(line)
             if "event" in said:
-                self._agents[said["agent"]].hear(said["event"])
+                self._agents[said["agent"]].on_event(said["event"])
             elif "console" in said:
                 self.console.append(f"{said['console']}: {said['text']}")
             elif "failure" in said:
-                self._asked.pop(said["id"]).set_exception(RuntimeError(said["failure"]))
+                self._pending_commands.pop(said["id"]).set_exception(RuntimeError(said["failure"]))
             else:
-                self._asked.pop(said["id"]).set_result(said["result"])
+                self._pending_commands.pop(said["id"]).set_result(said["result"])
 
 
 def node() -> str:
@@ -209,7 +209,7 @@ def node() -> str:
 
 
 @asynccontextmanager
-async def official_clients() -> AsyncIterator[Official]:
+async def official_clients() -> AsyncIterator[OfficialClients]:
     """The process, from its start to its end."""
     if not (CLIENTS / "node_modules" / "ag-ui-1").is_dir():
         pytest.skip("the official clients are not installed: run `make clients`")
@@ -221,7 +221,7 @@ async def official_clients() -> AsyncIterator[Official]:
         stdout=asyncio.subprocess.PIPE,
         limit=LINE_LIMIT,
     )
-    official = Official(process)
+    official = OfficialClients(process)
     listening = asyncio.create_task(official.listen())
     try:
         yield official

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from tests.asgi_client import Stream
-from tests.protocols.aap.client import Line
+from tests.protocols.aap.client import Connection
 from tests.protocols.agui.endpoint import check_event
 
 Json = Any
@@ -61,7 +61,7 @@ def problem(status: int, code: str, detail: str, **more: Json) -> dict[str, Json
     return {"type": "about:blank", "title": titles[status], "status": status, "detail": detail, "code": code, **more}
 
 
-def a_run(thread: str, text: Json = "hello", run: str = "r-1", **fields: Json) -> dict[str, Json]:
+def run_input(thread: str, text: Json = "hello", run: str = "r-1", **fields: Json) -> dict[str, Json]:
     """A run's body."""
     return {
         "threadId": thread,
@@ -98,7 +98,7 @@ def parse(raw: bytes) -> list[Frame]:
     return frames
 
 
-class Watch:
+class StreamReader:
     """A stream that is being read."""
 
     def __init__(self, stream: Stream) -> None:
@@ -118,17 +118,17 @@ class Watch:
             self.raw += chunk
         return self.frames
 
-    async def rest(self) -> list[Frame]:
+    async def read_to_end(self) -> list[Frame]:
         """Read to the end."""
         self.raw += await self.stream.read()
         return self.frames
 
 
-class RunService:
+class RunServiceClient:
     """The service as the holder of one key sees it."""
 
-    def __init__(self, line: Line, key: str | None, *, base: str = BASE) -> None:
-        self.line = line
+    def __init__(self, line: Connection, key: str | None, *, base: str = BASE) -> None:
+        self.connection = line
         self.key = key
         self.base = base
 
@@ -136,10 +136,10 @@ class RunService:
         given = {} if self.key is None else {"authorization": f"Bearer {self.key}"}
         return list((given | more).items())
 
-    async def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Reply:
+    async def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> Reply:
         """Any request; header names with `_` for `-`."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        stream = await self.line.open(method, self.base + path, headers=self.headers(named), body=body)
+        stream = await self.connection.open(method, self.base + path, headers=self.headers(named), body=body)
         reply = Reply(stream.status, stream.headers, await stream.read())
         if reply.status >= 400:
             assert reply.headers["content-type"] == "application/problem+json", reply
@@ -149,10 +149,10 @@ class RunService:
 
     async def post(self, path: str, body: Json) -> Reply:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return await self.ask("POST", path, raw, content_type="application/json")
+        return await self.request("POST", path, raw, content_type="application/json")
 
     async def get(self, path: str) -> Reply:
-        return await self.ask("GET", path)
+        return await self.request("GET", path)
 
     async def submit(self, body: Json) -> dict[str, Json]:
         """A run that is taken."""
@@ -163,7 +163,7 @@ class RunService:
 
     async def play(self, thread: str, text: Json = "hello", run: str = "r-1", **fields: Json) -> list[Frame]:
         """A run to its end."""
-        await self.submit(a_run(thread, text, run, **fields))
+        await self.submit(run_input(thread, text, run, **fields))
         return await self.events(thread, run)
 
     async def events(self, thread: str, run: str, after: str | None = None) -> list[Frame]:
@@ -177,7 +177,7 @@ class RunService:
     async def open(self, thread: str, query: str = "", after: str | None = None) -> Stream:
         more = {} if after is None else {"last-event-id": after}
         path = f"{self.base}/runs/{thread}/events{query}"
-        stream = await self.line.open("GET", path, headers=self.headers(more))
+        stream = await self.connection.open("GET", path, headers=self.headers(more))
         assert stream.status == 200, await stream.read()
         assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert stream.headers["cache-control"] == "no-cache"
@@ -185,13 +185,13 @@ class RunService:
         return stream
 
     @asynccontextmanager
-    async def watching(self, thread: str, query: str = "", after: str | None = None) -> AsyncIterator[Watch]:
+    async def watch(self, thread: str, query: str = "", after: str | None = None) -> AsyncIterator[StreamReader]:
         """A stream that is left at the end."""
         stream = await self.open(thread, query, after)
         try:
-            yield Watch(stream)
+            yield StreamReader(stream)
         finally:
-            await stream.leave()
+            await stream.disconnect()
 
     async def history(self, thread: str | None = None, before: str | None = None) -> dict[str, Json]:
         given = {"threadId": thread, "before": before}
@@ -213,4 +213,4 @@ class RunService:
         head = f'Content-Disposition: form-data; name="file"; filename="a.bin"\r\nContent-Type: {kind}\r\n\r\n'
         parts.append(head.encode() + content)
         body = b"".join(b"--xYx\r\n" + part + b"\r\n" for part in parts) + b"--xYx--\r\n"
-        return await self.ask("POST", path, body, content_type="multipart/form-data; boundary=xYx")
+        return await self.request("POST", path, body, content_type="multipart/form-data; boundary=xYx")

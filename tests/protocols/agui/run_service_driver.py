@@ -6,34 +6,36 @@ from typing import Any, Literal
 from tests.conversations import (
     Allow,
     Answer,
-    Called,
     Choose,
+    Deny,
     Feature,
-    Heard,
     Input,
+    Observation,
+    ObservedCall,
+    ObservedPrompt,
+    ObservedResult,
+    ObservedText,
+    ObservedThinking,
     Outcome,
-    Refuse,
+    Prompt,
     Result,
-    Said,
-    Seen,
     Server,
-    Settled,
     Setup,
     Stop,
-    Tell,
-    Thought,
 )
 from tests.protocols.agui.endpoint import Endpoint
-from tests.protocols.agui.run_service import Frame, RunService, Watch, a_run, new_thread
+from tests.protocols.agui.run_service import Frame, RunServiceClient, StreamReader, new_thread, run_input
 
 Json = Any
-WHOLE: frozenset[type] = frozenset({Heard, Said, Thought, Called, Settled})
+OBSERVABLE_IN_STREAM: frozenset[type] = frozenset(
+    {ObservedPrompt, ObservedText, ObservedThinking, ObservedCall, ObservedResult}
+)
 """What a stream has a form for."""
-WORDS: frozenset[type] = frozenset({Heard, Said})
+OBSERVABLE_IN_HISTORY: frozenset[type] = frozenset({ObservedPrompt, ObservedText})
 """What the history has a form for."""
 
 
-class RunsDriver:
+class RunServiceDriver:
     """One thread over the run service; its streams are compared whole, or its history beside them."""
 
     features: frozenset[Feature] = frozenset(
@@ -41,21 +43,21 @@ class RunsDriver:
     )
     stops: dict[Stop, Stop] = {}  # noqa: RUF012  # a constant of the class
 
-    def __init__(self, *, looks_back: bool) -> None:
-        self.shows = WORDS if looks_back else WHOLE
-        self.features = self.features | {"history"} if looks_back else self.features
+    def __init__(self, *, compares_history: bool) -> None:
+        self.observable = OBSERVABLE_IN_HISTORY if compares_history else OBSERVABLE_IN_STREAM
+        self.features = self.features | {"history"} if compares_history else self.features
         self._server: Server | None = None
         self._thread = new_thread()
         self._tools: list[Json] = []
         self._runs: list[str] = []
-        self._watch: Watch | None = None
+        self._watch: StreamReader | None = None
         self._names: dict[str, str] = {}
         self._open: dict[str, str] = {}
 
     @property
-    def service(self) -> RunService:
+    def service(self) -> RunServiceClient:
         assert self._server is not None
-        return RunService(self._server.line, self._server.key("alice"))
+        return RunServiceClient(self._server.connection, self._server.key("alice"))
 
     def connect(self, server: Server) -> None:
         self._server = server
@@ -66,13 +68,13 @@ class RunsDriver:
             for name in setup.client_tools
         ]
 
-    async def run(self, does: Input) -> Outcome:
-        return self._outcome(await self.service.events(self._thread, await self._say(does)))
+    async def run(self, input: Input) -> Outcome:
+        return self._outcome(await self.service.events(self._thread, await self._say(input)))
 
-    async def start(self, does: Tell, once_said: str) -> None:
-        run = await self._say(does)
-        self._watch = watch = Watch(await self.service.open(self._thread, f"?runId={run}"))
-        while said(watch.frames) != once_said:
+    async def start(self, input: Prompt, after_text: str) -> None:
+        run = await self._say(input)
+        self._watch = watch = StreamReader(await self.service.open(self._thread, f"?runId={run}"))
+        while text_of_frames(watch.frames) != after_text:
             chunk = await watch.stream.chunk()
             assert chunk is not None
             watch.raw += chunk
@@ -82,16 +84,16 @@ class RunsDriver:
         seen = self._watch.frames
         return self._outcome([*seen, *await self.service.events(self._thread, self._runs[-1], seen[-1].id)])
 
-    async def cut(self, how: Literal["delete", "stop"]) -> Outcome:
+    async def interrupt(self, how: Literal["delete", "stop"]) -> Outcome:
         assert self._watch is not None
         if how == "delete":
-            assert (await self.service.ask("DELETE", f"/sessions/{self._thread}")).status == 204
+            assert (await self.service.request("DELETE", f"/sessions/{self._thread}")).status == 204
         else:
             stopped = await self.service.post(f"/runs/{self._thread}/cancel?runId={self._runs[-1]}", b"")
             assert stopped.json["accepted"] is True
-        return self._outcome(await self._watch.rest())
+        return self._outcome(await self._watch.read_to_end())
 
-    async def history(self) -> list[Seen]:
+    async def history(self) -> list[Observation]:
         """The whole history; it agrees with the events, and with the standard endpoint of the same thread."""
         messages: list[Json] = []
         before: str | None = None
@@ -111,13 +113,13 @@ class RunsDriver:
             if frame.type == "TEXT_MESSAGE_END"
         ]
         assert told == await self._on_the_standard_endpoint()
-        return [Heard(content) if role == "user" else Said(content) for role, _, content in told]
+        return [ObservedPrompt(content) if role == "user" else ObservedText(content) for role, _, content in told]
 
     async def _on_the_standard_endpoint(self) -> list[tuple[str, str, str]]:
         assert self._server is not None
-        endpoint = Endpoint(self._server.line, self._server.key("alice"))
+        endpoint = Endpoint(self._server.connection, self._server.key("alice"))
         body = {"threadId": self._thread, "runId": "hydrate", "messages": [], "protocolVersion": "1.0"}
-        reply = await endpoint.ask("POST", "rehearsal", body)
+        reply = await endpoint.request("POST", "rehearsal", body)
         (snapshot,) = [event for event in reply.events if event["type"] == "MESSAGES_SNAPSHOT"]
         return [
             (each["role"], each["id"], each["content"])
@@ -130,15 +132,15 @@ class RunsDriver:
 
     # --- saying ---------------------------------------------------------------------------------------------------
 
-    async def _say(self, does: Input) -> str:
+    async def _say(self, input: Input) -> str:
         """Say it; the run that it starts, by its client's name."""
-        if isinstance(does, Tell):
+        if isinstance(input, Prompt):
             run = f"r-{len(self._runs)}"
-            body = a_run(self._thread, does.text, run, tools=self._tools)
+            body = run_input(self._thread, input.text, run, tools=self._tools)
             body["messages"][0]["id"] = new_thread()
             await self.service.submit(body)
         else:
-            answers, run = [self._answer(each) for each in does.answers], ""
+            answers, run = [self._answer(each) for each in input.answers], ""
             for place, answer in enumerate(answers):  # one by one: the run goes on with the last (rulings, 20)
                 reply = await self.service.post(f"/runs/{self._thread}/answers", {"answers": [answer]})
                 assert reply.status == 202, reply
@@ -153,9 +155,9 @@ class RunsDriver:
                 return {"callId": self._open[name], "result": text}
             case Allow(name):
                 return {"callId": self._open[name], "granted": True}
-            case Refuse(name, None):
+            case Deny(name, None):
                 return {"callId": self._open[name], "granted": False}
-            case Refuse(name, reason):
+            case Deny(name, reason):
                 return {"call_id": self._open[name], "granted": False, "reason": reason}
             case Choose(_, custom) if custom is not None:
                 return {"callId": self._open["AskUserQuestion"], "custom": custom}
@@ -165,30 +167,30 @@ class RunsDriver:
     # --- what was seen --------------------------------------------------------------------------------------------
 
     def _outcome(self, frames: list[Frame]) -> Outcome:
-        seen: list[Seen] = []
+        seen: list[Observation] = []
         for frame in frames:
             event = frame.event
             match frame.type:
                 case "TEXT_MESSAGE_CONTENT":
-                    seen.append(Said(event["delta"]))
+                    seen.append(ObservedText(event["delta"]))
                 case "REASONING_MESSAGE_CONTENT":
-                    seen.append(Thought(event["delta"]))
+                    seen.append(ObservedThinking(event["delta"]))
                 case "TOOL_CALL_START":
                     self._names[event["toolCallId"]] = event["toolCallName"]
                     self._open[event["toolCallName"]] = event["toolCallId"]
                 case "TOOL_CALL_ARGS":
-                    seen.append(Called(event["toolCallName"], event["args"]))
+                    seen.append(ObservedCall(event["toolCallName"], event["args"]))
                 case "TOOL_CALL_RESULT":
                     assert event["tool_name"] == self._names[event["toolCallId"]]
-                    seen.append(Settled(event["tool_name"], event["result"]))
-        return Outcome(seen, stop_of(frames[-1].event))
+                    seen.append(ObservedResult(event["tool_name"], event["result"]))
+        return Outcome(seen, stop_reason(frames[-1].event))
 
 
-def said(frames: list[Frame]) -> str:
+def text_of_frames(frames: list[Frame]) -> str:
     return "".join(frame.event["delta"] for frame in frames if frame.type == "TEXT_MESSAGE_CONTENT")
 
 
-def stop_of(event: Json) -> Stop:
+def stop_reason(event: Json) -> Stop:
     """Why a run stopped, by its last event."""
     if event["type"] == "RUN_ERROR":
         return "max_steps" if event["code"] == "max_steps" else "error"

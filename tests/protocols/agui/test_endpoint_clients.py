@@ -7,11 +7,11 @@ from uuid import uuid4
 import pytest
 
 from tests.conversations import call, calls, script
-from tests.protocols.aap.client import Face
+from tests.protocols.aap.client import AapClient
 from tests.protocols.agui.endpoint import Endpoint
-from tests.protocols.agui.official_clients import VERSIONS, Agent, Official, Version, check, user
+from tests.protocols.agui.official_clients import VERSIONS, Agent, OfficialClients, Version, check, user
 from tests.requirements import requirement
-from tests.servers import SocketHouse
+from tests.servers import SocketServer
 
 Json = Any
 PAINT = {"name": "paint", "description": "Paint in a colour.", "parameters": {"type": "object"}}
@@ -22,33 +22,33 @@ STAMP = script(call("stamp", text="x"), {"say": "Then: {result}"})
 both = pytest.mark.parametrize("version", VERSIONS)
 
 
-class Desk:
+class ClientFactory:
     """Opens clients of one generation on the shared server."""
 
-    def __init__(self, official: Official, house: SocketHouse, version: Version) -> None:
+    def __init__(self, official: OfficialClients, server: SocketServer, version: Version) -> None:
         self.official = official
-        self.house = house
+        self.server = server
         self.version = version
-        self.endpoint = Endpoint(house.line, house.key("alice"))
+        self.endpoint = Endpoint(server.connection, server.key("alice"))
 
     async def open(
         self, thread: str | None = None, *, route: str = "", agent: str = "rehearsal", **more: Json
     ) -> Agent:
-        url = f"{self.house.line.url}/ag-ui/{agent}{route}"
-        key = self.house.key("alice")
+        url = f"{self.server.connection.url}/ag-ui/{agent}{route}"
+        key = self.server.key("alice")
         return await self.official.open(self.version, url, thread=thread or str(uuid4()), key=key, **more)
 
 
 @pytest.fixture
-def desk(official: Official, socket_house: SocketHouse, version: Version) -> Desk:
-    return Desk(official, socket_house, version)
+def client_factory(agui_clients: OfficialClients, socket_server: SocketServer, version: Version) -> ClientFactory:
+    return ClientFactory(agui_clients, socket_server, version)
 
 
 @both
 @requirement("ag-ui-b:text:one-message", "ag-ui-b:clients:no-warnings")
-async def test_a_text_is_one_message_of_the_client(desk: Desk) -> None:
-    agent = await desk.open()
-    ran = check(await agent.tell("hello"))
+async def test_a_text_is_one_message_of_the_client(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open()
+    ran = check(await agent.send_and_run("hello"))
     assert ran.types == [
         "RUN_STARTED",
         "TEXT_MESSAGE_START",
@@ -62,11 +62,11 @@ async def test_a_text_is_one_message_of_the_client(desk: Desk) -> None:
 
 @both
 @requirement("ag-ui-b:text:streamed")
-async def test_words_arrive_while_the_run_goes_on(desk: Desk) -> None:
-    agent = await desk.open()
+async def test_words_arrive_while_the_run_goes_on(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open()
     await agent.say(user(script({"say": "one "}, {"say": "two"}, HANG)))
     running = agent.begin()
-    await agent.until_said("one two")
+    await agent.wait_for_text("one two")
     assert not running.done()
     await agent.abort()
     await running
@@ -74,9 +74,9 @@ async def test_words_arrive_while_the_run_goes_on(desk: Desk) -> None:
 
 @both
 @requirement("ag-ui-b:tools:front-end")
-async def test_a_front_end_tool_is_run_by_the_client_and_its_result_goes_on(desk: Desk) -> None:
-    agent = await desk.open()
-    asked = check(await agent.tell(PAINT_BLUE, tools=[PAINT]))
+async def test_a_front_end_tool_is_run_by_the_client_and_its_result_goes_on(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open()
+    asked = check(await agent.send_and_run(PAINT_BLUE, tools=[PAINT]))
     assert asked.types == ["RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "RUN_FINISHED"]
     (message,) = asked.new_messages
     (paint,) = message["toolCalls"]
@@ -86,7 +86,11 @@ async def test_a_front_end_tool_is_run_by_the_client_and_its_result_goes_on(desk
         "function": {"name": "paint", "arguments": '{"colour":"blue"}'},
     }
     assert asked.finished is not None
-    told = {"type": "success", "pendingToolCallIds": [paint["id"]]} if desk.version == "1" else {"type": "success"}
+    told = (
+        {"type": "success", "pendingToolCallIds": [paint["id"]]}
+        if client_factory.version == "1"
+        else {"type": "success"}
+    )
     assert asked.finished["outcome"] == told
     await agent.say({"id": "result-1", "role": "tool", "toolCallId": paint["id"], "content": "it is blue"})
     answered = check(await agent.run(tools=[PAINT]))
@@ -96,9 +100,9 @@ async def test_a_front_end_tool_is_run_by_the_client_and_its_result_goes_on(desk
 
 @both
 @requirement("ag-ui-b:tools:declined")
-async def test_a_declined_front_end_tool_is_an_answer(desk: Desk) -> None:
-    agent = await desk.open()
-    asked = check(await agent.tell(PAINT_BLUE, tools=[PAINT]))
+async def test_a_declined_front_end_tool_is_an_answer(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open()
+    asked = check(await agent.send_and_run(PAINT_BLUE, tools=[PAINT]))
     call_id = asked.new_messages[0]["toolCalls"][0]["id"]
     declined = {"id": "no", "role": "tool", "toolCallId": call_id, "content": "", "error": "the user declined"}
     await agent.say(declined)
@@ -107,26 +111,26 @@ async def test_a_declined_front_end_tool_is_an_answer(desk: Desk) -> None:
 
 @both
 @requirement("ag-ui-b:history:once")
-async def test_what_two_runs_said_is_remembered_exactly_once(desk: Desk) -> None:
-    agent = await desk.open()
-    check(await agent.tell("first"))
-    check(await agent.tell("second"))
-    assert check(await agent.tell("recall")).text == "first | second"
-    stored = await desk.endpoint.messages(agent.thread)
+async def test_what_two_runs_said_is_remembered_exactly_once(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open()
+    check(await agent.send_and_run("first"))
+    check(await agent.send_and_run("second"))
+    assert check(await agent.send_and_run("recall")).text == "first | second"
+    stored = await client_factory.endpoint.messages(agent.thread)
     said = [each["content"] for each in stored]
     assert said == ["first", "You said: first", "second", "You said: second", "recall", "first | second"]
 
 
 @both
 @requirement("ag-ui-b:threads:parallel")
-async def test_three_threads_run_at_the_same_time_and_keep_apart(desk: Desk) -> None:
-    agents = [await desk.open() for _ in range(3)]
+async def test_three_threads_run_at_the_same_time_and_keep_apart(client_factory: ClientFactory) -> None:
+    agents = [await client_factory.open() for _ in range(3)]
     running = []
     for number, agent in enumerate(agents):
         await agent.say(user(script({"say": f"thread {number}"}, HANG)))
         running.append(agent.begin())
     for number, agent in enumerate(agents):
-        await agent.until_said(f"thread {number}")
+        await agent.wait_for_text(f"thread {number}")
     assert not any(each.done() for each in running)  # all three are in the middle
     for agent in agents:
         await agent.abort()
@@ -136,35 +140,39 @@ async def test_three_threads_run_at_the_same_time_and_keep_apart(desk: Desk) -> 
 
 @both
 @requirement("ag-ui-b:disconnect:cancels", "ag-ui-b:disconnect:next-at-once")
-async def test_an_aborted_run_is_cancelled_and_the_next_message_is_answered_at_once(desk: Desk) -> None:
-    agent = await desk.open()
+async def test_an_aborted_run_is_cancelled_and_the_next_message_is_answered_at_once(
+    client_factory: ClientFactory,
+) -> None:
+    agent = await client_factory.open()
     await agent.say(user(script({"say": "never "}, HANG, {"say": "ending"})))
     running = agent.begin()
-    await agent.until_said("never ")
+    await agent.wait_for_text("never ")
     await agent.abort()
     await agent.say(user("hello", "after"))
     ran, _ = await asyncio.gather(agent.run(), running)
     assert check(ran).text == "Hello! I am the rehearsal agent."
-    stored = await desk.endpoint.messages(agent.thread)
+    stored = await client_factory.endpoint.messages(agent.thread)
     assert [each["content"] for each in stored][1:] == ["never ", "hello", "Hello! I am the rehearsal agent."]
     assert stored[1]["metadata"] == {"dragoman": {"interrupted": True}}
 
 
 @both
 @requirement("ag-ui-b:errors:run-error")
-async def test_after_a_failure_the_next_message_is_answered(desk: Desk) -> None:
-    agent = await desk.open()
-    failed = check(await agent.tell(script({"say": "half"}, {"fail": "internal words"})))
+async def test_after_a_failure_the_next_message_is_answered(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open()
+    failed = check(await agent.send_and_run(script({"say": "half"}, {"fail": "internal words"})))
     assert failed.run_error is not None
     assert (failed.run_error["message"], failed.run_error["code"]) == ("The agent failed", "agent_error")
-    assert check(await agent.tell("hello")).text == "Hello! I am the rehearsal agent."
+    assert check(await agent.send_and_run("hello")).text == "Hello! I am the rehearsal agent."
 
 
 @both
 @requirement("ag-ui-b:interrupts:approve", "ag-ui-b:interrupts:shape")
-async def test_an_approved_tool_runs_and_its_result_is_told_for_the_first_call(desk: Desk) -> None:
-    agent = await desk.open()
-    asked = check(await agent.tell(STAMP))
+async def test_an_approved_tool_runs_and_its_result_is_reported_for_the_first_call(
+    client_factory: ClientFactory,
+) -> None:
+    agent = await client_factory.open()
+    asked = check(await agent.send_and_run(STAMP))
     (interrupt,) = asked.interrupts
     call_id = asked.new_messages[0]["toolCalls"][0]["id"]
     assert interrupt == {
@@ -192,32 +200,32 @@ async def test_an_approved_tool_runs_and_its_result_is_told_for_the_first_call(d
 
 @both
 @requirement("ag-ui-b:interrupts:cancel")
-async def test_a_cancelled_interrupt_tells_the_model_that_it_was_declined(desk: Desk) -> None:
-    agent = await desk.open()
-    (interrupt,) = check(await agent.tell(STAMP)).interrupts
+async def test_a_cancelled_interrupt_reports_to_the_model_that_it_was_declined(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open()
+    (interrupt,) = check(await agent.send_and_run(STAMP)).interrupts
     ran = check(await agent.run(resume=[{"interruptId": interrupt["id"], "status": "cancelled"}]))
     assert ran.text == "Then: Tool call denied"
 
 
 @both
 @requirement("ag-ui-b:interrupts:client-refuses")
-async def test_a_client_refuses_by_itself_to_go_on_over_an_open_interrupt(desk: Desk) -> None:
+async def test_a_client_refuses_by_itself_to_go_on_over_an_open_interrupt(client_factory: ClientFactory) -> None:
     """Which is why the server's own refusal is tested on the raw wire."""
-    agent = await desk.open()
-    check(await agent.tell(STAMP))
-    ran = await agent.tell("never mind")
+    agent = await client_factory.open()
+    check(await agent.send_and_run(STAMP))
+    ran = await agent.send_and_run("never mind")
     assert ran.refused is not None
     assert "not addressed by resume" in ran.refused["message"]
 
 
 @both
 @requirement("ag-ui-b:hydrate:snapshot")
-async def test_a_client_that_comes_back_gets_the_whole_thread(desk: Desk) -> None:
-    first = await desk.open()
+async def test_a_client_that_comes_back_gets_the_whole_thread(client_factory: ClientFactory) -> None:
+    first = await client_factory.open()
     plan = {"plan": {"status": "in_progress", "steps": [{"title": "dig", "status": "pending"}]}}
     text = script({"think": "hm"}, plan, {"say": "so "}, calls(("add", {"a": 1, "b": 2})), {"say": "{result}"})
-    ran = check(await first.tell(text))
-    second = await desk.open(first.thread)
+    ran = check(await first.send_and_run(text))
+    second = await client_factory.open(first.thread)
     hydrated = check(await second.run())
     assert hydrated.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
     roles = [each["role"] for each in hydrated.messages]
@@ -227,10 +235,10 @@ async def test_a_client_that_comes_back_gets_the_whole_thread(desk: Desk) -> Non
 
 @both
 @requirement("ag-ui-b:hydrate:interrupts")
-async def test_a_client_that_comes_back_can_answer_what_is_open(desk: Desk) -> None:
-    first = await desk.open()
-    ran = check(await first.tell(STAMP))
-    second = await desk.open(first.thread)
+async def test_a_client_that_comes_back_can_answer_what_is_open(client_factory: ClientFactory) -> None:
+    first = await client_factory.open()
+    ran = check(await first.send_and_run(STAMP))
+    second = await client_factory.open(first.thread)
     hydrated = check(await second.run())
     assert hydrated.interrupts == ran.interrupts
     entry = {"interruptId": ran.interrupts[0]["id"], "status": "resolved", "payload": {"approved": True}}
@@ -239,17 +247,17 @@ async def test_a_client_that_comes_back_can_answer_what_is_open(desk: Desk) -> N
 
 @both
 @requirement("ag-ui-b:connect:joins", "ag-ui-b:connect:reopened")
-async def test_a_second_client_joins_a_live_run_in_the_middle_of_its_words(desk: Desk) -> None:
-    first = await desk.open()
+async def test_a_second_client_joins_a_live_run_in_the_middle_of_its_words(client_factory: ClientFactory) -> None:
+    first = await client_factory.open()
     await first.say(user("hello", "greeting"))
     check(await first.run())
     await first.say(user(script({"think": "hm"}, {"say": "so far "}, HANG), "long"))
     running = first.begin()
-    await first.until_said("so far ")
-    second = await desk.open(first.thread, route="/connect")
+    await first.wait_for_text("so far ")
+    second = await client_factory.open(first.thread, route="/connect")
     joining = second.begin()
-    await second.until_said("so far ")
-    assert (await desk.endpoint.ask("POST", f"rehearsal/stop/{first.thread}")).json == {"stopped": True}
+    await second.wait_for_text("so far ")
+    assert (await client_factory.endpoint.request("POST", f"rehearsal/stop/{first.thread}")).json == {"stopped": True}
     ran, joined = await running, check(await joining)
     assert joined.types == [
         "RUN_STARTED",
@@ -257,7 +265,7 @@ async def test_a_second_client_joins_a_live_run_in_the_middle_of_its_words(desk:
         "TEXT_MESSAGE_START",
         "TEXT_MESSAGE_CONTENT",
         "TEXT_MESSAGE_END",
-        "RUN_FINISHED" if desk.version == "1" else "RUN_ERROR",
+        "RUN_FINISHED" if client_factory.version == "1" else "RUN_ERROR",
     ]
     said = {each["id"]: each.get("content") for each in joined.messages}
     assert said == {each["id"]: each.get("content") for each in ran.messages}
@@ -265,10 +273,10 @@ async def test_a_second_client_joins_a_live_run_in_the_middle_of_its_words(desk:
 
 @both
 @requirement("ag-ui-b:state:hydrated")
-async def test_the_state_that_a_client_sent_last_comes_back_with_the_thread(desk: Desk) -> None:
-    first = await desk.open(state={"zoom": 3, "open": [None, "map"]})
-    check(await first.tell("hello"))
-    second = await desk.open(first.thread)
+async def test_the_state_that_a_client_sent_last_comes_back_with_the_thread(client_factory: ClientFactory) -> None:
+    first = await client_factory.open(state={"zoom": 3, "open": [None, "map"]})
+    check(await first.send_and_run("hello"))
+    second = await client_factory.open(first.thread)
     hydrated = check(await second.run())
     assert hydrated.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RUN_FINISHED"]
     assert hydrated.state == {"zoom": 3, "open": [None, "map"]}
@@ -276,20 +284,20 @@ async def test_the_state_that_a_client_sent_last_comes_back_with_the_thread(desk
 
 @both
 @requirement("ag-ui-b:transport:http-errors")
-async def test_a_client_is_told_status_and_body_of_a_refusal(desk: Desk) -> None:
-    agent = await desk.open(headers={"authorization": "Bearer sk-dragoman-wrong"})
-    ran = await agent.tell("hello")
+async def test_a_client_gets_status_and_body_of_a_refusal(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open(headers={"authorization": "Bearer sk-dragoman-wrong"})
+    ran = await agent.send_and_run("hello")
     assert ran.refused is not None
     assert (ran.refused["status"], ran.refused["payload"]["code"]) == (401, "unauthorized")
-    desk.official.console.clear()  # a client says there that its run failed
+    client_factory.official.console.clear()  # a client says there that its run failed
 
 
 @both
 @requirement("ag-ui-b:subagents:attributed")
-async def test_a_sub_agents_words_are_its_own(desk: Desk) -> None:
-    agent = await desk.open()
+async def test_a_sub_agents_words_are_its_own(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open()
     ran = check(
-        await agent.tell(
+        await agent.send_and_run(
             script({"fork": {"description": "dig", "script": [{"say": "gold"}]}}, {"say": "found {result}"})
         )
     )
@@ -309,11 +317,11 @@ async def test_a_sub_agents_words_are_its_own(desk: Desk) -> None:
 
 @both
 @requirement("ag-ui-b:subagents:suspended")
-async def test_a_sub_agent_that_waits_is_suspended_and_goes_on_with_the_answer(desk: Desk) -> None:
-    agent = await desk.open()
+async def test_a_sub_agent_that_waits_is_suspended_and_goes_on_with_the_answer(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open()
     below = [{"say": "may I? "}, call("stamp", text="x"), {"say": "did: {result}"}]
     asked = check(
-        await agent.tell(script({"fork": {"description": "dig", "script": below}}, {"say": "found {result}"}))
+        await agent.send_and_run(script({"fork": {"description": "dig", "script": below}}, {"say": "found {result}"}))
     )
     (interrupt,) = asked.interrupts
     (suspended,) = [each for each in asked.events if each["type"] == "SUBAGENT_FINISHED"]
@@ -330,7 +338,7 @@ async def test_a_sub_agent_that_waits_is_suspended_and_goes_on_with_the_answer(d
         "SUBAGENT_FINISHED",
     ]
     assert answered.messages[-1]["content"] == "found did: stamped x"
-    hydrated = check(await (await desk.open(agent.thread)).run())
+    hydrated = check(await (await client_factory.open(agent.thread)).run())
     assert {each["id"] for each in hydrated.messages} == {each["id"] for each in answered.messages}
 
 
@@ -345,43 +353,45 @@ async def test_a_sub_agent_that_waits_is_suspended_and_goes_on_with_the_answer(d
         [HANG],
     ],
 )
-async def test_whatever_is_open_a_joining_client_takes_it(desk: Desk, steps: list[Json]) -> None:
-    first = await desk.open()
+async def test_whatever_is_open_a_joining_client_takes_it(client_factory: ClientFactory, steps: list[Json]) -> None:
+    first = await client_factory.open()
     await first.say(user(script(*steps)))
     running = first.begin()
     await first.until("RUN_STARTED")
-    second = await desk.open(first.thread, route="/connect")
+    second = await client_factory.open(first.thread, route="/connect")
     joining = second.begin()
     await second.until("MESSAGES_SNAPSHOT")
-    await desk.endpoint.ask("POST", f"rehearsal/stop/{first.thread}")
+    await client_factory.endpoint.request("POST", f"rehearsal/stop/{first.thread}")
     check(await running)
     joined = check(await joining)
-    stored = await desk.endpoint.messages(first.thread)
+    stored = await client_factory.endpoint.messages(first.thread)
     said = {each["id"]: each.get("content") for each in joined.messages}
     assert said == {each["id"]: each.get("content") for each in stored}
 
 
 @both
 @requirement("ag-ui-b:errors:deleted")
-async def test_a_thread_that_is_deleted_ends_its_streams(desk: Desk) -> None:
-    agent = await desk.open()
+async def test_a_thread_that_is_deleted_ends_its_streams(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open()
     await agent.say(user(script({"say": "before "}, HANG)))
     running = agent.begin()
-    await agent.until_said("before ")
-    face = Face(desk.house.line, desk.house.key("alice"))
-    assert (await face.ask("DELETE", f"/sessions/{agent.thread}")).status == 204
+    await agent.wait_for_text("before ")
+    face = AapClient(client_factory.server.connection, client_factory.server.key("alice"))
+    assert (await face.request("DELETE", f"/sessions/{agent.thread}")).status == 204
     assert check(await running).events[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR")
-    assert (await desk.endpoint.hydrate(agent.thread)).status == 404
+    assert (await client_factory.endpoint.hydrate(agent.thread)).status == 404
 
 
 @both
 @requirement("ag-ui-b:state:shared")
-async def test_a_state_that_the_agent_changes_is_the_clients_and_comes_back_to_the_agent(desk: Desk) -> None:
-    agent = await desk.open(agent="counting")
-    first = check(await agent.tell("count"))
+async def test_a_state_that_the_agent_changes_is_the_clients_and_comes_back_to_the_agent(
+    client_factory: ClientFactory,
+) -> None:
+    agent = await client_factory.open(agent="counting")
+    first = check(await agent.send_and_run("count"))
     assert [each["snapshot"]["count"] for each in first.events if each["type"] == "STATE_SNAPSHOT"] == [1, 2]
     assert first.state == {"count": 2, "nothing": None}
-    second = check(await agent.tell("count"))
+    second = check(await agent.send_and_run("count"))
     assert (second.text, second.state["count"]) == ("3 4", 4)
-    back = await desk.open(agent.thread, agent="counting")
+    back = await client_factory.open(agent.thread, agent="counting")
     assert check(await back.run()).state == {"count": 4, "nothing": None}

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.conversations import CONVERSATIONS, Conversation, play
-from tests.protocols.agui.endpoint_driver import AguiDriver
-from tests.protocols.agui.official_clients import VERSIONS, Official, Version
+from tests.protocols.agui.endpoint_driver import EndpointDriver
+from tests.protocols.agui.official_clients import VERSIONS, OfficialClients, Version
 from tests.requirements import requirement
-from tests.servers import SocketHouse, opened_socket, program
+from tests.servers import SocketServer, running_socket_server, server_process
 
-EXPRESSIBLE = [each for each in CONVERSATIONS if each.needs <= AguiDriver.features]
+EXPRESSIBLE = [each for each in CONVERSATIONS if each.needs <= EndpointDriver.features]
 ALIVE = [each for each in EXPRESSIBLE if not each.crashes()]
 
 
@@ -22,25 +22,25 @@ def name_of(value: object) -> str:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
 async def test_a_conversation(
-    socket_house: SocketHouse, official: Official, conversation: Conversation, version: Version
+    socket_server: SocketServer, agui_clients: OfficialClients, conversation: Conversation, version: Version
 ) -> None:
-    await play(conversation, AguiDriver(official, version), socket_house)
+    await play(conversation, EndpointDriver(agui_clients, version), socket_server)
 
 
 @requirement("ag-ui-b:suite:conversations", "ag-ui-b:history:restart")
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
 async def test_a_conversation_with_a_restart_before_every_step(
-    tmp_path: Path, official: Official, conversation: Conversation
+    tmp_path: Path, agui_clients: OfficialClients, conversation: Conversation
 ) -> None:
-    async with opened_socket(tmp_path) as house:
-        await play(conversation, AguiDriver(official, "1"), house, restart_before=lambda place: place > 0)
+    async with running_socket_server(tmp_path) as house:
+        await play(conversation, EndpointDriver(agui_clients, "1"), house, restart_before=lambda place: place > 0)
 
 
 @requirement("ag-ui-b:suite:conversations", "ag-ui-b:connect:after-crash")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("conversation", [each for each in EXPRESSIBLE if each.crashes()], ids=name_of)
 async def test_a_conversation_with_a_server_that_is_killed(
-    tmp_path: Path, official: Official, conversation: Conversation, version: Version
+    tmp_path: Path, agui_clients: OfficialClients, conversation: Conversation, version: Version
 ) -> None:
-    async with program(tmp_path) as server:
-        await play(conversation, AguiDriver(official, version), server)
+    async with server_process(tmp_path) as server:
+        await play(conversation, EndpointDriver(agui_clients, version), server)

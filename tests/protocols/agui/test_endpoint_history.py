@@ -4,11 +4,11 @@ from typing import Any
 from uuid import uuid4
 
 from tests.conversations import call, script
-from tests.protocols.aap.client import Face
+from tests.protocols.aap.client import AapClient
 from tests.protocols.agui.endpoint import Endpoint, Reply, an_input
 from tests.protocols.agui.endpoint_streams import PAINT, user
 from tests.requirements import requirement
-from tests.servers import House
+from tests.servers import AppServer
 
 Json = Any
 
@@ -36,7 +36,7 @@ async def test_a_new_thread_takes_what_its_client_says_was_before(endpoint: Endp
 
 
 @requirement("ag-ui-b:branch:edit")
-async def test_a_new_text_for_the_newest_message_opens_a_branch(house: House, endpoint: Endpoint) -> None:
+async def test_a_new_text_for_the_newest_message_opens_a_branch(app_server: AppServer, endpoint: Endpoint) -> None:
     thread = str(uuid4())
     body = an_input(thread=thread, messages=[user("first", "u1")])
     await endpoint.run(body)
@@ -46,7 +46,7 @@ async def test_a_new_text_for_the_newest_message_opens_a_branch(house: House, en
     assert (await endpoint.run({**body, "runId": "3", "messages": edited})).text == "You said: edited"
     said = [each["content"] for each in await endpoint.messages(thread)]
     assert said == ["first", "You said: first", "edited", "You said: edited"]
-    reply = await Face(house.line, house.key("alice")).get(f"/sessions/{thread}/history?type=full")
+    reply = await AapClient(app_server.connection, app_server.key("alice")).get(f"/sessions/{thread}/history?type=full")
     assert len(reply.json["history"]["full"]) == 4
     older = [user("changed", "u1"), *edited[1:]]
     await endpoint.run({**body, "runId": "4", "messages": [*older, user("recall", "u3")]})
@@ -92,10 +92,10 @@ async def test_a_message_whose_run_failed_may_be_asked_again(endpoint: Endpoint)
 
 @requirement("ag-ui-b:history:once")
 async def test_what_another_protocol_said_is_no_edit_when_it_is_resent_as_it_was_shown(
-    house: House, endpoint: Endpoint
+    app_server: AppServer, endpoint: Endpoint
 ) -> None:
     thread = str(uuid4())
-    face = Face(house.line, house.key("alice"))
+    face = AapClient(app_server.connection, app_server.key("alice"))
     await endpoint.run(an_input("hello", thread=thread))
     blocks = [{"type": "text", "text": "look "}, {"type": "image", "url": "https://example.org/x.png"}]
     await face.post(f"/sessions/{thread}/turns", {"messages": [{"role": "user", "content": blocks}]})

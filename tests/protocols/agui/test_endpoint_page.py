@@ -16,7 +16,7 @@ from tests.browser import Page, browser
 from tests.conversations import call, script
 from tests.protocols.agui.official_clients import CLIENTS, node
 from tests.requirements import requirement
-from tests.servers import SocketHouse
+from tests.servers import SocketServer
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "ag-ui-web"
 HELLO = "Hello! I am the rehearsal agent."
@@ -66,21 +66,21 @@ async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
         yield await chromium.page()
 
 
-async def opened(page: Page, url: str, house: SocketHouse) -> None:
+async def open_page(page: Page, url: str, server: SocketServer) -> None:
     """Load the page and fill in its form."""
     await page.go(url, READY)
-    await filled(page, house)
+    await fill_in_form(page, server)
 
 
-async def reloaded(page: Page, house: SocketHouse) -> None:
+async def reload_page(page: Page, server: SocketServer) -> None:
     """Load it again as a person does, which breaks off what it was reading."""
     await page.run("(window.isOld = true, location.reload())")
     await page.until(f"!window.isOld && {READY}")
-    await filled(page, house)
+    await fill_in_form(page, server)
 
 
-async def filled(page: Page, house: SocketHouse) -> None:
-    for name, value in (("server", house.line.url), ("agent", "rehearsal"), ("key", house.key("alice"))):
+async def fill_in_form(page: Page, server: SocketServer) -> None:
+    for name, value in (("server", server.connection.url), ("agent", "rehearsal"), ("key", server.key("alice"))):
         await page.run(f"document.getElementById('{name}').value = '{value}'")
     await page.run("document.getElementById('settings').requestSubmit()")
 
@@ -91,46 +91,46 @@ async def say(page: Page, text: str) -> None:
     await page.run("document.getElementById('say').requestSubmit()")
 
 
-async def shows(page: Page, kind: str, text: str) -> None:
+async def wait_for_message(page: Page, kind: str, text: str) -> None:
     """Wait until a message of that kind with that text is there."""
     await page.until(f"[...document.querySelectorAll('.{kind}')].some((each) => each.textContent === '{text}')")
 
 
 @requirement("ag-ui-b:page")
 async def test_the_example_page_talks_streams_calls_asks_stops_and_comes_back(
-    page: Page, site: str, socket_house: SocketHouse
+    page: Page, site: str, socket_server: SocketServer
 ) -> None:
-    await opened(page, site, socket_house)
+    await open_page(page, site, socket_server)
     await say(page, "hello")
-    await shows(page, "assistant", HELLO)
+    await wait_for_message(page, "assistant", HELLO)
     await say(page, script(call("colour_page", colour="rgb(1, 2, 3)"), {"say": "so: {result}"}))
-    await shows(page, "assistant", "so: The page is rgb(1, 2, 3) now.")
+    await wait_for_message(page, "assistant", "so: The page is rgb(1, 2, 3) now.")
     assert await page.run("document.body.style.background") == "rgb(1, 2, 3)"
     await say(page, script(call("stamp", text="x"), {"say": "Then: {result}"}))
     await page.until("document.querySelector('.interrupt button')")
     await page.run("document.querySelector('.interrupt button').click()")
-    await shows(page, "assistant", "Then: stamped x")
+    await wait_for_message(page, "assistant", "Then: stamped x")
     await say(page, "ask me")
     await page.until("document.querySelector('.interrupt input')")
     await page.run("document.querySelector('.interrupt input').value = 'neither'")
     await page.run("document.querySelector('.interrupt button').click()")
-    await shows(page, "assistant", "You chose neither.")
+    await wait_for_message(page, "assistant", "You chose neither.")
     await say(page, script({"say": "on and on"}, {"wait_ms": 600_000}))
-    await shows(page, "assistant", "on and on")
+    await wait_for_message(page, "assistant", "on and on")
     await page.run("document.getElementById('stop').click()")
     await say(page, "add 1 and 2")
-    await shows(page, "assistant", "The sum is 3.")
+    await wait_for_message(page, "assistant", "The sum is 3.")
     await say(page, script({"say": "half"}, {"fail": "internal"}))
-    await shows(page, "error", "The agent failed")
+    await wait_for_message(page, "error", "The agent failed")
     await say(page, script({"emit": {"count": 60, "text": "w{i} ", "every_ms": 20}}))
     await page.until("document.getElementById('log').textContent.includes('w5 ')")
-    await reloaded(page, socket_house)
-    await shows(page, "assistant", "".join(f"w{place} " for place in range(60)))
+    await reload_page(page, socket_server)
+    await wait_for_message(page, "assistant", "".join(f"w{place} " for place in range(60)))
     assert await page.run("document.querySelectorAll('.error').length") == 0
     await page.until("!document.getElementById('send').disabled")
     before = await page.run("document.getElementById('log').textContent")
-    await reloaded(page, socket_house)
-    await shows(page, "assistant", "The sum is 3.")
+    await reload_page(page, socket_server)
+    await wait_for_message(page, "assistant", "The sum is 3.")
     await page.until("!document.getElementById('send').disabled")
     after = await page.run("document.getElementById('log').textContent")
     assert after == before

@@ -10,16 +10,16 @@ from uuid import uuid4
 
 from dragoman.core import refusals
 from dragoman.core.refusals import all_refusals
-from dragoman.protocols.agui.errors import ANSWERS
+from dragoman.protocols.agui.errors import ERROR_TABLE
 from tests.asgi_client import Exchange
 from tests.conversations import calls, script
-from tests.protocols.aap.client import Face
+from tests.protocols.aap.client import AapClient
 from tests.protocols.agui.endpoint import Endpoint, an_input, parse
 from tests.protocols.agui.endpoint_streams import (
     HELLO,
     LONG,
     STAMP,
-    Reading,
+    StreamReader,
     error_of,
     last_stop,
     running,
@@ -27,7 +27,7 @@ from tests.protocols.agui.endpoint_streams import (
     user,
 )
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker
+from tests.servers import AppServer, AppServerFactory
 
 ANSWERED = [user("hello"), {"id": "answer", "role": "assistant", "content": HELLO}]
 """A history that asks for nothing."""
@@ -36,41 +36,43 @@ ANSWERED = [user("hello"), {"id": "answer", "role": "assistant", "content": HELL
 
 
 @requirement("ag-ui-b:auth:keys")
-async def test_a_key_comes_as_bearer_token_or_as_api_key_header(house: House, endpoint: Endpoint) -> None:
+async def test_a_key_comes_as_bearer_token_or_as_api_key_header(app_server: AppServer, endpoint: Endpoint) -> None:
     for headers, status in (
         ({"authorization": ""}, 401),
         ({"authorization": "Bearer wrong"}, 401),
         ({"authorization": "", "x-api-key": "wrong"}, 401),
-        ({"authorization": "", "x-api-key": house.key("alice")}, 200),
+        ({"authorization": "", "x-api-key": app_server.key("alice")}, 200),
     ):
         assert (await endpoint.run(an_input("hello"), headers=headers)).status == status
     body = an_input("hello")
     await endpoint.run(body)
-    reads = Endpoint(house.line, house.key("alice_reads"))
+    reads = Endpoint(app_server.connection, app_server.key("alice_reads"))
     assert (await reads.run({**body, "runId": "reads"})).status == 403
     assert (await reads.connect({**body, "runId": "reads", "messages": []})).status == 200
 
 
 @requirement("ag-ui-b:threads:foreign")
-async def test_another_users_thread_is_403_on_every_route_and_tells_nothing(house: House, endpoint: Endpoint) -> None:
+async def test_another_users_thread_is_403_on_every_route_and_reveals_nothing(
+    app_server: AppServer, endpoint: Endpoint
+) -> None:
     body = an_input("hello", thread=str(uuid4()))
     await endpoint.run(body)
-    bob = Endpoint(house.line, house.key("bob"))
+    bob = Endpoint(app_server.connection, app_server.key("bob"))
     thread = body["threadId"]
     replies = [
         await bob.run({**body, "runId": "mine"}),
         await bob.hydrate(thread),
         await bob.connect({**body, "messages": []}),
-        await bob.ask("POST", f"rehearsal/stop/{thread}"),
-        await bob.ask("GET", f"rehearsal/threads/{thread}/events"),
+        await bob.request("POST", f"rehearsal/stop/{thread}"),
+        await bob.request("GET", f"rehearsal/threads/{thread}/events"),
     ]
     assert {(reply.status, reply.json["code"]) for reply in replies} == {(403, "forbidden")}
     assert not any(b"hello" in reply.body.lower() for reply in replies)
 
 
 @requirement("ag-ui-b:threads:names")
-async def test_a_thread_id_that_is_no_uuid_is_a_name_of_its_owner(house: House, endpoint: Endpoint) -> None:
-    bob = Endpoint(house.line, house.key("bob"))
+async def test_a_thread_id_that_is_no_uuid_is_a_name_of_its_owner(app_server: AppServer, endpoint: Endpoint) -> None:
+    bob = Endpoint(app_server.connection, app_server.key("bob"))
     for who, text in ((endpoint, "of alice"), (bob, "of bob")):
         await who.run(an_input(text, thread="our chat / ünïcode"))
     assert (await endpoint.messages("our chat / ünïcode"))[0]["content"] == "of alice"
@@ -78,10 +80,10 @@ async def test_a_thread_id_that_is_no_uuid_is_a_name_of_its_owner(house: House, 
 
 
 @requirement("ag-ui-b:threads:one-session")
-async def test_a_thread_is_the_same_session_over_aap(house: House, endpoint: Endpoint) -> None:
+async def test_a_thread_is_the_same_session_over_aap(app_server: AppServer, endpoint: Endpoint) -> None:
     thread = str(uuid4())
     await endpoint.run(an_input("hello", thread=thread))
-    reply = await Face(house.line, house.key("alice")).get(f"/sessions/{thread}/history?type=full")
+    reply = await AapClient(app_server.connection, app_server.key("alice")).get(f"/sessions/{thread}/history?type=full")
     said = [
         each["content"] if each["role"] == "user" else each["content"][0]["text"]
         for each in reply.json["history"]["full"]
@@ -101,7 +103,7 @@ async def test_what_is_not_there_is_404(endpoint: Endpoint) -> None:
         ("GET", "nobody/capabilities", None, "unknown_agent"),
         ("GET", "rehearsal/nothing", None, "not_found"),
     ):
-        reply = await endpoint.ask(method, path, body)
+        reply = await endpoint.request(method, path, body)
         assert (reply.status, reply.json["code"]) == (404, code), path
 
 
@@ -109,29 +111,29 @@ async def test_what_is_not_there_is_404(endpoint: Endpoint) -> None:
 async def test_a_threads_agent_cannot_change(endpoint: Endpoint) -> None:
     body = an_input("hello")
     await endpoint.run(body)
-    other = Endpoint(endpoint.line, endpoint.key, agent="rehearsal-bare")
+    other = Endpoint(endpoint.connection, endpoint.key, agent="rehearsal-bare")
     reply = await other.run({**body, "runId": "other", "messages": [user("again")]})
     assert (reply.status, reply.json["code"]) == (409, "agent_fixed")
 
 
 @requirement("ag-ui-b:transport:http-errors")
 async def test_every_refusal_of_the_core_has_an_answer(endpoint: Endpoint) -> None:
-    assert set(ANSWERS) == {each for each in all_refusals() if each.__module__ == refusals.__name__}
-    reply = await endpoint.ask("GET", "rehearsal")
+    assert set(ERROR_TABLE) == {each for each in all_refusals() if each.__module__ == refusals.__name__}
+    reply = await endpoint.request("GET", "rehearsal")
     assert (reply.status, reply.json["code"], reply.headers["allow"]) == (405, "method_not_allowed", "POST")
     reply = await endpoint.run(an_input("hello"), headers={"content-type": "text/plain"})
     assert (reply.status, reply.json["code"]) == (415, "unsupported_media_type")
 
 
 @requirement("ag-ui-b:cors")
-async def test_pages_may_send_what_clients_send(house: House, endpoint: Endpoint) -> None:
+async def test_pages_may_send_what_clients_send(app_server: AppServer, endpoint: Endpoint) -> None:
     asked = "authorization,content-type,last-event-id,x-api-key,x-run-on-disconnect,x-tenant"
     headers = {
         "origin": "https://app.example",
         "access-control-request-method": "POST",
         "access-control-request-headers": asked,
     }
-    reply = await endpoint.ask("OPTIONS", "rehearsal", headers=headers)
+    reply = await endpoint.request("OPTIONS", "rehearsal", headers=headers)
     assert reply.status == 204
     allowed = {each.strip() for each in reply.headers["access-control-allow-headers"].split(",")}
     assert set(asked.split(",")) <= allowed
@@ -141,7 +143,7 @@ async def test_pages_may_send_what_clients_send(house: House, endpoint: Endpoint
 async def test_an_agent_declares_what_holds(endpoint: Endpoint) -> None:
     from ag_ui.core import capabilities
 
-    reply = await endpoint.ask("GET", "rehearsal/capabilities")
+    reply = await endpoint.request("GET", "rehearsal/capabilities")
     told = capabilities.AgentCapabilities.model_validate_json(reply.body)
     assert told.transport is not None
     assert (told.transport.streaming, told.transport.resumable) == (True, True)
@@ -159,7 +161,7 @@ async def test_an_agent_declares_what_holds(endpoint: Endpoint) -> None:
     ]
     assert told.human_in_the_loop is not None
     assert told.human_in_the_loop.interrupts is True
-    bare = json.loads((await endpoint.ask("GET", "rehearsal-bare/capabilities")).body)
+    bare = json.loads((await endpoint.request("GET", "rehearsal-bare/capabilities")).body)
     assert (bare["tools"]["clientProvided"], bare["tools"]["items"]) == (False, [])
 
 
@@ -167,14 +169,14 @@ async def test_an_agent_declares_what_holds(endpoint: Endpoint) -> None:
 
 
 @requirement("ag-ui-b:runs:replayed")
-async def test_the_same_run_id_again_replays_the_run_and_runs_nothing(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        endpoint = Endpoint(house.line, house.key("alice"))
+async def test_the_same_run_id_again_replays_the_run_and_runs_nothing(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        endpoint = Endpoint(house.connection, house.key("alice"))
         body = an_input("hello")
         first = await endpoint.run(body)
         assert (await endpoint.run(body)).body == first.body
         await house.restart()
-        endpoint = Endpoint(house.line, house.key("alice"))
+        endpoint = Endpoint(house.connection, house.key("alice"))
         assert (await endpoint.run(body)).body == first.body
         assert len(await endpoint.messages(body["threadId"])) == 2
 
@@ -196,7 +198,7 @@ async def test_the_same_run_id_with_another_request_is_a_conflict(endpoint: Endp
 
 
 @requirement("ag-ui-b:runs:busy")
-async def test_a_second_run_while_the_first_is_watched_is_told_that_the_thread_is_busy(endpoint: Endpoint) -> None:
+async def test_a_second_run_while_the_first_is_watched_is_refused_as_busy(endpoint: Endpoint) -> None:
     body = an_input(LONG)
     async with running(endpoint, body):
         reply = await endpoint.run({**body, "runId": "second", "messages": [*body["messages"], user("hello")]})
@@ -210,39 +212,43 @@ async def test_a_second_run_while_the_first_is_watched_is_told_that_the_thread_i
 async def test_a_client_that_leaves_cancels_the_run(endpoint: Endpoint) -> None:
     body = an_input(LONG)
     reading = await started(endpoint, body)
-    await reading.exchange.leave()
+    await reading.exchange.disconnect()
     assert (await last_stop(endpoint, body["threadId"]))["outcome"] == {"type": "cancelled"}
 
 
 @requirement("ag-ui-b:disconnect:continue")
-async def test_with_a_header_or_a_setting_the_run_goes_on(endpoint: Endpoint, open_house: HouseMaker) -> None:
-    async with open_house(ag_ui_on_disconnect="continue") as house:
+async def test_with_a_header_or_a_setting_the_run_goes_on(
+    endpoint: Endpoint, open_app_server: AppServerFactory
+) -> None:
+    async with open_app_server(ag_ui_on_disconnect="continue") as house:
         for where, header in (
             (endpoint, {"x_run_on_disconnect": "continue"}),
-            (Endpoint(house.line, house.key("alice")), {}),
+            (Endpoint(house.connection, house.key("alice")), {}),
         ):
             body = an_input(LONG)
             reading = await started(where, body, **header)
             exchange = reading.exchange
-            await exchange.leave()
+            await exchange.disconnect()
             await exchange.over()
-            joined = Reading(await where.open("POST", "rehearsal/connect", {**body, "runId": "back", "messages": []}))
+            joined = StreamReader(
+                await where.open("POST", "rehearsal/connect", {**body, "runId": "back", "messages": []})
+            )
             assert (await joined.until("TEXT_MESSAGE_CONTENT"))["delta"] == "so far "
-            stopped = await where.ask("POST", f"rehearsal/stop/{body['threadId']}")
+            stopped = await where.request("POST", f"rehearsal/stop/{body['threadId']}")
             assert stopped.json == {"stopped": True}
-            assert (await joined.rest())[-1]["outcome"] == {"type": "cancelled"}
+            assert (await joined.read_to_end())[-1]["outcome"] == {"type": "cancelled"}
 
 
 @requirement("ag-ui-b:disconnect:watched")
 async def test_a_run_that_somebody_else_watches_goes_on(endpoint: Endpoint) -> None:
     body = an_input(LONG)
     first = await started(endpoint, body)
-    other = Reading(await endpoint.open("POST", "rehearsal/connect", {**body, "runId": "watch", "messages": []}))
+    other = StreamReader(await endpoint.open("POST", "rehearsal/connect", {**body, "runId": "watch", "messages": []}))
     await other.until("TEXT_MESSAGE_CONTENT")
     assert isinstance(first.exchange, Exchange)
-    await first.exchange.leave()
-    await first.exchange.over()
-    stopped = await endpoint.ask("POST", f"rehearsal/stop/{body['threadId']}")
+    await first.exchange.disconnect()
+    await first.exchange.wait_until_released()
+    stopped = await endpoint.request("POST", f"rehearsal/stop/{body['threadId']}")
     assert stopped.json == {"stopped": True}  # so it was still running
 
 
@@ -250,7 +256,7 @@ async def test_a_run_that_somebody_else_watches_goes_on(endpoint: Endpoint) -> N
 async def test_a_run_without_a_reader_makes_way_for_the_next_message(endpoint: Endpoint) -> None:
     body = an_input(LONG)
     first = await started(endpoint, body, x_run_on_disconnect="continue")
-    await first.exchange.leave()
+    await first.exchange.disconnect()
     await first.exchange.over()
     reply = await endpoint.run({**body, "runId": "next", "messages": [*body["messages"], user("hello")]})
     assert reply.text == HELLO
@@ -266,25 +272,27 @@ async def test_a_message_that_arrives_before_the_reader_of_the_last_run_has_left
     second = asyncio.create_task(endpoint.run(following))
     for _ in range(2):
         await endpoint.messages(body["threadId"])  # which takes as long as the second run takes to find the first one
-    await first.exchange.leave()
+    await first.exchange.disconnect()
     assert (await second).text == HELLO
 
 
 @requirement("ag-ui-b:errors:revoked")
-async def test_streams_of_a_revoked_key_end_with_an_error_and_the_run_goes_on(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        phone, alice = (Endpoint(house.line, house.key(name)) for name in ("alice_phone", "alice"))
+async def test_streams_of_a_revoked_key_end_with_an_error_and_the_run_goes_on(
+    open_app_server: AppServerFactory,
+) -> None:
+    async with open_app_server() as house:
+        phone, alice = (Endpoint(house.connection, house.key(name)) for name in ("alice_phone", "alice"))
         body = an_input(LONG)
         streams = [
             await started(phone, body),
-            Reading(await phone.open("POST", "rehearsal/connect", {**body, "runId": "watch", "messages": []})),
+            StreamReader(await phone.open("POST", "rehearsal/connect", {**body, "runId": "watch", "messages": []})),
         ]
-        app: Any = house.line.app
+        app: Any = house.connection.app
         await app.keys.revoke("alice_phone")
         for stream in streams:
-            (*_, last) = await stream.rest()
+            (*_, last) = await stream.read_to_end()
             assert (last["type"], last["code"]) == ("RUN_ERROR", "unauthorized")
-        stopped = await alice.ask("POST", f"rehearsal/stop/{body['threadId']}")
+        stopped = await alice.request("POST", f"rehearsal/stop/{body['threadId']}")
         assert stopped.json == {"stopped": True}  # so it was still running
 
 
@@ -292,7 +300,7 @@ async def test_streams_of_a_revoked_key_end_with_an_error_and_the_run_goes_on(op
 async def test_a_reader_that_does_not_read_does_not_slow_the_run_and_misses_nothing(endpoint: Endpoint) -> None:
     body = an_input(script(*[{"burst": 1000}, {"wait_ms": 5}] * 8))
     headers, sent = endpoint.headers({}), json.dumps(body).encode()
-    slow = await endpoint.line.open("POST", "/ag-ui/rehearsal", headers=headers, body=sent, window=1000)
+    slow = await endpoint.connection.open("POST", "/ag-ui/rehearsal", headers=headers, body=sent, window=1000)
     assert (await last_stop(endpoint, body["threadId"]))["outcome"] == {"type": "success"}
     assert len(slow.unread()) < 4_000_000
     events = [frame.event for frame in parse(await slow.read())]
@@ -305,33 +313,35 @@ async def test_stopping_ends_the_run_for_all_its_readers(endpoint: Endpoint) -> 
     body = an_input(LONG)
     reading = await started(endpoint, body)
     path = f"rehearsal/stop/{body['threadId']}"
-    assert (await endpoint.ask("POST", path, {"runId": "another"})).json == {"stopped": False}
-    assert (await endpoint.ask("POST", path, {"runId": body["runId"], "force": True})).status == 400
-    assert (await endpoint.ask("POST", path, {"runId": body["runId"]})).json == {"stopped": True}
-    assert [each["type"] for each in await reading.rest()] == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
-    assert (await endpoint.ask("POST", path)).json == {"stopped": False}
+    assert (await endpoint.request("POST", path, {"runId": "another"})).json == {"stopped": False}
+    assert (await endpoint.request("POST", path, {"runId": body["runId"], "force": True})).status == 400
+    assert (await endpoint.request("POST", path, {"runId": body["runId"]})).json == {"stopped": True}
+    assert [each["type"] for each in await reading.read_to_end()] == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
+    assert (await endpoint.request("POST", path)).json == {"stopped": False}
 
 
 @requirement("ag-ui-b:downgrade:cancelled")
-async def test_a_0x_client_is_told_of_a_stopped_run_by_an_error(endpoint: Endpoint) -> None:
+async def test_a_0x_client_is_notified_of_a_stopped_run_by_an_error(endpoint: Endpoint) -> None:
     body = an_input(LONG, version=None)
     reading = await started(endpoint, body)
-    await endpoint.ask("POST", f"rehearsal/stop/{body['threadId']}")
-    *_, last = await reading.rest()
+    await endpoint.request("POST", f"rehearsal/stop/{body['threadId']}")
+    *_, last = await reading.read_to_end()
     assert (last["type"], last["code"]) == ("RUN_ERROR", "cancelled")
 
 
 @requirement("ag-ui-b:errors:shutdown")
-async def test_a_server_that_stops_says_so_and_the_answer_is_there_when_it_is_back(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        endpoint = Endpoint(house.line, house.key("alice"))
+async def test_a_server_that_stops_says_so_and_the_answer_is_there_when_it_is_back(
+    open_app_server: AppServerFactory,
+) -> None:
+    async with open_app_server() as house:
+        endpoint = Endpoint(house.connection, house.key("alice"))
         body = an_input(script({"say": "before "}, {"step": True}, {"wait_ms": 300}, {"say": "after"}))
         reading = await started(endpoint, body)
         await house.stop()
-        *_, last = await reading.rest()
+        *_, last = await reading.read_to_end()
         assert (last["type"], last["code"]) == ("RUN_ERROR", "shutting_down")
         await house.start()
-        endpoint = Endpoint(house.line, house.key("alice"))
+        endpoint = Endpoint(house.connection, house.key("alice"))
         assert (await endpoint.connect({**body, "runId": "back", "messages": []})).types[-1] == "RUN_FINISHED"
         assert [each["content"] for each in await endpoint.messages(body["threadId"])][1:] == ["before ", "after"]
 
@@ -345,7 +355,7 @@ async def test_the_log_of_a_thread_goes_on_strictly_after_every_id(endpoint: End
     await endpoint.run(body)
     await endpoint.run({**body, "runId": "2", "messages": [user("hello", "u2")]})
     path = f"rehearsal/threads/{body['threadId']}/events"
-    whole = Reading(await endpoint.open("GET", path))
+    whole = StreamReader(await endpoint.open("GET", path))
     for _ in range(2):
         await whole.until("RUN_FINISHED")
     assert [each["delta"] for each in whole.events if each["type"] == "TEXT_MESSAGE_CONTENT"] == [
@@ -355,36 +365,36 @@ async def test_the_log_of_a_thread_goes_on_strictly_after_every_id(endpoint: End
         "hello",
         HELLO,
     ]
-    await whole.exchange.leave()
+    await whole.exchange.disconnect()
     for place, own in enumerate(whole.ids[:-1]):
         assert own is not None
-        rest = Reading(await endpoint.open("GET", path, headers={"last-event-id": own}))
+        rest = StreamReader(await endpoint.open("GET", path, headers={"last-event-id": own}))
         while len(rest.events) < len(whole.events) - place - 1:
             await rest.next()
         assert (rest.events, rest.ids) == (whole.events[place + 1 :], whole.ids[place + 1 :])
-        await rest.exchange.leave()
+        await rest.exchange.disconnect()
     for strange in ("12:3", "999999-0-1"):
-        reply = await endpoint.ask("GET", path, headers={"last-event-id": strange})
+        reply = await endpoint.request("GET", path, headers={"last-event-id": strange})
         assert (reply.status, reply.json["code"]) == (400, "invalid_cursor")
 
 
 @requirement("ag-ui-b:events:live", "ag-ui-b:threads:one-session")
-async def test_what_another_protocol_sends_is_seen_live(house: House, endpoint: Endpoint) -> None:
+async def test_what_another_protocol_sends_is_seen_live(app_server: AppServer, endpoint: Endpoint) -> None:
     thread = str(uuid4())
     await endpoint.run(an_input("hello", thread=thread))
-    watching = Reading(await endpoint.open("GET", f"rehearsal/threads/{thread}/events"))
+    watching = StreamReader(await endpoint.open("GET", f"rehearsal/threads/{thread}/events"))
     await watching.until("RUN_FINISHED")
     body = {"messages": [{"role": "user", "content": "from elsewhere"}], "stream": "none"}
-    await Face(house.line, house.key("alice")).post(f"/sessions/{thread}/turns", body)
+    await AapClient(app_server.connection, app_server.key("alice")).post(f"/sessions/{thread}/turns", body)
     await watching.until("RUN_STARTED")
     assert (await watching.until("TEXT_MESSAGE_START"))["role"] == "user"
     assert (await watching.until("TEXT_MESSAGE_CONTENT"))["delta"] == "from elsewhere"
     await watching.until("RUN_FINISHED")
-    await watching.exchange.leave()
+    await watching.exchange.disconnect()
 
 
 @requirement("ag-ui-b:connect:as-it-stands")
-async def test_connect_to_a_thread_at_rest_tells_it_as_it_stands(endpoint: Endpoint) -> None:
+async def test_connect_to_a_thread_at_rest_reports_it_as_it_stands(endpoint: Endpoint) -> None:
     body = an_input(STAMP)
     await endpoint.run(body)
     connected = await endpoint.connect({**body, "runId": "c", "messages": []})
@@ -397,7 +407,7 @@ async def test_connect_to_a_thread_at_rest_tells_it_as_it_stands(endpoint: Endpo
 async def test_the_next_run_may_start_as_soon_as_the_end_is_seen(endpoint: Endpoint) -> None:
     body = an_input("hello")
     for number in range(10):
-        reading = Reading(
+        reading = StreamReader(
             await endpoint.open("POST", "rehearsal", {**body, "runId": str(number), "messages": [user("hello")]})
         )
         await reading.until("RUN_FINISHED")
@@ -413,9 +423,9 @@ async def test_two_first_requests_at_once_make_one_thread(endpoint: Endpoint) ->
 
 @requirement("ag-ui-b:threads:same-first", "ag-ui-b:threads:foreign")
 async def test_of_two_users_with_one_new_thread_the_second_is_refused_as_with_any_other(
-    house: House, endpoint: Endpoint
+    app_server: AppServer, endpoint: Endpoint
 ) -> None:
     body = an_input("hello", thread=str(uuid4()))
-    both = await asyncio.gather(endpoint.run(body), Endpoint(house.line, house.key("bob")).run(body))
+    both = await asyncio.gather(endpoint.run(body), Endpoint(app_server.connection, app_server.key("bob")).run(body))
     refused, taken = sorted(both, key=lambda reply: -reply.status)
     assert (taken.status, refused.status, refused.json["code"]) == (200, 403, "forbidden")

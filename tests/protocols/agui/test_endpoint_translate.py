@@ -14,7 +14,7 @@ from dragoman.core.events import (
     CallOpened,
     CallParked,
     Event,
-    Logged,
+    LoggedEvent,
     MessageClosed,
     MessageOpened,
     RunStarted,
@@ -24,14 +24,14 @@ from dragoman.core.ids import CallId, MessageId, RunId, UserId
 from dragoman.core.stream import Piece, expand
 from dragoman.protocols.agui import content as wire
 from dragoman.protocols.agui import events as told
-from dragoman.protocols.agui.downgrade import suited
-from dragoman.protocols.agui.frames import reopened
+from dragoman.protocols.agui.downgrade import downgrade_events
+from dragoman.protocols.agui.frames import reopen_events
 from dragoman.protocols.agui.messages import Transcript
 from dragoman.protocols.agui.translate import Translator
 from tests.conversations import call, calls, script
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.requirements import requirement
-from tests.servers import House
+from tests.servers import AppServer
 
 Json = Any
 RUN = RunId("run-1")
@@ -109,10 +109,12 @@ class Client:
 
 
 @requirement("ag-ui-b:connect:any-moment", "ag-ui-b:order")
-async def test_who_joins_at_any_moment_holds_in_the_end_what_is_stored(house: House, endpoint: Endpoint) -> None:
+async def test_who_joins_at_any_moment_holds_in_the_end_what_is_stored(
+    app_server: AppServer, endpoint: Endpoint
+) -> None:
     body = an_input(MUCH)
     await endpoint.run(body)
-    engine = house.line.app.engine  # type: ignore[attr-defined]  # the bridge knows it as any ASGI application
+    engine = app_server.connection.app.engine  # type: ignore[attr-defined]  # the bridge knows it as any ASGI application
     async with engine.session(UserId("alice"), body["threadId"]) as live:
         events = await engine.past.events(live, 0)
     records = expand(events)
@@ -123,36 +125,41 @@ async def test_who_joins_at_any_moment_holds_in_the_end_what_is_stored(house: Ho
     told = (each for each in transcript.messages() if isinstance(each, told_words))
     stored = {each.id: each.content for each in told if each.content}
     first = next(
-        place for place, each in enumerate(records) if isinstance(each, Logged) and isinstance(each.event, RunStarted)
+        place
+        for place, each in enumerate(records)
+        if isinstance(each, LoggedEvent) and isinstance(each.event, RunStarted)
     )
     started = records[first]
-    assert isinstance(started, Logged)
+    assert isinstance(started, LoggedEvent)
     assert isinstance(started.event, RunStarted)
     assert sum(isinstance(each, Piece) for each in records) >= 8
     for cut in range(first + 1, len(records)):
         before = records[cut - 1]
-        if isinstance(before, Logged) and isinstance(before.event, CallOpened):
+        if isinstance(before, LoggedEvent) and isinstance(before.event, CallOpened):
             continue  # the calls of a step and its end are durable together
         translator, transcript = Translator(started.event.run_id, thread_id="t"), Transcript()
         so_far = [event for record in records[:cut] for event in translator.feed(record)]
         for record in records[:cut]:
-            if isinstance(record, Logged):
+            if isinstance(record, LoggedEvent):
                 transcript.feed(record)
         client = Client(transcript.messages())
-        for event in (*reopened(so_far), *(event for record in records[cut:] for event in translator.feed(record))):
+        for event in (
+            *reopen_events(so_far),
+            *(event for record in records[cut:] for event in translator.feed(record)),
+        ):
             client.take(event)
         kept = {own: text for own, text in client.texts.items() if own in stored}
         assert kept == stored, cut
 
 
-def logged(*events: Event) -> list[Logged]:
+def logged(*events: Event) -> list[LoggedEvent]:
     at = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    return [Logged(seq, at, RUN, event) for seq, event in enumerate(events, 1)]
+    return [LoggedEvent(seq, at, RUN, event) for seq, event in enumerate(events, 1)]
 
 
 def end_of(*events: Event) -> told.RunFinished:
     """How a run ends that waits for the application after these events."""
-    started = RunStarted(run_id=RUN, door="ag-ui")
+    started = RunStarted(run_id=RUN, protocol="ag-ui")
     stopped = RunStopped(run_id=RUN, reason="tool_use")
     translator = Translator(RUN, thread_id="t")
     *_, last = [each for record in logged(started, *events, stopped) for each in translator.feed(record)]
@@ -176,6 +183,6 @@ def test_a_call_that_a_crash_cut_off_asks_whether_it_shall_run_again() -> None:
 @requirement("ag-ui-b:downgrade:unchanged")
 def test_clients_of_1_0_get_every_event_as_it_is() -> None:
     end = end_of()
-    assert suited([end], "1.0") == [end]
+    assert downgrade_events([end], "1.0") == [end]
     pending = msgspec.structs.replace(end, outcome=wire.Success(pending_tool_call_ids=("c",)))
-    assert suited([pending], "0.0.59") == [msgspec.structs.replace(end, outcome=wire.Success())]
+    assert downgrade_events([pending], "0.0.59") == [msgspec.structs.replace(end, outcome=wire.Success())]

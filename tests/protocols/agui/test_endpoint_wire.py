@@ -10,12 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman import Agent
-from dragoman.protocols.agui.wire import Malformed, Misshapen, UnsupportedVersion, _as_written, _read, decode_run
+from dragoman.protocols.agui.wire import (
+    InvalidBody,
+    InvalidJson,
+    UnsupportedVersion,
+    _decode_canonical,
+    _decode_tolerant,
+    decode_run,
+)
 from tests.agents.agent_harness import ScriptedModel
 from tests.conversations import call, calls, script
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.requirements import requirement
-from tests.servers import HouseMaker
+from tests.servers import AppServerFactory
 
 Json = Any
 HELLO = "Hello! I am the rehearsal agent."
@@ -53,7 +60,7 @@ def parts(*given: Json) -> Json:
 
 
 @requirement("ag-ui-b:wire:frames", "ag-ui-b:wire:no-nulls", "ag-ui-b:wire:integer-times", "ag-ui-b:wire:headers")
-async def test_every_event_of_a_run_is_told_in_order_and_to_the_rules(endpoint: Endpoint) -> None:
+async def test_every_event_of_a_run_is_reported_in_order_and_to_the_rules(endpoint: Endpoint) -> None:
     """The rules themselves are in `Reply.frames`: LF, no nulls, integer times, the models of `ag-ui-protocol`."""
     reply = await endpoint.run(an_input(EVERYTHING))
     shown = [
@@ -139,14 +146,14 @@ async def test_ids_grow_and_a_replay_is_the_same_to_the_byte(endpoint: Endpoint)
         ([call("add", a=1, b=1)] * 26, {"code": "max_steps", "message": "the run reached its limit of 25 steps"}),
     ],
 )
-async def test_how_a_run_ends_is_told_by_its_last_event(endpoint: Endpoint, steps: Json, end: Json) -> None:
+async def test_how_a_run_ends_is_reported_by_its_last_event(endpoint: Endpoint, steps: Json, end: Json) -> None:
     *_, last = (await endpoint.run(an_input(script(*steps)))).events
     told = {name: value for name, value in last.items() if name not in ("timestamp", "threadId", "runId", "usage")}
     assert told == {"type": "RUN_ERROR" if "code" in end else "RUN_FINISHED", **end}
 
 
 @requirement("ag-ui-b:events:usage")
-async def test_a_runs_end_tells_the_tokens_that_are_known(endpoint: Endpoint) -> None:
+async def test_a_runs_end_reports_the_tokens_that_are_known(endpoint: Endpoint) -> None:
     usage = {"usage": {"input_tokens": 5, "output_tokens": 0}}
     *_, last = (await endpoint.run(an_input(script({"say": "x"}, usage)))).events
     assert last["usage"] == [{"inputTokens": 5, "totalTokens": 5}]
@@ -159,7 +166,7 @@ async def test_a_runs_end_tells_the_tokens_that_are_known(endpoint: Endpoint) ->
 )
 async def test_a_third_party_validator_finds_no_error(endpoint: Endpoint, text: str) -> None:
     body = an_input(text, state={"count": 3})
-    asked = Endpoint(endpoint.line, endpoint.key, agent="counting" if text == "count" else "rehearsal")
+    asked = Endpoint(endpoint.connection, endpoint.key, agent="counting" if text == "count" else "rehearsal")
     run = await asked.run(body)
     for events in (run.events, (await asked.hydrate(body["threadId"])).events):
         validator = create_validator()
@@ -301,13 +308,13 @@ REQUESTS = shaped(
 @given(REQUESTS)
 def test_what_is_read_in_one_pass_is_what_two_would_read(request: Json) -> None:
     body = json.dumps(request).encode()
-    once = _as_written(body)
-    assert once is None or once == _read(body)
+    once = _decode_canonical(body)
+    assert once is None or once == _decode_tolerant(body)
 
 
 @requirement("ag-ui-b:input:parts")
 @pytest.mark.parametrize(
-    ("part", "kept"),
+    ("part", "expected_parts"),
     [
         ({"type": "hologram", "voxels": "…"}, None),
         ({"type": "image", "source": {"type": "file", "value": "file-1", "provider": "openai"}}, None),
@@ -332,16 +339,21 @@ def test_what_is_read_in_one_pass_is_what_two_would_read(request: Json) -> None:
         ({"type": "binary", "mimeType": "application/pdf", "id": "file-7"}, None),
     ],
 )
-async def test_of_a_messages_parts_those_stay_that_can_be_used(endpoint: Endpoint, part: Json, kept: Json) -> None:
+async def test_of_a_messages_parts_those_stay_that_can_be_used(
+    endpoint: Endpoint, part: Json, expected_parts: Json
+) -> None:
     body = parts({"type": "text", "text": "hello"}, part)
     assert (await endpoint.run(body)).text == HELLO
     stored = (await endpoint.messages(body["threadId"]))[0]
-    assert stored["content"] == [{"type": "text", "text": "hello"}, *([] if kept is None else [kept])]
+    assert stored["content"] == [
+        {"type": "text", "text": "hello"},
+        *([] if expected_parts is None else [expected_parts]),
+    ]
 
 
 @requirement("ag-ui-b:input:unusable")
 async def test_an_image_for_a_model_that_sees_none_is_left_out(endpoint: Endpoint) -> None:
-    bare = Endpoint(endpoint.line, endpoint.key, agent="rehearsal-bare")
+    bare = Endpoint(endpoint.connection, endpoint.key, agent="rehearsal-bare")
     image = {"type": "image", "source": {"type": "url", "value": "https://example.org/x.png"}}
     reply = await bare.run(parts({"type": "text", "text": "hello"}, image) | {"tools": [PAINT]})
     assert reply.text == HELLO
@@ -390,7 +402,7 @@ WRONG: list[tuple[Json, str]] = [
 async def test_what_is_no_request_is_refused_with_its_place(
     endpoint: Endpoint, raw: bytes, code: str, path: str | None
 ) -> None:
-    reply = await endpoint.ask("POST", "rehearsal", raw=raw)
+    reply = await endpoint.request("POST", "rehearsal", raw=raw)
     assert (reply.status, reply.json["code"], reply.json.get("path") or None) == (400, code, path)
 
 
@@ -430,7 +442,7 @@ async def test_another_major_version_is_refused(endpoint: Endpoint, version: str
 )
 @settings(max_examples=300)
 def test_any_bytes_are_a_request_or_a_refusal(body: bytes) -> None:
-    with suppress(Malformed, Misshapen, UnsupportedVersion):
+    with suppress(InvalidJson, InvalidBody, UnsupportedVersion):
         decode_run(body)
 
 
@@ -438,14 +450,14 @@ def test_any_bytes_are_a_request_or_a_refusal(body: bytes) -> None:
 
 
 @requirement("ag-ui-b:downgrade:pending")
-async def test_a_0x_client_is_not_told_of_pending_calls(endpoint: Endpoint) -> None:
+async def test_a_0x_client_is_not_notified_of_pending_calls(endpoint: Endpoint) -> None:
     *_, last = (await endpoint.run(an_input(script(call("paint")), version=None, tools=[PAINT]))).events
     assert last["outcome"] == {"type": "success"}
 
 
 @requirement("ag-ui-b:downgrade:parts")
 async def test_a_0x_client_gets_results_as_text(endpoint: Endpoint) -> None:
-    gallery = Endpoint(endpoint.line, endpoint.key, agent="gallery")
+    gallery = Endpoint(endpoint.connection, endpoint.key, agent="gallery")
     for version, content in (
         ("1.0", [{"type": "text", "text": "look: "}, {"type": "image", "source": IMAGE}]),
         (None, "look: "),
@@ -456,9 +468,9 @@ async def test_a_0x_client_gets_results_as_text(endpoint: Endpoint) -> None:
 
 
 @requirement("ag-ui-b:downgrade:subagents")
-async def test_a_setting_keeps_sub_agents_from_clients_that_fail_on_them(open_house: HouseMaker) -> None:
-    async with open_house(ag_ui_min_client="0.0.58") as house:
-        endpoint = Endpoint(house.line, house.key("alice"))
+async def test_a_setting_keeps_sub_agents_from_clients_that_fail_on_them(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(ag_ui_min_client="0.0.58") as house:
+        endpoint = Endpoint(house.connection, house.key("alice"))
         body = an_input(EVERYTHING, version=None)
         reply = await endpoint.run(body)
         assert not any("SUBAGENT" in each["type"] or "subagentRunId" in each for each in reply.events)
@@ -472,7 +484,7 @@ async def test_a_setting_keeps_sub_agents_from_clients_that_fail_on_them(open_ho
 
 @requirement("ag-ui-b:input:props")
 async def test_an_agent_knows_what_came_along_with_the_request(endpoint: Endpoint) -> None:
-    noting = Endpoint(endpoint.line, endpoint.key, agent="noting")
+    noting = Endpoint(endpoint.connection, endpoint.key, agent="noting")
     context = [{"description": "where", "value": "here"}]
     props = {"client_time": {"device_timezone": "Asia/Tokyo"}, "theme": "dark"}
     body = an_input("x", state={"zoom": 3}, context=context, forwardedProps=props, parentRunId="before")
@@ -503,10 +515,10 @@ async def test_a_devices_zone_that_is_none_counts_as_absent(endpoint: Endpoint, 
 
 
 @requirement("ag-ui-b:input:context")
-async def test_a_model_is_told_what_the_application_says_about_the_situation(open_house: HouseMaker) -> None:
+async def test_a_model_gets_what_the_application_says_about_the_situation(open_app_server: AppServerFactory) -> None:
     model = ScriptedModel("Fine.", "Fine.")
-    async with open_house(agents=[Agent("told", model=model, instructions="Be brief.")]) as house:
-        told = Endpoint(house.line, house.key("alice"), agent="told")
+    async with open_app_server(agents=[Agent("told", model=model, instructions="Be brief.")]) as house:
+        told = Endpoint(house.connection, house.key("alice"), agent="told")
         context = [{"description": "page", "value": "orders"}, {"description": "locale", "value": "de"}]
         await told.run(an_input("hi", context=context))
         await told.run(an_input("hi"))

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.protocols.agui.run_service.rules import Broken, World, check, decode_run
+from dragoman.protocols.agui.run_service.rules import RuleContext, RuleViolation, check, decode_run
 from dragoman.protocols.agui.run_service.wire import (
-    Misshapen,
+    InvalidBody,
     decode_answers,
     decode_profile,
     parse_day,
     parse_event_id,
 )
-from tests.protocols.agui.run_service import Frame, RunService, a_run, new_thread, problem, script
+from tests.protocols.agui.run_service import Frame, RunServiceClient, new_thread, problem, run_input, script
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker
+from tests.servers import AppServer, AppServerFactory
 
 Json = Any
 STAMP = {"call": {"name": "stamp", "input": {"text": "x"}}}
@@ -27,11 +27,11 @@ PAINT = {"name": "paint", "description": "", "parameters": {"type": "object"}}
 
 
 @pytest.fixture
-def alice(house: House) -> RunService:
-    return RunService(house.line, house.key("alice"))
+def alice(app_server: AppServer) -> RunServiceClient:
+    return RunServiceClient(app_server.connection, app_server.key("alice"))
 
 
-def said(frames: list[Frame]) -> str:
+def text_of_frames(frames: list[Frame]) -> str:
     return "".join(frame.event["delta"] for frame in frames if frame.type == "TEXT_MESSAGE_CONTENT")
 
 
@@ -43,7 +43,7 @@ def calls(frames: list[Frame]) -> list[str]:
 
 
 @requirement("runs:answers:accepted")
-async def test_an_answer_starts_the_run_that_goes_on(alice: RunService) -> None:
+async def test_an_answer_starts_the_run_that_goes_on(alice: RunServiceClient) -> None:
     thread = new_thread()
     frames = await alice.play(thread, script(STAMP, {"say": "Then: {result}"}))
     outcome = frames[-1].event["outcome"]
@@ -64,16 +64,16 @@ async def test_an_answer_starts_the_run_that_goes_on(alice: RunService) -> None:
         "TEXT_MESSAGE_END",
         "RUN_FINISHED",
     ]
-    assert said(rest) == "Then: stamped x"
+    assert text_of_frames(rest) == "Then: stamped x"
 
 
 @requirement("runs:answers:accepted", "runs:events:extras")
-async def test_the_result_of_an_allowed_call_is_told_with_its_arguments_wherever_reading_begins(
-    alice: RunService,
+async def test_the_result_of_an_allowed_call_is_reported_with_its_arguments_wherever_reading_begins(
+    alice: RunServiceClient,
 ) -> None:
     thread = new_thread()
     asked = await alice.play(thread, script(STAMP, {"say": "Then: {result}"}))
-    async with alice.watching(thread) as watch:
+    async with alice.watch(thread) as watch:
         await watch.until("RUN_FINISHED")
         answers = {"answers": [{"callId": calls(asked)[0], "granted": True}]}
         run = (await alice.post(f"/runs/{thread}/answers", answers)).json["runId"]
@@ -81,14 +81,14 @@ async def test_the_result_of_an_allowed_call_is_told_with_its_arguments_wherever
     assert live[1].event["tool_call_args"] == {"text": "x"}
     assert await alice.events(thread, run) == live
     assert await alice.events(thread, run, after=live[0].id) == live[1:]
-    async with alice.watching(thread) as watch:
+    async with alice.watch(thread) as watch:
         assert await watch.until("RUN_FINISHED") == live
-    async with alice.watching(thread, after=asked[-1].id) as watch:
+    async with alice.watch(thread, after=asked[-1].id) as watch:
         assert await watch.until("RUN_FINISHED") == live
 
 
 @requirement("runs:answers:one-by-one")
-async def test_answers_are_taken_one_by_one_and_the_run_goes_on_with_the_last(alice: RunService) -> None:
+async def test_answers_are_taken_one_by_one_and_the_run_goes_on_with_the_last(alice: RunServiceClient) -> None:
     thread = new_thread()
     both = {"calls": [STAMP["call"], {"name": "paint", "input": {}}]}
     asked = await alice.play(thread, script(both, {"say": "{results}"}), tools=[PAINT])
@@ -99,22 +99,22 @@ async def test_answers_are_taken_one_by_one_and_the_run_goes_on_with_the_last(al
         await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": paint, "result": {"c": "red"}}]})
     ).json
     assert second["pending"] == []
-    assert said(await alice.events(thread, second["runId"])) == 'stamped x, {"c":"red"}'
+    assert text_of_frames(await alice.events(thread, second["runId"])) == 'stamped x, {"c":"red"}'
 
 
 @requirement("runs:answers:once")
-async def test_an_answer_is_taken_once(alice: RunService) -> None:
+async def test_an_answer_is_taken_once(alice: RunServiceClient) -> None:
     thread = new_thread()
     (call,) = calls(await alice.play(thread, script(STAMP, {"say": "{result}"})))
     body = {"answers": [{"callId": call, "granted": False, "reason": "not today"}]}
     taken = (await alice.post(f"/runs/{thread}/answers", body)).json
-    assert said(await alice.events(thread, taken["runId"])) == "Tool call denied: not today"
+    assert text_of_frames(await alice.events(thread, taken["runId"])) == "Tool call denied: not today"
     again = await alice.post(f"/runs/{thread}/answers", body)
     assert (again.status, again.json["code"]) == (409, "AGENT_RUN_CONFLICT")
 
 
 @requirement("runs:answers:wrong")
-async def test_an_answer_that_answers_nothing_is_refused_and_executes_nothing(alice: RunService) -> None:
+async def test_an_answer_that_answers_nothing_is_refused_and_executes_nothing(alice: RunServiceClient) -> None:
     thread = new_thread()
     (call,) = calls(await alice.play(thread, script(STAMP, {"say": "{result}"})))
     for answers in (
@@ -135,22 +135,22 @@ async def test_an_answer_that_answers_nothing_is_refused_and_executes_nothing(al
         422, "AGENT_RUN_INPUT_INVALID", "the body is not of the form that was expected", errors=[{"loc": []}]
     )
     taken = (await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call, "granted": True}]})).json
-    assert said(await alice.events(thread, taken["runId"])) == "stamped x"
+    assert text_of_frames(await alice.events(thread, taken["runId"])) == "stamped x"
 
 
 @requirement("runs:answers:wrong")
-async def test_answers_have_the_servers_limit(open_house: HouseMaker) -> None:
-    async with open_house(body_bytes=2048) as house:
-        alice, thread = RunService(house.line, house.key("alice")), new_thread()
+async def test_answers_have_the_servers_limit(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(body_bytes=2048) as house:
+        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
         await alice.play(thread)
         reply = await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": "x", "result": "y" * 3000}]})
         assert (reply.status, reply.json["code"]) == (413, "AGENT_RUN_INPUT_INVALID")
 
 
 @requirement("runs:answers:busy")
-async def test_while_a_run_is_active_nothing_is_answered(alice: RunService) -> None:
+async def test_while_a_run_is_active_nothing_is_answered(alice: RunServiceClient) -> None:
     thread = new_thread()
-    await alice.submit(a_run(thread, script({"wait_ms": 600_000})))
+    await alice.submit(run_input(thread, script({"wait_ms": 600_000})))
     reply = await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": "x", "granted": True}]})
     assert (reply.status, reply.json["code"]) == (409, "AGENT_RUN_CONFLICT")
     await alice.post(f"/runs/{thread}/cancel?runId=r-1", b"")
@@ -158,7 +158,7 @@ async def test_while_a_run_is_active_nothing_is_answered(alice: RunService) -> N
 
 @requirement("runs:answers:question")
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "text"),
     [
         ({"selections": ["production"]}, "production"),
         ({"selections": {"0": [0]}}, "staging"),
@@ -168,18 +168,18 @@ async def test_while_a_run_is_active_nothing_is_answered(alice: RunService) -> N
     ids=["label", "index", "custom", "result"],
 )
 async def test_a_question_is_answered_from_the_list_or_in_ones_own_words(
-    alice: RunService, answer: Json, words: str
+    alice: RunServiceClient, answer: Json, text: str
 ) -> None:
     thread = new_thread()
     frames = await alice.play(thread, "ask me")
     (interrupt,) = frames[-1].event["outcome"]["interrupts"]
     assert interrupt["reason"] == "input_required"
     reply = await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": interrupt["id"], **answer}]})
-    assert said(await alice.events(thread, reply.json["runId"])) == f"You chose {words}."
+    assert text_of_frames(await alice.events(thread, reply.json["runId"])) == f"You chose {text}."
 
 
 @requirement("runs:answers:tools-and-time-go-on")
-async def test_the_run_that_goes_on_has_the_tools_and_the_time_of_the_one_that_asked(alice: RunService) -> None:
+async def test_the_run_that_goes_on_has_the_tools_and_the_time_of_the_one_that_asked(alice: RunServiceClient) -> None:
     thread = new_thread()
     zone = {"device_timezone": "Asia/Kolkata", "client_now_iso": "2026-03-16T09:12:33Z", "client_epoch_ms": 1}
     text = script(STAMP, {"props": "time_zone"}, {"call": {"name": "paint", "input": {}}})
@@ -188,7 +188,7 @@ async def test_the_run_that_goes_on_has_the_tools_and_the_time_of_the_one_that_a
     (call,) = calls(frames)
     taken = (await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call, "granted": True}]})).json
     rest = await alice.events(thread, taken["runId"])
-    assert said(rest) == "Asia/Kolkata"
+    assert text_of_frames(rest) == "Asia/Kolkata"
     assert "parentRunId" not in rest[0].event
     assert rest[-1].event["outcome"] == {"type": "success", "pendingToolCallIds": calls(rest)}
 
@@ -197,12 +197,12 @@ async def test_the_run_that_goes_on_has_the_tools_and_the_time_of_the_one_that_a
 
 
 @requirement("runs:profile:settings")
-async def test_a_profile_is_kept_for_its_user_over_restarts(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        alice = RunService(house.line, house.key("alice"))
+async def test_a_profile_is_kept_for_its_user_over_restarts(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        alice = RunServiceClient(house.connection, house.key("alice"))
 
         async def patch(**given: Json) -> Json:
-            reply = await alice.ask(
+            reply = await alice.request(
                 "PATCH", "/profile", json.dumps({"settings": given}).encode(), content_type="application/json"
             )
             assert reply.status == 200, reply
@@ -216,13 +216,13 @@ async def test_a_profile_is_kept_for_its_user_over_restarts(open_house: HouseMak
         both = {"userId": "alice", "settings": {"timezone": "Europe/Berlin", "locale": "de-DE"}}
         assert await patch(locale="de-DE") == both
         await house.restart()
-        alice = RunService(house.line, house.key("alice_phone"))
+        alice = RunServiceClient(house.connection, house.key("alice_phone"))
         assert (await alice.get("/profile")).json == both
-        bob = RunService(house.line, house.key("bob"))
+        bob = RunServiceClient(house.connection, house.key("bob"))
         assert (await bob.get("/profile")).json["settings"] == {"timezone": None, "locale": None}
         assert (await patch(timezone=None))["settings"] == {"timezone": None, "locale": "de-DE"}
-        reader = RunService(house.line, house.key("alice_reads"))
-        denied = await reader.ask("PATCH", "/profile", b'{"settings":{}}', content_type="application/json")
+        reader = RunServiceClient(house.connection, house.key("alice_reads"))
+        denied = await reader.request("PATCH", "/profile", b'{"settings":{}}', content_type="application/json")
         assert denied.status == 403
 
 
@@ -239,14 +239,14 @@ async def test_a_profile_is_kept_for_its_user_over_restarts(open_house: HouseMak
         b'{"settings":{"locale":""}}',
     ],
 )
-async def test_what_is_no_zone_or_no_language_is_422(alice: RunService, body: bytes) -> None:
-    reply = await alice.ask("PATCH", "/profile", body, content_type="application/json")
+async def test_what_is_no_zone_or_no_language_is_422(alice: RunServiceClient, body: bytes) -> None:
+    reply = await alice.request("PATCH", "/profile", body, content_type="application/json")
     assert (reply.status, reply.json["code"]) == (422, "AGENT_RUN_INPUT_INVALID")
 
 
 # --- any bytes --------------------------------------------------------------------------------------------------------
 
-WORLD = World(is_agent=lambda name: True, is_link=lambda url: True)
+WORLD = RuleContext(is_agent=lambda name: True, is_link=lambda url: True)
 NAMES = st.sampled_from(
     [
         *("threadId", "thread_id", "runId", "messages", "tools", "context", "forwardedProps", "state", "role", "id"),
@@ -265,10 +265,10 @@ VALUES = st.recursive(
 @given(st.binary(max_size=200) | VALUES.map(lambda value: json.dumps(value).encode()))
 @settings(max_examples=500, deadline=None)
 def test_any_bytes_are_a_run_or_break_a_rule(raw: bytes) -> None:
-    with suppress(Broken):
+    with suppress(RuleViolation):
         check(decode_run(raw), WORLD)
     for decode in (decode_answers, decode_profile):
-        with suppress(Misshapen):
+        with suppress(InvalidBody):
             decode(raw)
     text = raw.decode("utf-8", "replace")
     parse_day(text)
@@ -289,9 +289,9 @@ def mutated(raw: bytes, chance: random.Random) -> bytes:
 
 
 @requirement("runs:fuzz:no-500")
-async def test_bodies_that_are_a_little_wrong_are_answered_with_4xx_or_taken(alice: RunService) -> None:
+async def test_bodies_that_are_a_little_wrong_are_answered_with_4xx_or_taken(alice: RunServiceClient) -> None:
     chance, thread = random.Random(4), new_thread()
-    run = json.dumps(a_run(thread, [{"type": "text", "text": "hi"}], tools=[PAINT], state={"a": [1]})).encode()
+    run = json.dumps(run_input(thread, [{"type": "text", "text": "hi"}], tools=[PAINT], state={"a": [1]})).encode()
     for path, raw in (
         ("/runs", run),
         (f"/runs/{thread}/answers", b'{"answers":[{"callId":"x","granted":true,"reason":"y"}]}'),
@@ -300,12 +300,12 @@ async def test_bodies_that_are_a_little_wrong_are_answered_with_4xx_or_taken(ali
     ):
         kind = "application/json" if raw.startswith(b"{") else "multipart/form-data; boundary=x"
         for _ in range(150):
-            reply = await alice.ask("POST", path, mutated(raw, chance), content_type=kind)
+            reply = await alice.request("POST", path, mutated(raw, chance), content_type=kind)
             assert reply.status == 202 or 400 <= reply.status < 500, reply
 
 
 @requirement("runs:fuzz:no-500")
-async def test_strange_queries_and_paths_are_answered_with_4xx(alice: RunService) -> None:
+async def test_unusual_queries_and_paths_are_answered_with_4xx(alice: RunServiceClient) -> None:
     thread = new_thread()
     await alice.play(thread)
     for path in (

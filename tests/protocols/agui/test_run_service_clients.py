@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.agui.official_clients import VERSIONS, Official, Version, check
-from tests.protocols.agui.run_service import RunService, new_thread, script
+from tests.protocols.agui.official_clients import VERSIONS, OfficialClients, Version, check
+from tests.protocols.agui.run_service import RunServiceClient, new_thread, script
 from tests.requirements import requirement
-from tests.servers import SocketHouse
+from tests.servers import SocketServer
 
 Json = Any
 PAINT = {"name": "paint", "description": "", "parameters": {"type": "object"}}
@@ -32,16 +32,16 @@ RUNS: dict[str, tuple[str, list[str]]] = {
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", RUNS)
 async def test_official_clients_accept_the_stream(
-    socket_house: SocketHouse, clients: Official, name: str, version: Version
+    socket_server: SocketServer, clients: OfficialClients, name: str, version: Version
 ) -> None:
     if (name, version) == ("a front-end tool", "0"):
         return  # the service speaks 1.0 alone, whose `pendingToolCallIds` that generation refuses (rulings, 26)
     text, roles = RUNS[name]
-    service, thread = RunService(socket_house.line, socket_house.key("alice")), new_thread()
+    service, thread = RunServiceClient(socket_server.connection, socket_server.key("alice")), new_thread()
     told = await service.play(thread, text, tools=[PAINT])
-    url = f"{socket_house.line.url}/api/v1/agent/runs/{thread}/events?runId=r-1"
-    client = await clients.open(version, url, thread=thread, key=socket_house.key("alice"))
-    await clients.ask("get", agent=client.name)
+    url = f"{socket_server.connection.url}/api/v1/agent/runs/{thread}/events?runId=r-1"
+    client = await clients.open(version, url, thread=thread, key=socket_server.key("alice"))
+    await clients.send_command("get", agent=client.name)
     ran = check(await client.run())
     assert ran.types == [frame.type for frame in told]
     assert [message["role"] for message in ran.messages] == roles

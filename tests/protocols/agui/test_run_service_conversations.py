@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.conversations import CONVERSATIONS, Conversation, play
-from tests.protocols.agui.run_service_driver import RunsDriver
+from tests.protocols.agui.run_service_driver import RunServiceDriver
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker, program
+from tests.servers import AppServer, AppServerFactory, server_process
 
 ALIVE = [each for each in CONVERSATIONS if not each.crashes()]
 
@@ -18,23 +18,25 @@ def name_of(value: object) -> str:
 
 @requirement("runs:suite:conversations")
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
-async def test_a_conversation_is_streamed_whole(house: House, conversation: Conversation) -> None:
-    await play(conversation, RunsDriver(looks_back=False), house)
+async def test_a_conversation_is_streamed_whole(app_server: AppServer, conversation: Conversation) -> None:
+    await play(conversation, RunServiceDriver(compares_history=False), app_server)
 
 
 @requirement("runs:suite:agreement")
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
-async def test_history_events_and_the_standard_endpoint_agree(house: House, conversation: Conversation) -> None:
-    await play(conversation, RunsDriver(looks_back=True), house)
+async def test_history_events_and_the_standard_endpoint_agree(
+    app_server: AppServer, conversation: Conversation
+) -> None:
+    await play(conversation, RunServiceDriver(compares_history=True), app_server)
 
 
 @requirement("runs:suite:conversations", "runs:events:restart")
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
 async def test_a_conversation_with_a_restart_before_every_step(
-    open_house: HouseMaker, conversation: Conversation
+    open_app_server: AppServerFactory, conversation: Conversation
 ) -> None:
-    async with open_house() as house:
-        await play(conversation, RunsDriver(looks_back=True), house, restart_before=lambda place: place > 0)
+    async with open_app_server() as house:
+        await play(conversation, RunServiceDriver(compares_history=True), house, restart_before=lambda place: place > 0)
 
 
 @requirement("runs:suite:killed", "runs:events:restart")
@@ -43,5 +45,5 @@ async def test_a_conversation_with_a_restart_before_every_step(
 async def test_a_conversation_with_a_server_that_is_killed(
     tmp_path: Path, conversation: Conversation, looks_back: bool
 ) -> None:
-    async with program(tmp_path) as server:
-        await play(conversation, RunsDriver(looks_back=looks_back), server)
+    async with server_process(tmp_path) as server:
+        await play(conversation, RunServiceDriver(compares_history=looks_back), server)

@@ -11,9 +11,9 @@ from dragoman.core.events import (
     BlockClosed,
     CallOpened,
     CallSettled,
-    CardShown,
+    CardUpdated,
     Event,
-    Logged,
+    LoggedEvent,
     MessageAdded,
     MessageClosed,
     MessageOpened,
@@ -21,19 +21,19 @@ from dragoman.core.events import (
     RunStopped,
 )
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId
-from dragoman.protocols.agui.run_service.history import Day, completes, shown
+from dragoman.protocols.agui.run_service.history import DayFinder, completes_message, history_message
 from tests.requirements import requirement
 
 FORK = LoopId("fork:c")
 
 
-class Writer:
+class RandomLogWriter:
     """Writes a log of runs at random."""
 
     def __init__(self, chance: Random) -> None:
         self.chance = chance
         self.at = datetime(2027, 1, 30, 20, tzinfo=UTC)
-        self.log: list[Logged] = []
+        self.log: list[LoggedEvent] = []
         self.visible: list[tuple[date, int, str, str]] = []
         """What a reader should see: day, ordinal, role, text."""
         self.ordinal = 0
@@ -45,16 +45,16 @@ class Writer:
 
     def write(self, event: Event, run: RunId | None) -> None:
         self.at += timedelta(minutes=self.chance.choice([0, 0, 0, 1, 90, 400, 3000]))
-        logged = Logged(len(self.log) + 1, self.at, run, event)
+        logged = LoggedEvent(len(self.log) + 1, self.at, run, event)
         self.log.append(logged)
-        self.ordinal += completes(logged)
+        self.ordinal += completes_message(logged)
 
     def see(self, role: str, text: str) -> None:
         self.visible.append((self.at.date(), self.ordinal, role, text))
 
     def run(self) -> None:
         run, is_internal = RunId(self.id()), self.chance.random() < 0.2
-        self.write(RunStarted(run_id=run, door="runs", props={"internal": True} if is_internal else {}), run)
+        self.write(RunStarted(run_id=run, protocol="runs", metadata={"internal": True} if is_internal else {}), run)
         if self.chance.random() < 0.8:
             text = self.id()
             self.write(MessageAdded(message=core.UserMessage(id=MessageId(self.id()), content=text)), run)
@@ -77,7 +77,7 @@ class Writer:
         if self.chance.random() < 0.2:  # a run that waited is cancelled meanwhile
             self.write(RunStopped(run_id=RunId(self.id()), reason="cancelled"), None)
         if self.chance.random() < 0.2:
-            self.write(CardShown(card={"type": "divider"}), run)
+            self.write(CardUpdated(card={"type": "divider"}), run)
         call = core.Call(CallId(self.id()), "add", {})
         has_call = self.chance.random() < 0.3
         if has_call:
@@ -90,9 +90,9 @@ class Writer:
             self.write(CallSettled(outcome="done", result=result), run)
 
 
-def read(writer: Writer, before: date | None, size: int) -> Day:
+def read(writer: RandomLogWriter, before: date | None, size: int) -> DayFinder:
     """Read a day from pages of that size."""
-    found, end = Day(writer.ordinal, before, lambda seq: True), len(writer.log)
+    found, end = DayFinder(writer.ordinal, before, lambda seq: True), len(writer.log)
     while end > 0:
         if found.feed(writer.log[max(0, end - size) : end]):
             break
@@ -100,7 +100,7 @@ def read(writer: Writer, before: date | None, size: int) -> Day:
     return found
 
 
-def start_of(writer: Writer, first: Logged | None) -> RunStarted | None:
+def start_of(writer: RandomLogWriter, first: LoggedEvent | None) -> RunStarted | None:
     for logged in writer.log:
         if first is not None and isinstance(logged.event, RunStarted) and logged.event.run_id == first.run_id:
             return logged.event
@@ -111,7 +111,7 @@ def start_of(writer: Writer, first: Logged | None) -> RunStarted | None:
 @given(st.integers(0, 10_000), st.integers(0, 12), st.integers(1, 40))
 @settings(max_examples=300, deadline=None)
 def test_reading_backwards_in_pages_finds_what_reading_forwards_does(seed: int, runs: int, size: int) -> None:
-    writer = Writer(Random(seed))
+    writer = RandomLogWriter(Random(seed))
     for _ in range(runs):
         writer.run()
     days = sorted({day for day, *_ in writer.visible}, reverse=True)
@@ -119,7 +119,7 @@ def test_reading_backwards_in_pages_finds_what_reading_forwards_does(seed: int, 
     for place, day in enumerate(days):
         found = read(writer, before, size)
         assert (found.day, found.has_more) == (day, place < len(days) - 1)
-        messages = [shown(each, str) for each in found.messages(start_of(writer, found.first))]
+        messages = [history_message(each, str) for each in found.messages(start_of(writer, found.first))]
         told = [(day, each.seq, type(each).__name__.removeprefix("History").lower(), each.content) for each in messages]
         assert told == [each for each in writer.visible if each[0] == day]
         before = day

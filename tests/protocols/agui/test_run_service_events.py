@@ -9,9 +9,9 @@ import pytest
 
 from dragoman import AgentError, Run, agent, tool
 from dragoman.protocols.agui.run_service.wire import EventId, parse_event_id
-from tests.protocols.agui.run_service import Frame, RunService, a_run, new_thread, parse, problem, script
+from tests.protocols.agui.run_service import Frame, RunServiceClient, new_thread, parse, problem, run_input, script
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker
+from tests.servers import AppServer, AppServerFactory
 
 Json = Any
 FIRST_ID = "0-0"
@@ -19,11 +19,11 @@ LONG = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
 
 
 @pytest.fixture
-def alice(house: House) -> RunService:
-    return RunService(house.line, house.key("alice"))
+def alice(app_server: AppServer) -> RunServiceClient:
+    return RunServiceClient(app_server.connection, app_server.key("alice"))
 
 
-def bare(frames: list[Frame]) -> list[Json]:
+def normalize_frames(frames: list[Frame]) -> list[Json]:
     """Events without what differs from run to run: times and ids of ours, which stand as their order."""
     names: dict[str, str] = {}
 
@@ -38,7 +38,7 @@ def bare(frames: list[Frame]) -> list[Json]:
     ]
 
 
-def said(frames: list[Frame]) -> str:
+def text_of_frames(frames: list[Frame]) -> str:
     return "".join(frame.event["delta"] for frame in frames if frame.type == "TEXT_MESSAGE_CONTENT")
 
 
@@ -46,7 +46,7 @@ def said(frames: list[Frame]) -> str:
 
 
 @requirement("runs:events:whole", "runs:events:extras", "runs:events:no-figures")
-async def test_a_run_with_a_call_is_told_whole_with_the_fields_of_this_service(alice: RunService) -> None:
+async def test_a_run_with_a_call_is_reported_whole_with_the_fields_of_this_service(alice: RunServiceClient) -> None:
     frames = await alice.play(
         new_thread(),
         script(
@@ -55,7 +55,7 @@ async def test_a_run_with_a_call_is_told_whole_with_the_fields_of_this_service(a
     )
     own = {"runId": "r-1"}
     call = {"toolCallId": "id-2", "messageId": "id-1"}
-    assert bare(frames) == [
+    assert normalize_frames(frames) == [
         {"type": "RUN_STARTED", "runId": "r-1", "protocolVersion": "1.0"},
         {"type": "TEXT_MESSAGE_START", "messageId": "id-1", "role": "assistant", **own},
         {"type": "TEXT_MESSAGE_CONTENT", "messageId": "id-1", "delta": "Let me see. ", **own},
@@ -107,7 +107,7 @@ async def test_a_run_with_a_call_is_told_whole_with_the_fields_of_this_service(a
 
 
 @requirement("runs:events:extras")
-async def test_a_call_that_fails_says_so(alice: RunService) -> None:
+async def test_a_call_that_fails_says_so(alice: RunServiceClient) -> None:
     frames = await alice.play(new_thread(), script({"call": {"name": "boom", "input": {}}}))
     result = next(frame.event for frame in frames if frame.type == "TOOL_CALL_RESULT")
     told = "Tool execution failed: boom"
@@ -115,7 +115,7 @@ async def test_a_call_that_fails_says_so(alice: RunService) -> None:
 
 
 @requirement("runs:events:error")
-async def test_a_run_that_fails_ends_with_an_error_without_internals(alice: RunService) -> None:
+async def test_a_run_that_fails_ends_with_an_error_without_internals(alice: RunServiceClient) -> None:
     frames = await alice.play(new_thread(), script({"say": "half"}, {"fail": "secret words"}))
     end = {name: value for name, value in frames[-1].event.items() if name not in ("timestamp", "threadId")}
     assert end == {
@@ -131,20 +131,20 @@ async def test_a_run_that_fails_ends_with_an_error_without_internals(alice: RunS
 
 
 @requirement("runs:events:cancelled")
-async def test_a_cancelled_run_closes_what_it_opened(alice: RunService) -> None:
+async def test_a_cancelled_run_closes_what_it_opened(alice: RunServiceClient) -> None:
     thread = new_thread()
-    await alice.submit(a_run(thread, LONG))
-    async with alice.watching(thread, "?runId=r-1") as watch:
+    await alice.submit(run_input(thread, LONG))
+    async with alice.watch(thread, "?runId=r-1") as watch:
         await watch.until("TEXT_MESSAGE_CONTENT")
         await alice.post(f"/runs/{thread}/cancel?runId=r-1", b"")
-        frames = await watch.rest()
+        frames = await watch.read_to_end()
     assert [frame.type for frame in frames[-2:]] == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
     assert (frames[-2].event["status"], frames[-2].event["answer"]) == ("partial_success", "one")
     assert frames[-1].event["outcome"] == {"type": "cancelled"}
 
 
 @requirement("runs:events:left-out")
-async def test_plans_pictures_and_sub_agents_are_left_out_and_thinking_is_told(alice: RunService) -> None:
+async def test_plans_pictures_and_sub_agents_are_left_out_and_thinking_is_reported(alice: RunServiceClient) -> None:
     steps = (
         {"think": "hm"},
         {"plan": {"status": "draft", "steps": [{"title": "dig", "status": "pending"}]}},
@@ -174,7 +174,7 @@ async def test_plans_pictures_and_sub_agents_are_left_out_and_thinking_is_told(a
         "TEXT_MESSAGE_END",
         "RUN_FINISHED",
     ]
-    assert said(frames) == "sogold"
+    assert text_of_frames(frames) == "sogold"
 
 
 @tool
@@ -196,11 +196,11 @@ async def worker(run: Run) -> AsyncIterator[str]:
 
 
 @requirement("runs:events:stages")
-async def test_an_agent_with_stages_tells_its_steps_and_the_stage_of_what_happens_in_them(
-    open_house: HouseMaker,
+async def test_an_agent_with_stages_reports_its_steps_and_the_stage_of_what_happens_in_them(
+    open_app_server: AppServerFactory,
 ) -> None:
-    async with open_house(agents=(worker,), rehearsal=False) as house:
-        alice, thread = RunService(house.line, house.key("alice")), new_thread()
+    async with open_app_server(agents=(worker,), rehearsal=False) as house:
+        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
         own = {"agent_type": "worker"}
         frames = await alice.play(thread, forwardedProps=own)
         told = [(frame.type, frame.event.get("stepName"), frame.event.get("stage")) for frame in frames]
@@ -232,14 +232,14 @@ async def test_an_agent_with_stages_tells_its_steps_and_the_stage_of_what_happen
 
 
 @requirement("runs:events:no-figures")
-async def test_a_run_that_fails_tells_no_figures_either(alice: RunService) -> None:
+async def test_a_run_that_fails_reports_no_figures_either(alice: RunServiceClient) -> None:
     used = {"usage": {"input_tokens": 5, "output_tokens": 6}}
     frames = await alice.play(new_thread(), script({"say": "a"}, used, {"step": True}, {"fail": "x"}))
     assert "usage" not in frames[-1].event
 
 
 @requirement("runs:events:parent")
-async def test_parent_run_id_is_told_again(alice: RunService) -> None:
+async def test_parent_run_id_is_repeated(alice: RunServiceClient) -> None:
     frames = await alice.play(new_thread(), parentRunId="r-0")
     assert frames[0].event["parentRunId"] == "r-0"
 
@@ -248,7 +248,7 @@ async def test_parent_run_id_is_told_again(alice: RunService) -> None:
 
 
 @requirement("runs:events:ids")
-async def test_ids_grow_along_the_thread_and_repeat_in_every_replay(alice: RunService) -> None:
+async def test_ids_grow_along_the_thread_and_repeat_in_every_replay(alice: RunServiceClient) -> None:
     thread = new_thread()
     first = await alice.play(thread, script({"say": ["a", "b"]}, {"call": {"name": "add", "input": {"a": 1, "b": 1}}}))
     second = await alice.play(thread, "hello", "r-2")
@@ -256,53 +256,53 @@ async def test_ids_grow_along_the_thread_and_repeat_in_every_replay(alice: RunSe
     assert None not in ids
     assert ids == sorted(set(ids))  # type: ignore[type-var]  # none is None
     assert await alice.events(thread, "r-1") == first
-    async with alice.watching(thread, after=FIRST_ID) as watch:
+    async with alice.watch(thread, after=FIRST_ID) as watch:
         assert await watch.until("RUN_FINISHED", 2) == first + second
 
 
 @requirement("runs:events:start")
-async def test_without_a_position_the_newest_run_is_told_from_its_start_and_then_the_next_ones(
-    alice: RunService,
+async def test_without_a_position_the_newest_run_is_reported_from_its_start_and_then_the_next_ones(
+    alice: RunServiceClient,
 ) -> None:
     thread = new_thread()
     await alice.play(thread, "one", "r-1")
     second = await alice.play(thread, "two", "r-2")
-    async with alice.watching(thread) as watch:
+    async with alice.watch(thread) as watch:
         assert await watch.until("RUN_FINISHED") == second
-        await alice.submit(a_run(thread, "three", "r-3"))
+        await alice.submit(run_input(thread, "three", "r-3"))
         assert (await watch.until("RUN_FINISHED", 2))[len(second) :] == await alice.events(thread, "r-3")
 
 
 @requirement("runs:events:never-issued")
-async def test_a_position_that_was_never_given_out_is_a_position(alice: RunService) -> None:
+async def test_a_position_that_was_never_given_out_is_a_position(alice: RunServiceClient) -> None:
     thread = new_thread()
     frames = await alice.play(thread)
     assert await alice.events(thread, "r-1", FIRST_ID) == frames
     between = [frame for frame in frames if parse_event_id(frame.id) > EventId(3, 999)]  # type: ignore[operator]
     assert await alice.events(thread, "r-1", "3-999") == between
-    async with alice.watching(thread, after="9" * 5000 + "-0") as watch:
+    async with alice.watch(thread, after="9" * 5000 + "-0") as watch:
         await alice.play(thread, "hello", "r-2")
         assert watch.frames == []
     future = EventId(parse_event_id(frames[-1].id).seq + 1, 0)  # type: ignore[union-attr]
-    async with alice.watching(thread, after=str(future)) as watch:
+    async with alice.watch(thread, after=str(future)) as watch:
         assert (await watch.until("RUN_FINISHED"))[0].type == "TEXT_MESSAGE_START"
 
 
 @requirement("runs:events:last-event-id")
-@pytest.mark.parametrize("given", ["", "x", "1", "1-", "-1", "1-0 ", "1:0", "1-0-0", "٣-0", "1.0-0"])
-async def test_a_malformed_position_is_422(alice: RunService, given: str) -> None:
+@pytest.mark.parametrize("value", ["", "x", "1", "1-", "-1", "1-0 ", "1:0", "1-0-0", "٣-0", "1.0-0"])
+async def test_a_malformed_position_is_422(alice: RunServiceClient, value: str) -> None:
     thread = new_thread()
     await alice.play(thread)
     path = f"/runs/{thread}/events"
     expected = problem(422, "AGENT_INVALID_LAST_EVENT_ID", "Last-Event-ID is an event's id, such as 12-0")
-    if given.isascii():
-        assert (await alice.ask("GET", path, last_event_id=given)).json == expected
-    reply = await alice.get(f"{path}?Last-Event-ID={'%D9%A3-0' if not given.isascii() else given.replace(' ', '%20')}")
+    if value.isascii():
+        assert (await alice.request("GET", path, last_event_id=value)).json == expected
+    reply = await alice.get(f"{path}?Last-Event-ID={'%D9%A3-0' if not value.isascii() else value.replace(' ', '%20')}")
     assert reply.json == expected
 
 
 @requirement("runs:events:last-event-id")
-async def test_the_header_wins_over_the_query(alice: RunService) -> None:
+async def test_the_header_wins_over_the_query(alice: RunServiceClient) -> None:
     thread = new_thread()
     frames = await alice.play(thread)
     last = frames[-2].id
@@ -313,34 +313,34 @@ async def test_the_header_wins_over_the_query(alice: RunService) -> None:
 
 
 @requirement("runs:events:idle-limit")
-@pytest.mark.parametrize("given", ["0", "3601", "-1", "1.5", "x", "", "+1", "99999"])
-async def test_an_idle_limit_out_of_its_range_is_422(alice: RunService, given: str) -> None:
+@pytest.mark.parametrize("value", ["0", "3601", "-1", "1.5", "x", "", "+1", "99999"])
+async def test_an_idle_limit_out_of_its_range_is_422(alice: RunServiceClient, value: str) -> None:
     thread = new_thread()
     await alice.play(thread)
-    reply = await alice.get(f"/runs/{thread}/events?idle_limit={given.replace('+', '%2B')}")
+    reply = await alice.get(f"/runs/{thread}/events?idle_limit={value.replace('+', '%2B')}")
     expected = problem(422, "AGENT_RUN_INPUT_INVALID", "idle_limit must be an integer from 1 to 3600")
     assert (reply.status, reply.json) == (422, expected)
 
 
 @requirement("runs:events:idle-limit", "runs:events:keep-alive")
 async def test_a_stream_ends_after_so_long_a_silence_and_shows_that_it_lives_until_then(
-    open_house: HouseMaker,
+    open_app_server: AppServerFactory,
 ) -> None:
-    async with open_house(heartbeat_s=0.1) as house:
-        alice, thread = RunService(house.line, house.key("alice")), new_thread()
-        await alice.submit(a_run(thread, LONG))
-        async with alice.watching(thread, "?idle_limit=1") as watch:
-            await watch.rest()
+    async with open_app_server(heartbeat_s=0.1) as house:
+        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
+        await alice.submit(run_input(thread, LONG))
+        async with alice.watch(thread, "?idle_limit=1") as watch:
+            await watch.read_to_end()
         assert [frame.type for frame in watch.frames] == ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"]
         assert watch.raw.count(b": keep-alive\n\n") > 1
 
 
 @requirement("runs:events:run-filter")
-async def test_with_a_run_id_only_that_run_is_told_and_the_stream_ends_with_it(alice: RunService) -> None:
+async def test_with_a_run_id_only_that_run_is_reported_and_the_stream_ends_with_it(alice: RunServiceClient) -> None:
     thread = new_thread()
-    await alice.submit(a_run(thread, "one", "r-1"))
-    task = (await alice.submit(a_run(thread, "two", "r-2")))["taskId"]
-    await alice.submit(a_run(thread, "three", "r-3"))
+    await alice.submit(run_input(thread, "one", "r-1"))
+    task = (await alice.submit(run_input(thread, "two", "r-2")))["taskId"]
+    await alice.submit(run_input(thread, "three", "r-3"))
     frames = await alice.events(thread, "r-2")
     assert {frame.event["runId"] for frame in frames} == {"r-2"}
     assert frames[-1].type == "RUN_FINISHED"
@@ -353,9 +353,9 @@ async def test_with_a_run_id_only_that_run_is_told_and_the_stream_ends_with_it(a
 
 
 @requirement("runs:events:limit")
-async def test_more_than_eight_streams_of_a_user_are_too_many(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        alice, bob = (RunService(house.line, house.key(name)) for name in ("alice", "bob"))
+async def test_more_than_eight_streams_of_a_user_are_too_many(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        alice, bob = (RunServiceClient(house.connection, house.key(name)) for name in ("alice", "bob"))
         thread, other = new_thread(), new_thread()
         await alice.play(thread)
         await bob.play(other)
@@ -364,36 +364,36 @@ async def test_more_than_eight_streams_of_a_user_are_too_many(open_house: HouseM
         assert (reply.status, reply.json["code"]) == (429, "AGENT_SSE_CONNECTION_LIMIT")
         assert int(reply.headers["retry-after"]) > 0
         assert await bob.events(other, "r-1")
-        assert (await alice.ask("DELETE", f"/sessions/{thread}")).status == 204  # its streams end
+        assert (await alice.request("DELETE", f"/sessions/{thread}")).status == 204  # its streams end
         for stream in streams:
             await stream.read()
         await alice.play(thread, run="r-2")
 
 
 @requirement("runs:events:revoked")
-async def test_a_stream_ends_when_its_key_is_revoked_and_the_run_goes_on(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        phone, thread = RunService(house.line, house.key("alice_phone")), new_thread()
-        await phone.submit(a_run(thread, LONG))
-        async with phone.watching(thread) as watch:
+async def test_a_stream_ends_when_its_key_is_revoked_and_the_run_goes_on(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        phone, thread = RunServiceClient(house.connection, house.key("alice_phone")), new_thread()
+        await phone.submit(run_input(thread, LONG))
+        async with phone.watch(thread) as watch:
             await watch.until("TEXT_MESSAGE_CONTENT")
-            app: Any = house.line.app
+            app: Any = house.connection.app
             await app.keys.revoke("alice_phone")
-            assert [frame.type for frame in await watch.rest()][-1] == "TEXT_MESSAGE_CONTENT"
-        alice = RunService(house.line, house.key("alice"))
+            assert [frame.type for frame in await watch.read_to_end()][-1] == "TEXT_MESSAGE_CONTENT"
+        alice = RunServiceClient(house.connection, house.key("alice"))
         assert (await alice.post(f"/runs/{thread}/cancel?runId=r-1", b"")).json["accepted"] is True
 
 
 @requirement("runs:events:slow-reader")
-async def test_a_reader_that_does_not_read_neither_slows_the_run_nor_loses_anything(alice: RunService) -> None:
+async def test_a_reader_that_does_not_read_neither_slows_the_run_nor_loses_anything(alice: RunServiceClient) -> None:
     thread = new_thread()
     text = script({"emit": {"count": 10_000, "text": "x{i} "}})
-    await alice.submit(a_run(thread, text))
+    await alice.submit(run_input(thread, text))
     path = f"{alice.base}/runs/{thread}/events?runId=r-1"
-    slow = await alice.line.open("GET", path, headers=alice.headers({}), window=1)
+    slow = await alice.connection.open("GET", path, headers=alice.headers({}), window=1)
     whole = await alice.events(thread, "r-1")
     assert parse(await slow.read()) == whole
-    assert said(whole) == "".join(f"x{place} " for place in range(10_000))
+    assert text_of_frames(whole) == "".join(f"x{place} " for place in range(10_000))
 
 
 # --- cuts -------------------------------------------------------------------------------------------------------------
@@ -427,14 +427,14 @@ def cuts(raw: bytes, count: int, chance: random.Random) -> Iterator[tuple[str | 
 
 @requirement("runs:events:cuts", "runs:events:restart")
 async def test_a_thousand_cuts_with_restarts_between_are_each_resumed_to_exactly_the_rest(
-    open_house: HouseMaker,
+    open_app_server: AppServerFactory,
 ) -> None:
     chance = random.Random(2)
-    async with open_house() as house:
-        alice, thread = RunService(house.line, house.key("alice")), new_thread()
+    async with open_app_server() as house:
+        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
         for place, text in enumerate(EVERYTHING):
             await alice.play(thread, text, f"r-{place}")
-        async with alice.watching(thread, after=FIRST_ID) as watch:
+        async with alice.watch(thread, after=FIRST_ID) as watch:
             ends = sum("fail" in text for text in EVERYTHING)
             await watch.until("RUN_FINISHED", len(EVERYTHING) - ends)
             raw = watch.raw
@@ -443,8 +443,8 @@ async def test_a_thousand_cuts_with_restarts_between_are_each_resumed_to_exactly
         for place, (last, rest) in enumerate(cuts(raw, 1000, chance)):
             if place % 40 == 39:
                 await house.restart()
-                alice = RunService(house.line, house.key("alice"))
-            async with alice.watching(thread, after=last or FIRST_ID) as watch:
+                alice = RunServiceClient(house.connection, house.key("alice"))
+            async with alice.watch(thread, after=last or FIRST_ID) as watch:
                 prefix = b": keep-alive\n\n"
                 while len(watch.raw) < len(prefix + rest):
                     chunk = await watch.stream.chunk()
@@ -454,15 +454,15 @@ async def test_a_thousand_cuts_with_restarts_between_are_each_resumed_to_exactly
 
 
 @requirement("runs:events:cuts", "runs:events:restart")
-async def test_a_run_that_is_read_in_snatches_over_restarts_is_read_once(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        alice, thread = RunService(house.line, house.key("alice")), new_thread()
+async def test_a_run_that_is_read_in_snatches_over_restarts_is_read_once(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
         steps = [{"say": f"{place} " * 5, "size": 2, "every_ms": 2} for place in range(10)]
         text = script(*[each for step in steps for each in (step, {"step": True})])
-        await alice.submit(a_run(thread, text))
+        await alice.submit(run_input(thread, text))
         frames: list[Frame] = []
         while not frames or frames[-1].type != "RUN_FINISHED":
-            async with alice.watching(thread, "?runId=r-1", frames[-1].id if frames else None) as watch:
+            async with alice.watch(thread, "?runId=r-1", frames[-1].id if frames else None) as watch:
                 for _ in range(3):
                     chunk = await watch.stream.chunk()
                     if chunk is None:
@@ -471,20 +471,20 @@ async def test_a_run_that_is_read_in_snatches_over_restarts_is_read_once(open_ho
                 frames += watch.frames
             if len(frames) % 4 == 0:
                 await house.restart()
-                alice = RunService(house.line, house.key("alice"))
+                alice = RunServiceClient(house.connection, house.key("alice"))
         assert frames == await alice.events(thread, "r-1")
-        whole = said(frames)
+        whole = text_of_frames(frames)
         for place in range(10):
             assert f"{place} " * 5 in whole
 
 
 @requirement("runs:events:live-is-replay")
-async def test_what_comes_live_is_what_every_replay_tells(alice: RunService) -> None:
+async def test_what_comes_live_is_what_every_replay_reports(alice: RunServiceClient) -> None:
     thread = new_thread()
     await alice.play(thread)
-    async with alice.watching(thread, after=FIRST_ID) as live:
+    async with alice.watch(thread, after=FIRST_ID) as live:
         for place, text in enumerate(EVERYTHING):
-            await alice.submit(a_run(thread, text, f"e-{place}"))
+            await alice.submit(run_input(thread, text, f"e-{place}"))
         ends = sum("fail" in text for text in EVERYTHING)
         frames = await live.until("RUN_FINISHED", 1 + len(EVERYTHING) - ends)
     replays = await asyncio.gather(*[alice.events(thread, f"e-{place}") for place in range(len(EVERYTHING))])

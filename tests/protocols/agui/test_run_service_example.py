@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.asgi_client import DEADLINE_S
 from tests.protocols.agui.run_service import script
 from tests.requirements import requirement
-from tests.servers import program
+from tests.servers import server_process
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "run_service_client.py"
 STAMP = script({"say": "First. "}, {"call": {"name": "stamp", "input": {"text": "x"}}}, {"say": "Then: {result}"})
@@ -15,9 +15,9 @@ STAMP = script({"say": "First. "}, {"call": {"name": "stamp", "input": {"text": 
 
 @requirement("runs:suite:example")
 async def test_the_example_client_follows_a_run_and_asks_before_a_tool_runs(tmp_path: Path) -> None:
-    async with program(tmp_path) as server:
+    async with server_process(tmp_path) as server:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(EXAMPLE), server.line.url, server.key("alice"), STAMP),
+            *(sys.executable, str(EXAMPLE), server.connection.url, server.key("alice"), STAMP),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from dragoman import Image, Run, agent, tool
 from dragoman.core.ids import UserId
-from dragoman.core.uploads import folder_of, is_path_of, path_for, sniffed
+from dragoman.core.uploads import folder_of, is_path_of, path_for, sniff_image_type
 from dragoman.models.registry import ModelNameError
-from dragoman.models.transcription import OpenAITranscriber, transcriber
-from dragoman.protocols.agui.run_service.files import wav_bytes
+from dragoman.models.transcription import OpenAITranscriber, resolve_transcriber
+from dragoman.protocols.agui.run_service.files import wav_data_size
 from dragoman.protocols.agui.run_service.links import Link, Links
-from dragoman.protocols.kit.multipart import NotAForm, Part, read_form
+from dragoman.protocols.kit.multipart import InvalidForm, Part, read_form
 from tests.protocols.agui.endpoint import Endpoint
-from tests.protocols.agui.run_service import PNG, RunService, a_run, new_thread, problem
+from tests.protocols.agui.run_service import PNG, RunServiceClient, new_thread, problem, run_input
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker, SocketHouse
+from tests.servers import AppServer, AppServerFactory, SocketServer
 
 Json = Any
 ALICE, BOB = UserId("alice"), UserId("bob")
@@ -44,19 +44,19 @@ def wav(sound: bytes = b"\0\0" * 80) -> bytes:
 
 
 @pytest.fixture
-def alice(house: House) -> RunService:
-    return RunService(house.line, house.key("alice"))
+def alice(app_server: AppServer) -> RunServiceClient:
+    return RunServiceClient(app_server.connection, app_server.key("alice"))
 
 
 @pytest.fixture
-def bob(house: House) -> RunService:
-    return RunService(house.line, house.key("bob"))
+def bob(app_server: AppServer) -> RunServiceClient:
+    return RunServiceClient(app_server.connection, app_server.key("bob"))
 
 
 @pytest.fixture
-def visitor(house: House) -> RunService:
+def visitor(app_server: AppServer) -> RunServiceClient:
     """Somebody without a key, who has a link."""
-    return RunService(house.line, None, base="")
+    return RunServiceClient(app_server.connection, None, base="")
 
 
 def place_of(url: str) -> str:
@@ -70,7 +70,9 @@ def place_of(url: str) -> str:
 
 @requirement("runs:files:upload", "runs:files:content")
 @pytest.mark.parametrize("kind", PICTURES)
-async def test_a_picture_is_stored_and_shown_by_its_link(alice: RunService, visitor: RunService, kind: str) -> None:
+async def test_a_picture_is_stored_and_shown_by_its_link(
+    alice: RunServiceClient, visitor: RunServiceClient, kind: str
+) -> None:
     thread, content = new_thread(), PICTURES[kind]
     reply = await alice.upload(content, kind, threadId=thread, runId="r-1")
     assert reply.status == 201, reply
@@ -81,13 +83,13 @@ async def test_a_picture_is_stored_and_shown_by_its_link(alice: RunService, visi
     shown = await visitor.get(place_of(stored["url"]))
     assert (shown.status, shown.headers["content-type"], shown.body) == (200, kind, content)
     assert shown.headers["x-content-type-options"] == "nosniff"
-    assert (await visitor.ask("HEAD", place_of(stored["url"]))).status == 200
-    assert (await visitor.ask("POST", place_of(stored["url"]))).status == 401
+    assert (await visitor.request("HEAD", place_of(stored["url"]))).status == 200
+    assert (await visitor.request("POST", place_of(stored["url"]))).status == 401
 
 
 @requirement("runs:files:content")
-async def test_a_link_works_as_it_stands_over_a_socket(socket_house: SocketHouse) -> None:
-    alice = RunService(socket_house.line, socket_house.key("alice"))
+async def test_a_link_works_as_it_stands_over_a_socket(socket_server: SocketServer) -> None:
+    alice = RunServiceClient(socket_server.connection, socket_server.key("alice"))
     url = (await alice.upload()).json["url"]
     async with httpx2.AsyncClient() as browser:
         shown = await browser.get(url)
@@ -97,7 +99,7 @@ async def test_a_link_works_as_it_stands_over_a_socket(socket_house: SocketHouse
 
 
 @requirement("runs:files:path")
-async def test_what_belongs_to_no_thread_lies_in_a_folder_of_that_kind(alice: RunService) -> None:
+async def test_what_belongs_to_no_thread_lies_in_a_folder_of_that_kind(alice: RunServiceClient) -> None:
     assert (await alice.upload()).json["path"].startswith("agent-inputs/alice/-/-/")
     odd = (await alice.upload(runId="../../bob")).json["path"]
     assert odd.startswith("agent-inputs/alice/-/_")
@@ -105,22 +107,22 @@ async def test_what_belongs_to_no_thread_lies_in_a_folder_of_that_kind(alice: Ru
 
 
 @requirement("runs:files:own")
-async def test_a_user_lists_and_deletes_what_they_uploaded(alice: RunService, bob: RunService) -> None:
+async def test_a_user_lists_and_deletes_what_they_uploaded(alice: RunServiceClient, bob: RunServiceClient) -> None:
     free, bound = (await alice.upload()).json, (await alice.upload(threadId=new_thread())).json
     theirs = (await bob.upload()).json
     listed = (await alice.get("/attachments")).json["items"]
     assert [each | {"url": ""} for each in listed[:2]] == [bound | {"url": ""}, free | {"url": ""}]
     assert all(each["path"].startswith("agent-inputs/alice/") for each in listed)
-    refused = await alice.ask("DELETE", f"/attachments?path={theirs['path']}")
+    refused = await alice.request("DELETE", f"/attachments?path={theirs['path']}")
     assert (refused.status, refused.json["code"]) == (403, "AGENT_FORBIDDEN")
     for _ in range(2):
-        assert (await alice.ask("DELETE", f"/attachments?path={bound['path']}")).status == 204
+        assert (await alice.request("DELETE", f"/attachments?path={bound['path']}")).status == 204
     assert [each["path"] for each in (await alice.get("/attachments")).json["items"]][:1] == [free["path"]]
     assert [each["path"] for each in (await bob.get("/attachments")).json["items"]][:1] == [theirs["path"]]
 
 
 @requirement("runs:files:type")
-async def test_a_file_that_is_not_what_it_is_declared_to_be_is_415(alice: RunService) -> None:
+async def test_a_file_that_is_not_what_it_is_declared_to_be_is_415(alice: RunServiceClient) -> None:
     for content, kind in (
         (PNG, "image/jpeg"),
         (PNG, "image/svg+xml"),
@@ -133,7 +135,7 @@ async def test_a_file_that_is_not_what_it_is_declared_to_be_is_415(alice: RunSer
 
 
 @requirement("runs:files:size")
-async def test_a_file_of_ten_mebibytes_is_taken_and_a_byte_more_is_413(alice: RunService) -> None:
+async def test_a_file_of_ten_mebibytes_is_taken_and_a_byte_more_is_413(alice: RunServiceClient) -> None:
     fits = PNG + bytes(LIMIT - len(PNG))
     assert (await alice.upload(fits)).status == 201
     for much in (fits + b"x", fits + bytes(100_000)):
@@ -144,14 +146,14 @@ async def test_a_file_of_ten_mebibytes_is_taken_and_a_byte_more_is_413(alice: Ru
 
 
 @requirement("runs:files:form")
-async def test_what_is_no_form_with_one_file_is_422(alice: RunService) -> None:
+async def test_what_is_no_form_with_one_file_is_422(alice: RunServiceClient) -> None:
     for body, kind in (
         (b"", "multipart/form-data; boundary=x"),
         (b"{}", "application/json"),
         (b"--x--\r\n", "multipart/form-data; boundary=x"),
         (b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\nx\r\n--x--', "multipart/form-data; boundary=x"),
     ):
-        reply = await alice.ask("POST", "/attachments", body, content_type=kind)
+        reply = await alice.request("POST", "/attachments", body, content_type=kind)
         assert (reply.status, reply.json["code"]) == (422, "AGENT_ATTACHMENT_INVALID")
     wrong = await alice.upload(threadId="x")
     assert (wrong.status, wrong.json["code"]) == (422, "AGENT_SESSION_ID_INVALID")
@@ -159,35 +161,35 @@ async def test_what_is_no_form_with_one_file_is_422(alice: RunService) -> None:
 
 
 @requirement("runs:files:deleted-with-thread")
-async def test_what_was_uploaded_for_a_thread_goes_with_it(alice: RunService, visitor: RunService) -> None:
+async def test_what_was_uploaded_for_a_thread_goes_with_it(alice: RunServiceClient, visitor: RunServiceClient) -> None:
     thread = new_thread()
     link = place_of((await alice.upload(threadId=thread)).json["url"])
     other = place_of((await alice.upload()).json["url"])
     await alice.play(thread)
-    await alice.ask("DELETE", f"/sessions/{thread}")
+    await alice.request("DELETE", f"/sessions/{thread}")
     assert (await visitor.get(link)).json == problem(404, "AGENT_ATTACHMENT_NOT_FOUND", "the file is gone")
     assert (await visitor.get(other)).status == 200
 
 
 @requirement("runs:files:deleted-with-thread")
 async def test_what_was_uploaded_for_a_thread_that_never_was_goes_when_it_is_deleted(
-    alice: RunService, bob: RunService, visitor: RunService
+    alice: RunServiceClient, bob: RunServiceClient, visitor: RunServiceClient
 ) -> None:
     thread = new_thread()
     link = place_of((await alice.upload(threadId=thread)).json["url"])
-    assert (await bob.ask("DELETE", f"/sessions/{thread}")).status == 204
+    assert (await bob.request("DELETE", f"/sessions/{thread}")).status == 204
     assert (await visitor.get(link)).status == 200
-    assert (await alice.ask("DELETE", f"/sessions/{thread}")).status == 204
+    assert (await alice.request("DELETE", f"/sessions/{thread}")).status == 204
     assert (await visitor.get(link)).status == 404
 
 
 @requirement("runs:links:public-url")
-async def test_links_follow_the_path_that_the_service_is_moved_to(open_house: HouseMaker) -> None:
-    async with open_house(run_service_path="/other/place") as house:
-        alice = RunService(house.line, house.key("alice"), base="/other/place")
+async def test_links_follow_the_path_that_the_service_is_moved_to(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(run_service_path="/other/place") as house:
+        alice = RunServiceClient(house.connection, house.key("alice"), base="/other/place")
         url = (await alice.upload()).json["url"]
         assert url.startswith("http://127.0.0.1:8000/other/place/attachments/content/")
-        visitor = RunService(house.line, None, base="")
+        visitor = RunServiceClient(house.connection, None, base="")
         assert (await visitor.get(url.removeprefix("http://127.0.0.1:8000"))).body == PNG
 
 
@@ -198,7 +200,7 @@ BAD_LINK = problem(403, "AGENT_FORBIDDEN", "this link is not valid, or no longer
 
 @requirement("runs:links:signed-url")
 async def test_a_fresh_link_is_given_to_the_owner_alone(
-    alice: RunService, bob: RunService, visitor: RunService
+    alice: RunServiceClient, bob: RunServiceClient, visitor: RunServiceClient
 ) -> None:
     stored = (await alice.upload()).json
     query = f"/attachments/signed-url?bucket=dragoman&path={stored['path']}"
@@ -220,16 +222,16 @@ async def test_a_fresh_link_is_given_to_the_owner_alone(
 
 
 @requirement("runs:links:every-byte")
-async def test_a_link_with_any_byte_changed_is_refused(house: House, alice: RunService) -> None:
+async def test_a_link_with_any_byte_changed_is_refused(app_server: AppServer, alice: RunServiceClient) -> None:
     stored = (await alice.upload()).json
     url, thread = stored["url"], new_thread()
     at = len("http://127.0.0.1:8000")
     for place in range(len(url)):
         for flipped in {chr(ord(url[place]) ^ bit) for bit in (1, 2, 4, 8, 16, 32, 64)} - {"\x7f"}:
             changed = url[:place] + flipped + url[place + 1 :]
-            body = a_run(thread, [{"type": "binary", "mimeType": "image/png", "url": changed}])
+            body = run_input(thread, [{"type": "binary", "mimeType": "image/png", "url": changed}])
             if flipped.isprintable() and flipped not in "?#" and place >= at:
-                stream = await house.line.open("GET", changed[at:])
+                stream = await app_server.connection.open("GET", changed[at:])
                 await stream.read()
                 assert stream.status in (401, 403, 404), changed
             if place % 7 == ord(flipped) % 7:
@@ -249,26 +251,29 @@ async def test_a_link_with_any_byte_changed_is_refused(house: House, alice: RunS
 
 
 @requirement("runs:links:expiry")
-async def test_a_link_holds_for_an_hour(open_house: HouseMaker) -> None:
-    async with open_house(held_clock=True) as house:
-        alice, visitor = RunService(house.line, house.key("alice")), RunService(house.line, None, base="")
+async def test_a_link_holds_for_an_hour(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(held_clock=True) as house:
+        alice, visitor = (
+            RunServiceClient(house.connection, house.key("alice")),
+            RunServiceClient(house.connection, None, base=""),
+        )
         url = (await alice.upload()).json["url"]
         picture = [{"type": "binary", "mimeType": "image/png", "url": url}]
         house.clock.advance(seconds=3600)
         assert (await visitor.get(place_of(url))).status == 200
-        first = await alice.submit(a_run(new_thread(), picture))
+        first = await alice.submit(run_input(new_thread(), picture))
         house.clock.advance(seconds=1)
         assert (await visitor.get(place_of(url))).json == BAD_LINK
-        late = await alice.post("/runs", a_run(new_thread(), picture))
+        late = await alice.post("/runs", run_input(new_thread(), picture))
         assert late.json["detail"] == "binary content url is not a valid signed URL"
-        again = await alice.submit(a_run(first["threadId"], picture))
+        again = await alice.submit(run_input(first["threadId"], picture))
         assert again == {**first, "created": False}, "a repeat is told again, though its link is old by now"
 
 
 @requirement("runs:links:owner")
-async def test_a_link_of_another_user_is_no_attachment(alice: RunService, bob: RunService) -> None:
+async def test_a_link_of_another_user_is_no_attachment(alice: RunServiceClient, bob: RunServiceClient) -> None:
     url = (await alice.upload()).json["url"]
-    reply = await bob.post("/runs", a_run(new_thread(), [{"type": "binary", "mimeType": "image/png", "url": url}]))
+    reply = await bob.post("/runs", run_input(new_thread(), [{"type": "binary", "mimeType": "image/png", "url": url}]))
     assert reply.json["detail"] == "binary content url is not a valid signed URL"
 
 
@@ -286,25 +291,30 @@ async def leaky(run: Run) -> str:
 
 
 @requirement("runs:links:owner")
-async def test_a_reference_that_did_not_come_through_this_door_is_no_picture(open_house: HouseMaker) -> None:
-    async with open_house(agents=(leaky,)) as house:
-        path = (await RunService(house.line, house.key("alice")).upload()).json["path"]
-        bob, thread = RunService(house.line, house.key("bob")), new_thread()
+async def test_a_reference_that_did_not_come_through_this_protocol_is_no_picture(
+    open_app_server: AppServerFactory,
+) -> None:
+    async with open_app_server(agents=(leaky,)) as house:
+        path = (await RunServiceClient(house.connection, house.key("alice")).upload()).json["path"]
+        bob, thread = RunServiceClient(house.connection, house.key("bob")), new_thread()
         await bob.play(thread, path, forwardedProps={"agent_type": "leaky"})
-        refused = await house.face("bob").post(
+        refused = await house.aap_client("bob").post(
             f"/sessions/{thread}/turns",
             {"messages": [{"role": "user", "content": [{"type": "image", "url": f"upload:{path}"}]}]},
         )
         assert (refused.status, refused.json["code"]) == (400, "image_unsupported")
-        told = await Endpoint(house.line, house.key("bob"), agent="leaky").messages(thread)
+        told = await Endpoint(house.connection, house.key("bob"), agent="leaky").messages(thread)
         assert f"upload:{path}" in str(told)
         assert "iVBOR" not in str(told)
 
 
 @requirement("runs:links:public-url")
-async def test_links_are_made_for_the_public_address(open_house: HouseMaker) -> None:
-    async with open_house(public_url="https://agents.example.org/") as house:
-        alice, visitor = RunService(house.line, house.key("alice")), RunService(house.line, None, base="")
+async def test_links_are_made_for_the_public_address(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(public_url="https://agents.example.org/") as house:
+        alice, visitor = (
+            RunServiceClient(house.connection, house.key("alice")),
+            RunServiceClient(house.connection, None, base=""),
+        )
         url = (await alice.upload()).json["url"]
         assert url.startswith("https://agents.example.org/api/v1/agent/attachments/content/dragoman/")
         assert (await visitor.get(url.removeprefix("https://agents.example.org"))).body == PNG
@@ -322,7 +332,7 @@ async def test_links_are_made_for_the_public_address(open_house: HouseMaker) -> 
         "",
     ],
 )
-async def test_paths_that_lead_elsewhere_are_refused(visitor: RunService, path: str) -> None:
+async def test_paths_that_lead_outside_are_refused(visitor: RunServiceClient, path: str) -> None:
     reply = await visitor.get(f"/api/v1/agent/attachments/content/{path}?expires=9999999999&signature={'0' * 64}")
     assert (reply.status, reply.json) == (403, BAD_LINK)
 
@@ -343,8 +353,8 @@ def test_every_name_has_a_folder_of_its_own(one: str, two: str, thread: str | No
 @given(st.binary(max_size=64))
 @settings(max_examples=300, deadline=None)
 def test_any_bytes_are_a_picture_that_we_know_or_none(content: bytes) -> None:
-    assert sniffed(content) in {None, *PICTURES}
-    wav_bytes(content)
+    assert sniff_image_type(content) in {None, *PICTURES}
+    wav_data_size(content)
 
 
 # --- forms ------------------------------------------------------------------------------------------------------------
@@ -369,7 +379,7 @@ def test_what_a_form_holds_is_read_back(fields: list[tuple[str, bytes]]) -> None
 @settings(max_examples=300, deadline=None)
 def test_any_bytes_are_a_form_or_none(kind: str, body: bytes) -> None:
     for content_type in (kind, "multipart/form-data; boundary=a"):
-        with suppress(NotAForm):
+        with suppress(InvalidForm):
             read_form(content_type, body.replace(b"b", b"\r\n--a\r\n"))
 
 
@@ -377,7 +387,7 @@ def test_any_bytes_are_a_form_or_none(kind: str, body: bytes) -> None:
 
 
 @requirement("runs:transcribe:input")
-async def test_what_is_no_recording_is_400(alice: RunService) -> None:
+async def test_what_is_no_recording_is_400(alice: RunServiceClient) -> None:
     async def code(content: bytes) -> tuple[int, str]:
         reply = await alice.send_form("/transcribe", content, "audio/wav")
         return reply.status, reply.json["code"]
@@ -388,12 +398,12 @@ async def test_what_is_no_recording_is_400(alice: RunService) -> None:
     assert await code(b"RIFF") == (400, "AGENT_AUDIO_UNSUPPORTED_FORMAT")
     assert await code(wav(bytes(LIMIT))) == (400, "AGENT_AUDIO_TOO_LARGE")
     assert await code(wav(bytes(LIMIT + 100_000))) == (400, "AGENT_AUDIO_TOO_LARGE")
-    reply = await alice.ask("POST", "/transcribe", b"x", content_type="audio/wav")
+    reply = await alice.request("POST", "/transcribe", b"x", content_type="audio/wav")
     assert (reply.status, reply.json["code"]) == (400, "AGENT_AUDIO_UNSUPPORTED_FORMAT")
 
 
 @requirement("runs:transcribe:no-backend")
-async def test_without_a_backend_it_is_502(alice: RunService) -> None:
+async def test_without_a_backend_it_is_502(alice: RunServiceClient) -> None:
     reply = await alice.send_form("/transcribe", wav(), "audio/wav")
     expected = problem(502, "AGENT_ASR_UNAVAILABLE", "this server has no transcription backend")
     assert (reply.status, reply.json) == (502, expected)
@@ -427,12 +437,14 @@ async def backend(status: int, body: bytes) -> AsyncIterator[Backend]:
 
 
 @requirement("runs:transcribe:text")
-async def test_a_recording_goes_to_the_backend_and_its_text_comes_back(open_house: HouseMaker) -> None:
+async def test_a_recording_goes_to_the_backend_and_its_text_comes_back(open_app_server: AppServerFactory) -> None:
     async with (
         backend(200, '{"text":"Grüße","more":1}'.encode()) as asr,
-        open_house(transcription_model=f"openai-compatible:whisper-1@{asr.url}") as house,
+        open_app_server(transcription_model=f"openai-compatible:whisper-1@{asr.url}") as house,
     ):
-        reply = await RunService(house.line, house.key("alice")).send_form("/transcribe", wav(), "audio/wav")
+        reply = await RunServiceClient(house.connection, house.key("alice")).send_form(
+            "/transcribe", wav(), "audio/wav"
+        )
         assert (reply.status, reply.json) == (200, {"text": "Grüße"})
         ((head, body),) = asr.requests
         assert head.startswith(b"POST /v1/audio/transcriptions HTTP/1.1")
@@ -450,29 +462,35 @@ async def test_a_recording_goes_to_the_backend_and_its_text_comes_back(open_hous
 @pytest.mark.parametrize(
     ("status", "body"), [(500, b"secret"), (401, b"{}"), (200, b"x"), (200, b"{}"), (200, b"\xff")]
 )
-async def test_a_backend_that_fails_is_502_without_its_words(open_house: HouseMaker, status: int, body: bytes) -> None:
+async def test_a_backend_that_fails_is_502_without_its_words(
+    open_app_server: AppServerFactory, status: int, body: bytes
+) -> None:
     async with (
         backend(status, body) as asr,
-        open_house(transcription_model=f"openai-compatible:w@{asr.url}") as house,
+        open_app_server(transcription_model=f"openai-compatible:w@{asr.url}") as house,
     ):
-        reply = await RunService(house.line, house.key("alice")).send_form("/transcribe", wav(), "audio/wav")
+        reply = await RunServiceClient(house.connection, house.key("alice")).send_form(
+            "/transcribe", wav(), "audio/wav"
+        )
         expected = problem(502, "AGENT_ASR_UNAVAILABLE", "the transcription backend gave no answer")
         assert (reply.status, reply.json) == (502, expected)
 
 
 @requirement("runs:transcribe:backend-fails")
-async def test_a_backend_that_is_not_there_is_502(open_house: HouseMaker) -> None:
+async def test_a_backend_that_is_not_there_is_502(open_app_server: AppServerFactory) -> None:
     async with backend(200, b"") as asr:
         url = asr.url
-    async with open_house(transcription_model=f"openai-compatible:w@{url}") as house:
-        reply = await RunService(house.line, house.key("alice")).send_form("/transcribe", wav(), "audio/wav")
+    async with open_app_server(transcription_model=f"openai-compatible:w@{url}") as house:
+        reply = await RunServiceClient(house.connection, house.key("alice")).send_form(
+            "/transcribe", wav(), "audio/wav"
+        )
         assert (reply.status, reply.json["code"]) == (502, "AGENT_ASR_UNAVAILABLE")
 
 
 @requirement("runs:transcribe:names")
 def test_a_transcriber_is_named_as_a_model_is() -> None:
-    assert isinstance(transcriber("openai-compatible:w@http://127.0.0.1:1/v1", {}), OpenAITranscriber)
-    assert isinstance(transcriber("openai:whisper-1", {"OPENAI_API_KEY": "k"}), OpenAITranscriber)
+    assert isinstance(resolve_transcriber("openai-compatible:w@http://127.0.0.1:1/v1", {}), OpenAITranscriber)
+    assert isinstance(resolve_transcriber("openai:whisper-1", {"OPENAI_API_KEY": "k"}), OpenAITranscriber)
     for name in ("openai:whisper-1", "openai:", "whisper", "openai-compatible:x", "google:x"):
         with pytest.raises(ModelNameError):
-            transcriber(name, {})
+            resolve_transcriber(name, {})

@@ -7,9 +7,9 @@ import pytest
 
 from dragoman.core.ids import UserId
 from dragoman.core.inputs import Submit, UserInput
-from tests.protocols.agui.run_service import PNG, RunService, a_run, new_thread, problem, script
+from tests.protocols.agui.run_service import PNG, RunServiceClient, new_thread, problem, run_input, script
 from tests.requirements import requirement
-from tests.servers import House, HouseMaker
+from tests.servers import AppServer, AppServerFactory
 
 Json = Any
 CARD = {
@@ -31,13 +31,13 @@ EMPTY: Json = {"scope": "history_day", "threadId": None, "day": None, "hasMore":
 
 
 @pytest.fixture
-def alice(house: House) -> RunService:
-    return RunService(house.line, house.key("alice"))
+def alice(app_server: AppServer) -> RunServiceClient:
+    return RunServiceClient(app_server.connection, app_server.key("alice"))
 
 
-def move_to(house: House, moment: str) -> None:
+def set_clock(server: AppServer, moment: str) -> None:
     """Set the held clock; it only goes forward."""
-    house.clock.advance(seconds=(datetime.fromisoformat(moment) - house.clock.now()).total_seconds())
+    server.clock.advance(seconds=(datetime.fromisoformat(moment) - server.clock.now()).total_seconds())
 
 
 def contents(day: Json) -> list[tuple[str, str]]:
@@ -48,10 +48,10 @@ def contents(day: Json) -> list[tuple[str, str]]:
 
 
 @requirement("runs:history:fields", "runs:history:clock")
-async def test_messages_have_the_fields_of_their_role(open_house: HouseMaker) -> None:
-    async with open_house(held_clock=True) as house:
-        alice, thread = RunService(house.line, house.key("alice")), new_thread()
-        move_to(house, "2027-03-15T10:00:00+00:00")
+async def test_messages_have_the_fields_of_their_role(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(held_clock=True) as house:
+        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
+        set_clock(house, "2027-03-15T10:00:00+00:00")
         frames = await alice.play(thread, "hello")
         answer = next(frame.event["messageId"] for frame in frames if frame.type == "TEXT_MESSAGE_START")
         assert await alice.history(thread) == {
@@ -81,7 +81,7 @@ async def test_messages_have_the_fields_of_their_role(open_house: HouseMaker) ->
 
 
 @requirement("runs:history:hidden", "runs:history:seq")
-async def test_tool_messages_and_answers_without_a_word_are_hidden_but_counted(alice: RunService) -> None:
+async def test_tool_messages_and_answers_without_a_word_are_hidden_but_counted(alice: RunServiceClient) -> None:
     thread = new_thread()
     await alice.play(thread, "add 1 and 2", "r-1")
     await alice.play(thread, script({"call": {"name": "add", "input": {"a": 1, "b": 2}}}), "r-2")
@@ -92,8 +92,8 @@ async def test_tool_messages_and_answers_without_a_word_are_hidden_but_counted(a
 
 
 @requirement("runs:history:hidden")
-async def test_instructions_of_other_doors_are_hidden(house: House, alice: RunService) -> None:
-    session = await house.face("alice").create(
+async def test_instructions_of_other_protocols_are_hidden(app_server: AppServer, alice: RunServiceClient) -> None:
+    session = await app_server.aap_client("alice").create(
         messages=[{"role": "system", "content": "internal"}, {"role": "user", "content": "hi"}]
     )
     day = await alice.history(session.id)
@@ -101,19 +101,21 @@ async def test_instructions_of_other_doors_are_hidden(house: House, alice: RunSe
 
 
 @requirement("runs:history:internal")
-async def test_prompts_that_nobody_wrote_are_hidden_and_their_answers_shown(open_house: HouseMaker) -> None:
-    async with open_house(held_clock=True) as house:
-        alice, thread = RunService(house.line, house.key("alice")), new_thread()
-        move_to(house, "2027-03-15T10:00:00+00:00")
+async def test_prompts_that_nobody_wrote_are_hidden_and_their_answers_shown(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(held_clock=True) as house:
+        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
+        set_clock(house, "2027-03-15T10:00:00+00:00")
         await alice.play(thread, "one", "r-1")
-        app: Any = house.line.app
+        app: Any = house.connection.app
         for moment, text in (
             ("2027-03-16T10:00:00+00:00", script({"call": {"name": "add", "input": {"a": 1, "b": 1}}})),
             ("2027-03-17T10:00:00+00:00", "prompt"),
         ):
-            move_to(house, moment)
+            set_clock(house, moment)
             async with app.engine.session(UserId("alice"), thread) as live:
-                internal = Submit(door="schedules", messages=(UserInput(content=text),), props={"internal": True})
+                internal = Submit(
+                    protocol="schedules", messages=(UserInput(content=text),), metadata={"internal": True}
+                )
                 submitted = await app.engine.submit(live, internal, by=UserId("alice"))
                 await live.until_durable(submitted.seq)
             await alice.events(thread, submitted.run_id)
@@ -126,17 +128,17 @@ async def test_prompts_that_nobody_wrote_are_hidden_and_their_answers_shown(open
 
 
 @requirement("runs:history:text")
-async def test_text_blocks_are_joined_with_a_newline(alice: RunService) -> None:
+async def test_text_blocks_are_joined_with_a_newline(alice: RunServiceClient) -> None:
     thread = new_thread()
     await alice.play(thread, [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])
     assert contents(await alice.history(thread))[0] == ("user", "a\nb")
 
 
 @requirement("runs:history:running")
-async def test_an_answer_appears_once_it_is_complete(alice: RunService) -> None:
+async def test_an_answer_appears_once_it_is_complete(alice: RunServiceClient) -> None:
     thread = new_thread()
-    await alice.submit(a_run(thread, script({"say": "one"}, {"step": True}, {"say": "two"}, {"wait_ms": 600_000})))
-    async with alice.watching(thread) as watch:
+    await alice.submit(run_input(thread, script({"say": "one"}, {"step": True}, {"say": "two"}, {"wait_ms": 600_000})))
+    async with alice.watch(thread) as watch:
         await watch.until("TEXT_MESSAGE_CONTENT", 2)
         assert [text for _, text in contents(await alice.history(thread))][1:] == ["one"]
     await alice.post(f"/runs/{thread}/cancel?runId=r-1", b"")
@@ -144,32 +146,36 @@ async def test_an_answer_appears_once_it_is_complete(alice: RunService) -> None:
 
 
 @requirement("runs:history:attachments", "runs:files:no-link-stored")
-async def test_pictures_come_with_links_that_are_signed_anew(open_house: HouseMaker) -> None:
-    async with open_house(held_clock=True) as house:
-        alice, thread = RunService(house.line, house.key("alice")), new_thread()
+async def test_pictures_come_with_links_that_are_signed_anew(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(held_clock=True) as house:
+        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
         stored = (await alice.upload(threadId=thread)).json
         parts = [{"type": "text", "text": "see"}, {"type": "binary", "mimeType": "image/png", "url": stored["url"]}]
         await alice.play(thread, parts)
         house.clock.advance(hours=5)
         await house.restart()
-        alice = RunService(house.line, house.key("alice"))
+        alice = RunServiceClient(house.connection, house.key("alice"))
         message = (await alice.history(thread))["messages"][0]
         assert message["content"] == "see"
         (attachment,) = message["attachments"]
         assert attachment["mimeType"] == "image/png"
         assert attachment["url"] != stored["url"]
-        shown = await RunService(house.line, None, base="").get(attachment["url"].removeprefix("http://127.0.0.1:8000"))
+        shown = await RunServiceClient(house.connection, None, base="").get(
+            attachment["url"].removeprefix("http://127.0.0.1:8000")
+        )
         assert (shown.status, shown.headers["content-type"], shown.body) == (200, "image/png", PNG)
         assert stored["url"].encode() not in (house.folder / "dragoman.db").read_bytes()
-        aap = await house.face("alice").get(f"/sessions/{thread}/history?type=full")
+        aap = await house.aap_client("alice").get(f"/sessions/{thread}/history?type=full")
         assert aap.json["history"]["full"][0]["content"][1]["url"].startswith("data:image/png;base64,iVBORw0KGgo")
 
 
 @requirement("runs:history:attachments")
-async def test_pictures_of_other_doors_are_shown_as_they_are(house: House, alice: RunService) -> None:
+async def test_pictures_of_other_protocols_are_shown_as_they_are(
+    app_server: AppServer, alice: RunServiceClient
+) -> None:
     large = "data:image/png;base64," + "A" * 40_000
     urls = ["https://example.org/x.png", "data:image/gif;base64,R0lG", large]
-    session = await house.face("alice").create(
+    session = await app_server.aap_client("alice").create(
         messages=[{"role": "user", "content": [{"type": "image", "url": url} for url in urls]}]
     )
     (message,) = (await alice.history(session.id))["messages"]
@@ -182,7 +188,7 @@ async def test_pictures_of_other_doors_are_shown_as_they_are(house: House, alice
 
 
 @requirement("runs:ui-schema:same-compiler", "runs:ui-schema:seed")
-async def test_a_card_is_the_same_in_the_event_and_in_the_history(alice: RunService) -> None:
+async def test_a_card_is_the_same_in_the_event_and_in_the_history(alice: RunServiceClient) -> None:
     thread = new_thread()
     frames = await alice.play(thread, script({"say": "好的"}, {"card": CARD}))
     end = next(frame.event for frame in frames if frame.type == "TEXT_MESSAGE_END")
@@ -191,7 +197,7 @@ async def test_a_card_is_the_same_in_the_event_and_in_the_history(alice: RunServ
 
 
 @requirement("runs:ui-schema:belongs")
-async def test_a_card_belongs_to_the_answer_that_is_open_or_comes_next(alice: RunService) -> None:
+async def test_a_card_belongs_to_the_answer_that_is_open_or_comes_next(alice: RunServiceClient) -> None:
     def badge(label: str) -> Json:
         return {"card": {"type": "badge", "label": label}}
 
@@ -220,7 +226,7 @@ async def test_a_card_belongs_to_the_answer_that_is_open_or_comes_next(alice: Ru
 
 
 @requirement("runs:ui-schema:bad-hint")
-async def test_a_bad_card_is_none_and_fails_nothing(alice: RunService) -> None:
+async def test_a_bad_card_is_none_and_fails_nothing(alice: RunServiceClient) -> None:
     cards: list[Json] = [{}, {"root": 1}, {"type": "badge"}, {"version": "1.0", "root": {"type": "divider"}}]
     for card in cards:
         thread = new_thread()
@@ -231,12 +237,12 @@ async def test_a_bad_card_is_none_and_fails_nothing(alice: RunService) -> None:
 
 
 @requirement("runs:ui-schema:locale")
-async def test_the_locale_is_the_profiles_when_the_run_began(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        alice, thread = RunService(house.line, house.key("alice")), new_thread()
+async def test_the_locale_is_the_profiles_when_the_run_began(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
         text = script({"say": "x"}, {"card": {"type": "divider"}})
         await alice.play(thread, text, "r-1")
-        await alice.ask("PATCH", "/profile", b'{"settings":{"locale":"de"}}', content_type="application/json")
+        await alice.request("PATCH", "/profile", b'{"settings":{"locale":"de"}}', content_type="application/json")
         await alice.play(thread, text, "r-2")
         for _ in range(2):
             ends = [
@@ -248,14 +254,14 @@ async def test_the_locale_is_the_profiles_when_the_run_began(open_house: HouseMa
             assert [each["ui_schema"]["locale"] for each in ends] == ["en", "de"]
             told = (await alice.history(thread))["messages"]
             assert [each["ui_schema"]["locale"] for each in told if each["role"] == "assistant"] == ["en", "de"]
-            await alice.ask("PATCH", "/profile", b'{"settings":{"locale":"fr"}}', content_type="application/json")
+            await alice.request("PATCH", "/profile", b'{"settings":{"locale":"fr"}}', content_type="application/json")
 
 
 # --- days -------------------------------------------------------------------------------------------------------------
 
 
 @requirement("runs:history:day", "runs:history:before", "runs:history:has-more")
-async def test_days_are_paged_through_over_months_and_changes_of_the_clock(open_house: HouseMaker) -> None:
+async def test_days_are_paged_through_over_months_and_changes_of_the_clock(open_app_server: AppServerFactory) -> None:
     """The server's zone and its days of 23 and 25 hours mean nothing: a day is the UTC date."""
     moments = (
         "2027-01-31T23:59:59.999999+00:00",
@@ -272,10 +278,10 @@ async def test_days_are_paged_through_over_months_and_changes_of_the_clock(open_
         "2028-01-01T00:30:00+00:00",
         "2028-02-29T12:00:00+00:00",
     )
-    async with open_house(held_clock=True) as house:
-        alice, thread = RunService(house.line, house.key("alice")), new_thread()
+    async with open_app_server(held_clock=True) as house:
+        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
         for place, moment in enumerate(moments):
-            move_to(house, moment)
+            set_clock(house, moment)
             await alice.play(thread, f"at {moment}", f"r-{place}")
         days = sorted({moment[:10] for moment in moments}, reverse=True)
         before = None
@@ -296,13 +302,13 @@ async def test_days_are_paged_through_over_months_and_changes_of_the_clock(open_
 
 
 @requirement("runs:history:day")
-async def test_an_answer_after_midnight_belongs_to_the_next_day(open_house: HouseMaker) -> None:
-    async with open_house(held_clock=True) as house:
-        alice, thread = RunService(house.line, house.key("alice")), new_thread()
-        move_to(house, "2027-04-30T23:59:00+00:00")
-        await alice.submit(a_run(thread, script({"call": {"name": "stamp", "input": {"text": "x"}}}, {"say": "y"})))
+async def test_an_answer_after_midnight_belongs_to_the_next_day(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(held_clock=True) as house:
+        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
+        set_clock(house, "2027-04-30T23:59:00+00:00")
+        await alice.submit(run_input(thread, script({"call": {"name": "stamp", "input": {"text": "x"}}}, {"say": "y"})))
         frames = await alice.events(thread, "r-1")
-        move_to(house, "2027-05-01T00:01:00+00:00")
+        set_clock(house, "2027-05-01T00:01:00+00:00")
         call = frames[1].event["toolCallId"]
         answered = await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call, "granted": True}]})
         await alice.events(thread, answered.json["runId"])
@@ -313,7 +319,7 @@ async def test_an_answer_after_midnight_belongs_to_the_next_day(open_house: Hous
 
 
 @requirement("runs:history:seq")
-async def test_pages_agree_however_long_the_thread_is(alice: RunService) -> None:
+async def test_pages_agree_however_long_the_thread_is(alice: RunServiceClient) -> None:
     thread = new_thread()
     steps = [each for place in range(24) for each in ({"say": f"{place}"}, {"step": True})]
     for place in range(12):
@@ -323,23 +329,23 @@ async def test_pages_agree_however_long_the_thread_is(alice: RunService) -> None
 
 
 @requirement("runs:history:newest")
-async def test_without_a_thread_the_newest_one_is_shown(open_house: HouseMaker) -> None:
-    async with open_house() as house:
-        alice, one, two = RunService(house.line, house.key("alice")), new_thread(), new_thread()
+async def test_without_a_thread_the_newest_one_is_shown(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as house:
+        alice, one, two = RunServiceClient(house.connection, house.key("alice")), new_thread(), new_thread()
         assert await alice.history() == EMPTY
         await alice.play(one, "first")
         await alice.play(two, "second")
         await alice.play(one, "again", "r-2")
         day = await alice.history()
         assert (day["threadId"], contents(day)[0]) == (two, ("user", "second"))
-        assert await RunService(house.line, house.key("bob")).history() == EMPTY
+        assert await RunServiceClient(house.connection, house.key("bob")).history() == EMPTY
 
 
 @requirement("runs:history:before")
 @pytest.mark.parametrize(
     "before", ["", "x", "2027-3-1", "2027-02-30", "20270301", "2027-03-01T00:00:00Z", "٢027-01-01"]
 )
-async def test_a_malformed_day_is_422(alice: RunService, before: str) -> None:
+async def test_a_malformed_day_is_422(alice: RunServiceClient, before: str) -> None:
     reply = await alice.get(f"/history?before={''.join(f'%{byte:02x}' for byte in before.encode())}")
     expected = problem(422, "AGENT_RUN_INPUT_INVALID", "before must be a date such as 2026-03-15")
     assert (reply.status, reply.json) == (422, expected)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from dragoman.protocols.agui.run_service.rules import RULES, Broken, World, check, decode_run
+from dragoman.protocols.agui.run_service.rules import RULES, RuleContext, RuleViolation, check, decode_run
 from dragoman.protocols.agui.run_service.wire import RunAgentInput
-from tests.protocols.agui.run_service import RunService, a_run, new_thread, problem
+from tests.protocols.agui.run_service import RunServiceClient, new_thread, problem, run_input
 from tests.requirements import requirement
-from tests.servers import House
+from tests.servers import AppServer
 
 Json = Any
 Body = dict[str, Json]
@@ -26,11 +26,11 @@ TIME = {
     "client_now_iso": "2026-03-16T09:12:33-07:00",
     "client_epoch_ms": 1773658353000,
 }
-WORLD = World(is_agent=lambda name: name in ("rehearsal", "memory"), is_link=lambda url: url == LINK)
+WORLD = RuleContext(is_agent=lambda name: name in ("rehearsal", "memory"), is_link=lambda url: url == LINK)
 
 
 def valid() -> Body:
-    body = a_run(THREAD, [{"type": "text", "text": "hi"}, deepcopy(PICTURE)])
+    body = run_input(THREAD, [{"type": "text", "text": "hi"}, deepcopy(PICTURE)])
     body["forwardedProps"] = {"agent_type": "rehearsal", "client_time": deepcopy(TIME)}
     return body
 
@@ -58,7 +58,7 @@ def setting(part: Callable[[Body], Json], name: str, value: Json) -> Change:
     return change
 
 
-def whole(body: Body) -> Json:
+def full_body(body: Body) -> Json:
     return body
 
 
@@ -105,20 +105,20 @@ def nothing(body: Body) -> None:
     pass
 
 
-BREAKS: dict[int, list[Change]] = {
+BREAKING_CHANGES: dict[int, list[Change]] = {
     1: [padded(262_145)],
     2: [
-        setting(whole, "runId", 7),
-        setting(whole, "runId", ""),
-        without(whole, "threadId"),
-        setting(whole, "messages", {}),
+        setting(full_body, "runId", 7),
+        setting(full_body, "runId", ""),
+        without(full_body, "threadId"),
+        setting(full_body, "messages", {}),
         setting(user, "role", "robot"),
         setting(user, "content", None),
-        setting(whole, "tools", [{"name": "x"}]),
-        setting(whole, "context", [{"description": "x", "value": 1}]),
+        setting(full_body, "tools", [{"name": "x"}]),
+        setting(full_body, "context", [{"description": "x", "value": 1}]),
     ],
     3: [
-        setting(whole, "threadId", value)
+        setting(full_body, "threadId", value)
         for value in (
             "",
             "x",
@@ -130,9 +130,9 @@ BREAKS: dict[int, list[Change]] = {
             "00000000-0000-0000-0000-000000000000",
         )
     ],
-    4: [setting(whole, "runId", "r" * 129)],
+    4: [setting(full_body, "runId", "r" * 129)],
     5: [lambda body: body["messages"].extend(filler(200))],
-    6: [second_user, setting(whole, "messages", []), lambda body: user(body).update(role="system", content="x")],
+    6: [second_user, setting(full_body, "messages", []), lambda body: user(body).update(role="system", content="x")],
     7: [user_moved],
     8: [setting(picture, "mimeType", "application/pdf"), setting(picture, "mimeType", "")],
     9: [setting(picture, "data", "aGk="), setting(picture, "data", "")],
@@ -142,10 +142,10 @@ BREAKS: dict[int, list[Change]] = {
     13: [text(10_001)],
     14: [emptied, lambda body: user(body).update(content=""), lambda body: user(body).update(content=[])],
     15: [
-        without(whole, "forwardedProps"),
-        setting(whole, "forwardedProps", None),
-        setting(whole, "forwardedProps", []),
-        setting(whole, "forwardedProps", {}),
+        without(full_body, "forwardedProps"),
+        setting(full_body, "forwardedProps", None),
+        setting(full_body, "forwardedProps", []),
+        setting(full_body, "forwardedProps", {}),
         setting(props, "agent_type", ""),
         setting(props, "agent_type", 1),
         setting(props, "agentType", "rehearsal"),
@@ -191,16 +191,16 @@ BREAKS: dict[int, list[Change]] = {
 }
 """What breaks each rule, and no earlier one."""
 
-HOLDS: dict[int, list[Change]] = {
+VALID_CHANGES: dict[int, list[Change]] = {
     1: [padded(262_144)],
     2: [
-        setting(whole, "state", None),
-        setting(whole, "unknown", {"a": 1}),
+        setting(full_body, "state", None),
+        setting(full_body, "unknown", {"a": 1}),
         setting(user, "unknown", 1),
         setting(user, "name", None),
         setting(user, "encryptedValue", None),
-        setting(whole, "tools", []),
-        setting(whole, "context", [{"description": "a", "value": "b"}]),
+        setting(full_body, "tools", []),
+        setting(full_body, "context", [{"description": "a", "value": "b"}]),
         lambda body: body["messages"].extend(
             [
                 {"id": "a", "role": "assistant", "content": None, "name": None, "encryptedValue": None},
@@ -224,8 +224,8 @@ HOLDS: dict[int, list[Change]] = {
             ]
         ),
     ],
-    3: [setting(whole, "threadId", THREAD.upper())],
-    4: [setting(whole, "runId", "r" * 128), setting(whole, "runId", "é" * 128)],
+    3: [setting(full_body, "threadId", THREAD.upper())],
+    4: [setting(full_body, "runId", "r" * 128), setting(full_body, "runId", "é" * 128)],
     5: [lambda body: body["messages"].extend(filler(199))],
     6: [nothing],
     7: [lambda body: body["messages"].extend(filler(1))],
@@ -270,7 +270,7 @@ def checked(body: Body) -> RunAgentInput:
 def first_broken(body: Body) -> int | None:
     try:
         checked(body)
-    except Broken as broken:
+    except RuleViolation as broken:
         return broken.rule.number
     return None
 
@@ -278,11 +278,11 @@ def first_broken(body: Body) -> int | None:
 @requirement("runs:rules:table")
 def test_there_are_twenty_rules_in_their_order() -> None:
     assert [rule.number for rule in RULES] == list(range(1, 21))
-    assert set(BREAKS) == set(HOLDS) == set(range(1, 21))
+    assert set(BREAKING_CHANGES) == set(VALID_CHANGES) == set(range(1, 21))
 
 
 @requirement("runs:rules:border")
-@pytest.mark.parametrize(("number", "change"), cases(HOLDS))
+@pytest.mark.parametrize(("number", "change"), cases(VALID_CHANGES))
 def test_what_lies_just_inside_a_rule_is_accepted(number: int, change: Change) -> None:
     body = valid()
     change(body)
@@ -290,7 +290,7 @@ def test_what_lies_just_inside_a_rule_is_accepted(number: int, change: Change) -
 
 
 @requirement("runs:rules:border")
-@pytest.mark.parametrize(("number", "change"), cases(BREAKS))
+@pytest.mark.parametrize(("number", "change"), cases(BREAKING_CHANGES))
 def test_what_lies_just_outside_is_refused_by_that_rule(number: int, change: Change) -> None:
     body = valid()
     change(body)
@@ -323,8 +323,8 @@ def broken(body: Body) -> set[int]:
 
 def broken_twice(first: int, second: int) -> Body:
     """A body that breaks both rules, put together from what breaks each."""
-    for change in BREAKS[first]:
-        for other in BREAKS[second]:
+    for change in BREAKING_CHANGES[first]:
+        for other in BREAKING_CHANGES[second]:
             body = valid()
             try:
                 other(body)
@@ -345,7 +345,7 @@ def test_of_two_broken_rules_the_first_is_the_answer(first: int, second: int) ->
 
 
 def with_pictures(*parts: Json) -> Body:
-    return a_run(THREAD, list(parts))
+    return run_input(THREAD, list(parts))
 
 
 @requirement("runs:rules:pictures")
@@ -377,21 +377,21 @@ def test_the_image_part_of_ag_ui_1_means_what_a_binary_part_means() -> None:
 
 
 @pytest.fixture
-def alice(house: House) -> RunService:
-    return RunService(house.line, house.key("alice"))
+def alice(app_server: AppServer) -> RunServiceClient:
+    return RunServiceClient(app_server.connection, app_server.key("alice"))
 
 
 @requirement("runs:rules:messages", "runs:errors:problem")
 @pytest.mark.parametrize("number", range(1, 21))
 async def test_a_broken_rule_is_answered_with_its_own_sentence_and_changes_nothing(
-    alice: RunService, number: int
+    alice: RunServiceClient, number: int
 ) -> None:
     rule, thread = RULES[number - 1], new_thread()
     body = valid()
     if number not in range(8, 13):  # the picture's link is none of this server's
         del user(body)["content"][1:]
     body["threadId"] = thread
-    BREAKS[number][0](body)
+    BREAKING_CHANGES[number][0](body)
     reply = await alice.post("/runs", body)
     expected = problem(422, rule.code, rule.message)
     if number == 2:
@@ -402,13 +402,13 @@ async def test_a_broken_rule_is_answered_with_its_own_sentence_and_changes_nothi
 
 
 WRONG_SHAPES: tuple[tuple[Change, list[str | int]], ...] = (
-    (without(whole, "threadId"), ["threadId"]),
-    (setting(whole, "messages", {}), ["messages"]),
+    (without(full_body, "threadId"), ["threadId"]),
+    (setting(full_body, "messages", {}), ["messages"]),
     (setting(user, "role", "robot"), ["messages", 0, "role"]),
     (setting(user, "content", 1), ["messages", 0, "content"]),
     (setting(picture, "mimeType", 1), ["messages", 0, "content", 1, "mimeType"]),
     (without(picture, "mimeType"), ["messages", 0, "content", 1, "mimeType"]),
-    (setting(whole, "tools", [{"name": "x", "description": "x"}]), ["tools", 0, "parameters"]),
+    (setting(full_body, "tools", [{"name": "x", "description": "x"}]), ["tools", 0, "parameters"]),
 )
 
 
@@ -418,7 +418,7 @@ def test_a_wrong_shape_names_the_field(place: int) -> None:
     change, location = WRONG_SHAPES[place]
     body = valid()
     change(body)
-    with pytest.raises(Broken) as refused:
+    with pytest.raises(RuleViolation) as refused:
         checked(body)
     assert (refused.value.rule.number, refused.value.locations) == (2, [location])
 
@@ -439,7 +439,7 @@ def test_a_wrong_shape_names_the_field(place: int) -> None:
     ],
 )
 def test_what_is_no_json_object_breaks_the_second_rule(raw: bytes) -> None:
-    with pytest.raises(Broken) as refused:
+    with pytest.raises(RuleViolation) as refused:
         decode_run(raw)
     assert refused.value.rule.number == 2
 

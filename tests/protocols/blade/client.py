@@ -15,31 +15,31 @@ Json = Any
 Event = tuple[str, dict[str, Json]]
 
 
-class Told(NamedTuple):
+class RestAnswer(NamedTuple):
     """An answer over REST."""
 
     status: int
     body: Json
 
 
-class Caller:
+class RestClient:
     """Somebody with a key, over REST."""
 
     def __init__(self, url: str, key: str) -> None:
         self.url = url
         self.key = key
 
-    async def ask(self, method: str, path: str, body: object = None, *, raw: bytes | None = None) -> Told:
+    async def request(self, method: str, path: str, body: object = None, *, raw: bytes | None = None) -> RestAnswer:
         """Ask for a path below `/api`."""
         content = raw if raw is not None else b"" if body is None else msgspec.json.encode(body)
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
         async with httpx2.AsyncClient(base_url=self.url, timeout=DEADLINE_S, verify=False) as http:
             answer = await http.request(method, f"/api/{path}", content=content, headers=headers)
-        return Told(answer.status_code, msgspec.json.decode(answer.content) if answer.content else None)
+        return RestAnswer(answer.status_code, msgspec.json.decode(answer.content) if answer.content else None)
 
     async def get(self, path: str) -> Json:
         """What stands at a path."""
-        told = await self.ask("GET", path)
+        told = await self.request("GET", path)
         assert told.status == 200, told
         return told.body
 
@@ -50,7 +50,7 @@ class Caller:
 
     async def session(self, **body: Json) -> str:
         """A new session's id."""
-        told = await self.ask("POST", "sessions", body)
+        told = await self.request("POST", "sessions", body)
         assert told.status == 200, told
         return str(told.body["session_id"])
 
@@ -61,20 +61,20 @@ class Caller:
         return found
 
 
-class Tab:
+class SocketClient:
     """One connection, and what came over it."""
 
     def __init__(self, url: str, key: Json, transports: list[str] | None = None) -> None:
         self.events: list[Event] = []
-        self.is_gone = asyncio.Event()
+        self.is_disconnected = asyncio.Event()
         self._url = url
         self._key = key
         self._transports = transports or ["websocket"]
-        self._came = asyncio.Condition()
-        self._seen = 0
+        self._event_received = asyncio.Condition()
+        self._read_position = 0
         self._sio = socketio.AsyncClient(reconnection=False)
-        self._sio.on("*", self._hear)
-        self._sio.on("disconnect", self._left)
+        self._sio.on("*", self._on_event)
+        self._sio.on("disconnect", self._on_disconnect)
 
     async def connect(self) -> None:
         await self._sio.connect(
@@ -90,7 +90,7 @@ class Tab:
         transport = ws._response.connection.transport
         transport.abort()
         async with asyncio.timeout(DEADLINE_S):
-            await self.is_gone.wait()
+            await self.is_disconnected.wait()
 
     async def call(self, name: str, payload: Json) -> dict[str, Json]:
         """Send an event, and wait for its acknowledgement."""
@@ -108,15 +108,15 @@ class Tab:
         News for lists are left out unless they are wanted: those of other tests' sessions come at any time.
         """
         is_it = (lambda name, _: name == wanted) if isinstance(wanted, str) else wanted
-        place = self._seen
-        async with asyncio.timeout(DEADLINE_S), self._came:
+        place = self._read_position
+        async with asyncio.timeout(DEADLINE_S), self._event_received:
             while True:
                 while place < len(self.events):
                     place += 1
                     if is_it(*self.events[place - 1]):
-                        found, self._seen = self.events[self._seen : place], place
-                        return found if callable(wanted) else [each for each in found if not is_news(*each)]
-                await self._came.wait()
+                        found, self._read_position = self.events[self._read_position : place], place
+                        return found if callable(wanted) else [each for each in found if not is_list_update(*each)]
+                await self._event_received.wait()
 
     async def send(self, session: str, message: Json, **fields: Json) -> list[Event]:
         """Chat, and give all events of the chat."""
@@ -124,19 +124,19 @@ class Tab:
         assert told["status"] == "ok", told
         return await self.until("chat:end")
 
-    async def _hear(self, name: str, payload: dict[str, Json]) -> None:
-        async with self._came:
+    async def _on_event(self, name: str, payload: dict[str, Json]) -> None:
+        async with self._event_received:
             self.events.append((name, payload))
-            self._came.notify_all()
+            self._event_received.notify_all()
 
-    def _left(self, *_: object) -> None:
-        self.is_gone.set()
+    def _on_disconnect(self, *_: object) -> None:
+        self.is_disconnected.set()
 
 
 @asynccontextmanager
-async def tab(url: str, key: Json, transports: list[str] | None = None) -> AsyncIterator[Tab]:
+async def socket_client(url: str, key: Json, transports: list[str] | None = None) -> AsyncIterator[SocketClient]:
     """A connection, from its beginning to its end."""
-    opened = Tab(url, key, transports)
+    opened = SocketClient(url, key, transports)
     await opened.connect()
     try:
         yield opened
@@ -144,7 +144,7 @@ async def tab(url: str, key: Json, transports: list[str] | None = None) -> Async
         await opened.leave()
 
 
-def is_news(name: str, payload: dict[str, Json]) -> bool:
+def is_list_update(name: str, payload: dict[str, Json]) -> bool:
     """Whether an event tells of a session that the socket does not follow."""
     return name == "session:updated" and "stream_sequence" not in payload
 

@@ -4,23 +4,23 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.protocols.blade.client import Caller
+from tests.protocols.blade.client import RestClient
 from tests.protocols.blade.driver import url_of
-from tests.servers import SocketHouse, opened_socket
+from tests.servers import SocketServer, running_socket_server
 
 
 @pytest.fixture(scope="session")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketHouse]:
+async def shared_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     """A server that tests share: each works in sessions of its own."""
-    async with opened_socket(tmp_path_factory.mktemp("blade")) as house:
+    async with running_socket_server(tmp_path_factory.mktemp("blade")) as house:
         yield house
 
 
 @pytest.fixture
-def alice(shared: SocketHouse) -> Caller:
-    return Caller(url_of(shared), shared.key("alice"))
+def alice(shared_server: SocketServer) -> RestClient:
+    return RestClient(url_of(shared_server), shared_server.key("alice"))
 
 
 @pytest.fixture
-def bob(shared: SocketHouse) -> Caller:
-    return Caller(url_of(shared), shared.key("bob"))
+def bob(shared_server: SocketServer) -> RestClient:
+    return RestClient(url_of(shared_server), shared_server.key("bob"))

@@ -34,7 +34,7 @@ SEED_FIELDS = (
 )
 
 
-class Folded:
+class FoldedTurns:
     """Turns as a client has them who was told these events. Checks G1 at every end, and that no patch is missing."""
 
     def __init__(self) -> None:
@@ -81,14 +81,14 @@ def apply(turn: dict[str, Json], patch: dict[str, Json]) -> None:
             turn["tool_calls"].append(call)
             turn["blocks"].append(block("tool_use", arguments(data["arguments"]), call))
         case "tool_result":
-            call = called(turn, data["tool_call_id"])
+            call = find_call(turn, data["tool_call_id"])
             call.update({name: data[name] for name in ("result", "status", "duration_ms")})
             call["pending_question_ref"] = None
             turn["blocks"].append(block("tool_result", data["result"], call))
         case "set_status":
             turn["status"] = data["status"]
         case "set_tool_status":
-            call = called(turn, data["tool_call_id"])
+            call = find_call(turn, data["tool_call_id"])
             call["status"] = data["status"]
             call["pending_question_ref"] = data.get("pending_question_ref")
         case kind:
@@ -130,7 +130,7 @@ def block(kind: str, content: Json, call: dict[str, Json]) -> dict[str, Json]:
     }
 
 
-def called(turn: dict[str, Json], call_id: str) -> dict[str, Json]:
+def find_call(turn: dict[str, Json], call_id: str) -> dict[str, Json]:
     return next(call for call in turn["tool_calls"] if call["id"] == call_id)
 
 

@@ -12,15 +12,15 @@ import msgspec
 from dragoman.buses.local import LocalBus
 from dragoman.core.ids import UserId
 from dragoman.engine.services.keys import KeyRing
-from dragoman.engine.services.memories import MemoryBook
+from dragoman.engine.services.memories import MemoryService
 from dragoman.protocols.blade.rest import keys, memories
 from dragoman.protocols.blade.rest.router import App
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.memories import SqliteMemories
-from tests.engine.world import CountingIds, HeldClock
-from tests.protocols.blade.client import Told
-from tests.servers import House
+from tests.engine.world import ManualClock, SequentialIds
+from tests.protocols.blade.client import RestAnswer
+from tests.servers import AppServer
 
 NOON = "2026-03-04T05:06:07Z"
 """What the clock shows, until somebody moves it."""
@@ -33,51 +33,51 @@ class Client:
         self.key = key
         self._http = http
 
-    async def ask(self, method: str, path: str, body: object = None, *, raw: bytes | None = None) -> Told:
+    async def request(self, method: str, path: str, body: object = None, *, raw: bytes | None = None) -> RestAnswer:
         """Ask for a path below `/api`."""
         content = raw if raw is not None else b"" if body is None else msgspec.json.encode(body)
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
         answer = await self._http.request(method, path, content=content, headers=headers)
-        return Told(answer.status_code, msgspec.json.decode(answer.content) if answer.content else None)
+        return RestAnswer(answer.status_code, msgspec.json.decode(answer.content) if answer.content else None)
 
 
-class Desk:
+class RestFixture:
     """What stands behind the routes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.clock = HeldClock()
-        self.ids = CountingIds()
+        self.clock = ManualClock()
+        self.ids = SequentialIds()
         self.database = Database(folder, synchronous="normal")
-        self.ring = KeyRing(SqliteKeys(self.database), LocalBus(), self.clock, self.ids)
-        self.memories = MemoryBook(SqliteMemories(self.database), self.clock)
-        routes = [*memories.routes(self.memories), *keys.routes(self.ring)]
-        self._app = App(routes, self.ring.authenticate)
+        self.key_ring = KeyRing(SqliteKeys(self.database), LocalBus(), self.clock, self.ids)
+        self.memories = MemoryService(SqliteMemories(self.database), self.clock)
+        routes = [*memories.routes(self.memories), *keys.routes(self.key_ring)]
+        self._app = App(routes, self.key_ring.authenticate)
         self.http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=self._app), base_url="http://here")
 
     async def client(self, user: str = "alice", scope: str = "use") -> Client:
         """Somebody new at the desk."""
-        key, _ = await self.ring.create(f"{user}'s", user=UserId(user), scopes=(scope,))
+        key, _ = await self.key_ring.create(f"{user}'s", user=UserId(user), scopes=(scope,))
         return Client(self.http, key)
 
 
 @asynccontextmanager
-async def client_of(house: House, name: str) -> AsyncIterator[Client]:
+async def client_of(server: AppServer, name: str) -> AsyncIterator[Client]:
     """The holder of a key at a whole server."""
-    transport = httpx2.ASGITransport(app=house.line.app)
+    transport = httpx2.ASGITransport(app=server.connection.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000/api/") as http:
-        yield Client(http, house.key(name))
+        yield Client(http, server.key(name))
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[Desk]:
+async def running_rest_app(folder: Path) -> AsyncIterator[RestFixture]:
     """A desk from its start to its end."""
-    desk = Desk(folder)
+    desk = RestFixture(folder)
     desk.database.start()
-    await desk.ring.start()
+    await desk.key_ring.start()
     try:
         async with desk.http:
             yield desk
     finally:
-        await desk.ring.close()
+        await desk.key_ring.close()
         desk.database.close()

@@ -13,12 +13,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
-from dragoman.protocols.blade.socket.server import CONNECT_CHARS, Sockets
-from dragoman.server.runner import MESSAGE_BYTES
-from tests.protocols.blade.client import Caller, Tab, tab
+from dragoman.protocols.blade.socket.server import MAX_CONNECT_PACKET_CHARS, SocketServer
+from dragoman.server.runner import MAX_WEBSOCKET_MESSAGE_BYTES
+from tests.protocols.blade.client import RestClient, SocketClient, socket_client
 from tests.protocols.blade.driver import url_of
 from tests.requirements import requirement
-from tests.servers import opened_socket
+from tests.servers import running_socket_server
 
 Json = Any
 EVENTS = ("session:subscribe", "session:unsubscribe", "chat:send", "chat:stop", "chat:compact")
@@ -54,10 +54,10 @@ BODIES = (b"", b"{", b"[]", b"7", b"null", b'"x"', b"\xff", b"[" * 50_000, b'{"i
 
 
 @requirement("blade:abuse:events")
-async def test_any_payload_of_an_event_is_acknowledged_and_breaks_nothing(alice: Caller) -> None:
+async def test_any_payload_of_an_event_is_acknowledged_and_breaks_nothing(alice: RestClient) -> None:
     chance = Random(7)
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         for _ in range(300):
             payload: Json = {name: chance.choice(values) for name, values in FIELDS.items() if chance.random() < 0.4}
             if chance.random() < 0.6:
@@ -73,17 +73,17 @@ async def test_any_payload_of_an_event_is_acknowledged_and_breaks_nothing(alice:
 
 @requirement("blade:abuse:bodies")
 @pytest.mark.parametrize(("method", "path"), PATHS)
-async def test_any_body_is_answered_below_500(alice: Caller, method: str, path: str) -> None:
+async def test_any_body_is_answered_below_500(alice: RestClient, method: str, path: str) -> None:
     path = path.replace("SESSION", await alice.session())
     for body in BODIES:
-        told = await alice.ask(method, path, raw=body)
+        told = await alice.request(method, path, raw=body)
         assert told.status < 500, (body[:20], told)
         if told.status >= 400:
             assert isinstance(told.body["detail"], str)
 
 
 @requirement("blade:abuse:frames")
-async def test_frames_that_are_no_socket_io_disturb_nobody(alice: Caller) -> None:
+async def test_frames_that_are_no_socket_io_disturb_nobody(alice: RestClient) -> None:
     url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
     frames = [
         "",
@@ -106,18 +106,18 @@ async def test_frames_that_are_no_socket_io_disturb_nobody(alice: Caller) -> Non
             await ws.send('40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
             await ws.recv()
             await ws.send(frame)
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
 
 
 @requirement("blade:abuse:frames")
-async def test_a_message_over_the_limit_closes_its_own_connection_alone(alice: Caller) -> None:
+async def test_a_message_over_the_limit_closes_its_own_connection_alone(alice: RestClient) -> None:
     url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
-    async with tab(alice.url, alice.key) as mine, connect(url, compression=None) as ws, asyncio.timeout(20):
+    async with socket_client(alice.url, alice.key) as mine, connect(url, compression=None) as ws, asyncio.timeout(20):
         await ws.recv()
         await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
         with pytest.raises(ConnectionClosed) as closed:
-            await knocked(ws, "4" * (MESSAGE_BYTES + 1))
+            await knocked(ws, "4" * (MAX_WEBSOCKET_MESSAGE_BYTES + 1))
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == CloseCode.MESSAGE_TOO_BIG
         assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
@@ -133,15 +133,15 @@ async def knocked(ws: ClientConnection, *frames: str) -> str:
 
 @requirement("blade:abuse:events")
 @pytest.mark.parametrize("name", ["connect", "disconnect", "connect_error", "*"])
-async def test_clients_call_no_handlers_of_the_librarys_own(alice: Caller, name: str) -> None:
-    async with tab(alice.url, alice.key) as mine:
+async def test_clients_call_no_handlers_of_the_librarys_own(alice: RestClient, name: str) -> None:
+    async with socket_client(alice.url, alice.key) as mine:
         told = await mine._sio.call(name, {"token": alice.key}, timeout=10)
         assert told == {"status": "error", "code": "bad_request", "message": f"there is no event {name!r}"}
         assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
 
 
 @requirement("blade:abuse:events")
-async def test_an_event_that_is_no_json_is_acknowledged_and_announced(alice: Caller) -> None:
+async def test_an_event_that_is_no_json_is_acknowledged_and_announced(alice: RestClient) -> None:
     url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
     async with connect(url) as ws:
         await ws.recv()
@@ -153,7 +153,7 @@ async def test_an_event_that_is_no_json_is_acknowledged_and_announced(alice: Cal
 
 
 @requirement("blade:abuse:half-open")
-async def test_who_shows_no_key_is_not_read_at_length(alice: Caller) -> None:
+async def test_who_shows_no_key_is_not_read_at_length(alice: RestClient) -> None:
     url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
     async with connect(url) as ws:
         await ws.recv()
@@ -165,22 +165,22 @@ async def test_who_shows_no_key_is_not_read_at_length(alice: Caller) -> None:
 async def test_a_connection_that_shows_no_key_is_closed_and_one_that_did_is_not(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    defaults = Sockets.__init__.__kwdefaults__
+    defaults = SocketServer.__init__.__kwdefaults__
     assert defaults is not None, "it has keyword defaults"
     monkeypatch.setitem(defaults, "connect_s", 0.2)
-    async with opened_socket(tmp_path) as house:
+    async with running_socket_server(tmp_path) as house:
         url = url_of(house)
         address = url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
-        async with tab(url, house.key("alice")) as mine, connect(address) as silent:
+        async with socket_client(url, house.key("alice")) as mine, connect(address) as silent:
             async with asyncio.timeout(10):
                 async for _ in silent:
                     pass
-            assert (await mine.send(await Caller(url, house.key("alice")).session(), "hello"))[-1][0] == "chat:end"
+            assert (await mine.send(await RestClient(url, house.key("alice")).session(), "hello"))[-1][0] == "chat:end"
 
 
 @requirement("blade:abuse:half-open")
 async def test_polled_packets_are_read_up_to_a_limit_and_what_is_none_is_no_line_of_the_log(
-    alice: Caller, caplog: pytest.LogCaptureFixture
+    alice: RestClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with httpx2.AsyncClient(base_url=alice.url, timeout=10) as http:
         polling = "/socket.io/?EIO=4&transport=polling"
@@ -192,19 +192,19 @@ async def test_polled_packets_are_read_up_to_a_limit_and_what_is_none_is_no_line
             return path
 
         async def without_a_length() -> AsyncIterator[bytes]:
-            yield b"4" * CONNECT_CHARS
+            yield b"4" * MAX_CONNECT_PACKET_CHARS
             yield b"4"
 
         known = await opened(b"40" + msgspec.json.encode({"token": alice.key}))
         for path, content, status in (
-            (await opened(), b"4" * (CONNECT_CHARS + 1), 413),
+            (await opened(), b"4" * (MAX_CONNECT_PACKET_CHARS + 1), 413),
             (await opened(), without_a_length(), 413),
             (await opened(), b"\x1f\x8b", 200),
             (f"{polling}&sid=x%0A%1B[31m", b"4", 400),
         ):
             assert (await http.post(path, content=content)).status_code == status
         reader, writer = await asyncio.open_connection(http.base_url.host, http.base_url.port)
-        head = f"POST {known} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MESSAGE_BYTES + 1}\r\n\r\n"
+        head = f"POST {known} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MAX_WEBSOCKET_MESSAGE_BYTES + 1}\r\n\r\n"
         writer.write(head.encode())
         assert (await reader.readline()).split()[1] == b"413"
         writer.close()
@@ -214,14 +214,14 @@ async def test_polled_packets_are_read_up_to_a_limit_and_what_is_none_is_no_line
 
 @requirement("blade:abuse:shares")
 async def test_connections_count_against_their_owners_share(tmp_path: Any) -> None:
-    async with opened_socket(tmp_path, max_streams_per_user=2) as house:
+    async with running_socket_server(tmp_path, max_streams_per_user=2) as house:
         url, key = url_of(house), house.key("alice")
-        async with tab(url, key), tab(url, key):
-            third = Tab(url, key)
+        async with socket_client(url, key), socket_client(url, key):
+            third = SocketClient(url, key)
             with pytest.raises(Refused):
                 await third.connect()
             await third.leave()
-            async with tab(url, house.key("bob")):
+            async with socket_client(url, house.key("bob")):
                 pass
-        async with asyncio.timeout(10), tab(url, key):
+        async with asyncio.timeout(10), socket_client(url, key):
             pass

@@ -10,7 +10,7 @@ import pytest
 from tests.conversations import CONVERSATIONS, Conversation, play
 from tests.protocols.blade.driver import BladeDriver
 from tests.requirements import requirement
-from tests.servers import SocketHouse, opened_socket, program
+from tests.servers import SocketServer, running_socket_server, server_process
 
 EXPRESSIBLE = [each for each in CONVERSATIONS if each.needs <= BladeDriver.features]
 ALIVE = [each for each in EXPRESSIBLE if not each.crashes()]
@@ -23,16 +23,16 @@ def name_of(value: object) -> str:
 @requirement("blade:suite:conversations", "blade:patches:fold", "blade:patches:end-equals-messages")
 @pytest.mark.parametrize("is_raw", [False, True], ids=["plain", "raw"])
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
-async def test_a_conversation(shared: SocketHouse, conversation: Conversation, is_raw: bool) -> None:
+async def test_a_conversation(shared_server: SocketServer, conversation: Conversation, is_raw: bool) -> None:
     driver = BladeDriver(is_raw=is_raw)
-    await play(conversation, driver, shared)
+    await play(conversation, driver, shared_server)
     await driver.close()
 
 
 @requirement("blade:suite:conversations", "blade:catch-up:restart")
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
 async def test_a_conversation_with_a_restart_before_every_step(tmp_path: Path, conversation: Conversation) -> None:
-    async with opened_socket(tmp_path) as house:
+    async with running_socket_server(tmp_path) as house:
         driver = BladeDriver()
         await play(conversation, driver, house, restart_before=lambda place: place > 0)
         await driver.close()
@@ -44,7 +44,7 @@ async def test_a_conversation_with_a_restart_before_every_step(tmp_path: Path, c
 async def test_a_conversation_with_a_server_that_is_killed(
     tmp_path: Path, conversation: Conversation, is_raw: bool
 ) -> None:
-    async with program(tmp_path) as server:
+    async with server_process(tmp_path) as server:
         driver = BladeDriver(is_raw=is_raw)
         await play(conversation, driver, server)
         await driver.close()

@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 from tests.asgi_client import DEADLINE_S
-from tests.protocols.blade.client import Caller
+from tests.protocols.blade.client import RestClient
 from tests.requirements import requirement
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "blade_client.py"
 
 
 @requirement("blade:clients:example")
-async def test_the_example_talks_answers_and_ends(alice: Caller) -> None:
+async def test_the_example_talks_answers_and_ends(alice: RestClient) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(EXAMPLE),

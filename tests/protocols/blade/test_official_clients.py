@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.asgi_client import DEADLINE_S
-from tests.protocols.blade.client import Caller
+from tests.protocols.blade.client import RestClient
 from tests.requirements import requirement
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -35,7 +35,7 @@ async def last_line(command: list[str], environ: dict[str, str]) -> Any:
 
 @requirement("blade:clients:python")
 @pytest.mark.parametrize("release", RELEASES)
-async def test_the_vendors_client_works_unchanged(alice: Caller, release: str) -> None:
+async def test_the_vendors_client_works_unchanged(alice: RestClient, release: str) -> None:
     python = KIT / "venv" / "bin" / "python"
     if not (KIT / release).is_dir():
         pytest.skip("blade-agent-kit needs Python 3.12 and is not installed (`make clients`): it was left out")
@@ -62,7 +62,7 @@ async def test_the_vendors_client_works_unchanged(alice: Caller, release: str) -
 
 
 @requirement("blade:clients:javascript")
-async def test_socket_io_of_javascript_connects_subscribes_sends_and_folds(alice: Caller) -> None:
+async def test_socket_io_of_javascript_connects_subscribes_sends_and_folds(alice: RestClient) -> None:
     if not (CLIENTS / "node_modules" / "socket.io-client").is_dir():
         pytest.skip("socket.io-client is not installed: run `make clients`")
     session = await alice.session()

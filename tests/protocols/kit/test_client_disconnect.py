@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
-from dragoman.protocols.kit.http import PUSH, Chunk, EventStream, Live
+from dragoman.protocols.kit.http import PUSH_EXTENSION, Chunk, EventStream, LiveSource
 
 DEADLINE_S = 20.0
 
 
-class Gone:
+class DisconnectedPipe:
     """A pipe whose client has left, and the reader of its stream."""
 
     push: object = None
@@ -43,8 +43,8 @@ async def test_a_stream_whose_client_left_ends_with_the_next_words() -> None:
     def take(records: Sequence[object]) -> Chunk:
         raise AssertionError("nothing is pushed to who is not there")
 
-    live = Live(cast("Any", Gone()), take)
-    scope = {"type": "http", "method": "GET", "headers": [], "extensions": {PUSH: Gone()}}
+    live = LiveSource(cast("Any", DisconnectedPipe()), take)
+    scope = {"type": "http", "method": "GET", "headers": [], "extensions": {PUSH_EXTENSION: DisconnectedPipe()}}
     async with asyncio.timeout(DEADLINE_S):
         await EventStream(Chunk(b"first "), more, close, live)(scope, cast("Any", receive), cast("Any", send))
     assert (sent, asked, is_closed) == ([b"", b"first "], 0, True)

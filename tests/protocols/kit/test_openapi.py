@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dragoman.asgi import docs_page
-from dragoman.protocols.kit.openapi import Answer, Parameter, Route, document, mounted
+from dragoman.protocols.kit.openapi import Parameter, ResponseSpec, Route, document, with_prefix
 
 
 class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
@@ -37,30 +37,30 @@ ROUTES = [
         body=Posted,
         body_example={"blockList": []},
         parameters=[
-            Parameter(name="id", place="path", description="which"),
-            Parameter(name="limit", place="query", description="how many", type=int),
+            Parameter(name="id", location="path", description="which"),
+            Parameter(name="limit", location="query", description="how many", type=int),
         ],
-        answers={
+        responses={
             200: [
-                Answer(description="the thing", body=Posted),
-                Answer(description="as it is made", media_type="text/event-stream"),
+                ResponseSpec(description="the thing", body=Posted),
+                ResponseSpec(description="as it is made", media_type="text/event-stream"),
             ],
-            204: Answer(description="nothing"),
-            400: Answer(description="wrong", body=Problem),
+            204: ResponseSpec(description="nothing"),
+            400: ResponseSpec(description="wrong", body=Problem),
         },
     ),
     Route(
         method="GET",
         path="/meta",
         summary="What there is",
-        is_open=True,
-        answers={200: Answer(description="it", body=dict)},
+        is_public=True,
+        responses={200: ResponseSpec(description="it", body=dict)},
     ),
 ]
 
 
 def test_a_route_is_documented_whole() -> None:
-    made = document("Things", "1.2.3", mounted(ROUTES, "/v1"), description="About things.")
+    made = document("Things", "1.2.3", with_prefix(ROUTES, "/v1"), description="About things.")
     assert made["paths"]["/v1/things/{id}"]["post"] == {
         "operationId": "post_v1_things_id",
         "summary": "Make a thing",
@@ -119,8 +119,8 @@ def test_a_route_needs_a_key_unless_it_is_open() -> None:
     assert "security" not in made["paths"]["/things/{id}"]["post"]
 
 
-def test_the_page_tells_everything_and_runs_nothing() -> None:
-    page = docs_page.page(document("Things", "1", ROUTES, description="<script>alert(1)</script>")).decode()
+def test_the_page_reports_everything_and_runs_nothing() -> None:
+    page = docs_page.render(document("Things", "1", ROUTES, description="<script>alert(1)</script>")).decode()
     assert "<script" not in page
     assert "http://" not in page, "nothing comes from elsewhere"
     assert "https://" not in page
@@ -131,6 +131,6 @@ def test_the_page_tells_everything_and_runs_nothing() -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_two_routes_never_share_an_operation_id(count: int) -> None:
-    made = document("Things", "1", mounted(ROUTES, "/v1") + ROUTES * (count - 1))
+    made = document("Things", "1", with_prefix(ROUTES, "/v1") + ROUTES * (count - 1))
     ids = [operation["operationId"] for methods in made["paths"].values() for operation in methods.values()]
     assert len(set(ids)) == len(ids) == 2 * count

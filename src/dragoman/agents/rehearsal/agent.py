@@ -13,36 +13,36 @@ from time import monotonic
 
 from msgspec import UNSET
 
-from dragoman.agents.rehearsal.script import is_script, read, read_fork
+from dragoman.agents.rehearsal.script import is_script, parse_fork_script, parse_script
 from dragoman.agents.rehearsal.steps import (
-    SIZE,
-    Asked,
+    DEFAULT_DELTA_CHARS,
+    BlockStep,
     Burst,
     Crash,
     Emit,
     End,
     Fail,
     Recall,
+    RequestedCall,
+    SayMetadata,
+    SayOption,
+    SayStartCount,
     Script,
-    Show,
+    ShowBlock,
     ShowCard,
     Step,
-    TellOption,
-    TellProperty,
-    TellStarts,
     Wait,
-    Words,
 )
-from dragoman.agents.rehearsal.tools import Starts, tools
+from dragoman.agents.rehearsal.tools import StartLog, tools
 from dragoman.core.agent import Agent, AgentError, Run, RunnableTool, Summary, ToolContext
-from dragoman.core.answers import answer_text, compact
+from dragoman.core.answers import answer_text, compact_json
 from dragoman.core.content import (
     AssistantMessage,
     Call,
-    Growing,
     Json,
     JsonObject,
     Message,
+    StreamedBlockKind,
     SystemMessage,
     Text,
     Thinking,
@@ -51,9 +51,9 @@ from dragoman.core.content import (
     UserMessage,
     text_of,
 )
-from dragoman.core.events import PlanShown, StopReason
+from dragoman.core.events import PlanUpdated, StopReason
 from dragoman.core.tools import (
-    ASK,
+    ASK_USER_QUESTION,
     FORK,
     AgentSpec,
     Capabilities,
@@ -67,10 +67,10 @@ from dragoman.core.tools import (
 )
 
 CHARACTERS_PER_TOKEN = 4
-SUMMED = 32
+SUMMARY_CHARS_PER_MESSAGE = 32
 """Characters of each message that a summary holds."""
-LONG = "x" * 1000
-_PLACE = re.compile(r"\{(result|results|answer)\}")
+LONG_DELTA = "x" * 1000
+_PLACEHOLDER = re.compile(r"\{(result|results|answer)\}")
 
 OPTIONS: tuple[Option, ...] = (
     TextOption(name="greeting", default="Hello!", title="Greeting"),
@@ -84,7 +84,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def rehearsal(starts: Starts, now: Callable[[], datetime] = _now) -> Agent:
+def rehearsal(starts: StartLog, now: Callable[[], datetime] = _now) -> Agent:
     """The agent that declares everything.
 
     Args:
@@ -97,7 +97,7 @@ def rehearsal(starts: Starts, now: Callable[[], datetime] = _now) -> Agent:
     return _agent("rehearsal", tools(starts, now, are_exposed=True), starts, options=OPTIONS, capabilities=capabilities)
 
 
-def rehearsal_bare(starts: Starts, now: Callable[[], datetime] = _now) -> Agent:
+def rehearsal_bare(starts: StartLog, now: Callable[[], datetime] = _now) -> Agent:
     """The same player, which declares nothing. Its tools are there but hidden, so that every script plays through."""
     return _agent("rehearsal-bare", tools(starts, now, are_exposed=False), starts)
 
@@ -105,11 +105,11 @@ def rehearsal_bare(starts: Starts, now: Callable[[], datetime] = _now) -> Agent:
 def _agent(
     name: str,
     its_tools: Sequence[RunnableTool],
-    starts: Starts,
+    starts: StartLog,
     *,
     options: tuple[Option, ...] = (),
     capabilities: Capabilities | None = None,
-) -> "Player":
+) -> "RehearsalAgent":
     spec = AgentSpec(
         name=name,
         version="1.0.0",
@@ -118,16 +118,16 @@ def _agent(
         tools=tuple(tool.declaration for tool in its_tools),
         options=options,
         capabilities=capabilities or Capabilities(),
-        builtins=frozenset({ASK, FORK}),
+        builtins=frozenset({ASK_USER_QUESTION, FORK}),
     )
-    return Player(spec, {tool.declaration.spec.name: tool for tool in its_tools}, starts)
+    return RehearsalAgent(spec, {tool.declaration.spec.name: tool for tool in its_tools}, starts)
 
 
-class Player:
+class RehearsalAgent:
     """See `core.agent.Agent`."""
 
     def __init__(
-        self, spec: AgentSpec, its_tools: Mapping[str, RunnableTool], starts: Starts, fork: Script | None = None
+        self, spec: AgentSpec, its_tools: Mapping[str, RunnableTool], starts: StartLog, fork: Script | None = None
     ) -> None:
         self.spec = spec
         self._tools = its_tools
@@ -140,15 +140,15 @@ class Player:
 
     def child(self, call: Call) -> Agent | None:
         """The player of a fork's script."""
-        script = read_fork(call.input)
-        return None if script is None else Player(self.spec, self._tools, self._starts, script)
+        script = parse_fork_script(call.input)
+        return None if script is None else RehearsalAgent(self.spec, self._tools, self._starts, script)
 
-    async def sum_up(self, messages: Sequence[Message], earlier: str | None) -> Summary | None:
+    async def summarize(self, messages: Sequence[Message], previous_summary: str | None) -> Summary | None:
         """See `Summing.sum_up`: the first words of each message."""
         if len(messages) < 2:
             return None
         texts = [text_of(message.content) for message in messages]
-        text = " | ".join(filter(None, [earlier, *(each[:SUMMED] for each in texts[:-1])]))
+        text = " | ".join(filter(None, [previous_summary, *(each[:SUMMARY_CHARS_PER_MESSAGE] for each in texts[:-1])]))
         kept = _tokens(len(texts[-1]))
         return Summary(
             text=text,
@@ -168,65 +168,69 @@ class Player:
         if script is None:
             if not turn or not isinstance(turn[0], UserMessage):
                 return None  # answers to the calls of a seeded history, in which nobody ever said anything
-            script = read(text_of(turn[0].content))
-        return await _Play(run, script, turn, self.spec, self._starts).on()
+            script = parse_script(text_of(turn[0].content))
+        return await _ScriptPlayer(run, script, turn, self.spec, self._starts).play_remaining()
 
 
-class _Inner:
+class _ScriptedTool:
     """The tool of a step `tool` or `mcp`. It is no more there after a crash: what it returns stands in the script."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, call: RequestedCall) -> None:
         self.declaration = ServerTool(
-            spec=ToolSpec(name=asked.name, description="", parameters={"type": "object"}),
+            spec=ToolSpec(name=call.name, description="", parameters={"type": "object"}),
             policy=ToolPolicy(exposed=False),
-            server=asked.server,
+            server=call.server,
         )
-        self._output = asked.output
+        self._output = call.output
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
         """See `RunnableTool.run`."""
         return self._output
 
 
-class _Play:
+class _ScriptPlayer:
     """One playing of a script, in one loop of one run."""
 
-    def __init__(self, run: Run, script: Script, turn: Sequence[Message], spec: AgentSpec, starts: Starts) -> None:
+    def __init__(self, run: Run, script: Script, turn: Sequence[Message], spec: AgentSpec, starts: StartLog) -> None:
         self._run = run
         self._script = script
         self._spec = spec
         self._starts = starts
-        self._asked_by = turn[0].id if turn and isinstance(turn[0], UserMessage) else None
-        self._values: dict[str, str] = {}
+        self._request_message_id = turn[0].id if turn and isinstance(turn[0], UserMessage) else None
+        self._placeholder_values: dict[str, str] = {}
         """What stands for `{result}`, `{results}` and `{answer}`."""
         self._has_calls = False
         """Whether a step `calls` was played: from then on `{results}` are those of such steps alone."""
-        self._read = sum(map(characters, turn))
-        self._written = 0
-        self._is_open = False
+        self._input_chars = sum(map(count_characters, turn))
+        self._output_chars = 0
+        self._has_open_step = False
         """Whether the model step has a block."""
         self._usage: Usage | None = None
-        self._done = self._remember(turn)
+        self._completed_segments = self._restore_results(turn)
 
-    def _remember(self, turn: Sequence[Message]) -> int:
+    def _restore_results(self, turn: Sequence[Message]) -> int:
         """Take the results of the steps that were played, and count them."""
         results = {message.call_id: message for message in turn if isinstance(message, ToolMessage)}
         played = [message for message in turn if isinstance(message, AssistantMessage)]
         for segment, message in zip(self._script, played, strict=False):
             if segment.end is not None:
-                self._note(segment.end, [results[call.call_id] for call in message.calls() if call.call_id in results])
+                self._store_results(
+                    segment.end, [results[call.call_id] for call in message.calls() if call.call_id in results]
+                )
         return len(played)
 
-    async def on(self) -> StopReason | None:
+    async def play_remaining(self) -> StopReason | None:
         """Play what is left."""
-        if self._done >= len(self._script):  # the last step was said, but the server died before the run ended
+        if self._completed_segments >= len(
+            self._script
+        ):  # the last step was said, but the server died before the run ended
             return self._script[-1].stop
-        for segment in self._script[self._done :]:
+        for segment in self._script[self._completed_segments :]:
             for step in segment.steps:
                 await self._step(step)
             if segment.end is not None:
                 await self._end(segment.end)
-            elif self._is_open or self._usage is not None:
+            elif self._has_open_step or self._usage is not None:
                 await self._end(End())
         return self._script[-1].stop
 
@@ -234,10 +238,10 @@ class _Play:
 
     async def _step(self, step: Step) -> None:
         match step:
-            case Words(kind=kind, every_ms=every_ms):
-                await self._grow(kind, self._deltas(step), every_ms)
+            case BlockStep(kind=kind, every_ms=every_ms):
+                await self._emit_block(kind, self._deltas(step), every_ms)
             case Emit(text=text, count=count, every_ms=every_ms):
-                await self._grow("text", _numbered(text, count), every_ms)
+                await self._emit_block("text", _numbered_texts(text, count), every_ms)
             case Burst(count=count):
                 await self._burst(count)
             case Wait(ms=ms):
@@ -245,30 +249,30 @@ class _Play:
             case Usage():
                 self._usage = step
             case Crash(text=text):
-                raise RuntimeError(self._filled(text))
+                raise RuntimeError(self._fill_placeholders(text))
             case Fail(code=code, message=message):
                 raise AgentError(code, message)
-            case Show() | ShowCard() | PlanShown():
+            case ShowBlock() | ShowCard() | PlanUpdated():
                 self._show(step)
             case _:
-                await self._grow("text", _cut(await self._told(step), SIZE), 0)
+                await self._emit_block("text", _split(await self._step_text(step), DEFAULT_DELTA_CHARS), 0)
 
-    def _deltas(self, words: Words) -> Iterable[str]:
-        if isinstance(words.text, str):
-            return _cut(self._filled(words.text), words.size)
-        return [self._filled(text) for text in words.text]
+    def _deltas(self, step: BlockStep) -> Iterable[str]:
+        if isinstance(step.text, str):
+            return _split(self._fill_placeholders(step.text), step.size)
+        return [self._fill_placeholders(text) for text in step.text]
 
-    async def _grow(self, kind: Growing, deltas: Iterable[str], every_ms: float) -> None:
+    async def _emit_block(self, kind: StreamedBlockKind, deltas: Iterable[str], every_ms: float) -> None:
         """Say a block. Between deltas this waits only where the script or the run asks for it."""
-        run, rhythm = self._run, _Rhythm(every_ms / 1000) if every_ms else None
+        run, rhythm = self._run, _Pacer(every_ms / 1000) if every_ms else None
         left = iter(deltas)
         for first in left:
             if rhythm is not None:
                 await rhythm.next()
             if first:
                 run.add(Text(first) if kind == "text" else Thinking(first))
-                self._is_open = True
-                self._written += len(first)
+                self._has_open_step = True
+                self._output_chars += len(first)
                 break
         grow = run.emit if kind == "text" else run.think
         written = 0
@@ -283,46 +287,46 @@ class _Play:
                 written += len(delta)
                 if grow(delta):
                     await run.drain()
-        self._written += written
+        self._output_chars += written
 
     async def _burst(self, count: int) -> None:
         if not count:
             return
         run = self._run
-        run.add(Text(LONG))
-        for text in repeat(LONG, count - 1):
+        run.add(Text(LONG_DELTA))
+        for text in repeat(LONG_DELTA, count - 1):
             run.emit(text)  # whatever it says: nobody else has a turn before the burst is over
-        self._is_open = True
-        self._written += count * len(LONG)
+        self._has_open_step = True
+        self._output_chars += count * len(LONG_DELTA)
         await run.drain()
 
-    def _show(self, step: Show | ShowCard | PlanShown) -> None:
+    def _show(self, step: ShowBlock | ShowCard | PlanUpdated) -> None:
         match step:
-            case Show(block=block):
+            case ShowBlock(block=block):
                 self._run.add(block)
-                self._is_open = True
+                self._has_open_step = True
             case ShowCard(card=card):
                 self._run.card(card)
-            case PlanShown():
+            case PlanUpdated():
                 self._run.plan(step)
 
-    async def _told(self, step: Recall | TellOption | TellProperty | TellStarts) -> str:
+    async def _step_text(self, step: Recall | SayOption | SayMetadata | SayStartCount) -> str:
         match step:
             case Recall(what=what):
-                return " | ".join(await self._recalled(what)) or "none"
-            case TellOption(name=name):
+                return " | ".join(await self._recall(what)) or "none"
+            case SayOption(name=name):
                 return self._option(name)
-            case TellProperty(name="time_zone"):
+            case SayMetadata(name="time_zone"):
                 return self._run.time_zone
-            case TellProperty(name=name):
-                value = self._run.props.get(name)
+            case SayMetadata(name=name):
+                value = self._run.metadata.get(name)
                 if value is None:
                     return "none"
-                return value if isinstance(value, str) and name != "client_time" else compact(value)
-            case TellStarts(tag=tag):
+                return value if isinstance(value, str) and name != "client_time" else compact_json(value)
+            case SayStartCount(tag=tag):
                 return str(await asyncio.to_thread(self._starts.count, tag))
 
-    async def _recalled(self, what: str) -> list[str]:
+    async def _recall(self, what: str) -> list[str]:
         """Texts of the session, oldest first. Memories are none: no run is given any."""
         found: list[str] = []
         if what == "memory":
@@ -330,7 +334,7 @@ class _Play:
         async for message in self._run.history():
             if what == "system" and isinstance(message, SystemMessage):
                 found.append(message.content)
-            elif what == "user" and isinstance(message, UserMessage) and message.id != self._asked_by:
+            elif what == "user" and isinstance(message, UserMessage) and message.id != self._request_message_id:
                 text = text_of(message.content)
                 if text and not is_script(text):
                     found.append(text)
@@ -347,50 +351,50 @@ class _Play:
 
     async def _end(self, end: End) -> None:
         for asked in end.calls:
-            tool = None if asked.output is UNSET else _Inner(asked)
+            tool = None if asked.output is UNSET else _ScriptedTool(asked)
             self._run.call(asked.name, asked.input, tool=tool)
-            self._written += len(compact(asked.input))
-        written, self._written = self._written, 0
-        usage = self._usage or Usage(input_tokens=_tokens(self._read), output_tokens=_tokens(written))
-        self._usage, self._is_open = None, False
+            self._output_chars += len(compact_json(asked.input))
+        written, self._output_chars = self._output_chars, 0
+        usage = self._usage or Usage(input_tokens=_tokens(self._input_chars), output_tokens=_tokens(written))
+        self._usage, self._has_open_step = None, False
         results = await self._run.end_step(usage=usage)
-        self._read += written + sum(map(characters, results))
-        self._note(end, results)
+        self._input_chars += written + sum(map(count_characters, results))
+        self._store_results(end, results)
 
-    def _note(self, end: End, results: Sequence[ToolMessage]) -> None:
+    def _store_results(self, end: End, results: Sequence[ToolMessage]) -> None:
         """Keep what later texts may speak of."""
         if not results:
             return
         texts = [_result_text(result) for result in results]
-        self._values["result"] = texts[-1]
+        self._placeholder_values["result"] = texts[-1]
         if end.is_many or not self._has_calls:
-            self._values["results"] = ", ".join(texts)
+            self._placeholder_values["results"] = ", ".join(texts)
         self._has_calls |= end.is_many
         for result in results:
-            if result.name == ASK:
-                self._values["answer"] = answer_text(result)
+            if result.name == ASK_USER_QUESTION:
+                self._placeholder_values["answer"] = answer_text(result)
 
-    def _filled(self, text: str) -> str:
+    def _fill_placeholders(self, text: str) -> str:
         """The text with results in their places; a place for which there is nothing stays."""
         if "{" not in text:
             return text
-        return _PLACE.sub(lambda place: self._values.get(place[1], place[0]), text)
+        return _PLACEHOLDER.sub(lambda place: self._placeholder_values.get(place[1], place[0]), text)
 
 
-class _Rhythm:
+class _Pacer:
     """Moments with a pause between them, on a schedule of their own: what a moment is late does not move the next."""
 
-    def __init__(self, pause_s: float) -> None:
-        self._pause_s = pause_s
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
         self._next = monotonic()
 
     async def next(self) -> None:
         """Wait for the next moment."""
-        self._next += self._pause_s
+        self._next += self._interval_s
         await asyncio.sleep(max(0.0, self._next - monotonic()))
 
 
-def characters(message: Message) -> int:
+def count_characters(message: Message) -> int:
     """How long a message is for a model: its texts, its thinking, and the arguments of its calls as compact JSON."""
     if isinstance(message.content, str):
         return len(message.content)
@@ -399,7 +403,7 @@ def characters(message: Message) -> int:
         if isinstance(block, Text | Thinking):
             count += len(block.text)
         elif isinstance(block, Call):
-            count += len(compact(block.input))
+            count += len(compact_json(block.input))
     return count
 
 
@@ -407,11 +411,11 @@ def _tokens(count: int) -> int:
     return -(-count // CHARACTERS_PER_TOKEN)
 
 
-def _cut(text: str, size: int) -> list[str]:
+def _split(text: str, size: int) -> list[str]:
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
-def _numbered(text: str, count: int) -> Iterable[str]:
+def _numbered_texts(text: str, count: int) -> Iterable[str]:
     """The text so many times, with its number in the places for it. The loop over this is what benchmarks measure."""
     places = text.count("{i}") + text.count("{i3}")
     if not places:
@@ -425,4 +429,4 @@ def _result_text(result: ToolMessage) -> str:
     content = result.content
     if isinstance(content, str) or all(isinstance(block, Text) for block in content):
         return text_of(content)
-    return compact(content)
+    return compact_json(content)

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from dragoman.agents.rehearsal.steps import (
-    SIZE,
-    Asked,
+    DEFAULT_DELTA_CHARS,
+    BlockStep,
     Burst,
     Crash,
     Emit,
@@ -21,25 +21,25 @@ from dragoman.agents.rehearsal.steps import (
     Fail,
     Milliseconds,
     Recall,
+    RequestedCall,
+    SayMetadata,
+    SayOption,
+    SayStartCount,
     Script,
     Segment,
-    Show,
+    ShowBlock,
     ShowCard,
     Step,
     Stop,
-    TellOption,
-    TellProperty,
-    TellStarts,
     Wait,
-    Words,
 )
 from dragoman.core.agent import AgentError
 from dragoman.core.answers import Questions
-from dragoman.core.content import Data, Growing, Image, Json, JsonObject, Usage
-from dragoman.core.events import PlanShown, PlanStep
-from dragoman.core.tools import ASK, FORK
+from dragoman.core.content import Data, Image, Json, JsonObject, StreamedBlockKind, Usage
+from dragoman.core.events import PlanStep, PlanUpdated
+from dragoman.core.tools import ASK_USER_QUESTION, FORK
 
-BURST_MOST = 16 * 1024
+MAX_BURST_DELTAS = 16 * 1024
 """Deltas of one burst: it is emitted without giving way to anybody, so it has to have an end."""
 
 # --- how it is written ------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class _Usage(msgspec.Struct, forbid_unknown_fields=True):
 _Property = Literal["time_zone", "client_time", "model", "user", "mode"]
 
 
-class _Written(msgspec.Struct, forbid_unknown_fields=True):
+class _StepSource(msgspec.Struct, forbid_unknown_fields=True):
     """A step as it is written: one of these fields; `size` and `every_ms` may stand beside `say` and `think`."""
 
     say: str | tuple[str, ...] | UnsetType = UNSET
@@ -89,7 +89,7 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
     size: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
     every_ms: Milliseconds | UnsetType = UNSET
     emit: Emit | UnsetType = UNSET
-    burst: Annotated[int, Meta(ge=0, le=BURST_MOST)] | UnsetType = UNSET
+    burst: Annotated[int, Meta(ge=0, le=MAX_BURST_DELTAS)] | UnsetType = UNSET
     image: str | UnsetType = UNSET
     data: JsonObject | UnsetType = UNSET
     call: _Call | UnsetType = UNSET
@@ -112,7 +112,7 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Message(msgspec.Struct):
-    script: list[_Written] | UnsetType = UNSET
+    script: list[_StepSource] | UnsetType = UNSET
 
 
 class _AnyMessage(msgspec.Struct):
@@ -123,80 +123,80 @@ class _AnyMessage(msgspec.Struct):
 
 _MESSAGE: msgspec.json.Decoder[_Message] = msgspec.json.Decoder(_Message)
 _ANY_MESSAGE: msgspec.json.Decoder[_AnyMessage] = msgspec.json.Decoder(_AnyMessage)
-_BEGINNING = '{"script"'
+_SCRIPT_PREFIX = '{"script"'
 
 
-class _Bad(Exception):
+class _ScriptError(Exception):
     """What is wrong with a script."""
 
 
-def _ask(arguments: JsonObject) -> End:
+def _question_step(arguments: JsonObject) -> End:
     try:
         msgspec.convert(arguments, Questions)
     except msgspec.ValidationError as error:
-        raise _Bad(str(error)) from error
-    return End((Asked(ASK, arguments),))
+        raise _ScriptError(str(error)) from error
+    return End((RequestedCall(ASK_USER_QUESTION, arguments),))
 
 
-def _fork(fork: _Fork) -> End:
-    _convert(fork.script)
-    return End((Asked(FORK, {"description": fork.description, "script": fork.script}),))
+def _fork_step(fork: _Fork) -> End:
+    _convert_steps(fork.script)
+    return End((RequestedCall(FORK, {"description": fork.description, "script": fork.script}),))
 
 
-def _end(is_true: bool) -> End:
+def _end_step(is_true: bool) -> End:
     if not is_true:
-        raise _Bad("it is true or not there")
+        raise _ScriptError("it is true or not there")
     return End()
 
 
-_MEANINGS: dict[str, Callable[[Json], Step | End | Stop]] = {
+_STEP_BUILDERS: dict[str, Callable[[Json], Step | End | Stop]] = {
     "emit": lambda emit: emit,
     "burst": Burst,
-    "image": lambda url: Show(Image(url)),
-    "data": lambda data: Show(Data(data)),
-    "call": lambda call: End((Asked(call.name, call.input),)),
-    "calls": lambda calls: End(tuple(Asked(call.name, call.input) for call in calls), is_many=True),
-    "tool": lambda tool: End((Asked(tool.name, tool.input, tool.output),)),
-    "mcp": lambda tool: End((Asked(tool.name, tool.input, tool.output, tool.server),)),
-    "ask": _ask,
-    "fork": _fork,
-    "plan": lambda plan: PlanShown(status=plan.status, steps=plan.steps),
+    "image": lambda url: ShowBlock(Image(url)),
+    "data": lambda data: ShowBlock(Data(data)),
+    "call": lambda call: End((RequestedCall(call.name, call.input),)),
+    "calls": lambda calls: End(tuple(RequestedCall(call.name, call.input) for call in calls), is_many=True),
+    "tool": lambda tool: End((RequestedCall(tool.name, tool.input, tool.output),)),
+    "mcp": lambda tool: End((RequestedCall(tool.name, tool.input, tool.output, tool.server),)),
+    "ask": _question_step,
+    "fork": _fork_step,
+    "plan": lambda plan: PlanUpdated(status=plan.status, steps=plan.steps),
     "card": ShowCard,
     "usage": lambda usage: Usage(usage.input_tokens, usage.output_tokens),
     "recall": Recall,
-    "option": TellOption,
-    "props": TellProperty,
-    "starts": TellStarts,
+    "option": SayOption,
+    "props": SayMetadata,
+    "starts": SayStartCount,
     "wait_ms": Wait,
-    "step": _end,
+    "step": _end_step,
     "stop": Stop,
     "fail": lambda fault: Crash(fault) if isinstance(fault, str) else fault,
 }
 """What a step means, by its name; `say` and `think` alone have fields beside them."""
-_SPOKEN: dict[str, Growing] = {"say": "text", "think": "thinking"}
-_KINDS = (*_SPOKEN, *_MEANINGS)
-_BESIDE = ("size", "every_ms")
+_BLOCK_KINDS: dict[str, StreamedBlockKind] = {"say": "text", "think": "thinking"}
+_STEP_NAMES = (*_BLOCK_KINDS, *_STEP_BUILDERS)
+_EXTRA_FIELDS = ("size", "every_ms")
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
-_ADD = re.compile(r"add\s+([+-]?[0-9]{1,300})\s+and\s+([+-]?[0-9]{1,300})", re.IGNORECASE)
-_WHICH = {
+_ADD_PATTERN = re.compile(r"add\s+([+-]?[0-9]{1,300})\s+and\s+([+-]?[0-9]{1,300})", re.IGNORECASE)
+_SAMPLE_QUESTION = {
     "question": "Which environment?",
     "header": "Deploy",
     "options": [{"label": "staging"}, {"label": "production"}],
 }
-_KNOWN: dict[str, Script] = {
-    "hello": (Segment((Words("text", "Hello! I am the rehearsal agent."),)),),
+_BUILTIN_SCRIPTS: dict[str, Script] = {
+    "hello": (Segment((BlockStep("text", "Hello! I am the rehearsal agent."),)),),
     "ask me": (
-        Segment((), End((Asked(ASK, {"questions": [_WHICH]}),))),
-        Segment((Words("text", "You chose {answer}."),)),
+        Segment((), End((RequestedCall(ASK_USER_QUESTION, {"questions": [_SAMPLE_QUESTION]}),))),
+        Segment((BlockStep("text", "You chose {answer}."),)),
     ),
-    "think": (Segment((Words("thinking", "Let me think."), Words("text", "Done thinking."))),),
+    "think": (Segment((BlockStep("thinking", "Let me think."), BlockStep("text", "Done thinking."))),),
     "recall": (Segment((Recall("user"),)),),
 }
 
 
-def read(text: str) -> Script:
+def parse_script(text: str) -> Script:
     """What a user's message makes the agent play.
 
     Raises:
@@ -204,25 +204,25 @@ def read(text: str) -> Script:
     """
     beginning = text.lstrip()
     if beginning[:1] == "{":
-        script = _read_script(beginning)
+        script = _decode_script(beginning)
         if script is not None:
             return script
     said = text.strip()
-    known = _KNOWN.get(said.lower())
+    known = _BUILTIN_SCRIPTS.get(said.lower())
     if known is not None:
         return known
-    sum_of = _ADD.fullmatch(said)
+    sum_of = _ADD_PATTERN.fullmatch(said)
     if sum_of is not None:
         terms = {"a": int(sum_of[1]), "b": int(sum_of[2])}
-        return (Segment((), End((Asked("add", terms),))), Segment((Words("text", "The sum is {result}."),)))
-    return (Segment((Words("text", f"You said: {text}"),)),)
+        return (Segment((), End((RequestedCall("add", terms),))), Segment((BlockStep("text", "The sum is {result}."),)))
+    return (Segment((BlockStep("text", f"You said: {text}"),)),)
 
 
-def read_fork(arguments: JsonObject) -> Script | None:
+def parse_fork_script(arguments: JsonObject) -> Script | None:
     """The script of a sub-agent; None when the arguments of its call are no such thing."""
     try:
-        return _convert(msgspec.convert(arguments, _Fork).script)
-    except (msgspec.ValidationError, _Bad, RecursionError):
+        return _convert_steps(msgspec.convert(arguments, _Fork).script)
+    except (msgspec.ValidationError, _ScriptError, RecursionError):
         return None
 
 
@@ -232,65 +232,65 @@ def is_script(text: str) -> bool:
     if beginning[:1] != "{":
         return False
     try:
-        return _read_script(beginning) is not None
+        return _decode_script(beginning) is not None
     except AgentError:
         return True
 
 
-def _read_script(text: str) -> Script | None:
+def _decode_script(text: str) -> Script | None:
     """The script that a text is; None when it is just a text."""
     try:
         written = _MESSAGE.decode(text).script
-        return None if written is UNSET else _segments(_meaning(*each) for each in enumerate(written, start=1))
+        return None if written is UNSET else _segments(_build_step(*each) for each in enumerate(written, start=1))
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         pass  # which of its steps is at fault, and whether it is a script at all, is found out more slowly
-    except _Bad as error:
+    except _ScriptError as error:
         raise AgentError("bad_script", str(error)) from error
-    return _read_slowly(text)
+    return _decode_with_diagnosis(text)
 
 
-def _read_slowly(text: str) -> Script | None:
+def _decode_with_diagnosis(text: str) -> Script | None:
     try:
         script = _ANY_MESSAGE.decode(text).script
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        if not text.startswith(_BEGINNING):
+        if not text.startswith(_SCRIPT_PREFIX):
             return None
         raise AgentError("bad_script", f"the script is no JSON: {error}") from error
     if not isinstance(script, list):
-        if not text.startswith(_BEGINNING):
+        if not text.startswith(_SCRIPT_PREFIX):
             return None
         raise AgentError("bad_script", "the script is no array of steps")
     try:
-        return _convert(script)
-    except _Bad as error:
+        return _convert_steps(script)
+    except _ScriptError as error:
         raise AgentError("bad_script", str(error)) from error
     except RecursionError as error:
         raise AgentError("bad_script", "sub-agents are nested too deeply") from error
 
 
-def _convert(script: Sequence[Json]) -> Script:
+def _convert_steps(script: Sequence[Json]) -> Script:
     """Check steps one by one, so that the first bad one can be named. Raises _Bad."""
-    return _segments(_meaning(number, _written(number, step)) for number, step in enumerate(script, start=1))
+    return _segments(_build_step(number, _decode_step(number, step)) for number, step in enumerate(script, start=1))
 
 
-def _written(number: int, step: Json) -> _Written:
+def _decode_step(number: int, step: Json) -> _StepSource:
     if not isinstance(step, dict):
-        raise _Bad(f"step {number}: it is no object")
-    _only_known(number, step)
+        raise _ScriptError(f"step {number}: it is no object")
+    _reject_unknown_fields(number, step)
     try:
-        return msgspec.convert(step, _Written)
+        return msgspec.convert(step, _StepSource)
     except msgspec.ValidationError as error:
-        raise _Bad(f"step {number}: {error}") from error
+        raise _ScriptError(f"step {number}: {error}") from error
 
 
-def _only_known(number: int, step: JsonObject) -> None:
-    unknown = [name for name in step if name not in _KINDS and name not in _BESIDE]
+def _reject_unknown_fields(number: int, step: JsonObject) -> None:
+    unknown = [name for name in step if name not in _STEP_NAMES and name not in _EXTRA_FIELDS]
     if not unknown:
         return
-    kinds = [name for name in step if name in _KINDS]
+    kinds = [name for name in step if name in _STEP_NAMES]
     if kinds:
-        raise _Bad(f"step {number}: `{kinds[0]}` has no field `{unknown[0]}` beside it")
-    raise _Bad(f"step {number}: there is no step `{unknown[0]}`")
+        raise _ScriptError(f"step {number}: `{kinds[0]}` has no field `{unknown[0]}` beside it")
+    raise _ScriptError(f"step {number}: there is no step `{unknown[0]}`")
 
 
 def _segments(written: Iterable[Step | End | Stop]) -> Script:
@@ -314,17 +314,21 @@ def _segments(written: Iterable[Step | End | Stop]) -> Script:
     return (*segments, Segment(tuple(steps), stop=None if stop is None else stop.reason))
 
 
-def _meaning(number: int, step: _Written) -> Step | End | Stop:
-    kinds = [kind for kind in _KINDS if getattr(step, kind) is not UNSET]
+def _build_step(number: int, step: _StepSource) -> Step | End | Stop:
+    kinds = [kind for kind in _STEP_NAMES if getattr(step, kind) is not UNSET]
     if len(kinds) != 1:
-        raise _Bad(f"step {number}: it takes one effect, not {' and '.join(f'`{kind}`' for kind in kinds) or 'none'}")
+        raise _ScriptError(
+            f"step {number}: it takes one effect, not {' and '.join(f'`{kind}`' for kind in kinds) or 'none'}"
+        )
     kind = kinds[0]
     value = getattr(step, kind)
-    if kind in _SPOKEN:
-        return Words(_SPOKEN[kind], value, step.size or SIZE, step.every_ms or 0)
+    if kind in _BLOCK_KINDS:
+        return BlockStep(_BLOCK_KINDS[kind], value, step.size or DEFAULT_DELTA_CHARS, step.every_ms or 0)
     if step.size is not UNSET or step.every_ms is not UNSET:
-        raise _Bad(f"step {number}: `{kind}` has no field `{'every_ms' if step.size is UNSET else 'size'}` beside it")
+        raise _ScriptError(
+            f"step {number}: `{kind}` has no field `{'every_ms' if step.size is UNSET else 'size'}` beside it"
+        )
     try:
-        return _MEANINGS[kind](value)
-    except _Bad as error:
-        raise _Bad(f"step {number}: `{kind}`: {error}") from error
+        return _STEP_BUILDERS[kind](value)
+    except _ScriptError as error:
+        raise _ScriptError(f"step {number}: `{kind}`: {error}") from error

@@ -5,19 +5,19 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from dragoman.core.content import Data, Growing, Image, Json, JsonObject, Usage
-from dragoman.core.events import PlanShown
+from dragoman.core.content import Data, Image, Json, JsonObject, StreamedBlockKind, Usage
+from dragoman.core.events import PlanUpdated
 
-SIZE = 8
+DEFAULT_DELTA_CHARS = 8
 """Characters per delta, where a script does not say."""
 
 
-class Words(msgspec.Struct, frozen=True):
+class BlockStep(msgspec.Struct, frozen=True):
     """A text or a thinking block: one string cut into deltas of `size` characters, or the deltas themselves."""
 
-    kind: Growing
+    kind: StreamedBlockKind
     text: str | tuple[str, ...]
-    size: int = SIZE
+    size: int = DEFAULT_DELTA_CHARS
     every_ms: float = 0
 
 
@@ -38,7 +38,7 @@ class Burst(msgspec.Struct, frozen=True):
     count: int
 
 
-class Show(msgspec.Struct, frozen=True):
+class ShowBlock(msgspec.Struct, frozen=True):
     """A whole block."""
 
     block: Image | Data
@@ -56,19 +56,19 @@ class Recall(msgspec.Struct, frozen=True):
     what: Literal["user", "system", "memory"]
 
 
-class TellOption(msgspec.Struct, frozen=True):
+class SayOption(msgspec.Struct, frozen=True):
     """Says an option's value."""
 
     name: str
 
 
-class TellProperty(msgspec.Struct, frozen=True):
+class SayMetadata(msgspec.Struct, frozen=True):
     """Says a property of the run."""
 
     name: str
 
 
-class TellStarts(msgspec.Struct, frozen=True):
+class SayStartCount(msgspec.Struct, frozen=True):
     """Says how often the slow tool was started."""
 
     tag: str
@@ -94,24 +94,24 @@ class Fail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 Step = (
-    Words
+    BlockStep
     | Emit
     | Burst
-    | Show
+    | ShowBlock
     | ShowCard
-    | PlanShown
+    | PlanUpdated
     | Usage
     | Recall
-    | TellOption
-    | TellProperty
-    | TellStarts
+    | SayOption
+    | SayMetadata
+    | SayStartCount
     | Wait
     | Crash
     | Fail
 )
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RequestedCall(msgspec.Struct, frozen=True):
     """A call to make. With an `output` it brings its own tool, which returns just that."""
 
     name: str
@@ -123,7 +123,7 @@ class Asked(msgspec.Struct, frozen=True):
 class End(msgspec.Struct, frozen=True):
     """The end of a model step, with its calls. `is_many`: they were written as `calls`."""
 
-    calls: tuple[Asked, ...] = ()
+    calls: tuple[RequestedCall, ...] = ()
     is_many: bool = False
 
 

@@ -16,10 +16,10 @@ from dragoman.core.agent import RunnableTool, ToolContext, ToolFailed
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ServerTool, ToolPolicy, ToolSpec
 
-LONGEST_SLEEP_S = 86_400
+MAX_SLEEP_S = 86_400
 
 
-class Starts(Protocol):
+class StartLog(Protocol):
     """Counts how often something was started, also by servers that died since."""
 
     def append(self, tag: str) -> None:
@@ -29,7 +29,7 @@ class Starts(Protocol):
         """How many were noted with that tag. May block."""
 
 
-class StartsFile:
+class StartLogFile:
     """`Starts` in a file of JSON lines. May be called from any thread, and a crash in mid-line loses that line only."""
 
     def __init__(self, path: Path) -> None:
@@ -73,37 +73,37 @@ class StartsFile:
 # --- what the tools take ----------------------------------------------------------------------------------------------
 
 
-class _Add(msgspec.Struct, forbid_unknown_fields=True):
+class _AddArguments(msgspec.Struct, forbid_unknown_fields=True):
     a: int
     b: int
 
 
-class _Lookup(msgspec.Struct, forbid_unknown_fields=True):
+class _LookupArguments(msgspec.Struct, forbid_unknown_fields=True):
     q: str
 
 
-class _Words(msgspec.Struct, forbid_unknown_fields=True):
+class _TextArguments(msgspec.Struct, forbid_unknown_fields=True):
     text: str
 
 
-class _Clock(msgspec.Struct, forbid_unknown_fields=True):
+class _ClockArguments(msgspec.Struct, forbid_unknown_fields=True):
     timezone: str | None = None
 
 
-class _Slow(msgspec.Struct, forbid_unknown_fields=True):
-    seconds: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_SLEEP_S)]
+class _SlowArguments(msgspec.Struct, forbid_unknown_fields=True):
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_SLEEP_S)]
     tag: str = ""
 
 
-class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
+class _NoArguments(msgspec.Struct, forbid_unknown_fields=True):
     pass
 
 
-class _Card(msgspec.Struct, forbid_unknown_fields=True):
+class _CardArguments(msgspec.Struct, forbid_unknown_fields=True):
     title: str
 
 
-class _Highlight(msgspec.Struct, forbid_unknown_fields=True):
+class _HighlightArguments(msgspec.Struct, forbid_unknown_fields=True):
     city: str
 
 
@@ -117,64 +117,64 @@ class _Tool(Generic[Arguments]):
         self,
         name: str,
         description: str,
-        takes: type[Arguments],
-        does: Callable[[Arguments, ToolContext], Awaitable[Json]],
+        arguments_type: type[Arguments],
+        function: Callable[[Arguments, ToolContext], Awaitable[Json]],
         policy: ToolPolicy,
     ) -> None:
-        spec = ToolSpec(name=name, description=description, parameters=_schema(takes))
+        spec = ToolSpec(name=name, description=description, parameters=_schema(arguments_type))
         self.declaration = ServerTool(spec=spec, policy=policy)
-        self._takes = takes
-        self._does = does
+        self._arguments_type = arguments_type
+        self._function = function
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
         """See `RunnableTool.run`."""
         try:
-            taken = msgspec.convert(arguments, self._takes)
+            taken = msgspec.convert(arguments, self._arguments_type)
         except msgspec.ValidationError as error:
             raise ToolFailed(str(error)) from error
-        return await self._does(taken, context)
+        return await self._function(taken, context)
 
 
-def _schema(takes: type[msgspec.Struct]) -> JsonObject:
+def _schema(arguments_type: type[msgspec.Struct]) -> JsonObject:
     """The JSON Schema of a tool's arguments, without references and without a title."""
-    (schema,) = msgspec.json.schema_components([takes])[1].values()
+    (schema,) = msgspec.json.schema_components([arguments_type])[1].values()
     return {name: value for name, value in schema.items() if name != "title"}
 
 
-async def _add(arguments: _Add, context: ToolContext) -> str:
+async def _add(arguments: _AddArguments, context: ToolContext) -> str:
     return str(arguments.a + arguments.b)
 
 
-async def _lookup(arguments: _Lookup, context: ToolContext) -> str:
+async def _lookup(arguments: _LookupArguments, context: ToolContext) -> str:
     return f"looked up {arguments.q}"
 
 
-async def _stamp(arguments: _Words, context: ToolContext) -> str:
+async def _stamp(arguments: _TextArguments, context: ToolContext) -> str:
     return f"stamped {arguments.text}"
 
 
-async def _whisper(arguments: _Words, context: ToolContext) -> str:
+async def _whisper(arguments: _TextArguments, context: ToolContext) -> str:
     return f"whispered {arguments.text}"
 
 
-async def _boom(arguments: _Nothing, context: ToolContext) -> str:
+async def _boom(arguments: _NoArguments, context: ToolContext) -> str:
     raise RuntimeError("boom")
 
 
-async def _card(arguments: _Card, context: ToolContext) -> JsonObject:
+async def _card(arguments: _CardArguments, context: ToolContext) -> JsonObject:
     ui = {"target": "inline", "resourceHTML": f"<h1>{escape(arguments.title)}</h1>", "height": 120}
     return {"title": arguments.title, "_meta": {"ui": ui}}
 
 
-async def _highlight(arguments: _Highlight, context: ToolContext) -> JsonObject:
+async def _highlight(arguments: _HighlightArguments, context: ToolContext) -> JsonObject:
     bridge = {"action": "map.highlight", "payload": {"cityIds": [arguments.city]}}
     return {"highlighted": arguments.city, "_meta": {"bridge": bridge}}
 
 
-def tools(starts: Starts, now: Callable[[], datetime], *, are_exposed: bool) -> tuple[RunnableTool, ...]:
+def tools(starts: StartLog, now: Callable[[], datetime], *, are_exposed: bool) -> tuple[RunnableTool, ...]:
     """The tools, in the order in which they are declared. `whisper` is hidden in any case."""
 
-    async def clock(arguments: _Clock, context: ToolContext) -> str:
+    async def clock(arguments: _ClockArguments, context: ToolContext) -> str:
         name = arguments.timezone or context.time_zone
         try:
             zone = ZoneInfo(name)
@@ -182,7 +182,7 @@ def tools(starts: Starts, now: Callable[[], datetime], *, are_exposed: bool) -> 
             raise ToolFailed(f"there is no time zone {name!r}: an IANA name such as Europe/Berlin is needed") from error
         return now().astimezone(zone).isoformat(timespec="seconds")
 
-    async def slow(arguments: _Slow, context: ToolContext) -> str:
+    async def slow(arguments: _SlowArguments, context: ToolContext) -> str:
         await asyncio.to_thread(starts.append, arguments.tag)
         await asyncio.sleep(arguments.seconds)
         return f"done {arguments.tag}".rstrip()
@@ -191,16 +191,16 @@ def tools(starts: Starts, now: Callable[[], datetime], *, are_exposed: bool) -> 
     shown = ToolPolicy(exposed=are_exposed, on_restart="repeat")
     looks = ToolPolicy(exposed=are_exposed, on_restart="repeat", reads_only=True)
     asking = ToolPolicy(exposed=are_exposed, on_restart="repeat", needs_approval=True)
-    once = ToolPolicy(exposed=are_exposed, on_restart="fail", timeout_s=LONGEST_SLEEP_S + 60)
+    once = ToolPolicy(exposed=are_exposed, on_restart="fail", timeout_s=MAX_SLEEP_S + 60)
     hidden = ToolPolicy(exposed=False, on_restart="repeat")
     return (
-        _Tool("add", "Add two integers.", _Add, _add, looks),
-        _Tool("lookup", "Look something up.", _Lookup, _lookup, looks),
-        _Tool("stamp", "Stamp a text.", _Words, _stamp, asking),
-        _Tool("clock", "Tell the time in an IANA time zone, or in the user's.", _Clock, clock, looks),
-        _Tool("slow", "Sleep for some seconds.", _Slow, slow, once),
-        _Tool("boom", "Fail.", _Nothing, _boom, shown),
-        _Tool("card", "Show a card.", _Card, _card, shown),
-        _Tool("highlight", "Highlight a city on the map.", _Highlight, _highlight, shown),
-        _Tool("whisper", "Whisper a text.", _Words, _whisper, hidden),
+        _Tool("add", "Add two integers.", _AddArguments, _add, looks),
+        _Tool("lookup", "Look something up.", _LookupArguments, _lookup, looks),
+        _Tool("stamp", "Stamp a text.", _TextArguments, _stamp, asking),
+        _Tool("clock", "Tell the time in an IANA time zone, or in the user's.", _ClockArguments, clock, looks),
+        _Tool("slow", "Sleep for some seconds.", _SlowArguments, slow, once),
+        _Tool("boom", "Fail.", _NoArguments, _boom, shown),
+        _Tool("card", "Show a card.", _CardArguments, _card, shown),
+        _Tool("highlight", "Highlight a city on the map.", _HighlightArguments, _highlight, shown),
+        _Tool("whisper", "Whisper a text.", _TextArguments, _whisper, hidden),
     )

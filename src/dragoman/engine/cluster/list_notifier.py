@@ -18,15 +18,15 @@ from dragoman.core.events import RunStarted, RunStopped, SettingsChanged
 from dragoman.core.ids import SessionId
 from dragoman.core.refusals import Refused
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.engine.sessions.registry import Sessions
+from dragoman.engine.sessions.registry import SessionRegistry
 from dragoman.ports import Append, Bus, EventLog
 
-CHANGED = "changed"
+LIST_CHANGED_SUBJECT = "changed"
 """The subject on which is said what lists show otherwise: by which server, the session, whose, after which event."""
-LISTED = frozenset({RunStarted, RunStopped, SettingsChanged})
+LIST_EVENTS = frozenset({RunStarted, RunStopped, SettingsChanged})
 PAGE = 200
 """Events that are looked at behind a hint; what comes later has a hint of its own."""
-MOST_LOOKED_AT = 256
+MAX_CONCURRENT_LOOKUPS = 256
 """Changes that are looked up at once; further ones are lost, as hints may be."""
 SEQ_DIGITS = 19
 """An event's number has fewer: stores count with 64 bits."""
@@ -34,11 +34,11 @@ SEQ_DIGITS = 19
 log = structlog.get_logger(__name__)
 
 
-class Elsewhere:
+class SessionListNotifier:
     """Tells the watchers of `Sessions` what other servers did."""
 
     def __init__(
-        self, sessions: Sessions, events: EventLog, bus: Bus, refresh: Callable[[LiveSession], Awaitable[None]]
+        self, sessions: SessionRegistry, events: EventLog, bus: Bus, refresh: Callable[[LiveSession], Awaitable[None]]
     ) -> None:
         """Args:
         sessions: those in memory, and who watches them.
@@ -52,40 +52,40 @@ class Elsewhere:
         self._events = events
         self._bus = bus
         self._refresh = refresh
-        self._looking: set[asyncio.Task[None]] = set()
+        self._lookups: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
         """Look no more."""
-        for task in self._looking:
+        for task in self._lookups:
             task.cancel()
 
     def send(self, batch: Sequence[Append], node: str) -> None:
         """Say what this server committed."""
         for append in batch:
-            if not LISTED.isdisjoint(type(logged.event) for logged in append.events):
-                hint = f"{node} {append.session_id} {_mark(append.owner)} {append.after}"
-                self._bus.publish(CHANGED, hint)
+            if not LIST_EVENTS.isdisjoint(type(logged.event) for logged in append.events):
+                hint = f"{node} {append.session_id} {_owner_digest(append.owner)} {append.after}"
+                self._bus.publish(LIST_CHANGED_SUBJECT, hint)
 
-    def hear(self, payload: str, own: str) -> None:
+    def on_hint(self, payload: str, own_node: str) -> None:
         """Look at what another server said, if it concerns somebody here."""
         match payload.split():
             case [node, session_id, mark, after] if after.isdecimal() and len(after) < SEQ_DIGITS:
-                if node != own and any(_mark(owner) == mark for owner in self.owners()):
-                    self._begin_to_look(SessionId(session_id), int(after))
+                if node != own_node and any(_owner_digest(owner) == mark for owner in self.owners()):
+                    self._start_lookup(SessionId(session_id), int(after))
             case _:
-                log.debug("hint not understood", subject=CHANGED, length=len(payload))
+                log.debug("hint not understood", subject=LIST_CHANGED_SUBJECT, length=len(payload))
 
-    def _begin_to_look(self, session_id: SessionId, after: int) -> None:
-        if len(self._looking) >= MOST_LOOKED_AT:
+    def _start_lookup(self, session_id: SessionId, after: int) -> None:
+        if len(self._lookups) >= MAX_CONCURRENT_LOOKUPS:
             log.debug("hint not followed", session_id=session_id)
             return
-        task = asyncio.create_task(self._look(session_id, after), name=f"changed {session_id}")
-        self._looking.add(task)
-        task.add_done_callback(self._looking.discard)
+        task = asyncio.create_task(self._look_up(session_id, after), name=f"changed {session_id}")
+        self._lookups.add(task)
+        task.add_done_callback(self._lookups.discard)
 
-    async def _look(self, session_id: SessionId, after: int) -> None:
+    async def _look_up(self, session_id: SessionId, after: int) -> None:
         try:
-            live = self._sessions.at_hand(session_id)
+            live = self._sessions.get_loaded(session_id)
             if live is not None:
                 await self._refresh(live)
                 return
@@ -101,6 +101,6 @@ class Elsewhere:
 
 
 @lru_cache(4096)
-def _mark(owner: str) -> str:
+def _owner_digest(owner: str) -> str:
     """What a user's sessions are known by in hints, which name no users."""
     return sha256(owner.encode()).hexdigest()[:16]

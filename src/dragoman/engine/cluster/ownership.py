@@ -16,24 +16,24 @@ class Ownership:
     def __init__(self) -> None:
         self.is_alone = False
         """Whether no other server lives, as far as is known."""
-        self._unsure: set[SessionId] = set()
+        self._possibly_stale: set[SessionId] = set()
         """Sessions in memory that another server may have written before this one was alone."""
 
-    def be_alone(self, unsure: Iterable[SessionId]) -> None:
+    def become_alone(self, possibly_stale: Iterable[SessionId]) -> None:
         """The last other server left or died, which may have written these sessions."""
-        self._unsure.update(unsure)
+        self._possibly_stale.update(possibly_stale)
         self.is_alone = True
 
-    def settle(self, session_id: SessionId) -> None:
+    def mark_current(self, session_id: SessionId) -> None:
         """What others wrote to a session is known here."""
-        self._unsure.discard(session_id)
+        self._possibly_stale.discard(session_id)
 
     def is_ours(self, live: LiveSession) -> bool:
         """Whether this server writes the session now, so that no other one can."""
-        if live.is_elsewhere:
+        if live.is_remote:
             return False
         return live.state.run is not None or bool(live.state.queue) or not live.is_clean
 
-    def is_sure(self, live: LiveSession) -> bool:
+    def is_known_current(self, live: LiveSession) -> bool:
         """Whether nobody else can have written the session."""
-        return self.is_alone and not live.is_elsewhere and live.state.session_id not in self._unsure
+        return self.is_alone and not live.is_remote and live.state.session_id not in self._possibly_stale

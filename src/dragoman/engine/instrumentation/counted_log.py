@@ -16,7 +16,7 @@ class CountedLog:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self.claim = log.claim
+        self.claim_epoch = log.claim_epoch
         self.load = log.load
         self.events = log.events
         self.events_before = log.events_before

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_DEFINED: "list[_Labelled]" = []
+_ALL_METRICS: "list[_Labelled]" = []
 
 
 class _Labelled(ABC):
@@ -28,7 +28,7 @@ class _Labelled(ABC):
         self.label_names = tuple(labels)
         self.children: dict[tuple[str, ...], Self] = {}
         if name:
-            _DEFINED.append(self)
+            _ALL_METRICS.append(self)
 
     def labels(self, **values: str) -> Self:
         """The part of the metric with these labels. Values must be few: never an id, a name of a client's, a path."""
@@ -151,12 +151,16 @@ COMMIT_SECONDS = Histogram(
 BUS_CONNECTED = Gauge("dragoman_bus_connected", "Whether the bus between servers is there")
 BUS_HINTS = Counter("dragoman_bus_hints", "Hints between servers, by what became of them here", ["outcome"])
 STREAMS_OPEN = Gauge("dragoman_streams_open", "Open streams, by protocol", ["protocol"])
-REFUSED = Counter("dragoman_refused", "Requests that were refused, by protocol and code", ["protocol", "code"])
-FAILED = Counter("dragoman_failed", "Requests that failed by a fault of the server, by protocol", ["protocol"])
+REQUESTS_REFUSED = Counter("dragoman_refused", "Requests that were refused, by protocol and code", ["protocol", "code"])
+REQUESTS_FAILED = Counter("dragoman_failed", "Requests that failed by a fault of the server, by protocol", ["protocol"])
 TOOL_CALLS = Counter("dragoman_tool_calls", "Calls of server tools, by outcome", ["outcome"])
-FIRES = Counter("dragoman_schedule_fires", "Times of schedules that came due, by what became of them", ["outcome"])
+SCHEDULE_FIRES = Counter(
+    "dragoman_schedule_fires", "Times of schedules that came due, by what became of them", ["outcome"]
+)
 SERVERS = Gauge("dragoman_servers", "Servers that share the store, this one included")
-TAKEN_OVER = Counter("dragoman_runs_taken_over", "Sessions whose run was taken over from a server that stopped or died")
+RUNS_TAKEN_OVER = Counter(
+    "dragoman_runs_taken_over", "Sessions whose run was taken over from a server that stopped or died"
+)
 LEASES_LOST = Counter("dragoman_leases_lost", "How often this server did not renew its lease in time")
 MODEL_CALLS = Counter("dragoman_model_calls", "Calls of models, by model and outcome", ["model", "outcome"])
 MODEL_TOKENS = Counter("dragoman_model_tokens", "Tokens that models read and wrote", ["model", "direction"])
@@ -167,7 +171,7 @@ MODEL_SECONDS = Histogram(
     bounds=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
 
-DEFINED: tuple[_Labelled, ...] = tuple(_DEFINED)
+ALL_METRICS: tuple[_Labelled, ...] = tuple(_ALL_METRICS)
 """All metrics, in the order of their definition."""
 
 
@@ -186,13 +190,13 @@ def _registry() -> "CollectorRegistry":
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
-    registry.register(_Ours())
+    registry.register(_Collector())
     return registry
 
 
-class _Ours:
+class _Collector:
     """Our metrics, as the client's registry collects them."""
 
     def collect(self) -> "Iterator[Metric]":
-        for metric in DEFINED:
+        for metric in ALL_METRICS:
             yield metric.family()

@@ -14,21 +14,21 @@ from structlog.contextvars import bind_contextvars
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
-_NOTHING: "AbstractContextManager[Span | None]" = nullcontext()
+_NO_SPAN: "AbstractContextManager[Span | None]" = nullcontext()
 
 
 class _Tracing:
     tracer: "Tracer | None" = None
 
 
-def switch_on() -> None:
+def enable() -> None:
     """Make spans from now on, with whatever SDK the process has set up."""
     from opentelemetry import trace
 
     _Tracing.tracer = trace.get_tracer("dragoman")
 
 
-def switch_off() -> None:
+def disable() -> None:
     """Make no more spans."""
     _Tracing.tracer = None
 
@@ -37,26 +37,26 @@ def run_span(agent: str, session_id: str, run_id: str) -> "AbstractContextManage
     """The span of a run. What its task logs from here on carries the ids of the session and the run."""
     bind_contextvars(session_id=session_id, run_id=run_id)
     if _Tracing.tracer is None:
-        return _NOTHING
+        return _NO_SPAN
     attributes = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": agent,
         "gen_ai.conversation.id": session_id,
         "dragoman.run.id": run_id,
     }
-    return _current(_Tracing.tracer, f"invoke_agent {agent}", attributes)
+    return _current_span(_Tracing.tracer, f"invoke_agent {agent}", attributes)
 
 
 def tool_span(name: str, call_id: str) -> "AbstractContextManager[Span | None]":
     """The span of a tool call."""
     if _Tracing.tracer is None:
-        return _NOTHING
+        return _NO_SPAN
     attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": name,
         "gen_ai.tool.call.id": call_id,
     }
-    return _current(_Tracing.tracer, f"execute_tool {name}", attributes)
+    return _current_span(_Tracing.tracer, f"execute_tool {name}", attributes)
 
 
 def model_span(model: str) -> "Span | None":
@@ -78,7 +78,7 @@ def end_failed(span: "Span | None", error: BaseException) -> None:
 
 
 @contextmanager
-def _current(tracer: "Tracer", name: str, attributes: Mapping[str, str]) -> "Iterator[Span]":
+def _current_span(tracer: "Tracer", name: str, attributes: Mapping[str, str]) -> "Iterator[Span]":
     with tracer.start_as_current_span(
         name, attributes=attributes, record_exception=False, set_status_on_exception=False
     ) as span:

@@ -14,15 +14,15 @@ import structlog
 
 from dragoman.core.agent import Agent, AgentError, Paused, RunnableTool, ToolFailed
 from dragoman.core.answers import (
-    INTERRUPTED,
-    denial,
-    failure,
-    not_found,
+    INTERRUPTED_RESULT,
+    denied_result,
+    failed_result,
+    not_found_result,
     object_with_meta,
-    plain,
+    redact,
     result_content,
-    settled,
-    without,
+    settle_call,
+    to_plain_json,
 )
 from dragoman.core.content import Json, JsonObject, ToolMessage
 from dragoman.core.events import CallOutcome, CallParked, CallSettled, CallStarted, Event
@@ -40,7 +40,7 @@ MAX_DEPTH = 8
 log = structlog.get_logger(__name__)
 
 
-class Playing(Protocol):
+class CallingLoop(Protocol):
     """The loop whose calls are run."""
 
     live: LiveSession
@@ -50,7 +50,7 @@ class Playing(Protocol):
     loop: LoopId
     user: UserId
     options: Mapping[str, str]
-    props: JsonObject
+    metadata: JsonObject
     memory_tool: RunnableTool | None
     secrets: frozenset[str]
     """Option values that neither the model nor a client may read."""
@@ -65,47 +65,49 @@ class Playing(Protocol):
         """Add events of this run to the log. Raises CancelledError when the run is over."""
 
 
-class Context:
+class CallContext:
     """`core.agent.ToolContext` of one call."""
 
-    def __init__(self, run: Playing, call_id: CallId) -> None:
+    def __init__(self, run: CallingLoop, call_id: CallId) -> None:
         self.session_id = run.session_id
         self.run_id = run.run_id
         self.call_id = call_id
         self.user = run.user
         self.options = run.options
-        self.props = run.props
-        self._zone = run.time_zone
+        self.metadata = run.metadata
+        self._time_zone = run.time_zone
 
     @property
     def time_zone(self) -> str:
         """See `ToolContext.time_zone`."""
-        return self._zone
+        return self._time_zone
 
 
-ForkPlayer = Callable[[Playing, OpenCall, Agent, bool], Awaitable[str]]
+ForkRunner = Callable[[CallingLoop, OpenCall, Agent, bool], Awaitable[str]]
 """Plays a sub-agent below a call until it ends or pauses, after a crash or not; gives its last words."""
 
 
-ForkCloser = Callable[[Playing, CallId], None]
+ForkCloser = Callable[[CallingLoop, CallId], None]
 """Closes what the sub-agent below a call left open."""
 
 
-Sure = Callable[[], Awaitable[None]]
+LeaseCheck = Callable[[], Awaitable[None]]
 """Waits until this server surely has its sessions, and no other one."""
 
 
 class CallRunner:
     """Settles the open calls of loops, as far as that needs no application."""
 
-    def __init__(self, ids: Ids, play_fork: ForkPlayer, close_fork: ForkCloser, sure: Sure) -> None:
+    def __init__(
+        self, ids: Ids, run_fork: ForkRunner, close_fork: ForkCloser, wait_for_valid_lease: LeaseCheck
+    ) -> None:
         self._new_id = ids.new
-        self._sure = sure
-        self._play_fork = play_fork
+        self._wait_for_valid_lease = wait_for_valid_lease
+        self._run_fork = run_fork
         self._close_fork = close_fork
 
     async def settle(
-        self, run: Playing, brought: Mapping[CallId, RunnableTool] = MappingProxyType({})
+        self, run: CallingLoop, tools_by_call: Mapping[CallId, RunnableTool] = MappingProxyType({})
     ) -> Mapping[CallId, ToolMessage]:
         """Run what can be run of a loop's open calls, in parallel, and settle it.
 
@@ -120,10 +122,10 @@ class CallRunner:
         live = run.live
         crashed, run.after_crash = run.after_crash, False
         if crashed:
-            for call in live.state.in_loop(run.loop):
+            for call in live.state.calls_in_loop(run.loop):
                 if call.started and call.kind != "fork":
-                    self._after_crash(run, call)
-        ready = [call for call in live.state.in_loop(run.loop) if not call.waits()]
+                    self._settle_after_crash(run, call)
+        ready = [call for call in live.state.calls_in_loop(run.loop) if not call.is_waiting()]
         to_run = [call for call in ready if call.granted is not False and call.kind in ("inline", "permission")]
         if to_run:
             seq = run.append([CallStarted(call_id=call.call.call_id) for call in to_run])
@@ -131,39 +133,41 @@ class CallRunner:
         results: dict[CallId, ToolMessage] = {}
         decided = sorted((call for call in ready if call.granted is not None), key=lambda call: call.answered_seq)
         async with asyncio.TaskGroup() as group:
-            working = [group.create_task(self._result(run, call, brought, crashed)) for call in decided]
-            group.create_task(self._in_order(run, working, results))
+            working = [group.create_task(self._result(run, call, tools_by_call, crashed)) for call in decided]
+            group.create_task(self._record_in_order(run, working, results))
             for call in ready:
                 if call.granted is None:
-                    group.create_task(self._when_ready(run, call, brought, crashed, results))
-        left = live.state.in_loop(run.loop)
-        answerable = live.state.answerable() if left else {}
+                    group.create_task(self._record_when_ready(run, call, tools_by_call, crashed, results))
+        left = live.state.calls_in_loop(run.loop)
+        answerable = live.state.answerable_calls() if left else {}
         for call in left:
             if call.call.call_id not in answerable:  # its tool cancelled the very task in which it ran
-                self._note(run, settled(call, "failed", failure("it cancelled itself"), self._new_id), results)
+                self._record_result(
+                    run, settle_call(call, "failed", failed_result("it cancelled itself"), self._new_id), results
+                )
         if answerable.keys() & {call.call.call_id for call in left}:
             raise Paused
         return results
 
-    async def _in_order(
-        self, run: Playing, working: list[asyncio.Task[CallSettled | None]], results: dict[CallId, ToolMessage]
+    async def _record_in_order(
+        self, run: CallingLoop, working: list[asyncio.Task[CallSettled | None]], results: dict[CallId, ToolMessage]
     ) -> None:
         for task in working:
             await asyncio.wait([task])  # which, unlike `await task`, does not end with a task that cancelled itself
             if not task.cancelled():
-                self._note(run, task.result(), results)
+                self._record_result(run, task.result(), results)
 
-    async def _when_ready(
+    async def _record_when_ready(
         self,
-        run: Playing,
+        run: CallingLoop,
         call: OpenCall,
-        brought: Mapping[CallId, RunnableTool],
+        tools_by_call: Mapping[CallId, RunnableTool],
         crashed: bool,
         results: dict[CallId, ToolMessage],
     ) -> None:
-        self._note(run, await self._result(run, call, brought, crashed), results)
+        self._record_result(run, await self._result(run, call, tools_by_call, crashed), results)
 
-    def _note(self, run: Playing, event: CallSettled | None, results: dict[CallId, ToolMessage]) -> None:
+    def _record_result(self, run: CallingLoop, event: CallSettled | None, results: dict[CallId, ToolMessage]) -> None:
         if event is not None:
             call = run.live.state.calls.get(event.result.call_id)
             if call is not None and call.kind == "fork":
@@ -171,75 +175,75 @@ class CallRunner:
             run.append((event,))
             results[event.result.call_id] = event.result
 
-    def _after_crash(self, run: Playing, call: OpenCall) -> None:
+    def _settle_after_crash(self, run: CallingLoop, call: OpenCall) -> None:
         """Deal with a call that was running when the server died, as its tool's policy says."""
         tool = run.agent.tool(call.call.name)
         policy = tool.declaration.policy.on_restart if tool is not None else "fail"
         if policy == "ask":
             run.append((CallParked(call_id=call.call.call_id),))
         elif policy == "fail":
-            run.append((settled(call, "interrupted", INTERRUPTED, self._new_id),))
+            run.append((settle_call(call, "interrupted", INTERRUPTED_RESULT, self._new_id),))
 
     async def _result(
-        self, run: Playing, call: OpenCall, brought: Mapping[CallId, RunnableTool], crashed: bool
+        self, run: CallingLoop, call: OpenCall, tools_by_call: Mapping[CallId, RunnableTool], crashed: bool
     ) -> CallSettled | None:
         """A call's result; None when it is a sub-agent that waits for the application."""
         if call.granted is False:
-            return settled(call, "denied", denial(call.reason), self._new_id)
+            return settle_call(call, "denied", denied_result(call.reason), self._new_id)
         if call.kind == "fork":
-            return await self._fork(run, call, crashed)
-        tool = brought.get(call.call.call_id) or run.agent.tool(call.call.name)
+            return await self._fork_result(run, call, crashed)
+        tool = tools_by_call.get(call.call.call_id) or run.agent.tool(call.call.name)
         if tool is None and call.call.name == WRITE_MEMORY:
             tool = run.memory_tool
         if call.kind == "missing" or tool is None:
-            return settled(call, "failed", not_found(call.call.name), self._new_id)
-        await self._sure()
+            return settle_call(call, "failed", not_found_result(call.call.name), self._new_id)
+        await self._wait_for_valid_lease()
         with tool_span(call.call.name, call.call.call_id):
-            outcome, value = await run_tool(tool, call.call.input, Context(run, call.call.call_id))
+            outcome, value = await run_tool(tool, call.call.input, CallContext(run, call.call.call_id))
         TOOL_CALLS.labels(outcome=outcome).inc()
-        return self._settled(run, call, tool.declaration, outcome, value)
+        return self._settled_event(run, call, tool.declaration, outcome, value)
 
-    def _settled(
-        self, run: Playing, call: OpenCall, declaration: ServerTool, outcome: CallOutcome, value: Json
+    def _settled_event(
+        self, run: CallingLoop, call: OpenCall, declaration: ServerTool, outcome: CallOutcome, value: Json
     ) -> CallSettled:
         try:
             content = result_content(value)
-            shown = without(content, run.secrets) if run.secrets else content
+            shown = redact(content, run.secrets) if run.secrets else content
             keeps = isinstance(content, str) and (not isinstance(value, str) or object_with_meta(value) is not value)
-            raw = plain(value) if keeps and shown == content else msgspec.UNSET
-            return settled(call, outcome, shown, self._new_id, raw=raw)
+            raw = to_plain_json(value) if keeps and shown == content else msgspec.UNSET
+            return settle_call(call, outcome, shown, self._new_id, raw=raw)
         except (TypeError, ValueError, RecursionError):
-            text = failure(f"the tool {declaration.spec.name} returned a value that is no JSON")
-            return settled(call, "failed", text, self._new_id)
+            text = failed_result(f"the tool {declaration.spec.name} returned a value that is no JSON")
+            return settle_call(call, "failed", text, self._new_id)
 
-    async def _fork(self, run: Playing, call: OpenCall, crashed: bool) -> CallSettled | None:
+    async def _fork_result(self, run: CallingLoop, call: OpenCall, crashed: bool) -> CallSettled | None:
         child = run.agent.child(call.call)
         if child is None:
-            return settled(call, "failed", failure("there is no such sub-agent"), self._new_id)
+            return settle_call(call, "failed", failed_result("there is no such sub-agent"), self._new_id)
         if _depth(run.live, call) > MAX_DEPTH:
-            return settled(call, "failed", failure("sub-agents are nested too deeply"), self._new_id)
+            return settle_call(call, "failed", failed_result("sub-agents are nested too deeply"), self._new_id)
         try:
-            words = await self._play_fork(run, call, child, crashed)
+            words = await self._run_fork(run, call, child, crashed)
         except Paused:
             return None
         except AgentError as error:
-            return settled(call, "failed", failure(error.message), self._new_id)
+            return settle_call(call, "failed", failed_result(error.message), self._new_id)
         except asyncio.CancelledError:
             raise
         except BaseException:  # a sub-agent's failure is its call's result, whatever it raises
             log.exception("sub-agent failed", call_id=call.call.call_id)
-            return settled(call, "failed", failure("the sub-agent failed"), self._new_id)
-        return settled(call, "done", result_content(words), self._new_id)
+            return settle_call(call, "failed", failed_result("the sub-agent failed"), self._new_id)
+        return settle_call(call, "done", result_content(words), self._new_id)
 
 
 def _depth(live: LiveSession, call: OpenCall) -> int:
-    depth, parent = 1, live.state.parent(call.loop)
+    depth, parent = 1, live.state.parent_call(call.loop)
     while parent is not None:
-        depth, parent = depth + 1, live.state.parent(parent.loop)
+        depth, parent = depth + 1, live.state.parent_call(parent.loop)
     return depth
 
 
-async def run_tool(tool: RunnableTool, arguments: JsonObject, context: Context) -> tuple[CallOutcome, Json]:
+async def run_tool(tool: RunnableTool, arguments: JsonObject, context: CallContext) -> tuple[CallOutcome, Json]:
     """Run a tool within its time. Its failure is a result, whatever it raises; only a cancellation goes on."""
     timeout_s = tool.declaration.policy.timeout_s
     limit = asyncio.timeout(timeout_s)
@@ -248,18 +252,18 @@ async def run_tool(tool: RunnableTool, arguments: JsonObject, context: Context) 
             return "done", await tool.run(arguments, context)
     except TimeoutError as error:
         if limit.expired():
-            return "failed", failure(f"it took longer than {timeout_s:g} s")
-        return "failed", failure(_words(error))
+            return "failed", failed_result(f"it took longer than {timeout_s:g} s")
+        return "failed", failed_result(_error_text(error))
     except ToolFailed as error:
-        return "failed", failure(_words(error))
+        return "failed", failed_result(_error_text(error))
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # user code: even a SystemExit of it must not end the server
         log.warning("tool failed", tool=tool.declaration.spec.name, call_id=context.call_id, exc_info=error)
-        return "failed", failure(_words(error))
+        return "failed", failed_result(_error_text(error))
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """What an error says; its kind, when it says nothing or cannot even be asked."""
     try:
         return str(error) or type(error).__name__

@@ -13,8 +13,8 @@ import msgspec
 
 from dragoman.core import admission
 from dragoman.core.agent import Agent, AgentError, Run, RunnableTool
-from dragoman.core.answers import STOPPED
-from dragoman.core.content import Call, Growing, Text, Thinking, ToolMessage
+from dragoman.core.answers import STOPPED_RESULT
+from dragoman.core.content import Call, StreamedBlockKind, Text, Thinking, ToolMessage
 from dragoman.core.events import (
     BlockClosed,
     CallSettled,
@@ -25,7 +25,7 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import LoopId, MessageId, SessionId, UserId
-from dragoman.core.recording import LONGEST_S, RecordedTurn, Recorder, Retelling, paced
+from dragoman.core.recording import MAX_PAUSE_S, IdRemapper, RecordedTurn, TurnSplitter, with_delays
 from dragoman.core.refusals import SessionNotFound
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece
@@ -36,10 +36,10 @@ from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports import EventLog, Ids
 
 PAGE = 400
-SHORTEST_S = 0.005
+MIN_PAUSE_S = 0.005
 """Shorter pauses are made up for in one: what follows one another so fast is seen at once."""
 
-Find = Callable[[UserId, str], Awaitable[LiveSession]]
+FindSession = Callable[[UserId, str], Awaitable[LiveSession]]
 """The session of that owner. Raises SessionNotFound."""
 Sleep = Callable[[float], Awaitable[object]]
 
@@ -61,24 +61,30 @@ class Replays:
     """
 
     def __init__(
-        self, *, find: Find, log: EventLog, attachments: Attachments, ids: Ids, sleep: Sleep = asyncio.sleep
+        self,
+        *,
+        find_session: FindSession,
+        log: EventLog,
+        attachments: Attachments,
+        ids: Ids,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.sleep = sleep
-        self._find = find
+        self._find_session = find_session
         self._log = log
         self._attachments = attachments
         self._ids = ids
 
-    async def recorded(self, source: LiveSession, speed: Literal[1, 2, 5] = 1) -> Replay:
+    async def make_recording(self, source: LiveSession, speed: Literal[1, 2, 5] = 1) -> Replay:
         """A session's active branch as a recording, from its beginning; `total` is 0 when there is nothing to show."""
         replay = Replay(
             source=source.state.session_id,
-            up_to=source.durable.seq,
-            hidden=source.state.hidden,
+            up_to=source.durable_cursor.seq,
+            hidden_ranges=source.state.hidden_ranges,
             total=0,
             speed=speed,
         )
-        return msgspec.structs.replace(replay, total=len([turn.ends_seq async for turn in self._turns(replay)]))
+        return msgspec.structs.replace(replay, total=len([turn.last_seq async for turn in self._turns(replay)]))
 
     async def next_turn(self, live: LiveSession) -> RecordedTurn | None:
         """What a replay plays next, with what was said as it was sent; None when all was played.
@@ -89,20 +95,20 @@ class Replays:
         replay = live.state.settings.replay
         if replay is None or replay.position >= replay.total:
             return None
-        await self._find(live.state.owner, replay.source)  # its id may be another owner's by now
+        await self._find_session(live.state.owner, replay.source)  # its id may be another owner's by now
         async with aclosing(self._turns(replay)) as turns:
             turn = await anext(turns, None)
         if turn is None:
             return None
-        return turn._replace(said=await self._attachments.restored(replay.source, turn.said))
+        return turn._replace(user_messages=await self._attachments.restore(replay.source, turn.user_messages))
 
-    def agent(self, agent: Agent) -> Agent:
+    def player_for(self, agent: Agent) -> Agent:
         """What answers in place of an agent."""
-        return _Player(self, agent)
+        return ReplayAgent(self, agent)
 
     async def _turns(self, replay: Replay) -> AsyncGenerator[RecordedTurn, None]:
         """The recorded turns behind event `after`, in order."""
-        recorder, after = Recorder(replay.hidden), replay.after
+        recorder, after = TurnSplitter(replay.hidden_ranges), replay.after
         while after < replay.up_to:
             page = await self._log.events(replay.source, after, min(PAGE, replay.up_to - after))
             if not page:
@@ -128,64 +134,66 @@ class Replays:
             raise AgentError("recording_gone", "The recorded session was deleted") from error
         if turn is None:
             raise AgentError("recording_over", "The recording is over")
-        begun = msgspec.structs.replace(replay, after=turn.ends_seq, position=replay.position + 1)
+        begun = msgspec.structs.replace(replay, after=turn.last_seq, position=replay.position + 1)
         run.append((SettingsChanged(change=SettingsChange(replay=begun)),))
-        await self._retell(run, turn, replay.source)
-        run.append(admission.cancelled(run.live.state, STOPPED, self._ids.new))
+        await self._play_turn(run, turn, replay.source)
+        run.append(admission.cancel_open_calls(run.live.state, STOPPED_RESULT, self._ids.new))
         if turn.stop is None or turn.stop.reason == "tool_use":  # what it waited for is settled
             return "end_turn"
         if turn.stop.reason == "error":
             raise AgentError(turn.stop.code or "agent_error", turn.stop.message or "The agent failed")
         return turn.stop.reason
 
-    async def _retell(self, run: LoopRun, turn: RecordedTurn, source: SessionId) -> None:
-        retelling = Retelling(self._ids.new)
+    async def _play_turn(self, run: LoopRun, turn: RecordedTurn, source: SessionId) -> None:
+        retelling = IdRemapper(self._ids.new)
         owed_s = 0.0
-        for pause_s, record in paced(turn):
-            owed_s += min(pause_s / _speed(run.live), LONGEST_S)
-            if owed_s >= SHORTEST_S:
+        for pause_s, record in with_delays(turn):
+            owed_s += min(pause_s / _current_speed(run.live), MAX_PAUSE_S)
+            if owed_s >= MIN_PAUSE_S:
                 await self.sleep(owed_s)
                 owed_s = 0.0
-            told = retelling.record(record)
+            told = retelling.remap(record)
             if isinstance(told, Piece):
-                _grow(run.live, told.message_id, told.index, told.kind, told.loop, told.text)
+                _append_delta(run.live, told.message_id, told.index, told.kind, told.loop, told.text)
                 await run.drain()
             elif told is not None:
-                await self._tell(run, told, source)
+                await self._play_event(run, told, source)
 
-    async def _tell(self, run: LoopRun, event: Event, source: SessionId) -> None:
+    async def _play_event(self, run: LoopRun, event: Event, source: SessionId) -> None:
         match event:
             case BlockClosed(block=Text() | Thinking() as block, loop=loop):
                 if loop not in run.live.blocks:  # it never went out in pieces
-                    kind: Growing = "text" if isinstance(block, Text) else "thinking"
-                    _grow(run.live, event.message_id, event.index, kind, loop, block.text)
+                    kind: StreamedBlockKind = "text" if isinstance(block, Text) else "thinking"
+                    _append_delta(run.live, event.message_id, event.index, kind, loop, block.text)
                 run.live.close_block(loop, run.run_id)
             case CallSettled(result=result):
-                run.append((msgspec.structs.replace(event, result=await self._moved(result, source, run)),))
+                run.append((msgspec.structs.replace(event, result=await self._copy_attachments(result, source, run)),))
             case _:
                 run.append((event,))
 
-    async def _moved(self, message: ToolMessage, source: SessionId, run: LoopRun) -> ToolMessage:
+    async def _copy_attachments(self, message: ToolMessage, source: SessionId, run: LoopRun) -> ToolMessage:
         """A message with what it keeps beside the log of one session kept beside that of another."""
-        [whole] = await self._attachments.restored(source, [message])
+        [whole] = await self._attachments.restore(source, [message])
         [kept] = await self._attachments.put(run.session_id, [whole])
         return kept
 
 
-def _grow(live: LiveSession, message_id: MessageId, index: int, kind: Growing, loop: LoopId, text: str) -> None:
+def _append_delta(
+    live: LiveSession, message_id: MessageId, index: int, kind: StreamedBlockKind, loop: LoopId, text: str
+) -> None:
     """Add words to a loop's open block, or begin it with them."""
     block = live.blocks.get(loop) or live.open_block(message_id, index, kind, loop)
-    block.fresh.append(text)
-    live.wake()
+    block.pending_deltas.append(text)
+    live.schedule_commit()
 
 
-def _speed(live: LiveSession) -> int:
+def _current_speed(live: LiveSession) -> int:
     """How fast a replay is played; it may change meanwhile."""
     replay = live.state.settings.replay
     return 1 if replay is None else replay.speed
 
 
-class _Player:
+class ReplayAgent:
     """See `core.agent.Agent`: the agent of a session whose runs are replayed."""
 
     def __init__(self, replays: Replays, agent: Agent) -> None:

@@ -12,10 +12,10 @@ from dragoman.core.content import (
     DEPTH_LIMIT,
     Block,
     Call,
-    Growing,
     Json,
     JsonObject,
     Message,
+    StreamedBlockKind,
     Text,
     Thinking,
     ToolMessage,
@@ -26,26 +26,26 @@ from dragoman.core.events import (
     BlockClosed,
     CallKind,
     CallOpened,
-    CardShown,
+    CardUpdated,
     CompactionMade,
     Event,
     MessageClosed,
     MessageOpened,
-    PlanShown,
+    PlanUpdated,
+    SharedStateReplaced,
     StageChanged,
-    StateShared,
 )
-from dragoman.core.headless import NOBODY, UNASKED, is_headless
+from dragoman.core.headless import APPROVAL_UNAVAILABLE, NO_USER_ANSWER, is_headless
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.time_zones import is_zone
 from dragoman.core.tools import AgentSpec, SecretOption, ServerTool, ToolPolicy, ToolSpec
-from dragoman.engine.runs.calls import CallRunner, Sure
+from dragoman.engine.runs.calls import CallRunner, LeaseCheck
 from dragoman.engine.services.attachments import Attachments
-from dragoman.engine.sessions.history import Past
+from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession, OpenBlock
 from dragoman.ports import Ids
 
-SECRET_CHARS = 6
+MIN_SECRET_CHARS = 6
 """Characters from which on a secret's value is looked for in results: a shorter one stands in too many words."""
 DRAIN_AFTER = 32 * 1024
 """How much an agent that never waits may say before it is asked to give way to the others."""
@@ -53,7 +53,7 @@ DELTA_COST = 64
 """What a delta counts besides its characters: 500 short ones, or 32,000 characters, fill the measure."""
 
 
-class StepLimit(AgentError):
+class StepLimitReached(AgentError):
     """The run took as many model steps as it may."""
 
     def __init__(self, limit: int) -> None:
@@ -72,10 +72,10 @@ class LoopRun:
         loop: LoopId,
         options: Mapping[str, str],
         calls: CallRunner,
-        past: Past,
+        history: History,
         attachments: Attachments,
         ids: Ids,
-        sure: Sure,
+        wait_for_valid_lease: LeaseCheck,
         root: Agent | None = None,
         after_crash: bool = False,
     ) -> None:
@@ -91,45 +91,45 @@ class LoopRun:
         self.secrets = frozenset(
             value
             for option in self.root.spec.options
-            if isinstance(option, SecretOption) and len(value := options.get(option.name, "")) >= SECRET_CHARS
+            if isinstance(option, SecretOption) and len(value := options.get(option.name, "")) >= MIN_SECRET_CHARS
         )
         active = live.state.run
         self.parameters: JsonObject = active.parameters if active is not None else {}
-        self.props: JsonObject = active.props if active is not None else {}
+        self.metadata: JsonObject = active.metadata if active is not None else {}
         self.memories = ""
         """See `Run.memories`. Of the root's loop alone: a sub-agent is told what it needs in its task."""
         self.memory_tool: RunnableTool | None = None
         self.after_crash = after_crash
         self._calls = calls
-        self._past = past
+        self._history = history
         self._attachments = attachments
         self._ids = ids
-        self._sure = sure
+        self._wait_for_valid_lease = wait_for_valid_lease
         self._message: MessageId | None = None
-        self._blocks = 0
+        self._block_count = 0
         self._block: OpenBlock | None = None
-        self._fresh: list[str] | None = None
+        self._pending_deltas: list[str] | None = None
         """The words of the open block since the last commit was begun, when it is a text."""
-        self._asked: list[tuple[Call, RunnableTool | None]] = []
+        self._step_calls: list[tuple[Call, RunnableTool | None]] = []
         self._steps = 0
-        self._left = DRAIN_AFTER
+        self._drain_budget = DRAIN_AFTER
 
     @property
     def time_zone(self) -> str:
         """See `Run.time_zone`."""
-        return zone_of(self.props)
+        return time_zone_of(self.metadata)
 
     # --- speaking -------------------------------------------------------------------------------------------------
 
     def emit(self, text: str) -> bool:
         """See `Run.emit`. Every delta of every answer passes here: an append, and little else."""
-        fresh = self._fresh
+        fresh = self._pending_deltas
         if fresh is None:
             return self._grow("text", text)
         if not fresh:
-            self.live.wake()
+            self.live.schedule_commit()
         fresh.append(text)
-        self._left = left = self._left - DELTA_COST - len(text)
+        self._drain_budget = left = self._drain_budget - DELTA_COST - len(text)
         return left < 0
 
     def think(self, text: str) -> bool:
@@ -142,14 +142,14 @@ class LoopRun:
             self._close_block()
             self._grow("text" if isinstance(block, Text) else "thinking", block.text)
             return
-        message_id = self._opened()
+        message_id = self._ensure_open_message()
         self._close_block()
-        self.append((BlockClosed(message_id=message_id, index=self._blocks, block=block, loop=self.loop),))
-        self._blocks += 1
+        self.append((BlockClosed(message_id=message_id, index=self._block_count, block=block, loop=self.loop),))
+        self._block_count += 1
 
-    def plan(self, plan: PlanShown) -> None:
+    def plan(self, plan: PlanUpdated) -> None:
         """See `Run.plan`."""
-        self.append((PlanShown(status=plan.status, steps=plan.steps, loop=self.loop),))
+        self.append((PlanUpdated(status=plan.status, steps=plan.steps, loop=self.loop),))
 
     def stage(self, name: str | None) -> None:
         """See `Run.stage`."""
@@ -159,54 +159,54 @@ class LoopRun:
         """See `Run.share`."""
         if is_too_deep(state):
             raise ValueError(f"a state has at most {DEPTH_LIMIT} levels of lists and objects")
-        self.append((StateShared(state=state, loop=self.loop),))
+        self.append((SharedStateReplaced(state=state, loop=self.loop),))
 
     def card(self, card: Json) -> None:
         """See `Run.card`."""
-        self.append((CardShown(card=card, loop=self.loop),))
+        self.append((CardUpdated(card=card, loop=self.loop),))
 
     async def drain(self) -> None:
         """See `Run.drain`."""
-        self._left = DRAIN_AFTER
-        self._check()
+        self._drain_budget = DRAIN_AFTER
+        self._check_active()
         block = self._block
-        if block is not None and sum(map(len, block.fresh)) > DRAIN_AFTER // 2:
+        if block is not None and sum(map(len, block.pending_deltas)) > DRAIN_AFTER // 2:
             await self.live.next_commit()
         else:
             await asyncio.sleep(0)
 
-    def _grow(self, kind: Growing, text: str) -> bool:
+    def _grow(self, kind: StreamedBlockKind, text: str) -> bool:
         block = self._block
         if block is None or block.kind != kind:
             if not text:
                 return False
-            message_id = self._opened()
+            message_id = self._ensure_open_message()
             self._close_block()
-            block = self._block = self.live.open_block(message_id, self._blocks, kind, self.loop)
-            self._fresh = block.fresh if kind == "text" else None
-        block.fresh.append(text)
-        self.live.wake()
-        self._left -= DELTA_COST + len(text)
-        return self._left < 0
+            block = self._block = self.live.open_block(message_id, self._block_count, kind, self.loop)
+            self._pending_deltas = block.pending_deltas if kind == "text" else None
+        block.pending_deltas.append(text)
+        self.live.schedule_commit()
+        self._drain_budget -= DELTA_COST + len(text)
+        return self._drain_budget < 0
 
-    def _opened(self) -> MessageId:
+    def _ensure_open_message(self) -> MessageId:
         """The open message; begins one when there is none. Raises StepLimit."""
-        self._check()
+        self._check_active()
         if self._message is None:
             limit = self.agent.spec.max_steps
             if self._steps >= limit:
-                raise StepLimit(limit)
+                raise StepLimitReached(limit)
             self._steps += 1
             self._message = MessageId(self._ids.new())
-            self._blocks = 0
+            self._block_count = 0
             self.append((MessageOpened(message_id=self._message, loop=self.loop),))
         return self._message
 
     def _close_block(self) -> None:
         if self._block is not None:
-            self._check()
-            self._block = self._fresh = None
-            self._blocks += 1
+            self._check_active()
+            self._block = self._pending_deltas = None
+            self._block_count += 1
             self.live.close_block(self.loop, self.run_id)
 
     # --- calling --------------------------------------------------------------------------------------------------
@@ -214,21 +214,21 @@ class LoopRun:
     def call(self, name: str, arguments: JsonObject, *, tool: RunnableTool | None = None) -> CallId:
         """See `Run.call`."""
         call_id = CallId(self._ids.new())
-        self._asked.append((Call(call_id=call_id, name=name, input=arguments), tool))
+        self._step_calls.append((Call(call_id=call_id, name=name, input=arguments), tool))
         return call_id
 
     async def end_step(self, *, usage: Usage | None = None, model: str | None = None) -> Sequence[ToolMessage]:
         """See `Run.end_step`."""
-        message_id = self._opened()
+        message_id = self._ensure_open_message()
         self._close_block()
-        asked, self._asked = self._asked, []
+        asked, self._step_calls = self._step_calls, []
         events: list[CallOpened | MessageClosed] = []
         brought: dict[CallId, RunnableTool] = {}
-        for index, (call, brought_tool) in enumerate(asked, self._blocks):
-            kind = self._kind(call.name) if brought_tool is None else "inline"
+        for index, (call, brought_tool) in enumerate(asked, self._block_count):
+            kind = self._call_kind(call.name) if brought_tool is None else "inline"
             tool = brought_tool
-            if kind in ("question", "permission") and is_headless(self.props):
-                kind, tool = "inline", Unasked(call.name, kind)
+            if kind in ("question", "permission") and is_headless(self.metadata):
+                kind, tool = "inline", UnattendedTool(call.name, kind)
             known = tool.declaration if tool is not None else self.agent.spec.tool(call.name)
             if tool is not None:
                 brought[call.call_id] = tool
@@ -244,46 +244,50 @@ class LoopRun:
         results = await self._calls.settle(self, brought)
         return [results[call.call_id] for call, _ in asked]
 
-    def _kind(self, name: str) -> CallKind:
-        return kind_of_call(name, self.agent.spec, self.live.state.in_force(), self._root_spec)
+    def _call_kind(self, name: str) -> CallKind:
+        return kind_of_call(name, self.agent.spec, self.live.state.effective_settings(), self._root_spec)
 
     @property
     def _root_spec(self) -> AgentSpec | None:
         return None if self.root is self.agent else self.root.spec
 
-    def offered(self) -> Sequence[ToolSpec]:
+    def offered_tools(self) -> Sequence[ToolSpec]:
         """See `Run.offered`."""
-        return offered_tools(self.agent.spec, self.live.state.in_force(), self._root_spec)
+        return offered_tools(self.agent.spec, self.live.state.effective_settings(), self._root_spec)
 
     # --- remembering ----------------------------------------------------------------------------------------------
 
     async def turn(self) -> Sequence[Message]:
         """See `Run.turn`."""
-        await self._sure()
-        return await self._attachments.restored(self.session_id, await self._past.turn(self.live, self.loop))
+        await self._wait_for_valid_lease()
+        return await self._attachments.restore(self.session_id, await self._history.turn(self.live, self.loop))
 
     def history(self) -> AsyncIterator[Message]:
         """See `Run.history`."""
-        return self._past.newest_first(self.live)
+        return self._history.root_messages_newest_first(self.live)
 
     async def summary(self) -> str | None:
         """See `Run.summary`."""
-        compacted = self.live.state.compacted
+        compacted = self.live.state.compaction
         return None if compacted is None else compacted.summary
 
     async def context(self, max_messages: int) -> Sequence[Message]:
         """See `Run.context`."""
-        await self._sure()
-        placed = await self._past.context(self.live, max_messages)
-        return await self._attachments.restored(self.session_id, [each.message for each in placed])
+        await self._wait_for_valid_lease()
+        placed = await self._history.context(self.live, max_messages)
+        return await self._attachments.restore(self.session_id, [each.message for each in placed])
 
     async def compact(self, summary: str, keep_from: MessageId, *, tokens_before: int, tokens_after: int) -> None:
         """See `Run.compact`. Raises ValueError when there is nothing before that message, or no such message."""
-        up_to, archived = await self._past.before(self.live, keep_from)
+        up_to, archived = await self._history.extent_before(self.live, keep_from)
         if not up_to:
             raise ValueError(f"nothing to sum up before message {keep_from} (session {self.session_id})")
         made = CompactionMade(
-            summary=summary, up_to=up_to, archived=archived, tokens_before=tokens_before, tokens_after=tokens_after
+            summary=summary,
+            up_to=up_to,
+            archived_count=archived,
+            tokens_before=tokens_before,
+            tokens_after=tokens_after,
         )
         self.append((made,))
 
@@ -291,10 +295,10 @@ class LoopRun:
 
     def finish(self) -> None:
         """Close a step that the agent left open when it returned."""
-        if self._message is not None or self._asked:
-            message_id = self._opened()
+        if self._message is not None or self._step_calls:
+            message_id = self._ensure_open_message()
             self._close_block()
-            self._asked = []
+            self._step_calls = []
             self.append((MessageClosed(message_id=message_id, loop=self.loop),))
             self._message = None
 
@@ -306,10 +310,10 @@ class LoopRun:
         Raises:
             CancelledError: the run is over.
         """
-        self._check()
+        self._check_active()
         return self.live.append(events, self.run_id)
 
-    def _check(self) -> None:
+    def _check_active(self) -> None:
         """Let nobody write who goes on after the run was ended over it: the session may be in its next run."""
         if self.live.failure is not None:
             raise self.live.failure
@@ -318,26 +322,26 @@ class LoopRun:
             raise asyncio.CancelledError
 
 
-class Unasked:
+class UnattendedTool:
     """What comes with a call that would ask somebody, in a run that nobody attends: it fails, and the agent goes on."""
 
     def __init__(self, name: str, kind: CallKind) -> None:
         spec = ToolSpec(name=name, description="", parameters={"type": "object"})
         self.declaration = ServerTool(spec=spec, policy=ToolPolicy(exposed=False))
         """See `RunnableTool.declaration`."""
-        self._why = NOBODY if kind == "question" else UNASKED
+        self._error_message = NO_USER_ANSWER if kind == "question" else APPROVAL_UNAVAILABLE
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
         """See `RunnableTool.run`."""
-        raise ToolFailed(self._why)
+        raise ToolFailed(self._error_message)
 
 
-def zone_of(props: JsonObject) -> str:
+def time_zone_of(metadata: JsonObject) -> str:
     """The IANA zone of a run's events: the device's, else the profile's, else UTC (run service, time zones).
 
     A device's that is none counts as absent: not every door refuses it.
     """
-    client_time = props.get("client_time")
+    client_time = metadata.get("client_time")
     device = client_time.get("device_timezone") if isinstance(client_time, dict) else None
-    zones = (each for each in (device, props.get("time_zone")) if isinstance(each, str) and is_zone(each))
+    zones = (each for each in (device, metadata.get("time_zone")) if isinstance(each, str) and is_zone(each))
     return next(zones, "UTC")

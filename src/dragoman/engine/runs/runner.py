@@ -10,7 +10,7 @@ import structlog
 
 from dragoman.core import admission
 from dragoman.core.agent import Agent, AgentError, Paused
-from dragoman.core.answers import INTERRUPTED, STOPPED, settled
+from dragoman.core.answers import INTERRUPTED_RESULT, STOPPED_RESULT, settle_call
 from dragoman.core.content import (
     AssistantMessage,
     JsonObject,
@@ -21,6 +21,7 @@ from dragoman.core.content import (
     text_of,
 )
 from dragoman.core.events import (
+    EncryptedValue,
     Event,
     MemoriesInjected,
     MessageAdded,
@@ -29,74 +30,73 @@ from dragoman.core.events import (
     RunResumed,
     RunStarted,
     RunStopped,
-    Sealed,
     SessionSettings,
     SettingsChanged,
     StopReason,
 )
-from dragoman.core.headless import SCHEMA, unfit
+from dragoman.core.headless import OUTPUT_SCHEMA, output_error
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, fork_loop
-from dragoman.core.memories import Memory, is_on, told, used
+from dragoman.core.memories import Memory, is_enabled, memory_instructions, to_memory_use
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.instrumentation.metrics import RUNS_ACTIVE, RUNS_STARTED, RUNS_STOPPED
 from dragoman.engine.instrumentation.tracing import run_span
-from dragoman.engine.runs.calls import CallRunner, Playing, Sure
+from dragoman.engine.runs.calls import CallingLoop, CallRunner, LeaseCheck
 from dragoman.engine.runs.replays import Replays, is_replay
-from dragoman.engine.runs.run_context import LoopRun, StepLimit
+from dragoman.engine.runs.run_context import LoopRun, StepLimitReached
 from dragoman.engine.services.attachments import Attachments
-from dragoman.engine.services.memories import MemoryBook, MemoryTool
-from dragoman.engine.sessions.history import Past
+from dragoman.engine.services.memories import MemoryService, MemoryTool
+from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports import Ids
 
-STOP_WAIT_S = 5.0
+STOP_TIMEOUT_S = 5.0
 """How long a stopped agent or tool may take to give up; then the run ends over it."""
-FAILED = "Tool call cancelled: the run failed"
-SCHEMA_TRIES = 3
+CANCELLED_BY_FAILED_RUN = "Tool call cancelled: the run failed"
+MAX_SCHEMA_ATTEMPTS = 3
 """Answers that an agent may give where one has to fit a schema."""
 
 log = structlog.get_logger(__name__)
 
 
-class Runs:
+class Runner:
     """The runs that are played in this process, and the tasks that play them."""
 
     def __init__(
         self,
         *,
-        find: Callable[[str], Agent | None],
-        past: Past,
+        find_agent: Callable[[str], Agent | None],
+        history: History,
         attachments: Attachments,
         ids: Ids,
-        open_secret: Callable[[str], str],
-        memories: MemoryBook | None,
+        decrypt_secret: Callable[[str], str],
+        memories: MemoryService | None,
         replays: Replays,
         timeout_s: float,
-        attempts: int,
+        max_attempts: int,
     ) -> None:
-        self._find = find
-        self._past = past
+        self._find_agent = find_agent
+        self._history = history
         self._attachments = attachments
         self._ids = ids
-        self._open_secret = open_secret
+        self._decrypt_secret = decrypt_secret
         self._memories = memories
         self._replays = replays
         self._timeout_s = timeout_s
-        self._attempts = attempts
-        self.sure: Sure = _always_sure
+        self._max_attempts = max_attempts
+        self.wait_for_valid_lease: LeaseCheck = _no_lease_required
         """Waited for before a tool or a model is called: only who surely has the session may."""
-        self._calls = CallRunner(ids, self._play_fork, self._close_fork, self._sure)
+        self._calls = CallRunner(ids, self._run_fork, self._close_fork, self._wait_for_valid_lease)
         self._tasks: dict[asyncio.Task[None], asyncio.TimerHandle] = {}
         """Each with the timer that cancels it, and later ends the run over it."""
-        self._cancelled: set[asyncio.Task[None]] = set()
+        self._cancelled_tasks: set[asyncio.Task[None]] = set()
         """Those of the tasks that were asked to give up."""
-        self._late: set[asyncio.Task[None]] = set()
+        self._timed_out_tasks: set[asyncio.Task[None]] = set()
         """Those that were cancelled because their time was up."""
         self._is_parking = False
 
-    async def _sure(self) -> None:
-        await self.sure()
+    async def _wait_for_valid_lease(self) -> None:
+        await self.wait_for_valid_lease()
 
     # --- from outside ---------------------------------------------------------------------------------------------
 
@@ -106,10 +106,10 @@ class Runs:
         RUNS_STARTED.inc()
         RUNS_ACTIVE.inc()
         run_id = live.state.run.run_id
-        task = asyncio.create_task(self._play(live, run_id, after_crash=after_crash))
+        task = asyncio.create_task(self._execute(live, run_id, after_crash=after_crash))
         live.run_task = task
-        self._tasks[task] = asyncio.get_running_loop().call_later(self._timeout_s, self._time_is_up, live, run_id, task)
-        task.add_done_callback(partial(self._done, live))
+        self._tasks[task] = asyncio.get_running_loop().call_later(self._timeout_s, self._on_timeout, live, run_id, task)
+        task.add_done_callback(partial(self._on_task_done, live))
 
     def take_over(self, live: LiveSession) -> None:
         """Go on with the run that died with its server, or end it where its agent cannot go on (rulings, 25)."""
@@ -118,14 +118,16 @@ class Runs:
             self._start_queued(live)
             return
         self._close_open(live, run.run_id, "cut")
-        agent = self._find(live.state.agent)
+        agent = self._find_agent(live.state.agent)
         attempt = run.attempt if run.parked else run.attempt + 1
-        is_lost = agent is None or not agent.spec.can_resume or attempt > self._attempts
+        is_lost = agent is None or not agent.spec.can_resume or attempt > self._max_attempts
         if is_lost or is_replay(live.state):
             lost = list(reversed(live.state.calls.values())) if is_replay(live.state) else _unanswerable(live.state)
-            events: list[Event] = [settled(call, "interrupted", INTERRUPTED, self._ids.new) for call in lost]
+            events: list[Event] = [settle_call(call, "interrupted", INTERRUPTED_RESULT, self._ids.new) for call in lost]
             live.append(events, run.run_id)
-            self._stop(live, run.run_id, "interrupted", "interrupted", "The server restarted while it answered")
+            self._write_run_stopped(
+                live, run.run_id, "interrupted", "interrupted", "The server restarted while it answered"
+            )
             return
         log.info("run taken up", session_id=live.state.session_id, run_id=run.run_id, attempt=attempt)
         live.append((RunResumed(run_id=run.run_id, attempt=attempt),), run.run_id)
@@ -143,12 +145,12 @@ class Runs:
             task = live.run_task
             if task is not None:
                 self._cancel(task)
-                await asyncio.wait([task], timeout=STOP_WAIT_S)
+                await asyncio.wait([task], timeout=STOP_TIMEOUT_S)
             if _is_active(live, active.run_id):
                 self._end_cancelled(live, active.run_id)
         elif active is None and run_id is None and state.calls:
             stopped = True
-            live.append(admission.cancelled(state, STOPPED, self._ids.new), None)
+            live.append(admission.cancel_open_calls(state, STOPPED_RESULT, self._ids.new), None)
         await live.until_durable(live.state.seq)
         return stopped
 
@@ -160,84 +162,84 @@ class Runs:
         for task in self._tasks:
             self._cancel(task)
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=STOP_WAIT_S)
+            await asyncio.wait(self._tasks, timeout=STOP_TIMEOUT_S)
 
     def _cancel(self, task: asyncio.Task[None]) -> None:
-        self._cancelled.add(task)
+        self._cancelled_tasks.add(task)
         task.cancel()
 
     # --- playing --------------------------------------------------------------------------------------------------
 
-    async def _play(self, live: LiveSession, run_id: RunId, *, after_crash: bool) -> None:
+    async def _execute(self, live: LiveSession, run_id: RunId, *, after_crash: bool) -> None:
         reason: StopReason
         code: str | None = None
         message: str | None = None
         try:
             with run_span(live.state.agent, live.state.session_id, run_id):
-                run = await self._prepared(live, run_id, after_crash=after_crash)
+                run = await self._prepare(live, run_id, after_crash=after_crash)
                 # No deeper than here: every word wakes all coroutines on the way to the agent.
-                reason = await self._finished(run, await run.agent.play(run))
+                reason = await self._finish(run, await run.agent.play(run))
         except Paused:
             reason = "tool_use"
-        except StepLimit as error:
+        except StepLimitReached as error:
             reason, code, message = "max_steps", error.code, error.message
         except AgentError as error:
             reason, code, message = "error", error.code, error.message
         except BaseException as error:  # the root of a run's task: even a SystemExit must not end the server
             if live.failure is not None:
                 return
-            if isinstance(error, asyncio.CancelledError) and asyncio.current_task() in self._late:
-                reason, code, message = self._timed_out()
+            if isinstance(error, asyncio.CancelledError) and asyncio.current_task() in self._timed_out_tasks:
+                reason, code, message = self._timeout_error()
             else:
-                if asyncio.current_task() not in self._cancelled:
+                if asyncio.current_task() not in self._cancelled_tasks:
                     log.exception("run failed", session_id=live.state.session_id, run_id=run_id)
                 reason, code, message = "error", "agent_error", "The agent failed"
         if live.failure is not None or not _is_active(live, run_id):
             return  # it was ended over an agent that did not let itself be cancelled
-        if asyncio.current_task() in self._cancelled:  # however the agent took it
+        if asyncio.current_task() in self._cancelled_tasks:  # however the agent took it
             if self._is_parking:
                 live.append((RunParked(run_id=run_id),), run_id)
             else:
                 self._end_cancelled(live, run_id)
             return
-        self._end(live, run_id, reason, code, message)
+        self._end_run(live, run_id, reason, code, message)
 
-    async def _prepared(self, live: LiveSession, run_id: RunId, *, after_crash: bool) -> LoopRun:
+    async def _prepare(self, live: LiveSession, run_id: RunId, *, after_crash: bool) -> LoopRun:
         """The root loop of a run, up to where its agent goes on."""
-        agent = self._find(live.state.agent)
+        agent = self._find_agent(live.state.agent)
         if agent is None:
             raise AgentError("agent_gone", f"agent {live.state.agent!r} is no longer served")
         is_live = not is_replay(live.state)
         run = LoopRun(
             live,
             run_id,
-            agent if is_live else self._replays.agent(agent),
+            agent if is_live else self._replays.player_for(agent),
             loop=ROOT,
-            options=options_in_force(agent.spec, live.state.settings, self._open_secret),
+            options=effective_options(agent.spec, live.state.settings, self._decrypt_secret),
             calls=self._calls,
-            past=self._past,
+            history=self._history,
             attachments=self._attachments,
             ids=self._ids,
-            sure=self._sure,
+            wait_for_valid_lease=self._wait_for_valid_lease,
             after_crash=after_crash,
         )
         if live.state.calls:
             await self._calls.settle(run)
-        self._add_held(live, run_id)
-        if self._memories is not None and is_live and is_on(live.state.settings.memory_enabled, agent.spec.memory):
+        self._add_pending_inputs(live, run_id)
+        if self._memories is not None and is_live and is_enabled(live.state.settings.memory_enabled, agent.spec.memory):
             run.memory_tool = MemoryTool(self._memories)
-            run.memories = told(await self._remembered(self._memories, run))
+            run.memories = memory_instructions(await self._load_memories(self._memories, run))
         return run
 
-    async def _finished(self, run: LoopRun, reason: StopReason | None) -> StopReason:
+    async def _finish(self, run: LoopRun, reason: StopReason | None) -> StopReason:
         """Close what the agent left open, and see that its answer is what was asked for."""
         run.finish()
-        schema = run.props.get(SCHEMA)
+        schema = run.metadata.get(OUTPUT_SCHEMA)
         if schema is not None and reason in (None, "end_turn"):
-            return await self._fitting(run, schema)
+            return await self._retry_until_schema_fits(run, schema)
         return reason or "end_turn"
 
-    async def _fitting(self, run: LoopRun, schema: JsonObject) -> StopReason:
+    async def _retry_until_schema_fits(self, run: LoopRun, schema: JsonObject) -> StopReason:
         """Have the agent answer again until its answer fits the schema that was asked for.
 
         Raises:
@@ -245,8 +247,11 @@ class Runs:
         """
         reason: StopReason | None = None
         answers = 1
-        while (wrong := unfit(schema, await self._last_words(run))) is not None and reason in (None, "end_turn"):
-            if answers == SCHEMA_TRIES:
+        while (wrong := output_error(schema, await self._last_answer(run))) is not None and reason in (
+            None,
+            "end_turn",
+        ):
+            if answers == MAX_SCHEMA_ATTEMPTS:
                 raise AgentError("output_invalid", f"The answer does not fit the schema: {wrong}")
             answers += 1
             notice = (
@@ -258,26 +263,26 @@ class Runs:
             run.finish()
         return reason or "end_turn"
 
-    async def _last_words(self, run: LoopRun) -> str:
+    async def _last_answer(self, run: LoopRun) -> str:
         """What the agent said last."""
-        async for message in self._past.newest_first(run.live):
+        async for message in self._history.root_messages_newest_first(run.live):
             if isinstance(message, AssistantMessage):
                 return text_of(message.content)
         return ""
 
-    async def _remembered(self, book: MemoryBook, run: LoopRun) -> Sequence[Memory]:
+    async def _load_memories(self, service: MemoryService, run: LoopRun) -> Sequence[Memory]:
         """What the agent is told of what is remembered of the user: the same in the whole run, also after a crash."""
         live, active = run.live, run.live.state.run
         ids = None if active is None else active.memories
         if ids is None:
-            said = next((each for each in await self._past.turn(live, ROOT) if isinstance(each, UserMessage)), None)
+            said = next((each for each in await self._history.turn(live, ROOT) if isinstance(each, UserMessage)), None)
             message = "" if said is None else text_of(said.content)
-            chosen = await book.choose(run.user, message, [tool.spec.name for tool in run.agent.spec.tools])
-            run.append((MemoriesInjected(memories=tuple(map(used, chosen))),))
+            chosen = await service.choose(run.user, message, [tool.spec.name for tool in run.agent.spec.tools])
+            run.append((MemoriesInjected(memories=tuple(map(to_memory_use, chosen))),))
             ids = tuple(each.id for each in chosen)
-        return await book.told(run.run_id, run.user, ids)
+        return await service.recall(run.run_id, run.user, ids)
 
-    async def _play_fork(self, parent: Playing, call: OpenCall, agent: Agent, after_crash: bool) -> str:
+    async def _run_fork(self, parent: CallingLoop, call: OpenCall, agent: Agent, after_crash: bool) -> str:
         """See `calls.ForkPlayer`."""
         assert isinstance(parent, LoopRun), "every loop is played here"
         live = parent.live
@@ -290,38 +295,38 @@ class Runs:
             loop=loop,
             options=MappingProxyType({**defaults, **parent.options}),
             calls=self._calls,
-            past=self._past,
+            history=self._history,
             attachments=self._attachments,
             ids=self._ids,
-            sure=self._sure,
+            wait_for_valid_lease=self._wait_for_valid_lease,
             root=parent.root,
             after_crash=after_crash,
         )
-        if live.state.in_loop(loop):
+        if live.state.calls_in_loop(loop):
             await self._calls.settle(run)
         await agent.play(run)
         run.finish()
         said = [
             text_of(message.content)
-            for message in await self._past.turn(live, loop)
+            for message in await self._history.turn(live, loop)
             if isinstance(message, AssistantMessage)
         ]
         return next((text for text in reversed(said) if text), "")
 
-    def _close_fork(self, parent: Playing, call_id: CallId) -> None:
+    def _close_fork(self, parent: CallingLoop, call_id: CallId) -> None:
         """See `calls.ForkCloser`. Something is open only when the sub-agent failed, or caught what it should not."""
         live, loop = parent.live, fork_loop(call_id)
         self._close_loop(live, parent.run_id, loop, "failed")
-        for call in reversed(live.state.in_loop(loop)):
+        for call in reversed(live.state.calls_in_loop(loop)):
             self._close_fork(parent, call.call.call_id)
-            parent.append((settled(call, "cancelled", FAILED, self._ids.new),))
+            parent.append((settle_call(call, "cancelled", CANCELLED_BY_FAILED_RUN, self._ids.new),))
 
     # --- ending ---------------------------------------------------------------------------------------------------
 
-    def _done(self, live: LiveSession, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, live: LiveSession, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task).cancel()
-        self._cancelled.discard(task)
-        self._late.discard(task)
+        self._cancelled_tasks.discard(task)
+        self._timed_out_tasks.discard(task)
         RUNS_ACTIVE.dec()
         if live.run_task is task:
             live.run_task = None
@@ -330,7 +335,7 @@ class Runs:
             if error is not None:
                 log.error("run's task failed", session_id=live.state.session_id, exc_info=error)
 
-    def _stop(
+    def _write_run_stopped(
         self,
         live: LiveSession,
         run_id: RunId,
@@ -339,7 +344,7 @@ class Runs:
         message: str | None = None,
     ) -> None:
         """Write the run's end, and start the next one that waits."""
-        self._add_held(live, run_id)
+        self._add_pending_inputs(live, run_id)
         active = live.state.run
         usage = Usage() if active is None else active.usage
         stopped = RunStopped(run_id=run_id, reason=reason, code=code, message=message, usage=usage)
@@ -347,32 +352,34 @@ class Runs:
         RUNS_STOPPED.labels(reason=reason).inc()
         self._start_queued(live)
 
-    def _end(self, live: LiveSession, run_id: RunId, reason: StopReason, code: str | None, message: str | None) -> None:
+    def _end_run(
+        self, live: LiveSession, run_id: RunId, reason: StopReason, code: str | None, message: str | None
+    ) -> None:
         """End a run whose agent is done, one way or another."""
         if reason not in ("tool_use", "end_turn"):
             self._close_open(live, run_id, "completed" if reason in ("max_tokens", "refusal") else "failed")
-            live.append(admission.cancelled(live.state, FAILED, self._ids.new), run_id)
-        self._stop(live, run_id, reason, code, message)
+            live.append(admission.cancel_open_calls(live.state, CANCELLED_BY_FAILED_RUN, self._ids.new), run_id)
+        self._write_run_stopped(live, run_id, reason, code, message)
 
-    def _time_is_up(self, live: LiveSession, run_id: RunId, task: asyncio.Task[None]) -> None:
+    def _on_timeout(self, live: LiveSession, run_id: RunId, task: asyncio.Task[None]) -> None:
         """Cancel a run; it has a few seconds to give up."""
-        self._late.add(task)
+        self._timed_out_tasks.add(task)
         task.cancel()
-        later = asyncio.get_running_loop().call_later(STOP_WAIT_S, self._end_overdue, live, run_id)
+        later = asyncio.get_running_loop().call_later(STOP_TIMEOUT_S, self._end_overdue, live, run_id)
         self._tasks[task] = later
 
     def _end_overdue(self, live: LiveSession, run_id: RunId) -> None:
         """End a run whose time was up long ago over an agent that did not let itself be cancelled."""
         if live.failure is None and not self._is_parking and _is_active(live, run_id):
-            self._end(live, run_id, *self._timed_out())
+            self._end_run(live, run_id, *self._timeout_error())
 
-    def _timed_out(self) -> tuple[StopReason, str, str]:
+    def _timeout_error(self) -> tuple[StopReason, str, str]:
         return "error", "timeout", f"The run took longer than {self._timeout_s:g} s"
 
     def _end_cancelled(self, live: LiveSession, run_id: RunId) -> None:
         self._close_open(live, run_id, "interrupted")
-        live.append(admission.cancelled(live.state, STOPPED, self._ids.new), run_id)
-        self._stop(live, run_id, "cancelled", "cancelled", "The run was stopped")
+        live.append(admission.cancel_open_calls(live.state, STOPPED_RESULT, self._ids.new), run_id)
+        self._write_run_stopped(live, run_id, "cancelled", "cancelled", "The run was stopped")
 
     def _start_queued(self, live: LiveSession) -> None:
         if not live.state.queue or self._is_parking:
@@ -380,21 +387,21 @@ class Runs:
         queued = live.state.queue[0]
         started = RunStarted(
             run_id=queued.run_id,
-            door=queued.door,
+            protocol=queued.protocol,
             client_run_id=queued.client_run_id,
             client_tools=queued.client_tools,
             parameters=queued.parameters,
-            props=queued.props,
+            metadata=queued.metadata,
         )
         change: list[Event] = [] if queued.change.is_empty() else [SettingsChanged(change=queued.change)]
-        cancelled = admission.cancelled(live.state, admission.NEW_MESSAGE, self._ids.new)
+        cancelled = admission.cancel_open_calls(live.state, admission.CANCELLED_BY_NEW_MESSAGE, self._ids.new)
         added = [MessageAdded(message=each) for each in queued.inputs]
         live.append([*change, *cancelled, started, *added], queued.run_id)
         self.start(live)
 
-    def _add_held(self, live: LiveSession, run_id: RunId) -> None:
-        if live.state.run is not None and live.state.run.held:
-            live.append([MessageAdded(message=each) for each in live.state.run.held], run_id)
+    def _add_pending_inputs(self, live: LiveSession, run_id: RunId) -> None:
+        if live.state.run is not None and live.state.run.pending_inputs:
+            live.append([MessageAdded(message=each) for each in live.state.run.pending_inputs], run_id)
 
     def _close_open(self, live: LiveSession, run_id: RunId, status: MessageStatus) -> None:
         """Close every open message with what it holds."""
@@ -408,13 +415,13 @@ class Runs:
             live.append((MessageClosed(message_id=opened.message_id, loop=loop, status=status),), run_id)
 
 
-async def _always_sure() -> None:
+async def _no_lease_required() -> None:
     """Nobody else can have the session."""
 
 
 def _unanswerable(state: SessionState) -> list[OpenCall]:
     """The open calls that neither wait nor stand above one that does; the deepest first."""
-    answerable = state.answerable()
+    answerable = state.answerable_calls()
     return [call for call in reversed(state.calls.values()) if call.call.call_id not in answerable]
 
 
@@ -422,12 +429,12 @@ def _is_active(live: LiveSession, run_id: RunId) -> bool:
     return live.state.run is not None and live.state.run.run_id == run_id
 
 
-def options_in_force(
-    spec: AgentSpec, settings: SessionSettings, open_secret: Callable[[str], str]
+def effective_options(
+    spec: AgentSpec, settings: SessionSettings, decrypt_secret: Callable[[str], str]
 ) -> Mapping[str, str]:
     """The agent's options as they hold now: the session's values, else the declared defaults; secrets in clear."""
     values: dict[str, str] = {}
     for option in spec.options:
         value = settings.options.get(option.name, option.default)
-        values[option.name] = open_secret(value.ciphertext) if isinstance(value, Sealed) else value
+        values[option.name] = decrypt_secret(value.ciphertext) if isinstance(value, EncryptedValue) else value
     return MappingProxyType(values)

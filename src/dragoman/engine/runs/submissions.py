@@ -19,11 +19,11 @@ from dragoman.core.ids import CallId, RunId, UserId
 from dragoman.core.inputs import Submit
 from dragoman.core.refusals import SessionBusy
 from dragoman.core.tools import AgentSpec
-from dragoman.engine.runs.runner import Runs
-from dragoman.engine.runs.write_access import Writers
+from dragoman.engine.runs.runner import Runner
+from dragoman.engine.runs.write_access import WriteAccess
 from dragoman.engine.services.attachments import Attachments
-from dragoman.engine.services.idempotency import Key, Onces
-from dragoman.engine.services.profiles import ProfileBook
+from dragoman.engine.services.idempotency import Idempotency, IdempotencyKey
+from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.sessions.branches import Branches
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports import Ids, SessionIndex
@@ -32,7 +32,7 @@ BusyPolicy = Literal["refuse", "queue", "supersede"]
 """What a second input does while a run is active: it is refused, it waits, or the run is stopped for it."""
 
 
-class Submitted(msgspec.Struct, frozen=True):
+class SubmitResult(msgspec.Struct, frozen=True):
     """What became of a request. No run: more answers are needed. `seq` is the run's first event, when it has begun."""
 
     run_id: RunId | None
@@ -45,27 +45,27 @@ class Submissions:
 
     def __init__(
         self,
-        writers: Writers,
+        write_access: WriteAccess,
         branches: Branches,
-        runs: Runs,
+        runner: Runner,
         *,
         index: SessionIndex,
-        onces: Onces,
+        idempotency: Idempotency,
         attachments: Attachments,
-        profiles: ProfileBook | None,
+        profiles: ProfileService | None,
         ids: Ids,
-        seal: admission.Seal,
+        encrypt_secret: admission.EncryptFunction,
         limits: InputLimits,
     ) -> None:
-        self._writers = writers
+        self._write_access = write_access
         self._branches = branches
-        self._runs = runs
+        self._runner = runner
         self._index = index
-        self._onces = onces
+        self._idempotency = idempotency
         self._attachments = attachments
         self._profiles = profiles
         self._ids = ids
-        self._seal = seal
+        self._encrypt_secret = encrypt_secret
         self._limits = limits
 
     async def submit(
@@ -76,79 +76,83 @@ class Submissions:
         *,
         by: UserId,
         busy: BusyPolicy,
-        once: Key | None,
+        idempotency_key: IdempotencyKey | None,
         before_seq: int | None,
-    ) -> Submitted:
+    ) -> SubmitResult:
         """See `Engine.submit`; `spec` is the session's agent."""
         request = self._with_profile(request, by)
-        change = admission.check_change(spec, live.state.settings, request.change, self._seal, self._limits)
+        change = admission.check_change(spec, live.state.settings, request.change, self._encrypt_secret, self._limits)
         admission.check_messages(spec, request.messages, self._limits)
         for answer in request.answers:
             admission.check_answer(spec, answer, self._limits)
         is_patient = busy != "refuse" and bool(request.messages) and not request.answers
-        async with self._writers.writing(live):
+        async with self._write_access.acquire(live):
             if admission.is_busy(live.state) and not is_patient:
                 raise SessionBusy("a run of this session is active")
-            if self._attachments.concern(*request.messages, *request.answers):
+            if self._attachments.has_large_content(*request.messages, *request.answers):
                 if not admission.is_busy(live.state):
-                    await self._admitted(live, spec, request, change, by)  # what is refused leaves nothing in the store
-                request = await self._put_away(live, request)
+                    await self._admit(live, spec, request, change, by)  # what is refused leaves nothing in the store
+                request = await self._store_attachments(live, request)
             while is_patient and admission.is_busy(live.state):
                 if busy == "queue":
-                    queued = admission.queue(live.state, spec, request, change, self._ids.new, self._limits)
-                    submitted = await self._enqueue(live, queued, once)
+                    queued = admission.queue_run(live.state, spec, request, change, self._ids.new, self._limits)
+                    submitted = await self._enqueue(live, queued, idempotency_key)
                     if submitted is not None:
                         return submitted
                 else:
-                    await self._writers.stop(live, None)  # and again, when somebody else was quicker
-                await self._writers.claim(live)
+                    await self._write_access.stop(live, None)  # and again, when somebody else was quicker
+                await self._write_access.claim(live)
             if before_seq is not None:
-                await self._admitted(live, spec, request, change, by)  # what is refused leaves the history as it is
+                await self._admit(live, spec, request, change, by)  # what is refused leaves the history as it is
                 await self._branches.rewind(live, before_seq)
             while True:
-                admitted = await self._admitted(live, spec, request, change, by)
-                if self._writers.has(live):
-                    return self._append(live, admitted, once)
-                await self._writers.claim(live)
+                admitted = await self._admit(live, spec, request, change, by)
+                if self._write_access.may_write(live):
+                    return self._append(live, admitted, idempotency_key)
+                await self._write_access.claim(live)
                 if admission.is_busy(live.state):
                     raise SessionBusy("a run of this session is active")
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    async def _enqueue(self, live: LiveSession, queued: admission.Admitted, once: Key | None) -> Submitted | None:
+    async def _enqueue(
+        self, live: LiveSession, queued: admission.Admission, idempotency_key: IdempotencyKey | None
+    ) -> SubmitResult | None:
         """Let a run wait for the active one's end; None: there is none any more."""
-        if not live.is_elsewhere:
-            return self._append(live, queued, once)
+        if not live.is_remote:
+            return self._append(live, queued, idempotency_key)
         (event,) = queued.events
         assert isinstance(event, RunQueued), "it waits"
-        kept = self._onces.record(live.state.owner, once, live.state.session_id, event.run_id)
-        seq = await self._writers.enqueue(live, event, kept)
-        return None if seq is None else Submitted(event.run_id, seq, is_queued=True)
+        kept = self._idempotency.make_record(live.state.owner, idempotency_key, live.state.session_id, event.run_id)
+        seq = await self._write_access.enqueue(live, event, kept)
+        return None if seq is None else SubmitResult(event.run_id, seq, is_queued=True)
 
-    async def _admitted(
+    async def _admit(
         self, live: LiveSession, spec: AgentSpec, request: Submit, change: SettingsChange, by: UserId
-    ) -> admission.Admitted:
+    ) -> admission.Admission:
         """What the request does now. Nothing is waited for unless it answers what is not asked."""
-        answerable = live.state.answerable() if request.answers else {}
+        answerable = live.state.answerable_calls() if request.answers else {}
         first = request.answers[: len(answerable) + 1]  # among more than there are calls, one of these is wrong
         strange = [each.call_id for each in first if each.call_id not in answerable]
         resolved: set[CallId] = set()
         if strange:
-            resolved = await self._index.settled(live.state.session_id, strange)
+            resolved = await self._index.known_calls(live.state.session_id, strange)
         return admission.admit(
             live.state, spec, request, change, by=by, resolved=resolved, new_id=self._ids.new, limits=self._limits
         )
 
-    def _append(self, live: LiveSession, admitted: admission.Admitted, once: Key | None) -> Submitted:
+    def _append(
+        self, live: LiveSession, admitted: admission.Admission, idempotency_key: IdempotencyKey | None
+    ) -> SubmitResult:
         state = live.state
-        kept = self._onces.record(state.owner, once, state.session_id, admitted.run_id)
-        live.append(admitted.events, admitted.run_id, once=kept)
+        kept = self._idempotency.make_record(state.owner, idempotency_key, state.session_id, admitted.run_id)
+        live.append(admitted.events, admitted.run_id, idempotency_record=kept)
         if admitted.run_id is None or admitted.is_queued or state.run is None:
-            return Submitted(admitted.run_id, state.seq, admitted.is_queued)
-        self._runs.start(live)
-        return Submitted(admitted.run_id, state.run.started_seq)
+            return SubmitResult(admitted.run_id, state.seq, admitted.is_queued)
+        self._runner.start(live)
+        return SubmitResult(admitted.run_id, state.run.started_seq)
 
-    async def _put_away(self, live: LiveSession, request: Submit) -> Submit:
+    async def _store_attachments(self, live: LiveSession, request: Submit) -> Submit:
         """The request with names in place of large contents. Nothing is waited for when there are none."""
         session_id = live.state.session_id
         return msgspec.structs.replace(
@@ -159,9 +163,9 @@ class Submissions:
 
     def _with_profile(self, request: Submit, by: UserId) -> Submit:
         """The request with what its user has set for all runs, as it is now (rulings, 6)."""
-        profile = None if self._profiles is None else self._profiles.of(by)
+        profile = None if self._profiles is None else self._profiles.for_user(by)
         if profile is None or not (profile.time_zone or profile.locale):
             return request
         own = {"time_zone": profile.time_zone, "locale": profile.locale}
-        props = {**{name: value for name, value in own.items() if value}, **request.props}
-        return msgspec.structs.replace(request, props=props)
+        metadata = {**{name: value for name, value in own.items() if value}, **request.metadata}
+        return msgspec.structs.replace(request, metadata=metadata)

@@ -12,118 +12,120 @@ from dragoman.core.admission import InputLimits
 from dragoman.core.events import Replay, RunQueued, SettingsChange, SettingsChanged
 from dragoman.core.ids import RunId
 from dragoman.core.refusals import SessionBusy
-from dragoman.engine.cluster.cluster import Neighbours
-from dragoman.engine.cluster.remote_commands import Done, Enqueue, Moved, Order, Pace, Stop
-from dragoman.engine.runs.runner import Runs
+from dragoman.engine.cluster.cluster import Cluster
+from dragoman.engine.cluster.remote_commands import Command, Done, Enqueue, Moved, Stop, UpdateReplay
+from dragoman.engine.runs.runner import Runner
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import Once, SessionIndex
+from dragoman.ports import IdempotencyRecord, SessionIndex
 
 
-class Writers:
+class WriteAccess:
     """See the module. Without neighbours every session is written here, and nothing is waited for."""
 
-    def __init__(self, runs: Runs, index: SessionIndex, limits: InputLimits) -> None:
-        self.neighbours: Neighbours | None = None
-        self._runs = runs
+    def __init__(self, runner: Runner, index: SessionIndex, limits: InputLimits) -> None:
+        self.cluster: Cluster | None = None
+        self._runner = runner
         self._index = index
         self._limits = limits
 
-    def writing(self, live: LiveSession) -> "Writing":
+    def acquire(self, live: LiveSession) -> "WriteClaim":
         """Have a session to oneself to write to it, unless its run is played by another server (`is_elsewhere`).
 
         Entering raises:
             SessionNotFound: it was deleted.
             StoreUnavailable: it cannot be claimed now.
         """
-        return Writing(self, live)
+        return WriteClaim(self, live)
 
     async def claim(self, live: LiveSession) -> None:
         """Have it again, after a time in which it may have been let go of."""
-        if self.neighbours is not None:
-            await self.neighbours.owns(live)
+        if self.cluster is not None:
+            await self.cluster.claim(live)
 
-    def has(self, live: LiveSession) -> bool:
+    def may_write(self, live: LiveSession) -> bool:
         """Whether the session may be written here now."""
-        return self.neighbours is None or self.neighbours.has(live)
+        return self.cluster is None or self.cluster.may_write(live)
 
-    async def stop(self, live: LiveSession, run_id: RunId | None, *, unwatched: bool = False) -> bool:
+    async def stop(self, live: LiveSession, run_id: RunId | None, *, only_if_unwatched: bool = False) -> bool:
         """See `Engine.stop_run`."""
-        while not (unwatched and await self._is_watched(live)):
-            async with self.writing(live):
-                if self.neighbours is None or not live.is_elsewhere:
-                    return await self._runs.stop(live, run_id)
-            done = await self.neighbours.orders.ask(live, Stop(run_id, unwatched))
+        while not (only_if_unwatched and await self._is_watched(live)):
+            async with self.acquire(live):
+                if self.cluster is None or not live.is_remote:
+                    return await self._runner.stop(live, run_id)
+            done = await self.cluster.remote_commands.send(live, Stop(run_id, only_if_unwatched))
             if done is not None:
                 return done.has_effect
         return False
 
-    async def enqueue(self, live: LiveSession, queued: RunQueued, once: Once | None) -> int | None:
+    async def enqueue(
+        self, live: LiveSession, queued: RunQueued, idempotency_record: IdempotencyRecord | None
+    ) -> int | None:
         """Let a run wait for the end of one that is played elsewhere; its event. None: there is no such run now."""
-        assert self.neighbours is not None, "there is an elsewhere"
-        done = await self.neighbours.orders.ask(live, Enqueue(queued, once))
+        assert self.cluster is not None, "there is an elsewhere"
+        done = await self.cluster.remote_commands.send(live, Enqueue(queued, idempotency_record))
         if done is not None:
             return done.seq
-        row = await self._index.run(queued.run_id)  # who was asked may have died between doing it and saying so
+        row = await self._index.find_run(queued.run_id)  # who was asked may have died between doing it and saying so
         return None if row is None else row.first_seq
 
-    async def pace(self, live: LiveSession, replay: Replay) -> None:
+    async def update_replay(self, live: LiveSession, replay: Replay) -> None:
         """See `Engine.pace`."""
         while True:
-            async with self.writing(live):
-                if not live.is_elsewhere:
-                    await self._pace(live, replay)
+            async with self.acquire(live):
+                if not live.is_remote:
+                    await self._update_replay(live, replay)
                     return
-            assert self.neighbours is not None, "there is an elsewhere"
-            if await self.neighbours.orders.ask(live, Pace(replay)) is not None:
+            assert self.cluster is not None, "there is an elsewhere"
+            if await self.cluster.remote_commands.send(live, UpdateReplay(replay)) is not None:
                 return
 
-    async def perform(self, live: LiveSession, order: Order) -> Done | Moved:
+    async def perform(self, live: LiveSession, command: Command) -> Done | Moved:
         """Do what another server asks of a session whose run is played here."""
-        match order:
+        match command:
             case Stop(run_id, unwatched):
-                is_watched = unwatched and live.readers > 0  # who asks for this has looked at all the others
-                has_effect = not is_watched and await self._runs.stop(live, run_id)
+                is_watched = unwatched and live.reader_count > 0  # who asks for this has looked at all the others
+                has_effect = not is_watched and await self._runner.stop(live, run_id)
                 return Done(live.state.seq, has_effect)
-            case Pace(replay):
-                await self._pace(live, replay)
+            case UpdateReplay(replay):
+                await self._update_replay(live, replay)
                 return Done(live.state.seq)
             case Enqueue(queued, once):
-                row = await self._index.run(queued.run_id)
+                row = await self._index.find_run(queued.run_id)
                 if row is not None:  # it was done before, and its answer did not get through
                     return Done(row.first_seq)
                 if not admission.is_busy(live.state):
                     return Moved()
-                if len(live.state.queue) >= self._limits.queued:
-                    raise SessionBusy(f"{self._limits.queued} runs of this session wait already")
-                seq = live.append((queued,), queued.run_id, once=once)
+                if len(live.state.queue) >= self._limits.queued_runs:
+                    raise SessionBusy(f"{self._limits.queued_runs} runs of this session wait already")
+                seq = live.append((queued,), queued.run_id, idempotency_record=once)
                 await live.until_durable(seq)
                 return Done(seq)
             case _ as never:
                 assert_never(never)
 
     async def _is_watched(self, live: LiveSession) -> bool:
-        return live.readers > 0 if self.neighbours is None else await self.neighbours.is_watched(live)
+        return live.reader_count > 0 if self.cluster is None else await self.cluster.is_watched(live)
 
-    async def _pace(self, live: LiveSession, replay: Replay) -> None:
+    async def _update_replay(self, live: LiveSession, replay: Replay) -> None:
         if replay != live.state.settings.replay:
             live.append((SettingsChanged(change=SettingsChange(replay=replay)),), None)
         await live.until_durable(live.state.seq)
 
 
-class Writing:
+class WriteClaim:
     """See `Writers.writing`."""
 
-    __slots__ = ("_live", "_writers")
+    __slots__ = ("_live", "_write_access")
 
-    def __init__(self, writers: Writers, live: LiveSession) -> None:
-        self._writers = writers
+    def __init__(self, write_access: WriteAccess, live: LiveSession) -> None:
+        self._write_access = write_access
         self._live = live
 
     async def __aenter__(self) -> None:
-        await self._writers.claim(self._live)
+        await self._write_access.claim(self._live)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._writers.neighbours is not None:
-            self._writers.neighbours.let_go(self._live)
+        if self._write_access.cluster is not None:
+            self._write_access.cluster.release(self._live)

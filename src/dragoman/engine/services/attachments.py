@@ -10,39 +10,39 @@ from typing import TypeVar
 
 import msgspec
 
-from dragoman.core.blob_ref import kept_as, kept_in
+from dragoman.core.blob_ref import blob_ref_for, parse_blob_ref
 from dragoman.core.content import File, Image, Message, UserMessage
 from dragoman.core.events import Event, MessageAdded
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Decision, Result, UserInput
-from dragoman.core.uploads import SCHEME as UPLOAD
+from dragoman.core.uploads import UPLOAD_SCHEME as UPLOAD
 from dragoman.core.uploads import mime_type_of, thread_folder
-from dragoman.ports import Blobs
+from dragoman.ports import BlobStore
 
-KEPT_BESIDE = 32 * 1024
+ATTACHMENT_THRESHOLD_CHARS = 32 * 1024
 """Characters from which on a `data:` URI is kept beside the log."""
 
-Holder = TypeVar("Holder", bound=Message | UserInput | Result)
+HasContent = TypeVar("HasContent", bound=Message | UserInput | Result)
 
 
 class Attachments:
     """The contents that sessions keep beside their logs. Equal contents of a session are kept once."""
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
 
-    def concern(self, *holders: UserInput | Answer) -> bool:
+    def has_large_content(self, *holders: UserInput | Answer) -> bool:
         """Whether something of these is kept beside the log."""
         return any(not isinstance(each, Choice | Decision) and _is_large(each) for each in holders)
 
-    async def put(self, session_id: SessionId, holders: Sequence[Holder]) -> tuple[Holder, ...]:
+    async def put(self, session_id: SessionId, holders: Sequence[HasContent]) -> tuple[HasContent, ...]:
         """The messages or inputs, with names in place of what was put away."""
-        return tuple([await self._put(session_id, each) for each in holders])
+        return tuple([await self._put_one(session_id, each) for each in holders])
 
     async def put_seeds(self, session_id: SessionId, created: Sequence[Event]) -> Sequence[Event]:
         """A new session's events, with names in place of what its seeds had put away."""
         return [
-            MessageAdded(message=await self._put(session_id, event.message))
+            MessageAdded(message=await self._put_one(session_id, event.message))
             if isinstance(event, MessageAdded)
             else event
             for event in created
@@ -50,41 +50,41 @@ class Attachments:
 
     async def put_answers(self, session_id: SessionId, answers: Sequence[Answer]) -> tuple[Answer, ...]:
         """The answers, with names in place of what was put away."""
-        return tuple([await self._put(session_id, each) if isinstance(each, Result) else each for each in answers])
+        return tuple([await self._put_one(session_id, each) if isinstance(each, Result) else each for each in answers])
 
-    async def restored(
-        self, session_id: SessionId, messages: Sequence[Holder], *, with_uploads: bool = True
-    ) -> Sequence[Holder]:
+    async def restore(
+        self, session_id: SessionId, messages: Sequence[HasContent], *, with_uploads: bool = True
+    ) -> Sequence[HasContent]:
         """The messages as they were sent; uploaded pictures as `data:` URIs, unless they are to stay as they are."""
-        if not any(_has_name(message) for message in messages):
+        if not any(_has_reference(message) for message in messages):
             return messages
-        return [await self._restore(session_id, message, with_uploads) for message in messages]
+        return [await self._restore_one(session_id, message, with_uploads) for message in messages]
 
-    async def forget(self, session_id: SessionId, owner: UserId) -> None:
+    async def delete_for_session(self, session_id: SessionId, owner: UserId) -> None:
         """Remove everything that a session kept, and what its owner uploaded for it."""
         await self._blobs.delete(f"sessions/{session_id}")
         await self._blobs.delete(thread_folder(owner, session_id))
 
-    async def _put(self, session_id: SessionId, holder: Holder) -> Holder:
+    async def _put_one(self, session_id: SessionId, holder: HasContent) -> HasContent:
         if not _is_large(holder):
             return holder
         blocks: list[object] = []
         for block in holder.content:
             if isinstance(block, Image | File) and _is_large_block(block):
-                kept = kept_as(block.url)
+                kept = blob_ref_for(block.url)
                 await self._blobs.put(f"sessions/{session_id}/{kept.digest}", block.url.encode())
                 blocks.append(msgspec.structs.replace(block, url=str(kept)))
             else:
                 blocks.append(block)
         return msgspec.structs.replace(holder, content=tuple(blocks))
 
-    async def _restore(self, session_id: SessionId, holder: Holder, with_uploads: bool) -> Holder:
-        if not _has_name(holder):
+    async def _restore_one(self, session_id: SessionId, holder: HasContent, with_uploads: bool) -> HasContent:
+        if not _has_reference(holder):
             return holder
         blocks: list[object] = []
         takes_uploads = with_uploads and isinstance(holder, UserMessage)  # in a tool's result such a name means nothing
         for block in holder.content:
-            if isinstance(block, Image | File) and (kept := kept_in(block.url)):
+            if isinstance(block, Image | File) and (kept := parse_blob_ref(block.url)):
                 content = await self._blobs.get(f"sessions/{session_id}/{kept.digest}")
                 blocks.append(msgspec.structs.replace(block, url="" if content is None else content.decode()))
             elif isinstance(block, Image) and takes_uploads and block.url.startswith(UPLOAD):
@@ -107,11 +107,12 @@ def _is_large(holder: Message | UserInput | Result) -> bool:
 
 
 def _is_large_block(block: Image | File) -> bool:
-    return len(block.url) > KEPT_BESIDE and block.url.startswith("data:")
+    return len(block.url) > ATTACHMENT_THRESHOLD_CHARS and block.url.startswith("data:")
 
 
-def _has_name(holder: Message | UserInput | Result) -> bool:
+def _has_reference(holder: Message | UserInput | Result) -> bool:
     content: str | Iterable[object] = holder.content
     return not isinstance(content, str) and any(
-        isinstance(block, Image | File) and (kept_in(block.url) or block.url.startswith(UPLOAD)) for block in content
+        isinstance(block, Image | File) and (parse_blob_ref(block.url) or block.url.startswith(UPLOAD))
+        for block in content
     )

@@ -20,27 +20,27 @@ import structlog
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.principal import Principal, Scope
 from dragoman.core.refusals import Conflict, Invalid, NotFound, StoreUnavailable, Unauthenticated
-from dragoman.engine.services.limits import Rate
-from dragoman.ports import Bus, Clock, Ids, Key, Keys
+from dragoman.engine.services.limits import RateLimit
+from dragoman.ports import ApiKey, ApiKeyStore, Bus, Clock, Ids
 
 PREFIX = "sk-dragoman-"
 """Begins the keys of the command line; doors that make keys have prefixes of their own. It is part of the key."""
-LOCAL = UserId("local")
+LOCAL_USER = UserId("local")
 """The user of a server without keys, and of keys that name none: so the sessions stay when keys are switched on."""
-SUBJECT = "keys"
+KEYS_CHANGED_SUBJECT = "keys"
 """What the bus says when a key came, went or got another name."""
 
-TEND_S = 2.0
+MAINTENANCE_INTERVAL_S = 2.0
 """How often the ring looks after its keys: an expiry acts within this time, a hint of the bus at once."""
-NOTE_S = 30.0
+LAST_USE_WRITE_INTERVAL_S = 30.0
 """How often the last uses are written."""
-LONGEST_KEY = 512
-LONGEST_NAME = 200
+MAX_KEY_CHARS = 512
+MAX_NAME_CHARS = 200
 
 log = structlog.get_logger(__name__)
 
 
-class Doorkeeper(Protocol):
+class Authenticator(Protocol):
     """Tells who calls."""
 
     def authenticate(self, header: str | None, address: str) -> Principal:
@@ -55,40 +55,42 @@ class Doorkeeper(Protocol):
             Exhausted: the address has sent too many wrong keys. Never for a right one.
         """
 
-    def on_revoked(self, principal: Principal, told: Callable[[], None]) -> Callable[[], None]:
+    def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `told` once when the principal's key stops to be valid. Returns what ends that."""
 
 
 class NoKeys:
     """A server without keys: everybody is the local user, whatever the header says."""
 
-    _PRINCIPAL = Principal(user=LOCAL, scopes=frozenset({"admin"}))
+    _PRINCIPAL = Principal(user=LOCAL_USER, scopes=frozenset({"admin"}))
 
     def authenticate(self, header: str | None, address: str) -> Principal:
         """See `Doorkeeper.authenticate`."""
         return self._PRINCIPAL
 
-    def on_revoked(self, principal: Principal, told: Callable[[], None]) -> Callable[[], None]:
+    def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:
         """See `Doorkeeper.on_revoked`."""
         return lambda: None
 
 
-class _Held:
+class _CachedKey:
     """A key in memory."""
 
-    __slots__ = ("expires_at", "key", "principal", "told")
+    __slots__ = ("expires_at", "key", "principal", "revocation_callbacks")
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: ApiKey) -> None:
         self.key = key
         self.expires_at = key.expires_at
         self.principal = Principal(user=key.user, scopes=key.scopes, key_id=key.key_id)
-        self.told: dict[object, Callable[[], None]] = {}
+        self.revocation_callbacks: dict[object, Callable[[], None]] = {}
 
 
 class KeyRing:
     """All keys, in memory by their digests; the store is the truth."""
 
-    def __init__(self, store: Keys, bus: Bus, clock: Clock, ids: Ids, *, wrong: Rate | None = None) -> None:
+    def __init__(
+        self, store: ApiKeyStore, bus: Bus, clock: Clock, ids: Ids, *, wrong_key_limit: RateLimit | None = None
+    ) -> None:
         """Args:
         store: where the keys are.
         bus: tells of keys that came or went elsewhere.
@@ -100,73 +102,73 @@ class KeyRing:
         self._bus = bus
         self._clock = clock
         self._ids = ids
-        self._wrong = wrong or Rate(0, "wrong keys")
-        self._by_digest: dict[bytes, _Held] = {}
-        self._by_id: dict[KeyId, _Held] = {}
-        self._changing = asyncio.Lock()
+        self._wrong_key_limit = wrong_key_limit or RateLimit(0, "wrong keys")
+        self._by_digest: dict[bytes, _CachedKey] = {}
+        self._by_id: dict[KeyId, _CachedKey] = {}
+        self._lock = asyncio.Lock()
         """Held from a read or write of the store until the memory says the same, so that neither undoes the other."""
-        self._used: dict[_Held, datetime] = {}
+        self._unwritten_uses: dict[_CachedKey, datetime] = {}
         """The keys that were used since the last uses were written, with the first time of each."""
         self._is_stale = asyncio.Event()
         """Set when a key came, went or got another name elsewhere."""
-        self._has_missed = False
+        self._reload_failed = False
         """Whether the store did not answer when the keys were to be read again."""
         self._task: asyncio.Task[None] | None = None
-        self._end_hearing: Callable[[], None] = lambda: None
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Read the keys, and begin to look after them."""
         await self.reload()
-        self._end_hearing = self._bus.subscribe(SUBJECT, self._heard)
-        self._task = asyncio.create_task(self._work(), name="keys")
+        self._unsubscribe = self._bus.subscribe(KEYS_CHANGED_SUBJECT, self._on_change)
+        self._task = asyncio.create_task(self._run(), name="keys")
 
     async def close(self) -> None:
         """Write the last uses and end."""
-        self._end_hearing()
+        self._unsubscribe()
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
         with suppress(StoreUnavailable):
-            await self.note_uses()
+            await self.write_last_uses()
 
     async def reload(self) -> None:
         """Read the keys again; tell those who hold one that is gone."""
-        async with self._changing:
+        async with self._lock:
             self._is_stale.clear()
             try:
                 stored = {key.key_id: key for key in await self._store.all()}
             except BaseException:
-                self._has_missed = True  # the next round tries again
+                self._reload_failed = True  # the next round tries again
                 raise
-            self._has_missed = False
+            self._reload_failed = False
             for key_id in self._by_id.keys() - stored.keys():
-                self._drop(key_id)
+                self._evict(key_id)
             for key_id, key in stored.items():
                 held = self._by_id.get(key_id)
                 if held is None:
-                    self._take(key)
+                    self._cache(key)
                 else:  # it may be called otherwise, or have been used later elsewhere
                     held.key = key
 
-    async def tend(self) -> None:
+    async def run_maintenance(self) -> None:
         """One round: read the keys again if some came or went elsewhere, and tell the holders of expired ones."""
-        if self._is_stale.is_set() or self._has_missed:
+        if self._is_stale.is_set() or self._reload_failed:
             await self.reload()
         now = self._clock.now()
         for held in self._by_digest.values():
-            if held.told and held.expires_at is not None and held.expires_at <= now:
-                _tell(held)
+            if held.revocation_callbacks and held.expires_at is not None and held.expires_at <= now:
+                _notify_revoked(held)
 
-    async def note_uses(self) -> None:
+    async def write_last_uses(self) -> None:
         """Write when keys were last used. Exact to `NOTE_S`, because the calls themselves do not look at the clock."""
-        if self._used:
-            used = tuple(self._used.items())
+        if self._unwritten_uses:
+            used = tuple(self._unwritten_uses.items())
             await self._store.touch([(held.key.key_id, at) for held, at in used])
             for held, at in used:
-                self._used.pop(held, None)
+                self._unwritten_uses.pop(held, None)
                 held.key = msgspec.structs.replace(held.key, last_used_at=at)
 
     # --- callers --------------------------------------------------------------------------------------------------
@@ -179,31 +181,31 @@ class KeyRing:
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
             raise Unauthenticated("the header Authorization must read: Bearer KEY")
-        return self.principal_of(secret, address)
+        return self.principal_for(secret, address)
 
-    def principal_of(self, secret: str, address: str) -> Principal:
+    def principal_for(self, secret: str, address: str) -> Principal:
         """The owner of a key that came outside of a header. Raises as `authenticate` does."""
-        held = self._by_digest.get(digest_of(secret)) if len(secret) <= LONGEST_KEY else None
+        held = self._by_digest.get(secret_digest(secret)) if len(secret) <= MAX_KEY_CHARS else None
         if held is None:
-            self._wrong.take(network_of(address))
+            self._wrong_key_limit.consume(client_network(address))
             raise Unauthenticated("this key is not known here")
         if held.expires_at is not None and held.expires_at <= self._clock.now():
             raise Unauthenticated("this key has expired")
-        if held not in self._used:
-            self._used[held] = self._clock.now()
+        if held not in self._unwritten_uses:
+            self._unwritten_uses[held] = self._clock.now()
         return held.principal
 
-    def on_revoked(self, principal: Principal, told: Callable[[], None]) -> Callable[[], None]:
+    def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:
         """See `Doorkeeper.on_revoked`."""
         held = None if principal.key_id is None else self._by_id.get(principal.key_id)
         if held is None:  # it went between the request's first line and this one
-            told()
+            callback()
             return lambda: None
         place = object()
-        held.told[place] = told
+        held.revocation_callbacks[place] = callback
 
         def end() -> None:
-            held.told.pop(place, None)
+            held.revocation_callbacks.pop(place, None)
 
         return end
 
@@ -213,11 +215,11 @@ class KeyRing:
         self,
         name: str,
         *,
-        user: UserId = LOCAL,
+        user: UserId = LOCAL_USER,
         scopes: Sequence[str] = ("use",),
         expires_at: datetime | None = None,
         prefix: str = PREFIX,
-    ) -> tuple[str, Key]:
+    ) -> tuple[str, ApiKey]:
         """Make a key. Returns it, for the only time, and what is kept of it.
 
         Raises:
@@ -233,37 +235,37 @@ class KeyRing:
         if expires_at is not None and expires_at <= now:
             raise Invalid("a key must expire in the future", path="expires_at")
         secret = prefix + secrets.token_urlsafe(32)
-        key = Key(
+        key = ApiKey(
             key_id=KeyId(self._ids.new()),
-            digest=digest_of(secret),
+            digest=secret_digest(secret),
             name=name,
             user=user,
-            masked=masked(secret, prefix),
+            masked_key=mask(secret, prefix),
             scopes=frozenset(scopes),
             created_at=now,
             expires_at=expires_at,
         )
-        async with self._changing:
+        async with self._lock:
             await self._store.add(key)
-            self._take(key)
-        self._bus.publish(SUBJECT, key.key_id)
+            self._cache(key)
+        self._bus.publish(KEYS_CHANGED_SUBJECT, key.key_id)
         log.info("key made", key_id=key.key_id, user=key.user, name=key.name)
         return secret, key
 
-    def all(self) -> list[Key]:
+    def all(self) -> list[ApiKey]:
         """All keys, oldest first."""
         return sorted((held.key for held in self._by_digest.values()), key=lambda key: (key.created_at, key.key_id))
 
-    def owned(self, user: UserId) -> list[Key]:
+    def list_for_user(self, user: UserId) -> list[ApiKey]:
         """The keys of a user, oldest first, with their last uses as far as they are known."""
         of_user = [held for held in self._by_digest.values() if held.key.user == user]
         shown = [msgspec.structs.replace(held.key, last_used_at=self._last_use(held)) for held in of_user]
         return sorted(shown, key=lambda key: (key.created_at, key.key_id))
 
-    def _last_use(self, held: _Held) -> datetime | None:
-        return self._used.get(held, held.key.last_used_at)
+    def _last_use(self, cached: _CachedKey) -> datetime | None:
+        return self._unwritten_uses.get(cached, cached.key.last_used_at)
 
-    async def rename(self, caller: Principal, key_id: KeyId, name: str) -> Key:
+    async def rename(self, caller: Principal, key_id: KeyId, name: str) -> ApiKey:
         """Call a key of the caller's otherwise.
 
         Raises:
@@ -272,18 +274,18 @@ class KeyRing:
             Invalid: a key cannot be called so.
         """
         _check("name", name)
-        async with self._changing:
-            held = self._owned(caller, key_id)
+        async with self._lock:
+            held = self._find_owned(caller, key_id)
             await self._store.rename(key_id, name)
             held.key = msgspec.structs.replace(held.key, name=name)
-        self._bus.publish(SUBJECT, key_id)
+        self._bus.publish(KEYS_CHANGED_SUBJECT, key_id)
         return msgspec.structs.replace(held.key, last_used_at=self._last_use(held))
 
     async def revoke_owned(self, caller: Principal, key_id: KeyId) -> None:
         """Remove a key of the caller's for good; who calls with it is told. Raises as `rename` does."""
-        await self._remove(self._owned(caller, key_id).key)
+        await self._remove(self._find_owned(caller, key_id).key)
 
-    def _owned(self, caller: Principal, key_id: KeyId) -> _Held:
+    def _find_owned(self, caller: Principal, key_id: KeyId) -> _CachedKey:
         held = self._by_id.get(key_id)
         if held is None or held.key.user != caller.user:
             raise NotFound("there is no such key")
@@ -292,12 +294,12 @@ class KeyRing:
                 caller.require(scope)
         return held
 
-    def holds(self, secret: str) -> bool:
+    def is_valid(self, secret: str) -> bool:
         """Whether this is a key in force."""
-        held = self._by_digest.get(digest_of(secret))
+        held = self._by_digest.get(secret_digest(secret))
         return held is not None and (held.expires_at is None or held.expires_at > self._clock.now())
 
-    async def revoke(self, which: str) -> Key:
+    async def revoke(self, which: str) -> ApiKey:
         """Remove a key for good; who calls with it is told.
 
         Args:
@@ -307,8 +309,10 @@ class KeyRing:
             NotFound: there is no such key.
             Conflict: several match.
         """
-        digest = digest_of(which)
-        found = [each for each in self.all() if which in (each.key_id, each.masked, each.name) or digest == each.digest]
+        digest = secret_digest(which)
+        found = [
+            each for each in self.all() if which in (each.key_id, each.masked_key, each.name) or digest == each.digest
+        ]
         if not found:
             raise NotFound(f"there is no key {which!r}")
         if len(found) > 1:
@@ -319,55 +323,55 @@ class KeyRing:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    async def _remove(self, key: Key) -> None:
-        async with self._changing:
+    async def _remove(self, key: ApiKey) -> None:
+        async with self._lock:
             await self._store.remove(key.key_id)
-            self._drop(key.key_id)
-        self._bus.publish(SUBJECT, key.key_id)
+            self._evict(key.key_id)
+        self._bus.publish(KEYS_CHANGED_SUBJECT, key.key_id)
         log.info("key revoked", key_id=key.key_id, user=key.user, name=key.name)
 
-    def _take(self, key: Key) -> None:
-        self._by_digest[key.digest] = self._by_id[key.key_id] = _Held(key)
+    def _cache(self, key: ApiKey) -> None:
+        self._by_digest[key.digest] = self._by_id[key.key_id] = _CachedKey(key)
 
-    def _drop(self, key_id: KeyId) -> None:
+    def _evict(self, key_id: KeyId) -> None:
         held = self._by_id.pop(key_id, None)
         if held is not None:
             del self._by_digest[held.key.digest]
-            self._used.pop(held, None)
-            _tell(held)
+            self._unwritten_uses.pop(held, None)
+            _notify_revoked(held)
 
-    def _heard(self, _: str) -> None:
+    def _on_change(self, _: str) -> None:
         self._is_stale.set()
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         noted_at = loop.time()
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(TEND_S):
+                async with asyncio.timeout(MAINTENANCE_INTERVAL_S):
                     await self._is_stale.wait()
             try:
-                await self.tend()
-                if loop.time() - noted_at >= NOTE_S:
+                await self.run_maintenance()
+                if loop.time() - noted_at >= LAST_USE_WRITE_INTERVAL_S:
                     noted_at = loop.time()
-                    await self.note_uses()
+                    await self.write_last_uses()
             except StoreUnavailable as error:
                 log.warning("keys not looked after", cause=repr(error.__cause__))
             except Exception:  # the root of a task that must go on: without it no key that was revoked elsewhere goes
                 log.exception("keys not looked after")
 
 
-def digest_of(secret: str) -> bytes:
+def secret_digest(secret: str) -> bytes:
     """What is kept of a key."""
     return sha256(secret.encode("utf-8", "replace")).digest()
 
 
-def masked(secret: str, prefix: str) -> str:
+def mask(secret: str, prefix: str) -> str:
     """How a key is shown after its first time: enough to recognise, too little to call with."""
     return f"{prefix}...{secret[-4:]}"
 
 
-def network_of(address: str) -> str:
+def client_network(address: str) -> str:
     """What wrong keys are counted by: an IPv4 address, or the 64 bits of IPv6 that one subscriber has for itself."""
     if ":" not in address:
         return address
@@ -381,11 +385,11 @@ def network_of(address: str) -> str:
 
 
 def _check(what: str, text: str) -> None:
-    if not text.strip() or len(text) > LONGEST_NAME or not text.isprintable():
-        raise Invalid(f"a key's {what} has 1 to {LONGEST_NAME} printable characters; got {text!r:.60}", path=what)
+    if not text.strip() or len(text) > MAX_NAME_CHARS or not text.isprintable():
+        raise Invalid(f"a key's {what} has 1 to {MAX_NAME_CHARS} printable characters; got {text!r:.60}", path=what)
 
 
-def _tell(held: _Held) -> None:
-    told, held.told = held.told, {}
+def _notify_revoked(cached: _CachedKey) -> None:
+    told, cached.revocation_callbacks = cached.revocation_callbacks, {}
     for each in told.values():
         each()

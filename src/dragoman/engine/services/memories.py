@@ -10,25 +10,25 @@ from dragoman.core.agent import ToolContext, ToolFailed
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import RunId, SessionId, UserId
 from dragoman.core.memories import (
-    CONTENT,
-    NAME,
+    MAX_CONTENT_LENGTH,
+    MAX_NAME_LENGTH,
     Memory,
     MemoryFilter,
     MemoryKind,
     MemoryTexts,
-    checked,
-    chosen,
+    select_memories,
     trigrams,
+    validate,
 )
 from dragoman.core.refusals import Invalid, NotFound
 from dragoman.core.tools import WRITE_MEMORY, ServerTool, ToolPolicy, ToolSpec
-from dragoman.ports import Clock, Memories
+from dragoman.ports import Clock, MemoryStore
 
 
-class MemoryBook:
+class MemoryService:
     """All memories of a server."""
 
-    def __init__(self, store: Memories, clock: Clock) -> None:
+    def __init__(self, store: MemoryStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
@@ -49,7 +49,7 @@ class MemoryBook:
             Invalid: a text is out of bounds.
             NotFound: the user has no memory `replaces`.
         """
-        memory = Memory(user=user, texts=checked(texts), source_session=source, created_at=self._clock.now())
+        memory = Memory(user=user, texts=validate(texts), source_session=source, created_at=self._clock.now())
         added = await self._store.add(memory, replaces)
         if added is None:
             raise NotFound(f"there is no memory {replaces}")
@@ -62,9 +62,9 @@ class MemoryBook:
             raise NotFound(f"there is no memory {memory_id}")
         return found[0]
 
-    async def page(self, user: UserId, asked: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
+    async def page(self, user: UserId, criteria: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
         """The user's memories that fit, newest first, from a place on; and how many fit in all."""
-        return await self._store.page(user, asked, offset, limit)
+        return await self._store.page(user, criteria, offset, limit)
 
     async def change(
         self, user: UserId, memory_id: int, texts: Mapping[str, str | None], *, disabled: bool | None = None
@@ -79,16 +79,16 @@ class MemoryBook:
             memory = await self.get(user, memory_id)
             changed = msgspec.structs.replace(
                 memory,
-                texts=checked(msgspec.structs.replace(memory.texts, **texts)),
+                texts=validate(msgspec.structs.replace(memory.texts, **texts)),
                 disabled=memory.disabled if disabled is None else disabled,
                 updated_at=self._clock.now(),
             )
-            if await self._store.put(changed, was=memory):  # else another change was quicker, here or elsewhere
+            if await self._store.put(changed, expected=memory):  # else another change was quicker, here or elsewhere
                 return changed
 
-    async def switch(self, user: UserId, ids: Collection[int], *, disabled: bool) -> int:
+    async def set_disabled(self, user: UserId, ids: Collection[int], *, disabled: bool) -> int:
         """Disable or enable memories; unknown ones are passed over. How many were otherwise before."""
-        return await self._store.switch(user, ids, disabled=disabled, at=self._clock.now())
+        return await self._store.set_disabled(user, ids, disabled=disabled, at=self._clock.now())
 
     async def remove(self, user: UserId, ids: Collection[int]) -> int:
         """Remove memories for good; unknown ones are passed over. How many there were."""
@@ -98,16 +98,16 @@ class MemoryBook:
 
     async def choose(self, user: UserId, message: str, tools: Collection[str]) -> Sequence[Memory]:
         """The memories that an agent is told of. See `core.memories.chosen`."""
-        return chosen(await self._store.candidates(user, trigrams(message)), message, tools)
+        return select_memories(await self._store.candidates(user, trigrams(message)), message, tools)
 
-    async def told(self, run_id: RunId, user: UserId, ids: Sequence[int]) -> Sequence[Memory]:
+    async def recall(self, run_id: RunId, user: UserId, ids: Sequence[int]) -> Sequence[Memory]:
         """The memories that an agent is told of in a run, in this order; counted, of one run only once.
 
         What was removed since they were chosen is not among them.
         """
         if not ids:
             return ()
-        await self._store.hit(run_id, user, ids, self._clock.now())
+        await self._store.record_hits(run_id, user, ids, self._clock.now())
         found = {memory.id: memory for memory in await self._store.get(user, ids)}
         return [found[each] for each in ids if each in found]
 
@@ -115,21 +115,23 @@ class MemoryBook:
 class Note(msgspec.Struct, frozen=True):
     """The arguments of `WriteMemory`."""
 
-    content: Annotated[str, Meta(min_length=1, max_length=CONTENT, description="one sentence that stands by itself")]
-    reason: Annotated[str, Meta(min_length=1, max_length=CONTENT, description="why it is worth remembering")]
+    content: Annotated[
+        str, Meta(min_length=1, max_length=MAX_CONTENT_LENGTH, description="one sentence that stands by itself")
+    ]
+    reason: Annotated[str, Meta(min_length=1, max_length=MAX_CONTENT_LENGTH, description="why it is worth remembering")]
     type: Annotated[
         MemoryKind,
         Meta(description="feedback: how the user wants things done; experience: what was learned about a matter"),
     ] = "experience"
-    topic: Annotated[str, Meta(max_length=NAME, description="one or two words to find it by")] | None = None
+    topic: Annotated[str, Meta(max_length=MAX_NAME_LENGTH, description="one or two words to find it by")] | None = None
     replaces: Annotated[int, Meta(description="the number of an older memory that no longer holds")] | None = None
 
 
 class MemoryTool:
     """The built-in tool by which an agent writes memories. Whom it is about, and where from, the server knows."""
 
-    def __init__(self, book: MemoryBook) -> None:
-        self._book = book
+    def __init__(self, service: MemoryService) -> None:
+        self._service = service
         self.declaration = _DECLARATION
         """See `RunnableTool.declaration`."""
 
@@ -141,7 +143,7 @@ class MemoryTool:
             raise ToolFailed(str(error).replace("`", "")) from error
         texts = MemoryTexts(content=note.content, type=note.type, topic=note.topic, write_reason=note.reason)
         try:
-            memory = await self._book.add(context.user, texts, source=context.session_id, replaces=note.replaces)
+            memory = await self._service.add(context.user, texts, source=context.session_id, replaces=note.replaces)
         except Invalid as error:
             raise ToolFailed(f"{error.path} {error}") from error
         except NotFound as error:
@@ -149,7 +151,7 @@ class MemoryTool:
         return {"id": memory.id}
 
 
-def _declared() -> ServerTool:
+def _make_declaration() -> ServerTool:
     (_,), definitions = msgspec.json.schema_components([Note], ref_template="#/$defs/{name}")
     spec = ToolSpec(
         name=WRITE_MEMORY,
@@ -160,4 +162,4 @@ def _declared() -> ServerTool:
     return ServerTool(spec=spec, policy=ToolPolicy(exposed=False))
 
 
-_DECLARATION = _declared()
+_DECLARATION = _make_declaration()

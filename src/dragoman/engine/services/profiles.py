@@ -7,50 +7,50 @@ import msgspec
 import structlog
 
 from dragoman.core.ids import UserId
-from dragoman.core.profile import Profile, checked
+from dragoman.core.profile import Profile, validate
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.ports import Bus, Profiles
+from dragoman.ports import Bus, ProfileStore
 
-SUBJECT = "profiles"
+PROFILES_CHANGED_SUBJECT = "profiles"
 """What the bus says when a profile changed; not whose."""
 
 log = structlog.get_logger(__name__)
 
 
-class ProfileBook:
+class ProfileService:
     """All profiles of a server."""
 
-    def __init__(self, profiles: Profiles, bus: Bus) -> None:
+    def __init__(self, profiles: ProfileStore, bus: Bus) -> None:
         """Args:
         profiles: where they are.
         bus: tells of profiles that changed elsewhere.
         """
         self._profiles = profiles
         self._bus = bus
-        self._known: dict[UserId, Profile] = {}
-        self._change = asyncio.Lock()
-        self._reading: set[asyncio.Task[None]] = set()
-        self._end_hearing: Callable[[], None] = lambda: None
+        self._cache: dict[UserId, Profile] = {}
+        self._lock = asyncio.Lock()
+        self._reload_tasks: set[asyncio.Task[None]] = set()
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
         """Read what is stored, and again when it changed elsewhere."""
-        await self.read()
-        self._end_hearing = self._bus.subscribe(SUBJECT, self._heard)
+        await self.reload()
+        self._unsubscribe = self._bus.subscribe(PROFILES_CHANGED_SUBJECT, self._on_change)
 
     def close(self) -> None:
         """Read no more."""
-        self._end_hearing()
-        for task in self._reading:
+        self._unsubscribe()
+        for task in self._reload_tasks:
             task.cancel()
 
-    async def read(self) -> None:
+    async def reload(self) -> None:
         """Read what is stored."""
-        async with self._change:
-            await self._read()
+        async with self._lock:
+            await self._reload_locked()
 
-    def of(self, user: UserId) -> Profile:
+    def for_user(self, user: UserId) -> Profile:
         """A user's profile; an empty one for a user who has set nothing."""
-        return self._known.get(user) or Profile(user=user)
+        return self._cache.get(user) or Profile(user=user)
 
     async def change(self, user: UserId, **settings: str | None) -> Profile:
         """Set `time_zone`, `locale` or both; None takes a setting back. The new profile is durable.
@@ -59,24 +59,24 @@ class ProfileBook:
             Invalid: a value cannot be what it is; nothing changed.
             StoreUnavailable: it could not be stored.
         """
-        async with self._change:
-            await self._read()  # another server may have changed the other setting just now
-            profile = checked(msgspec.structs.replace(self.of(user), **settings))
+        async with self._lock:
+            await self._reload_locked()  # another server may have changed the other setting just now
+            profile = validate(msgspec.structs.replace(self.for_user(user), **settings))
             await self._profiles.put(profile)
-            self._known[user] = profile
-        self._bus.publish(SUBJECT, "")
+            self._cache[user] = profile
+        self._bus.publish(PROFILES_CHANGED_SUBJECT, "")
         return profile
 
-    async def _read(self) -> None:
-        self._known = {profile.user: profile for profile in await self._profiles.all()}
+    async def _reload_locked(self) -> None:
+        self._cache = {profile.user: profile for profile in await self._profiles.all()}
 
-    def _heard(self, _: str) -> None:
-        task = asyncio.create_task(self._read_again(), name="profiles")
-        self._reading.add(task)
-        task.add_done_callback(self._reading.discard)
+    def _on_change(self, _: str) -> None:
+        task = asyncio.create_task(self._reload_after_change(), name="profiles")
+        self._reload_tasks.add(task)
+        task.add_done_callback(self._reload_tasks.discard)
 
-    async def _read_again(self) -> None:
+    async def _reload_after_change(self) -> None:
         try:
-            await self.read()
+            await self.reload()
         except StoreUnavailable as error:  # whoever looks after the store's changes comes by again
             log.warning("profiles not read again", cause=repr(error.__cause__))

@@ -10,24 +10,24 @@ import structlog
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import NotFound
-from dragoman.engine.services.keys import digest_of
-from dragoman.ports import Clock, Share, Shares
+from dragoman.engine.services.keys import secret_digest
+from dragoman.ports import Clock, Share, ShareStore
 
 PREFIX = "share_"
-LONGEST_TOKEN = 200
+MAX_TOKEN_CHARS = 200
 
 log = structlog.get_logger(__name__)
 
 
-class ShareBook:
+class ShareService:
     """All links of a server."""
 
-    def __init__(self, store: Shares, clock: Clock) -> None:
+    def __init__(self, store: ShareStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
     async def create(
-        self, owner: UserId, session_id: SessionId, lasts: timedelta | None
+        self, owner: UserId, session_id: SessionId, lifetime: timedelta | None
     ) -> tuple[str, datetime | None]:
         """Make a link to a session of that owner's; durable when this returns.
 
@@ -41,22 +41,24 @@ class ShareBook:
         """
         now = self._clock.now()
         token = PREFIX + secrets.token_urlsafe(32)
-        expires_at = None if lasts is None else now + lasts
+        expires_at = None if lifetime is None else now + lifetime
         await self._store.add(
-            Share(digest=digest_of(token), owner=owner, session_id=session_id, created_at=now, expires_at=expires_at)
+            Share(
+                digest=secret_digest(token), owner=owner, session_id=session_id, created_at=now, expires_at=expires_at
+            )
         )
         log.info("link made", session_id=session_id, expires_at=expires_at)
         return token, expires_at
 
     async def revoke(self, session_id: SessionId, token: str) -> None:
         """Make a link open nothing any more. Raises NotFound: the session has no such link."""
-        if len(token) > LONGEST_TOKEN or not await self._store.remove(session_id, digest_of(token)):
+        if len(token) > MAX_TOKEN_CHARS or not await self._store.remove(session_id, secret_digest(token)):
             raise NotFound("there is no such link")
         log.info("link revoked", session_id=session_id)
 
-    async def opened(self, token: str) -> Share:
+    async def resolve(self, token: str) -> Share:
         """What a token shows. Raises NotFound: nothing, or no longer."""
-        share = await self._store.get(digest_of(token)) if len(token) <= LONGEST_TOKEN else None
+        share = await self._store.get(secret_digest(token)) if len(token) <= MAX_TOKEN_CHARS else None
         if share is None or (share.expires_at is not None and share.expires_at <= self._clock.now()):
             raise NotFound("there is no such link")
         return share

@@ -2,13 +2,13 @@
 
 from dragoman.core.ids import UserId
 from dragoman.core.uploads import owner_folder, path_for, thread_folder
-from dragoman.ports import Blobs, Ids
+from dragoman.ports import BlobStore, Ids
 
 
 class Uploads:
     """The objects that users bring before they speak of them. See `core.uploads` for their paths."""
 
-    def __init__(self, blobs: Blobs, ids: Ids) -> None:
+    def __init__(self, blobs: BlobStore, ids: Ids) -> None:
         self._blobs = blobs
         self._ids = ids
 
@@ -18,7 +18,7 @@ class Uploads:
         await self._blobs.put(path, content)
         return path
 
-    async def forget(self, owner: UserId, thread: str) -> None:
+    async def delete_for_thread(self, owner: UserId, thread: str) -> None:
         """Remove what a user uploaded for a thread that never was."""
         await self._blobs.delete(thread_folder(owner, thread))
 
@@ -26,7 +26,7 @@ class Uploads:
         """The object at a path that `core.uploads` made."""
         return await self._blobs.get(path)
 
-    async def of(self, owner: UserId) -> list[str]:
+    async def paths_of_owner(self, owner: UserId) -> list[str]:
         """The paths of a user's objects, the newest first: their names grow with time."""
         paths = await self._blobs.names(owner_folder(owner))
         return sorted(paths, key=lambda path: path.rpartition("/")[2], reverse=True)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from dragoman.core import admission
-from dragoman.core.events import Branched, Compacted, CompactionMade
+from dragoman.core.events import Branched, Compaction, CompactionMade
 from dragoman.core.refusals import SessionBusy
-from dragoman.engine.sessions.history import Past
+from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports import Ids
 
@@ -13,18 +13,18 @@ from dragoman.ports import Ids
 class Branches:
     """Branches sessions off, which whoever asks has to himself."""
 
-    def __init__(self, past: Past, ids: Ids) -> None:
-        self._past = past
+    def __init__(self, history: History, ids: Ids) -> None:
+        self._history = history
         self._ids = ids
 
     async def rewind(self, live: LiveSession, before_seq: int) -> None:
         """See `Engine.rewind`; not durable yet."""
         if not 1 < before_seq <= live.state.seq:
             raise ValueError(f"event 2 to {live.state.seq} expected, got {before_seq} ({live.state.session_id})")
-        hidden = [each for each in live.state.hidden if each[1] < before_seq]
-        await self.branch(live, (*hidden, (before_seq, live.state.seq)), ends_there=True)
+        hidden = [each for each in live.state.hidden_ranges if each[1] < before_seq]
+        await self.branch(live, (*hidden, (before_seq, live.state.seq)), extends_to_end=True)
 
-    async def branch(self, live: LiveSession, hidden: Sequence[tuple[int, int]], *, ends_there: bool) -> None:
+    async def branch(self, live: LiveSession, hidden: Sequence[tuple[int, int]], *, extends_to_end: bool) -> None:
         """Branch off. Nothing is waited for between the last check and what it appends.
 
         Args:
@@ -35,19 +35,19 @@ class Branches:
         compacted = await self._compaction_outside(live, hidden)
         if admission.is_busy(live.state):
             raise SessionBusy("a run of this session is active")
-        live.append(admission.cancelled(live.state, admission.NEW_MESSAGE, self._ids.new), None)
-        if ends_there:
+        live.append(admission.cancel_open_calls(live.state, admission.CANCELLED_BY_NEW_MESSAGE, self._ids.new), None)
+        if extends_to_end:
             hidden = (*hidden[:-1], (hidden[-1][0], live.state.seq))
-        live.append((Branched(hidden=tuple(hidden), compacted=compacted),), None)
+        live.append((Branched(hidden_ranges=tuple(hidden), compaction=compacted),), None)
 
-    async def _compaction_outside(self, live: LiveSession, hidden: Sequence[tuple[int, int]]) -> Compacted | None:
+    async def _compaction_outside(self, live: LiveSession, hidden: Sequence[tuple[int, int]]) -> Compaction | None:
         """The newest compaction that stands in none of the ranges."""
-        newest = live.state.compacted
-        if newest is None and not live.state.hidden:
+        newest = live.state.compaction
+        if newest is None and not live.state.hidden_ranges:
             return None
-        async for page in self._past.newest_events(live):
+        async for page in self._history.newest_events(live):
             for logged in reversed(page):
                 event = logged.event
                 if isinstance(event, CompactionMade) and not any(a <= logged.seq <= b for a, b in hidden):
-                    return Compacted(seq=logged.seq, summary=event.summary, up_to=event.up_to)
+                    return Compaction(seq=logged.seq, summary=event.summary, up_to=event.up_to)
         return None

@@ -1,27 +1,27 @@
 """Summing up a conversation when somebody asks for it, outside of any run."""
 
-from dragoman.core.agent import Agent, Summing
+from dragoman.core.agent import Agent, Summarizer
 from dragoman.core.events import CompactionMade
 from dragoman.core.refusals import SessionBusy
-from dragoman.engine.sessions.history import Past
+from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession
 
-ALL_MESSAGES = 100_000
+MAX_MESSAGES = 100_000
 """Messages that are summed up at once."""
 
 
-async def summed_up(agent: Agent, past: Past, live: LiveSession) -> CompactionMade | None:
+async def compact_session(agent: Agent, history: History, live: LiveSession) -> CompactionMade | None:
     """What stands for all but a session's newest messages from now on; None when there is nothing, or the agent cannot.
 
     Raises:
         SessionBusy: something happened while the agent was at it.
     """
-    before, compacted = live.state.seq, live.state.compacted
-    messages = [placed.message for placed in await past.context(live, ALL_MESSAGES)]
-    if len(messages) < 2 or not isinstance(agent, Summing):
+    before, compacted = live.state.seq, live.state.compaction
+    messages = [placed.message for placed in await history.context(live, MAX_MESSAGES)]
+    if len(messages) < 2 or not isinstance(agent, Summarizer):
         return None
-    summary = await agent.sum_up(messages, None if compacted is None else compacted.summary)
-    up_to, archived = (0, 0) if summary is None else await past.before(live, summary.keep_from)
+    summary = await agent.summarize(messages, None if compacted is None else compacted.summary)
+    up_to, archived = (0, 0) if summary is None else await history.extent_before(live, summary.keep_from)
     if live.state.seq != before:
         raise SessionBusy("the session went on meanwhile")
     if summary is None or not up_to:
@@ -29,7 +29,7 @@ async def summed_up(agent: Agent, past: Past, live: LiveSession) -> CompactionMa
     return CompactionMade(
         summary=summary.text,
         up_to=up_to,
-        archived=archived,
+        archived_count=archived,
         tokens_before=summary.tokens_before,
         tokens_after=summary.tokens_after,
         trigger="manual",

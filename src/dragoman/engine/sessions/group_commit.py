@@ -15,36 +15,36 @@ from dragoman.core.refusals import StoreUnavailable
 from dragoman.ports import Append, EventLog
 
 WINDOW_S = 0.002
-TURNS = 3
+LOOP_TURNS_BEFORE_FIRST_COMMIT = 3
 """Turns of the loop before the commit of a run's start begins: in them the run says its first words, which then share
 that commit. It waits for nothing but what is ready; and later words wait for nothing at all."""
-CROWD = 16
+SESSIONS_THAT_DOUBLE_WINDOW = 16
 """So many sessions in a commit double the window before the next, twice as many make it five times as wide: a commit
 costs as much CPU as the words of some forty sessions, but a few sessions should not wait for one another."""
-WIDEST = 5
+MAX_WINDOW_FACTOR = 5
 """How often the window fits in the widest one."""
 
 log = structlog.get_logger(__name__)
 
 
-class Writing(Protocol):
+class Writable(Protocol):
     """A session with something to write."""
 
     @property
-    def begins(self) -> bool:
+    def starts_run(self) -> bool:
         """Whether a run starts with it."""
 
     def collect(self) -> Append | None:
         """Hand over what is to be written."""
 
-    def published(self) -> None:
+    def publish(self) -> None:
         """What was handed over last is durable."""
 
-    def lost(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """What was handed over last was not written, and never will be."""
 
 
-class Committer:
+class GroupCommitter:
     """The one place from which sessions' logs are written."""
 
     def __init__(self, log: EventLog, *, window_s: float = WINDOW_S) -> None:
@@ -52,54 +52,54 @@ class Committer:
         """Told what was written, after it was shown."""
         self._log = log
         self._window_s = window_s
-        self._waiting: list[Writing] = []
-        self._wanted: asyncio.Future[None] | None = None
+        self._pending: list[Writable] = []
+        self._wakeup: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
 
     def start(self) -> None:
         """Begin to commit."""
-        self._task = asyncio.create_task(self._work(), name="committer")
+        self._task = asyncio.create_task(self._run(), name="committer")
 
-    def wake(self, session: Writing) -> None:
+    def schedule(self, session: Writable) -> None:
         """Note that a session has something to write. The session calls once until it is asked to `collect`."""
-        self._waiting.append(session)
-        if self._wanted is not None and not self._wanted.done():
-            self._wanted.set_result(None)
+        self._pending.append(session)
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
 
     async def stop(self) -> None:
         """Commit what is there, then end."""
         self._is_stopping = True
-        if self._wanted is not None and not self._wanted.done():
-            self._wanted.set_result(None)
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
         if self._task is not None:
             await self._task
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         last, window_s = 0.0, self._window_s
         while True:
-            if not self._waiting:
+            if not self._pending:
                 if self._is_stopping:
                     return
-                self._wanted = loop.create_future()
-                await self._wanted
+                self._wakeup = loop.create_future()
+                await self._wakeup
                 continue
             if (early := last + window_s - loop.time()) > 0:
                 await asyncio.sleep(early)
-            if any(session.begins for session in self._waiting):
-                for _ in range(TURNS):
+            if any(session.starts_run for session in self._pending):
+                for _ in range(LOOP_TURNS_BEFORE_FIRST_COMMIT):
                     await asyncio.sleep(0)
             last, is_last = loop.time(), self._is_stopping
             written = await self._commit()
             if is_last:  # an agent that does not let itself be cancelled would always have more
                 return
-            window_s = self._window_s * min(1 + (written / CROWD) ** 2, WIDEST)
+            window_s = self._window_s * min(1 + (written / SESSIONS_THAT_DOUBLE_WINDOW) ** 2, MAX_WINDOW_FACTOR)
 
     async def _commit(self) -> int:
         """Commit what all sessions have to write, and show it; how many sessions there were."""
-        sessions, self._waiting = self._waiting, []
-        writing: list[Writing] = []
+        sessions, self._pending = self._pending, []
+        writing: list[Writable] = []
         batch: list[Append] = []
         for session in sessions:
             append = session.collect()
@@ -113,13 +113,13 @@ class Committer:
         except Exception as error:  # the committer outlives whatever its store does
             log.error("commit failed", sessions=len(batch), exc_info=error)
             for session in writing:
-                session.lost(error if isinstance(error, StoreUnavailable) else StoreUnavailable("a commit failed"))
+                session.fail(error if isinstance(error, StoreUnavailable) else StoreUnavailable("a commit failed"))
             return len(batch)
         for session, was_taken in zip(writing, taken, strict=True):
             if was_taken:
-                session.published()
+                session.publish()
             else:
-                session.lost(StoreUnavailable("the session was claimed by another server, or deleted"))
+                session.fail(StoreUnavailable("the session was claimed by another server, or deleted"))
         if self.on_commit is not None:
             try:
                 self.on_commit(batch)

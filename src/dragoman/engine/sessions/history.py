@@ -7,13 +7,13 @@ page by page from the log. Nothing here changes a session.
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
 from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMessage
-from dragoman.core.events import Logged, MessageClosed, MessageOpened, RunStopped
+from dragoman.core.events import LoggedEvent, MessageClosed, MessageOpened, RunStopped
 from dragoman.core.history import Assembler, is_empty, messages_of
 from dragoman.core.ids import ROOT, LoopId, MessageId, RunId, UserId
 from dragoman.core.stream import Cursor, Record, expand
 from dragoman.engine.services.attachments import Attachments
-from dragoman.engine.sessions.live_session import LiveSession, Placed
-from dragoman.ports import EventLog, RunRow, SessionIndex
+from dragoman.engine.sessions.live_session import LiveSession, LoggedMessage
+from dragoman.ports import EventLog, RunLocation, SessionIndex
 
 PAGE = 2000
 BACK_PAGE = 400
@@ -21,7 +21,7 @@ RUN_PAGE = 200
 """Events read at a time where those of one run are looked for."""
 
 
-class Past:
+class History:
     """Reads what happened in sessions that are in memory.
 
     Args:
@@ -39,31 +39,33 @@ class Past:
 
     async def turn(self, live: LiveSession, loop: LoopId) -> Sequence[Message]:
         """The loop's messages since its last user message, that one included; without steps that a crash cut off."""
-        parent = live.state.parent(loop)
-        turn, before = _Turn(loop, None if parent is None else parent.message_id), live.tail_from + 1
-        for placed in _in_memory(live):  # where nearly every turn is whole: no generator has to be closed behind it
-            if turn.begins_with(placed.message):
+        parent = live.state.parent_call(loop)
+        turn, before = _TurnCollector(loop, None if parent is None else parent.message_id), live.tail_from + 1
+        for placed in _messages_in_memory(
+            live
+        ):  # where nearly every turn is whole: no generator has to be closed behind it
+            if turn.prepend(placed.message):
                 return turn.messages
         async for placed in self._from_log(live, before):
-            if turn.begins_with(placed.message):
+            if turn.prepend(placed.message):
                 break
         return turn.messages
 
-    async def newest_first(self, live: LiveSession) -> AsyncIterator[Message]:
+    async def root_messages_newest_first(self, live: LiveSession) -> AsyncIterator[Message]:
         """The root messages, newest first."""
-        async for placed in self.placed_newest_first(live):
+        async for placed in self.messages_newest_first(live):
             if placed.message.loop == ROOT and not is_empty(placed.message):
                 yield placed.message
 
-    async def context(self, live: LiveSession, max_messages: int) -> Sequence[Placed]:
+    async def context(self, live: LiveSession, max_messages: int) -> Sequence[LoggedMessage]:
         """The root messages that a model should read, oldest first: the newest since the last compaction.
 
         They reach back to the newest user message at least: without its beginning a step of many calls makes no sense.
         """
-        from_seq = 0 if live.state.compacted is None else live.state.compacted.up_to
-        found: list[Placed] = []
+        from_seq = 0 if live.state.compaction is None else live.state.compaction.up_to
+        found: list[LoggedMessage] = []
         has_user = False
-        async for placed in self.placed_newest_first(live):
+        async for placed in self.messages_newest_first(live):
             if placed.seq <= from_seq or (len(found) >= max_messages and has_user):
                 break
             message = placed.message
@@ -76,16 +78,16 @@ class Past:
         found.reverse()
         return found
 
-    async def before(self, live: LiveSession, keep_from: MessageId) -> tuple[int, int]:
+    async def extent_before(self, live: LiveSession, keep_from: MessageId) -> tuple[int, int]:
         """The last event of all that a summary stands for, and how many messages that are; nothing: 0 and 0.
 
         Args:
             live: the session.
             keep_from: the first message that stays as it is.
         """
-        begins = 0 if live.state.compacted is None else live.state.compacted.up_to
+        begins = 0 if live.state.compaction is None else live.state.compaction.up_to
         up_to, archived, is_kept, is_found = 0, 0, True, False
-        async for placed in self.placed_newest_first(live):
+        async for placed in self.messages_newest_first(live):
             if placed.seq <= begins:
                 break
             if not is_kept:
@@ -96,24 +98,24 @@ class Past:
                 is_kept = isinstance(placed.message, ToolMessage)  # a result stays with the step that asked for it
         return up_to, archived
 
-    async def placed_newest_first(self, live: LiveSession) -> AsyncIterator[Placed]:
+    async def messages_newest_first(self, live: LiveSession) -> AsyncIterator[LoggedMessage]:
         """The messages of all loops in the active branch with their places, newest first."""
         before = live.tail_from + 1
-        for placed in _in_memory(live):
+        for placed in _messages_in_memory(live):
             yield placed
         async for placed in self._from_log(live, before):
             yield placed
 
     # --- events and runs, as clients ask for them -----------------------------------------------------------------
 
-    async def run_row(self, owner: UserId, run_id: RunId) -> RunRow | None:
+    async def run_row(self, owner: UserId, run_id: RunId) -> RunLocation | None:
         """Where a run of that owner stands in its session's log."""
-        row = await self._index.run(run_id)
+        row = await self._index.find_run(run_id)
         return row if row is not None and row.owner == owner else None
 
-    async def events(self, live: LiveSession, after: int, up_to: int | None = None) -> Sequence[Logged]:
+    async def events(self, live: LiveSession, after: int, up_to: int | None = None) -> Sequence[LoggedEvent]:
         """The durable events behind `after`, oldest first, up to event `up_to`."""
-        found: list[Logged] = []
+        found: list[LoggedEvent] = []
         while True:
             limit = PAGE if up_to is None else min(PAGE, up_to - after)
             page = await self._log.events(live.state.session_id, after, limit)
@@ -122,9 +124,9 @@ class Past:
                 return found
             after = page[-1].seq
 
-    async def newest_events(self, live: LiveSession, before: int | None = None) -> AsyncIterator[Sequence[Logged]]:
+    async def newest_events(self, live: LiveSession, before: int | None = None) -> AsyncIterator[Sequence[LoggedEvent]]:
         """The durable events before event `before`, page by page backwards; each page oldest first."""
-        end = live.durable.seq + 1 if before is None else before
+        end = live.durable_cursor.seq + 1 if before is None else before
         while end > 1:
             page = await self._log.events_before(live.state.session_id, end, BACK_PAGE)
             if not page:
@@ -135,20 +137,20 @@ class Past:
     async def messages(self, live: LiveSession, after: int = 0) -> Sequence[Message]:
         """The durable messages of the root loop in the active branch behind event `after`, as they were sent."""
         events = await self.events(live, after)
-        shown = [each for each in events if live.state.shows(each.seq)] if live.state.hidden else events
-        return await self._attachments.restored(live.state.session_id, messages_of(shown))
+        shown = [each for each in events if live.state.is_visible(each.seq)] if live.state.hidden_ranges else events
+        return await self._attachments.restore(live.state.session_id, messages_of(shown))
 
-    async def known(self, live: LiveSession, ids: Collection[str]) -> dict[str, int]:
+    async def find_message_ids(self, live: LiveSession, ids: Collection[str]) -> dict[str, int]:
         """Of the message ids that a client sends, those of the session's log, with the event that completed each.
 
         Ours are known, and the client's own for messages of the user. What was never durable here is not known.
         """
-        return await self._index.messages(live.state.session_id, ids)
+        return await self._index.find_messages(live.state.session_id, ids)
 
     async def run_records(self, live: LiveSession, run_id: RunId, first_seq: int) -> Sequence[Record]:
         """The durable records of one run so far, from its first event on."""
-        durable, pieces = live.durable, list(live.durable_pieces())
-        found: list[Logged] = []
+        durable, pieces = live.durable_cursor, list(live.durable_pieces())
+        found: list[LoggedEvent] = []
         while True:
             after = found[-1].seq if found else first_seq - 1
             page = await self._log.events(live.state.session_id, after, RUN_PAGE)
@@ -163,12 +165,12 @@ class Past:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    async def _from_log(self, live: LiveSession, before: int) -> AsyncIterator[Placed]:
+    async def _from_log(self, live: LiveSession, before: int) -> AsyncIterator[LoggedMessage]:
         """Those that are complete before event `before`, newest first."""
-        shows, limit = live.state.shows, BACK_PAGE
+        shows, limit = live.state.is_visible, BACK_PAGE
         while before > 1:
             page = await self._log.events_before(live.state.session_id, before, limit)
-            placed_here, begins = place(page)
+            placed_here, begins = assemble_page(page)
             limit = BACK_PAGE if begins < before else 2 * limit  # a message can be longer than a page
             before = begins
             for placed in reversed(placed_here):
@@ -176,36 +178,36 @@ class Past:
                     yield placed
 
 
-class _Turn:
+class _TurnCollector:
     """Gathers a loop's turn from its end. `before` is the message that does not belong to it any more, if known."""
 
     def __init__(self, loop: LoopId, before: MessageId | None) -> None:
         self._loop = loop
         self._before = before
-        self._found: list[Message] = []
+        self._collected: list[Message] = []
 
     @property
     def messages(self) -> Sequence[Message]:
         """What was gathered, oldest first."""
-        return self._found[::-1]
+        return self._collected[::-1]
 
-    def begins_with(self, message: Message) -> bool:
+    def prepend(self, message: Message) -> bool:
         """Take the message before those that were taken, if it is one of the turn's; whether that was its first."""
         if message.id == self._before:
             return True
         if message.loop != self._loop or (isinstance(message, AssistantMessage) and message.status == "cut"):
             return False
-        self._found.append(message)
+        self._collected.append(message)
         return isinstance(message, UserMessage)
 
 
-def _in_memory(live: LiveSession) -> Iterator[Placed]:
+def _messages_in_memory(live: LiveSession) -> Iterator[LoggedMessage]:
     """The newest messages in the active branch, newest first."""
-    shows = live.state.shows
+    shows = live.state.is_visible
     return (placed for placed in live.tail[::-1] if shows(placed.seq))
 
 
-def place(page: Sequence[Logged]) -> tuple[list[Placed], int]:
+def assemble_page(page: Sequence[LoggedEvent]) -> tuple[list[LoggedMessage], int]:
     """The messages that begin and end within a page, and the event before which the next page has to end.
 
     A message that begins before the page is left to the next one, which therefore reaches up to that message's end.
@@ -217,9 +219,9 @@ def place(page: Sequence[Logged]) -> tuple[list[Placed], int]:
             if isinstance(logged.event, MessageClosed) and logged.event.message_id not in opened:
                 start = logged.seq + 1
     assembler = Assembler()
-    found: list[Placed] = []
+    found: list[LoggedMessage] = []
     for logged in page:
         message = assembler.feed(logged)
         if message is not None and logged.seq >= start:
-            found.append(Placed(logged.seq, message))
+            found.append(LoggedMessage(logged.seq, message))
     return found, start

@@ -10,16 +10,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from dragoman.core.answers import whole
-from dragoman.core.content import Growing, Message, Text, Thinking
-from dragoman.core.events import BlockClosed, Event, Logged, RunStarted, SettingsChanged, encode
+from dragoman.core.answers import replace_surrogates
+from dragoman.core.content import Message, StreamedBlockKind, Text, Thinking
+from dragoman.core.events import BlockClosed, Event, LoggedEvent, RunStarted, SettingsChanged, encode
 from dragoman.core.history import Assembler
 from dragoman.core.ids import LoopId, MessageId, RunId, SessionId
-from dragoman.core.session import Head, SessionState, apply, begin, freeze
-from dragoman.core.stream import PIECE_LIMIT, Cursor, Piece, Record, cursor_of, cut, expand, gather_cuts
+from dragoman.core.session import Head, SessionState, apply, encode_head, initial_state
+from dragoman.core.stream import PIECE_LIMIT, Cursor, Piece, Record, cursor_of, expand, gather_cuts, split_into_pieces
 from dragoman.engine.instrumentation.metrics import DELTAS
-from dragoman.engine.sessions.group_commit import Committer
-from dragoman.ports import Append, Clock, Once, Snapshot
+from dragoman.engine.sessions.group_commit import GroupCommitter
+from dragoman.ports import Append, Clock, IdempotencyRecord, Snapshot
 
 RING_RECORDS = 1024
 """Records kept for readers who follow live; a reader who falls further behind reads the log."""
@@ -34,14 +34,14 @@ TAIL_BYTES = 1024 * 1024
 class OpenBlock:
     """A block that is still growing. `fresh` are its words since the last commit was begun."""
 
-    __slots__ = ("fresh", "index", "is_stored", "kind", "loop", "message_id", "pieces")
+    __slots__ = ("index", "is_stored", "kind", "loop", "message_id", "pending_deltas", "pieces")
 
-    def __init__(self, message_id: MessageId, index: int, kind: Growing, loop: LoopId) -> None:
+    def __init__(self, message_id: MessageId, index: int, kind: StreamedBlockKind, loop: LoopId) -> None:
         self.message_id = message_id
         self.index = index
         self.kind = kind
         self.loop = loop
-        self.fresh: list[str] = []
+        self.pending_deltas: list[str] = []
         self.pieces: list[Piece] = []
         self.is_stored = False
 
@@ -49,14 +49,14 @@ class OpenBlock:
 class Follower(Protocol):
     """A reader that has seen everything and takes what comes in the moment in which it is durable."""
 
-    def take(self, records: Sequence[Record]) -> None:
+    def receive(self, records: Sequence[Record]) -> None:
         """The next records. Must not raise."""
 
     def wake(self) -> None:
         """The session failed."""
 
 
-class Placed(NamedTuple):
+class LoggedMessage(NamedTuple):
     """A message and the event that completed it."""
 
     seq: int
@@ -70,69 +70,69 @@ class LiveSession:
         "__weakref__",
         "_assembler",
         "_clock",
-        "_closed",
-        "_closing",
+        "_closed_blocks",
+        "_closing_blocks",
         "_committer",
         "_followers",
+        "_has_unsaved_settings",
+        "_idempotency_records",
         "_in_flight",
         "_in_flight_bytes",
         "_is_new",
         "_name",
-        "_once",
+        "_notified_seq",
         "_outbox",
         "_payloads",
-        "_place",
+        "_piece_number",
         "_ring",
         "_ring_base",
         "_ring_bytes",
         "_ring_from",
-        "_settings_due",
         "_tail_bytes",
         "_tail_marks",
-        "_told",
         "_wakers",
-        "_written",
-        "begins",
+        "_written_seq",
         "blocks",
-        "durable",
+        "claimed_until",
+        "durable_cursor",
         "epoch",
         "failure",
-        "held_until",
-        "holds",
         "is_dirty",
-        "is_elsewhere",
-        "node",
+        "is_remote",
+        "last_writer",
         "on_events",
-        "on_lost",
-        "readers",
+        "on_failed",
+        "reader_count",
+        "reference_count",
         "run_task",
+        "starts_run",
         "state",
         "tail",
         "tail_from",
     )
 
-    def __init__(self, state: SessionState, epoch: int, committer: Committer, clock: Clock) -> None:
+    def __init__(self, state: SessionState, epoch: int, committer: GroupCommitter, clock: Clock) -> None:
         self.state = state
         self.epoch = epoch
         self.blocks: dict[LoopId, OpenBlock] = {}
         self.failure: Exception | None = None
         """Why this object may not be used any more; the session itself may live on in the store."""
-        self.holds = 0
+        self.reference_count = 0
         """How many need this object; it stays in memory for them."""
-        self.readers = 0
+        self.reader_count = 0
         """How many streams follow it, through whichever door."""
-        self.on_lost: Callable[[LiveSession], None] | None = None
+        self.on_failed: Callable[[LiveSession], None] | None = None
         """Told when a commit failed, so that the session's run can be taken up again."""
-        self.on_events: Callable[[LiveSession, Sequence[Logged]], None] | None = None
+        self.on_events: Callable[[LiveSession, Sequence[LoggedEvent]], None] | None = None
         """Told what happened, as soon as it is durable. Must not raise."""
         self.run_task: asyncio.Task[None] | None = None
-        self.is_elsewhere = False
+        self.is_remote = False
         """Whether its run is not played here: this object follows the log."""
-        self.node: str | None = None
+        self.last_writer: str | None = None
         """The server that wrote last, as far as that was looked up."""
-        self.held_until = 0.0
+        self.claimed_until = 0.0
         """Until when, by the monotonic clock, no other server writes to the session at rest."""
-        self.tail: list[Placed] = []
+        self.tail: list[LoggedMessage] = []
         self.tail_from = state.seq
         """Messages completed after this event are in `tail`."""
         self._tail_bytes = 0
@@ -144,24 +144,24 @@ class LiveSession:
         self._assembler = Assembler()
         self.is_dirty = False
         """Whether the committer was told that there is something to write."""
-        self.begins = False
+        self.starts_run = False
         """See `committer.Writing`."""
         self._is_new = False
-        self._settings_due = False
+        self._has_unsaved_settings = False
         """Whether the stored settings are older than the state's."""
         self._name: str | None = None
-        self._once: list[Once] = []
+        self._idempotency_records: list[IdempotencyRecord] = []
         self._outbox: list[Record] = []
         self._payloads: list[bytes] = []
         """The outbox's events, encoded."""
-        self._closed: list[tuple[MessageId, int]] = []
-        self._closing: list[tuple[int, OpenBlock]] = []
+        self._closed_blocks: list[tuple[MessageId, int]] = []
+        self._closing_blocks: list[tuple[int, OpenBlock]] = []
         """Blocks that readers have seen pieces of, with the event that closes each and is not durable yet."""
         self._in_flight: list[Record] = []
         self._in_flight_bytes = 0
-        self._written = self._told = state.seq
-        self._place = 0
-        self.durable = Cursor(state.seq)
+        self._written_seq = self._notified_seq = state.seq
+        self._piece_number = 0
+        self.durable_cursor = Cursor(state.seq)
         self._ring: list[Record] = []
         self._ring_bytes = 0
         self._ring_base = 0
@@ -179,33 +179,33 @@ class LiveSession:
         *,
         owner: str,
         name: str | None,
-        once: Once | None,
+        idempotency_record: IdempotencyRecord | None,
         epoch: int,
-        committer: Committer,
+        committer: GroupCommitter,
         clock: Clock,
     ) -> "LiveSession":
         """Begin a session with its first events."""
-        first = Logged(1, clock.now(), None, created[0])
-        live = cls(begin(session_id, owner, first), epoch, committer, clock)  # type: ignore[arg-type]  # a UserId is a str
-        live._is_new, live._settings_due, live._name = True, True, name
-        live._once = [] if once is None else [once]
-        live._written, live.durable, live._ring_from, live.tail_from = 0, Cursor(0), Cursor(0), 0
-        live._told = 0
+        first = LoggedEvent(1, clock.now(), None, created[0])
+        live = cls(initial_state(session_id, owner, first), epoch, committer, clock)  # type: ignore[arg-type]  # a UserId is a str
+        live._is_new, live._has_unsaved_settings, live._name = True, True, name
+        live._idempotency_records = [] if idempotency_record is None else [idempotency_record]
+        live._written_seq, live.durable_cursor, live._ring_from, live.tail_from = 0, Cursor(0), Cursor(0), 0
+        live._notified_seq = 0
         live._outbox.append(first)
         live._payloads.append(encode(created[0]))
         live.append(created[1:], None)
-        live.wake()
+        live.schedule_commit()
         return live
 
     @classmethod
-    def loaded(cls, snapshot: Snapshot, epoch: int, committer: Committer, clock: Clock) -> "LiveSession":
+    def from_snapshot(cls, snapshot: Snapshot, epoch: int, committer: GroupCommitter, clock: Clock) -> "LiveSession":
         """Take a stored session up where it stands, open blocks included."""
         live = cls(snapshot.head, epoch, committer, clock)
         for logged in snapshot.events:
             apply(live.state, logged)
-            live._settings_due |= type(logged.event) is SettingsChanged
+            live._has_unsaved_settings |= type(logged.event) is SettingsChanged
             live._remember(logged, len(encode(logged.event)))
-        live._written = live._told = live.state.seq
+        live._written_seq = live._notified_seq = live.state.seq
         for piece in snapshot.pieces:
             block = live.blocks.get(piece.loop)
             if block is None:
@@ -214,11 +214,11 @@ class LiveSession:
                 live.blocks[piece.loop] = block
             block.pieces.append(piece)
         last = max((cursor_of(piece) for piece in snapshot.pieces), default=Cursor(0))
-        live.durable = live._ring_from = max(last, Cursor(live.state.seq))
-        live._place = live.durable.pieces
+        live.durable_cursor = live._ring_from = max(last, Cursor(live.state.seq))
+        live._piece_number = live.durable_cursor.pieces
         return live
 
-    def catch_up(self, events: Sequence[Logged], pieces: Sequence[Piece]) -> None:
+    def catch_up(self, events: Sequence[LoggedEvent], pieces: Sequence[Piece]) -> None:
         """Take in what another server wrote behind the position `durable`, and show it to the readers.
 
         Args:
@@ -228,9 +228,9 @@ class LiveSession:
         Raises:
             ValueError, KeyError: this is not the same session's log any more.
         """
-        self.take_in(expand(events, pieces, self.durable))
+        self.apply_records(expand(events, pieces, self.durable_cursor))
 
-    def take_in(self, records: list[Record]) -> None:
+    def apply_records(self, records: list[Record]) -> None:
         """The same, where all records behind `durable` are given as readers see them.
 
         Raises:
@@ -242,27 +242,27 @@ class LiveSession:
         size = 0
         for record in records:
             if type(record) is Piece:
-                self._take_piece(record)
+                self._apply_piece(record)
                 size += len(record.text)
-            elif type(record) is Logged:
-                size += self._take_event(record)
+            elif type(record) is LoggedEvent:
+                size += self._apply_event(record)
         self._in_flight, self._in_flight_bytes = records, size
-        self._written = self.state.seq
-        self.published()
-        self._place = self.durable.pieces
+        self._written_seq = self.state.seq
+        self.publish()
+        self._piece_number = self.durable_cursor.pieces
 
-    def _take_event(self, logged: Logged) -> int:
+    def _apply_event(self, logged: LoggedEvent) -> int:
         apply(self.state, logged)
         event, size = logged.event, len(encode(logged.event))
         if type(event) is BlockClosed:
             block = self.blocks.get(event.loop)
             if block is not None and (block.message_id, block.index) == (event.message_id, event.index):
                 del self.blocks[event.loop]
-        self._settings_due |= type(event) is SettingsChanged
+        self._has_unsaved_settings |= type(event) is SettingsChanged
         self._remember(logged, size)
         return size
 
-    def _take_piece(self, piece: Piece) -> None:
+    def _apply_piece(self, piece: Piece) -> None:
         block = self.blocks.get(piece.loop)
         if block is None or (block.message_id, block.index) != (piece.message_id, piece.index):
             block = self.open_block(piece.message_id, piece.index, piece.kind, piece.loop)
@@ -271,7 +271,9 @@ class LiveSession:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def append(self, events: Sequence[Event], run_id: RunId | None, *, once: Once | None = None) -> int:
+    def append(
+        self, events: Sequence[Event], run_id: RunId | None, *, idempotency_record: IdempotencyRecord | None = None
+    ) -> int:
         """Add events to the log; they are visible once they are durable. Returns the last one's number.
 
         Raises:
@@ -282,27 +284,27 @@ class LiveSession:
             raise self.failure
         payloads = [encode(event) for event in events]
         self._payloads += payloads
-        if once is not None:
-            self._once.append(once)
+        if idempotency_record is not None:
+            self._idempotency_records.append(idempotency_record)
         at = self._clock.now()
         for event, payload in zip(events, payloads, strict=True):
-            logged = Logged(self.state.seq + 1, at, run_id, event)
+            logged = LoggedEvent(self.state.seq + 1, at, run_id, event)
             apply(self.state, logged)
-            self._place = 0
+            self._piece_number = 0
             self._outbox.append(logged)
-            self._settings_due |= type(event) is SettingsChanged
-            self.begins |= type(event) is RunStarted
+            self._has_unsaved_settings |= type(event) is SettingsChanged
+            self.starts_run |= type(event) is RunStarted
             self._remember(logged, len(payload))
-        self.wake()
+        self.schedule_commit()
         return self.state.seq
 
-    def wake(self) -> None:
+    def schedule_commit(self) -> None:
         """Have what gathered here committed."""
         if not self.is_dirty and self.failure is None:
             self.is_dirty = True
-            self._committer.wake(self)
+            self._committer.schedule(self)
 
-    def open_block(self, message_id: MessageId, index: int, kind: Growing, loop: LoopId) -> OpenBlock:
+    def open_block(self, message_id: MessageId, index: int, kind: StreamedBlockKind, loop: LoopId) -> OpenBlock:
         """Begin a block that grows."""
         block = OpenBlock(message_id, index, kind, loop)
         self.blocks[loop] = block
@@ -316,7 +318,7 @@ class LiveSession:
         self._outbox.extend(self._new_pieces(block))
         text = "".join(piece.text for piece in block.pieces)
         if block.is_stored:
-            self._closed.append((block.message_id, block.index))
+            self._closed_blocks.append((block.message_id, block.index))
         closed = BlockClosed(
             message_id=block.message_id,
             index=block.index,
@@ -326,16 +328,16 @@ class LiveSession:
         )
         seq = self.append((closed,), run_id)
         if block.is_stored:
-            self._closing.append((seq, block))
+            self._closing_blocks.append((seq, block))
 
     def collect(self) -> Append | None:
         """See `committer.Writing`."""
-        self.is_dirty = self.begins = False
+        self.is_dirty = self.starts_run = False
         if self.failure is not None:
             return None
         pieces: list[Piece] = []
         for block in self.blocks.values():
-            if block.fresh:
+            if block.pending_deltas:
                 pieces += self._new_pieces(block)
                 block.is_stored = True
         records, payloads = self._outbox, self._payloads
@@ -348,7 +350,7 @@ class LiveSession:
             session_id=self.state.session_id,
             owner=self.state.owner,
             epoch=self.epoch,
-            after=self._written,
+            after=self._written_seq,
             events=[],
             payloads=payloads,
             pieces=pieces,
@@ -359,41 +361,41 @@ class LiveSession:
 
     def _add_events(self, append: Append, records: Sequence[Record]) -> None:
         """Complete a share that has events: most have none, but words of one block."""
-        append.events = [record for record in records if type(record) is Logged]
-        append.closed, self._closed = self._closed, []
-        append.once, self._once = self._once, []
+        append.events = [record for record in records if type(record) is LoggedEvent]
+        append.closed_blocks, self._closed_blocks = self._closed_blocks, []
+        append.idempotency_records, self._idempotency_records = self._idempotency_records, []
         append.is_new, self._is_new = self._is_new, False
         append.name, self._name = self._name, None
         if self.state.run is None and not self.state.queue:
             append.head = self._head()
-            self.held_until = 0.0  # what is written lets go of the session
-        self._written += len(append.events)
+            self.claimed_until = 0.0  # what is written lets go of the session
+        self._written_seq += len(append.events)
         self._in_flight_bytes += sum(map(len, append.payloads))
 
-    def published(self) -> None:
+    def publish(self) -> None:
         """See `committer.Writing`: show the records to the readers."""
         records, self._in_flight = self._in_flight, []
-        self.durable = cursor_of(records[-1])
-        if self._closing:
-            self._closing = [each for each in self._closing if each[0] > self.durable.seq]
+        self.durable_cursor = cursor_of(records[-1])
+        if self._closing_blocks:
+            self._closing_blocks = [each for each in self._closing_blocks if each[0] > self.durable_cursor.seq]
         self._ring.extend(records)
         self._ring_bytes += self._in_flight_bytes
         if len(self._ring) > 2 * RING_RECORDS or self._ring_bytes > 2 * RING_BYTES:
             self._trim_ring()
         self._wake_readers()
         for follower in self._followers:
-            follower.take(records)
-        if self._written > self._told and self.on_events is not None:
-            self._told = self._written
-            self.on_events(self, [record for record in records if type(record) is Logged])
-        if not self.holds and self.state.run is None:
+            follower.receive(records)
+        if self._written_seq > self._notified_seq and self.on_events is not None:
+            self._notified_seq = self._written_seq
+            self.on_events(self, [record for record in records if type(record) is LoggedEvent])
+        if not self.reference_count and self.state.run is None:
             self.forget_records()
 
-    def lost(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """See `committer.Writing`: what was not written was never seen, and this object is of no more use."""
         self.end(error)
-        if self.on_lost is not None:
-            self.on_lost(self)
+        if self.on_failed is not None:
+            self.on_failed(self)
 
     def end(self, why: Exception) -> None:
         """Make this object unusable: its run ends, its readers are told why, after what was durable by then.
@@ -411,33 +413,33 @@ class LiveSession:
             follower.wake()
 
     def _head(self) -> Head:
-        head = freeze(self.state, with_settings=self._settings_due)
-        self._settings_due = False
+        head = encode_head(self.state, with_settings=self._has_unsaved_settings)
+        self._has_unsaved_settings = False
         return head
 
     def _new_pieces(self, block: OpenBlock) -> list[Piece]:
         """Cut a block's fresh words into pieces that stand after the last event."""
-        text = "".join(block.fresh)
-        DELTAS.inc(len(block.fresh))
-        block.fresh.clear()
+        text = "".join(block.pending_deltas)
+        DELTAS.inc(len(block.pending_deltas))
+        block.pending_deltas.clear()
         if not text:
             return []
         if not text.isascii():
-            text = whole(text)
+            text = replace_surrogates(text)
         after, made = self.state.seq, []
-        for part in (text,) if len(text) <= PIECE_LIMIT else cut(text):
-            self._place += 1
-            made.append(Piece(after, self._place, block.message_id, block.index, block.kind, part, block.loop))
+        for part in (text,) if len(text) <= PIECE_LIMIT else split_into_pieces(text):
+            self._piece_number += 1
+            made.append(Piece(after, self._piece_number, block.message_id, block.index, block.kind, part, block.loop))
         block.pieces += made
         return made
 
-    def _remember(self, logged: Logged, size: int) -> None:
+    def _remember(self, logged: LoggedEvent, size: int) -> None:
         self._tail_bytes += size
         message = self._assembler.feed(logged)
         if message is None:
             return
         tail, marks = self.tail, self._tail_marks
-        tail.append(Placed(logged.seq, message))
+        tail.append(LoggedMessage(logged.seq, message))
         marks.append(self._tail_bytes)
         while len(tail) > TAIL_MESSAGES or (len(tail) > 1 and self._tail_bytes - marks[0] > TAIL_BYTES):
             self.tail_from = tail.pop(0).seq
@@ -448,7 +450,7 @@ class LiveSession:
     @property
     def is_idle(self) -> bool:
         """Whether nothing would be missed if this object left the memory."""
-        return not (self.holds or (self.state.run and not self.is_elsewhere)) and self.is_clean
+        return not (self.reference_count or (self.state.run and not self.is_remote)) and self.is_clean
 
     @property
     def is_clean(self) -> bool:
@@ -461,7 +463,7 @@ class LiveSession:
         Raises:
             Exception: `failure`, when it never will be.
         """
-        while self.durable.seq < seq:
+        while self.durable_cursor.seq < seq:
             if self.failure is not None:
                 raise self.failure
             await self.next_commit()
@@ -476,11 +478,11 @@ class LiveSession:
         """Drop what `next_commit` gave, unless it is complete."""
         self._wakers.pop(waker, None)
 
-    def follow(self, follower: Follower) -> None:
+    def add_follower(self, follower: Follower) -> None:
         """Hand over all records from now on."""
         self._followers += (follower,)
 
-    def unfollow(self, follower: Follower) -> None:
+    def remove_follower(self, follower: Follower) -> None:
         """Hand over no more, if that was done."""
         self._followers = tuple(each for each in self._followers if each is not follower)
 
@@ -502,13 +504,13 @@ class LiveSession:
 
     def durable_pieces(self) -> Iterator[Piece]:
         """The pieces that readers may see of blocks whose end is not durable yet."""
-        blocks = [*self.blocks.values(), *(block for _, block in self._closing)]
-        return (piece for block in blocks for piece in block.pieces if cursor_of(piece) <= self.durable)
+        blocks = [*self.blocks.values(), *(block for _, block in self._closing_blocks)]
+        return (piece for block in blocks for piece in block.pieces if cursor_of(piece) <= self.durable_cursor)
 
     def forget_records(self) -> None:
         """Free the records kept for readers."""
         self._ring_base += len(self._ring)
-        self._ring, self._ring_bytes, self._ring_from = [], 0, self.durable
+        self._ring, self._ring_bytes, self._ring_from = [], 0, self.durable_cursor
 
     def _trim_ring(self) -> None:
         """Let the older records go: half of what may be kept, or all when the newest alone are too many."""

@@ -10,75 +10,77 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from dragoman.core.events import Logged, RunStopped
+from dragoman.core.events import LoggedEvent, RunStopped
 from dragoman.core.stream import Cursor, Record, cursor_of, expand
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports import EventLog
 
 PAGE = 500
 """Events read from the log at a time. A page ends at the end of a run, where no block is open."""
-LOOKS = 8
+SILENCE_CHECKS_PER_HEARTBEAT = 8
 """How often in the time of a heartbeat it is looked who has been silent: one timer for all readers."""
-LAST_WRITES_S = 5.0
+FINAL_COMMIT_TIMEOUT_S = 5.0
 """How long a server that stops waits for a slow store before it ends the streams."""
 
 Push = Callable[[Sequence[Record]], bool]
 """Takes records without waiting. False: not now, `Reader.next` is to give them. What it raises, `next` raises."""
 
 
-class Readers:
+class ReaderRegistry:
     """All readers of a server. One that has nothing to give is woken for a heartbeat before `beat_s` seconds pass."""
 
-    def __init__(self, beat_s: float) -> None:
-        self._look_s = beat_s / (LOOKS + 1)  # the first look may come in the very moment in which the silence begins
-        self._all: set[Reader] = set()
+    def __init__(self, heartbeat_interval_s: float) -> None:
+        self._check_interval_s = heartbeat_interval_s / (
+            SILENCE_CHECKS_PER_HEARTBEAT + 1
+        )  # the first look may come in the very moment in which the silence begins
+        self._readers: set[Reader] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self._readers)
 
     def __iter__(self) -> "Iterator[Reader]":
-        return iter(tuple(self._all))
+        return iter(tuple(self._readers))
 
     def add(self, reader: "Reader") -> None:
         """Look after a reader."""
-        self._all.add(reader)
+        self._readers.add(reader)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._look_s, self._look)
+            self._timer = asyncio.get_running_loop().call_later(self._check_interval_s, self._check_silence)
 
     def discard(self, reader: "Reader") -> None:
         """Look after it no more."""
-        self._all.discard(reader)
-        if not self._all and self._timer is not None:
+        self._readers.discard(reader)
+        if not self._readers and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     async def end(self, why: Exception) -> None:
         """End all, once each could give what has happened: a run's end is written after the run has ended."""
-        written = [live.until_durable(live.state.seq) for live in {reader.live for reader in self._all}]
+        written = [live.until_durable(live.state.seq) for live in {reader.live for reader in self._readers}]
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WRITES_S):
+            async with asyncio.timeout(FINAL_COMMIT_TIMEOUT_S):
                 await asyncio.gather(*written, return_exceptions=True)  # a session that failed tells its readers itself
         for reader in self:
             reader.end(why)
 
-    def _look(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._look_s, self._look)
-        for reader in self._all:
-            reader.looked_at()
+    def _check_silence(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._check_interval_s, self._check_silence)
+        for reader in self._readers:
+            reader.on_silence_check()
 
 
 class Reader:
     """Follows a session from a position. Use it as a context manager: it counts as somebody who watches."""
 
     __slots__ = (
-        "_end",
+        "_end_reason",
         "_index",
-        "_is_due",
+        "_is_heartbeat_due",
         "_log",
-        "_looks",
         "_readers",
-        "_waiting",
+        "_silent_checks",
+        "_waiter",
         "cursor",
         "ends_on_drain",
         "live",
@@ -86,7 +88,7 @@ class Reader:
     )
 
     def __init__(
-        self, live: LiveSession, log: EventLog, after: Cursor, *, readers: Readers, ends_on_drain: bool
+        self, live: LiveSession, log: EventLog, after: Cursor, *, readers: ReaderRegistry, ends_on_drain: bool
     ) -> None:
         self.live = live
         self.ends_on_drain = ends_on_drain
@@ -96,25 +98,25 @@ class Reader:
         """What takes the records that become durable while `next` waits, so that no task need be woken for them."""
         self._log = log
         self._readers = readers
-        self._end: Exception | None = None
+        self._end_reason: Exception | None = None
         self._index: int | None = live.index_after(after)
-        self._waiting: asyncio.Future[None] | None = None
-        self._looks = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._silent_checks = 0
         """How often somebody looked since there was something to give."""
-        self._is_due = False
+        self._is_heartbeat_due = False
         """Whether it has been silent for so long that `next` returns with nothing."""
 
     def __enter__(self) -> "Reader":
-        self.live.holds += 1
-        self.live.readers += 1
+        self.live.reference_count += 1
+        self.live.reader_count += 1
         self._readers.add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.live.holds -= 1
-        self.live.readers -= 1
+        self.live.reference_count -= 1
+        self.live.reader_count -= 1
         self._readers.discard(self)
         if self.live.is_idle:
             self.live.forget_records()
@@ -126,7 +128,7 @@ class Reader:
             Exception: the session's `failure`, when it was deleted or lost, or what `end` was called with, or what
                 `push` raised; all records before were given.
         """
-        self._looks = 0
+        self._silent_checks = 0
         while True:
             if self._index is None:
                 records = await self._read_log()
@@ -144,17 +146,17 @@ class Reader:
                 return records
             if self._index is None:
                 continue
-            why = self.live.failure or self._end
+            why = self.live.failure or self._end_reason
             if why is not None:
                 raise why
-            await self._news()
-            if self._is_due:
-                self._is_due = False
+            await self._wait_for_records()
+            if self._is_heartbeat_due:
+                self._is_heartbeat_due = False
                 return ()
 
-    def take(self, records: Sequence[Record]) -> None:
+    def receive(self, records: Sequence[Record]) -> None:
         """See `live.Follower`."""
-        waiter = self._waiting
+        waiter = self._waiter
         if waiter is None or waiter.done():
             return  # it was woken in this very moment, and reads them itself
         assert self.push is not None, "it follows"
@@ -162,55 +164,55 @@ class Reader:
         try:
             is_taken = self.push(records)
         except Exception as error:  # noqa: BLE001  # a door's fault is its stream's own, not its neighbours'
-            self.live.unfollow(self)
+            self.live.remove_follower(self)
             waiter.set_exception(error)
             return
         if not is_taken:
             self.wake()
             return
         self._index += len(records)
-        self.cursor = self.live.durable
-        self._looks = 0
+        self.cursor = self.live.durable_cursor
+        self._silent_checks = 0
 
     def end(self, why: Exception) -> None:
         """Have `next` raise, once it has given what is there."""
-        self._end = why
+        self._end_reason = why
         self.wake()
 
     def wake(self) -> None:
         """Have `next` look again, if it waits."""
-        if self._waiting is not None and not self._waiting.done():
-            self.live.unfollow(self)
-            self._waiting.set_result(None)
+        if self._waiter is not None and not self._waiter.done():
+            self.live.remove_follower(self)
+            self._waiter.set_result(None)
 
-    def looked_at(self) -> None:
+    def on_silence_check(self) -> None:
         """Note that time went by: `LOOKS` times without a record are a silence."""
-        self._looks += 1
-        if self._looks > LOOKS and self._waiting is not None:
-            self._looks = 0
-            self._is_due = True
+        self._silent_checks += 1
+        if self._silent_checks > SILENCE_CHECKS_PER_HEARTBEAT and self._waiter is not None:
+            self._silent_checks = 0
+            self._is_heartbeat_due = True
             self.wake()
 
-    async def _news(self) -> None:
+    async def _wait_for_records(self) -> None:
         """Wait until there is something to give, or a reason not to wait; what `push` takes is neither."""
         live = self.live
-        if self.push is None or self.cursor > live.durable:
-            self._waiting = waiter = live.next_commit()
+        if self.push is None or self.cursor > live.durable_cursor:
+            self._waiter = waiter = live.next_commit()
         else:
-            self._waiting = waiter = asyncio.get_running_loop().create_future()
-            live.follow(self)
+            self._waiter = waiter = asyncio.get_running_loop().create_future()
+            live.add_follower(self)
         try:
             await waiter
         finally:
-            self._waiting = None
+            self._waiter = None
             live.forget_waker(waiter)  # a session that is silent for a month has many heartbeats
-            live.unfollow(self)
+            live.remove_follower(self)
 
     async def _read_log(self) -> Sequence[Record]:
         """The next records from the log. At its end the reader goes on in memory, without a gap."""
         live, after = self.live, self.cursor
-        durable, end, open_pieces = live.durable, live.ring_end, list(live.durable_pieces())
-        events: list[Logged] = []
+        durable, end, open_pieces = live.durable_cursor, live.ring_end, list(live.durable_pieces())
+        events: list[LoggedEvent] = []
         limit = PAGE
         while True:
             page = await self._log.events(live.state.session_id, after.seq, limit)
@@ -218,13 +220,13 @@ class Reader:
             if len(page) < limit or len(events) < len(page):
                 self._index = end
                 return expand(events, [piece for piece in open_pieces if cursor_of(piece) <= durable], after)
-            whole = _last_stop(events)
+            whole = _count_to_last_stop(events)
             if whole:
                 return expand(events[:whole], (), after)
             limit *= 2
 
 
-def _last_stop(events: Sequence[Logged]) -> int:
+def _count_to_last_stop(events: Sequence[LoggedEvent]) -> int:
     """How many of the events there are up to the last end of the active run, that one included.
 
     A run that is stopped while it still waits belongs to no run: it ends in the middle of another one's blocks.

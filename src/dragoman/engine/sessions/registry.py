@@ -12,42 +12,42 @@ from typing import Protocol
 
 import structlog
 
-from dragoman.core.events import Logged
+from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.session import SessionState
-from dragoman.engine.sessions.group_commit import Committer
+from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports import Clock, EventLog
 
-SPARED = 16
+MIN_RECENT_SESSIONS = 16
 """The sessions used last stay in memory: who asked for one that was just loaded may not have it in hands yet."""
-RELOAD_S = 0.5
+RELOAD_DELAY_S = 0.5
 """After which time the store is asked for a session whose commit failed, and then ever more seldom."""
-RELOADS = 1000
+MAX_RELOAD_ATTEMPTS = 1000
 """How often it is asked: for most of a day."""
 
-Watcher = Callable[[LiveSession, Sequence[Logged]], None]
+Watcher = Callable[[LiveSession, Sequence[LoggedEvent]], None]
 """Told what happened in any session, as soon as it is durable. Must not take long; what it raises is logged."""
 
 log = structlog.get_logger(__name__)
 
 
-class Find(Protocol):
+class FindSession(Protocol):
     """Finds the session of an owner, and brings it into memory; see `Engine.found`."""
 
-    async def __call__(self, owner: UserId, name: str, *, shared_too: bool = False) -> LiveSession:
+    async def __call__(self, owner: UserId, name: str, *, include_shared: bool = False) -> LiveSession:
         """Raises SessionNotFound."""
 
 
-class Neighbours(Protocol):
+class ClusterView(Protocol):
     """What the sessions in memory have to know of the other servers on the store."""
 
     @property
     def is_alone(self) -> bool:
         """Whether no other server lives, as far as is known."""
 
-    async def as_now(self, states: Sequence[SessionState]) -> list[SessionState]:
+    async def current_states(self, states: Sequence[SessionState]) -> list[SessionState]:
         """Sessions as they stand now, from how they were stored when they were at rest."""
 
     async def refresh(self, live: LiveSession) -> None:
@@ -57,7 +57,7 @@ class Neighbours(Protocol):
         """Take a session whose run has no living server, for the epoch that is given; None: it has one."""
 
 
-class Sessions:
+class SessionRegistry:
     """The sessions in memory.
 
     Args:
@@ -69,10 +69,10 @@ class Sessions:
     def __init__(
         self,
         log: EventLog,
-        committer: Committer,
+        committer: GroupCommitter,
         clock: Clock,
         *,
-        most: int,
+        max_sessions: int,
         take_over: Callable[[LiveSession], None],
     ) -> None:
         self.epoch = 0
@@ -80,12 +80,12 @@ class Sessions:
         self.is_closed = False
         """Nothing is brought back after a failed commit any more."""
         self.watchers: list[Watcher] = []
-        self.neighbours: Neighbours | None = None
+        self.cluster: ClusterView | None = None
         """The other servers; None where there can be none."""
         self._log = log
         self._committer = committer
         self._clock = clock
-        self._most = most
+        self._max_sessions = max_sessions
         self._take_over = take_over
         self._live: OrderedDict[SessionId, LiveSession] = OrderedDict()
         self._loading: dict[SessionId, asyncio.Task[bool]] = {}
@@ -110,8 +110,8 @@ class Sessions:
     def add(self, live: LiveSession) -> None:
         """Take a session that was just made into memory."""
         self._make_room()
-        live.on_lost = self._lost
-        live.on_events = self._happened
+        live.on_failed = self._on_failed
+        live.on_events = self._notify_watchers
         self._live[live.state.session_id] = live
 
     def remove(self, live: LiveSession) -> None:
@@ -119,21 +119,21 @@ class Sessions:
         if self._live.get(live.state.session_id) is live:
             del self._live[live.state.session_id]
 
-    def at_hand(self, session_id: SessionId) -> LiveSession | None:
+    def get_loaded(self, session_id: SessionId) -> LiveSession | None:
         """The session, if it is in memory and of use."""
         live = self._live.get(session_id)
         return None if live is None or live.failure is not None else live
 
-    def now(self, stored: SessionState) -> SessionState:
+    def current_state(self, stored: SessionState) -> SessionState:
         """A session's state as it is now, which may be further than what is stored, unless another server has it."""
-        live = self.at_hand(stored.session_id)
+        live = self.get_loaded(stored.session_id)
         return stored if live is None or live.state.seq < stored.seq else live.state
 
-    async def all_now(self, states: Sequence[SessionState]) -> list[SessionState]:
+    async def current_states(self, states: Sequence[SessionState]) -> list[SessionState]:
         """The same of several, wherever they are."""
-        if self.neighbours is None or self.neighbours.is_alone:
-            return [self.now(state) for state in states]
-        return await self.neighbours.as_now(states)
+        if self.cluster is None or self.cluster.is_alone:
+            return [self.current_state(state) for state in states]
+        return await self.cluster.current_states(states)
 
     async def get(self, session_id: SessionId) -> LiveSession | None:
         """A session; brought into memory, if it is not there. Those who ask at the same moment share one loading.
@@ -144,10 +144,10 @@ class Sessions:
             live = self._live.get(session_id)
             if live is not None and live.failure is None:
                 self._live.move_to_end(session_id)
-                if self.neighbours is None:
+                if self.cluster is None:
                     return live
-                await self.neighbours.refresh(live)
-                if self.at_hand(session_id) is live:
+                await self.cluster.refresh(live)
+                if self.get_loaded(session_id) is live:
                     return live
                 continue
             if live is not None and isinstance(live.failure, SessionNotFound):
@@ -167,7 +167,7 @@ class Sessions:
                 return None
             # And look again: while this waited for its turn, the session may have left the memory already.
 
-    async def take_up(self, session_id: SessionId) -> None:
+    async def recover(self, session_id: SessionId) -> None:
         """Bring a session with an unfinished run into memory; what cannot be read is told in the log."""
         try:
             await self.get(session_id)
@@ -184,29 +184,29 @@ class Sessions:
         present = self._live.get(session_id)
         if present is not None and (present.failure is None or isinstance(present.failure, SessionNotFound)):
             return True  # it was made while the store was read, or is being deleted: a second one would write beside it
-        live = LiveSession.loaded(snapshot, self.epoch, self._committer, self._clock)
-        if self.neighbours is not None and _is_running(live):
-            epoch = await self.neighbours.claim_run(session_id)
+        live = LiveSession.from_snapshot(snapshot, self.epoch, self._committer, self._clock)
+        if self.cluster is not None and _is_running(live):
+            epoch = await self.cluster.claim_run(session_id)
             if epoch is None:
-                live.is_elsewhere = True
+                live.is_remote = True
             else:  # only now nothing can be written any more by the server before
                 snapshot = await self._log.load(session_id)
                 if snapshot is None:
                     return False
-                live = LiveSession.loaded(snapshot, epoch, self._committer, self._clock)
+                live = LiveSession.from_snapshot(snapshot, epoch, self._committer, self._clock)
         self.add(live)
-        if _is_running(live) and not live.is_elsewhere:
+        if _is_running(live) and not live.is_remote:
             self._take_over(live)
         return True
 
-    def _happened(self, live: LiveSession, events: Sequence[Logged]) -> None:
+    def _notify_watchers(self, live: LiveSession, events: Sequence[LoggedEvent]) -> None:
         for watcher in self.watchers:
             try:
                 watcher(live, events)
             except Exception:  # a door's fault is its own: what calls this commits for all sessions
                 log.exception("a watcher failed", session_id=live.state.session_id)
 
-    def _lost(self, live: LiveSession) -> None:
+    def _on_failed(self, live: LiveSession) -> None:
         """A commit failed. A run that it cut off is taken up as after a crash, as soon as the store works again."""
         if not self.is_closed:
             task = asyncio.create_task(self._reload(live.state.session_id), name="reload")
@@ -214,10 +214,10 @@ class Sessions:
             task.add_done_callback(self._reloads.discard)
 
     async def _reload(self, session_id: SessionId) -> None:
-        for attempt in range(RELOADS):
-            await asyncio.sleep(min(60.0, RELOAD_S * 2**attempt))
+        for attempt in range(MAX_RELOAD_ATTEMPTS):
+            await asyncio.sleep(min(60.0, RELOAD_DELAY_S * 2**attempt))
             try:
-                await self.take_up(session_id)
+                await self.recover(session_id)
             except StoreUnavailable:
                 continue
             return
@@ -227,10 +227,10 @@ class Sessions:
 
         One that is being deleted stays until it is: it keeps others from loading what will be gone in a moment.
         """
-        excess = len(self._live) + 1 - self._most
+        excess = len(self._live) + 1 - self._max_sessions
         if excess <= 0:
             return
-        old = len(self._live) - SPARED
+        old = len(self._live) - MIN_RECENT_SESSIONS
         for session_id, live in list(islice(self._live.items(), max(0, min(old, excess + 16)))):
             if (live.is_idle or live.failure is not None) and not isinstance(live.failure, SessionNotFound):
                 del self._live[session_id]
@@ -239,26 +239,26 @@ class Sessions:
                     return
 
 
-class Held:
+class SessionLease:
     """A session that stays in memory while it is used, so that there is never a second writer beside it."""
 
-    def __init__(self, find: Find, owner: UserId, name: str, *, shared_too: bool) -> None:
+    def __init__(self, find: FindSession, owner: UserId, name: str, *, include_shared: bool) -> None:
         self._find = find
         self._owner = owner
         self._name = name
-        self._shared_too = shared_too
+        self._include_shared = include_shared
         self._live: LiveSession | None = None
 
     async def __aenter__(self) -> LiveSession:
-        self._live = live = await self._find(self._owner, self._name, shared_too=self._shared_too)
-        live.holds += 1
+        self._live = live = await self._find(self._owner, self._name, include_shared=self._include_shared)
+        live.reference_count += 1
         return live
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._live is not None, "it was entered"
-        self._live.holds -= 1
+        self._live.reference_count -= 1
 
 
 def _is_running(live: LiveSession) -> bool:

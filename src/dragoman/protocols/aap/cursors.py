@@ -23,9 +23,9 @@ class TurnCursor(NamedTuple):
     is_watch: bool
 
 
-def parse_turn_cursor(seen: str | None, turn: str | None) -> TurnCursor:
+def parse_turn_cursor(last_event_id: str | None, turn: str | None) -> TurnCursor:
     """Read `Last-Event-ID` and `?turn=`. Raises InvalidCursor."""
-    found = _TURN_CURSOR.fullmatch(seen or "0")
+    found = _TURN_CURSOR.fullmatch(last_event_id or "0")
     if found is None or (turn is not None and parse_session_id(turn) is None):
         raise InvalidCursor("Last-Event-ID is the id of an event of this session")
     if found[1] is not None:

@@ -26,15 +26,15 @@ from dragoman.core.refusals import (
 from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
-from dragoman.engine.instrumentation.metrics import FAILED, REFUSED
-from dragoman.engine.services.idempotency import Key
+from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
+from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.engine.sessions.registry import Held
-from dragoman.ports import Once
+from dragoman.engine.sessions.registry import SessionLease
+from dragoman.ports import IdempotencyRecord
 from dragoman.protocols.aap import errors, translate, wire
 from dragoman.protocols.aap.cursors import page_cursor, parse_page_cursor, parse_turn_cursor
-from dragoman.protocols.aap.errors import Told
-from dragoman.protocols.aap.streams import OneTurn, Watch, mode_of, open_stream, summarise
+from dragoman.protocols.aap.errors import ErrorResponse
+from dragoman.protocols.aap.streams import SessionFrames, SingleTurnFrames, mode_of, open_stream, summarise
 from dragoman.protocols.kit.http import (
     Admit,
     Authenticate,
@@ -43,12 +43,12 @@ from dragoman.protocols.kit.http import (
     MethodNotAllowed,
     UnsupportedMediaType,
     address_of,
-    caller_of,
-    free,
+    admit_all,
     header,
-    json_answer,
+    json_response,
+    log_failure,
+    principal_of,
     read_body,
-    reported,
     require_json,
 )
 
@@ -68,11 +68,11 @@ def app(
     authenticate: Authenticate,
     options: AapOptions,
     *,
-    admit_run: Admit = free,
-    admit_stream: Admit = free,
+    admit_run: Admit = admit_all,
+    admit_stream: Admit = admit_all,
 ) -> ASGIApp:
     """The protocol as an ASGI application, to be mounted anywhere."""
-    return _App(_Door(engine, options, admit_run, admit_stream).routes(), authenticate, options)
+    return _App(_Handlers(engine, options, admit_run, admit_stream).routes(), authenticate, options)
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -93,19 +93,19 @@ class _App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            response = await self._answer(scope, receive)
+            response = await self._dispatch(scope, receive)
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001  # a request's root: every failure gets its answer
-            told, extra = _told(error)
+            told, extra = _error_response(error)
             if told.status == 500:
-                FAILED.labels(protocol="aap").inc()
+                REQUESTS_FAILED.labels(protocol="aap").inc()
             else:
-                REFUSED.labels(protocol="aap", code=str(told.body["code"])).inc()
-            response = json_answer(told.body, told.status, {**told.headers, **extra})
+                REQUESTS_REFUSED.labels(protocol="aap", code=str(told.body["code"])).inc()
+            response = json_response(told.body, told.status, {**told.headers, **extra})
         await response(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+    async def _dispatch(self, scope: Scope, receive: Receive) -> Response:
         path: str = scope["path"]
         parts = path[len(scope.get("root_path", "")) :].strip("/").split("/")
         method: str = scope["method"]
@@ -134,30 +134,32 @@ class UnsupportedMode(Exception):
         self.supported = supported
 
 
-def _told(error: Exception) -> tuple[Told, dict[str, str]]:
+def _error_response(error: Exception) -> tuple[ErrorResponse, dict[str, str]]:
     match error:
         case Refused():
-            return errors.tell(error), {}
+            return errors.to_response(error), {}
         case BodyTooLarge(limit=limit):
-            return errors.plain(413, "body_too_large", str(error), limit=limit), {"Connection": "close"}
+            return errors.error_response(413, "body_too_large", str(error), limit=limit), {"Connection": "close"}
         case BodyTooSlow():
-            return errors.plain(400, "invalid_request", str(error), path=""), {"Connection": "close"}
+            return errors.error_response(400, "invalid_request", str(error), path=""), {"Connection": "close"}
         case UnsupportedMediaType():
-            return errors.plain(415, "unsupported_media_type", str(error)), {}
-        case wire.Malformed():
-            return errors.plain(400, "invalid_json", str(error)), {}
-        case wire.Misshapen(path=path):
-            return errors.plain(400, "invalid_request", str(error), path=path), {}
+            return errors.error_response(415, "unsupported_media_type", str(error)), {}
+        case wire.InvalidJson():
+            return errors.error_response(400, "invalid_json", str(error)), {}
+        case wire.InvalidBody(path=path):
+            return errors.error_response(400, "invalid_request", str(error), path=path), {}
         case UnsupportedMode(supported=supported):
-            return errors.plain(400, "unsupported_stream_mode", str(error), supported=supported), {}
+            return errors.error_response(400, "unsupported_stream_mode", str(error), supported=supported), {}
         case MethodNotAllowed(allowed=allowed):
-            return errors.plain(405, "method_not_allowed", str(error)), {"Allow": ", ".join(allowed)}
+            return errors.error_response(405, "method_not_allowed", str(error)), {"Allow": ", ".join(allowed)}
         case _:
-            reference = reported(error)
-            return errors.plain(500, "internal", f"the server failed; reference {reference}", reference=reference), {}
+            reference = log_failure(error)
+            return errors.error_response(
+                500, "internal", f"the server failed; reference {reference}", reference=reference
+            ), {}
 
 
-class _Door:
+class _Handlers:
     def __init__(self, engine: Engine, options: AapOptions, admit_run: Admit, admit_stream: Admit) -> None:
         self._engine = engine
         self._options = options
@@ -179,32 +181,34 @@ class _Door:
 
     async def meta(self, request: Request) -> Response:
         agents = tuple(translate.agent_info(agent.spec) for agent in self._engine.agents.values())
-        return json_answer(wire.Meta(version=3, agents=agents))
+        return json_response(wire.Meta(version=3, agents=agents))
 
     async def post_sessions(self, request: Request) -> Response:
         require_json(request)
         raw = await read_body(request, self._options.body_limit)
         body = wire.decode_session(raw)
         create = translate.create_from(body, self._engine.ids.new)
-        owner = caller_of(request).user
-        once = _once(request, raw)
+        owner = principal_of(request).user
+        once = _idempotency_key(request, raw)
         if once is None:
-            return _created(request, (await self._engine.create(owner, create)).state.session_id)
-        async with self._engine.once(owner, once) as earlier:
+            return _created_response(request, (await self._engine.create(owner, create)).state.session_id)
+        async with self._engine.reserve_key(owner, once) as earlier:
             if earlier is not None:
-                return _created(request, earlier.session_id)
-            return _created(request, (await self._engine.create(owner, create, once=once)).state.session_id)
+                return _created_response(request, earlier.session_id)
+            return _created_response(
+                request, (await self._engine.create(owner, create, idempotency_key=once)).state.session_id
+            )
 
     async def sessions(self, request: Request) -> Response:
-        limit = _limit(request)
+        limit = _page_limit(request)
         after = request.query_params.get("after")
         before = None if after is None else parse_page_cursor(after)
-        states = await self._engine.page(caller_of(request).user, before, limit + 1)
+        states = await self._engine.page(principal_of(request).user, before, limit + 1)
         shown, more = states[:limit], len(states) > limit
         infos = tuple(translate.session_info(state, self._spec(state.agent)) for state in shown)
         await self._engine.until_durable([(state.session_id, state.seq) for state in shown])
         end = shown[-1] if more else None
-        return json_answer(
+        return json_response(
             wire.Sessions(sessions=infos, next=page_cursor(end.created_at, end.session_id) if end else None)
         )
 
@@ -212,7 +216,7 @@ class _Door:
         async with self._session(request) as live:
             info, seq = translate.session_info(live.state, self._spec(live.state.agent)), live.state.seq
             await live.until_durable(seq)
-            return json_answer(info)
+            return json_response(info)
 
     async def delete(self, request: Request) -> Response:
         async with self._session(request) as live:
@@ -223,19 +227,23 @@ class _Door:
         async with self._session(request) as live:
             kind = request.query_params.get("type")
             if kind not in ("full", "compacted"):
-                return _answer(errors.plain(400, "invalid_history_type", "type=full or type=compacted was expected"))
-            spec = self._engine.agent_of(live).spec
+                return _json_error(
+                    errors.error_response(400, "invalid_history_type", "type=full or type=compacted was expected")
+                )
+            spec = self._engine.agent_for(live).spec
             has = spec.capabilities
             if not (has.history_full if kind == "full" else has.history_compacted):
-                return _answer(
-                    errors.plain(404, "history_not_supported", f"agent {spec.name!r} gives no {kind} history")
+                return _json_error(
+                    errors.error_response(404, "history_not_supported", f"agent {spec.name!r} gives no {kind} history")
                 )
-            compacted = live.state.compacted if kind == "compacted" else None
-            stored = await self._engine.past.messages(live, 0 if compacted is None else compacted.up_to)
+            compacted = live.state.compaction if kind == "compacted" else None
+            stored = await self._engine.history.messages(live, 0 if compacted is None else compacted.up_to)
             messages = translate.history_of(stored)
             if compacted is not None:
                 messages = (wire.SystemMessage(compacted.summary), *messages)
-            return json_answer(wire.History(history={"full": messages} if kind == "full" else {"compacted": messages}))
+            return json_response(
+                wire.History(history={"full": messages} if kind == "full" else {"compacted": messages})
+            )
 
     # --- turns ----------------------------------------------------------------------------------------------------
 
@@ -245,27 +253,27 @@ class _Door:
             raw = await read_body(request, self._options.body_limit)
             body = wire.decode_turn(raw)
             mode = body.stream or "none"
-            _require_mode(self._engine.agent_of(live).spec, mode)
+            _require_mode(self._engine.agent_for(live).spec, mode)
             submit = translate.submit_from(body, live.state.agent)
-            caller, once = caller_of(request), _once(request, raw)
+            caller, once = principal_of(request), _idempotency_key(request, raw)
             if once is None:
                 run_id, first = await self._begin_turn(live, submit, caller, None)
             else:
-                async with self._engine.once(caller.user, once) as earlier:
+                async with self._engine.reserve_key(caller.user, once) as earlier:
                     if earlier is None:
                         run_id, first = await self._begin_turn(live, submit, caller, once)
                         await live.until_durable(first)
                     else:
-                        run_id, first = await self._earlier_turn(live, earlier, caller)
-            return await self._answer_turn(live, run_id, first, mode)
+                        run_id, first = await self._find_earlier_turn(live, earlier, caller)
+            return await self._turn_response(live, run_id, first, mode)
 
     async def _begin_turn(
-        self, live: LiveSession, submit: Submit, caller: Principal, once: Key | None
+        self, live: LiveSession, submit: Submit, caller: Principal, idempotency_key: IdempotencyKey | None
     ) -> tuple[RunId, int]:
         """Start a turn; it counts against its caller's share until it ends. Its id and its first event."""
         release = self._admit_run(caller)
         try:
-            submitted = await self._engine.submit(live, submit, by=caller.user, once=once)
+            submitted = await self._engine.submit(live, submit, by=caller.user, idempotency_key=idempotency_key)
         except BaseException:
             release()
             raise
@@ -274,28 +282,30 @@ class _Door:
         live.run_task.add_done_callback(lambda _: release())
         return submitted.run_id, submitted.seq
 
-    async def _earlier_turn(self, live: LiveSession, earlier: Once, caller: Principal) -> tuple[RunId, int]:
+    async def _find_earlier_turn(
+        self, live: LiveSession, earlier: IdempotencyRecord, caller: Principal
+    ) -> tuple[RunId, int]:
         """The turn that an idempotency key started before."""
-        row = None if earlier.run_id is None else await self._engine.past.run_row(caller.user, earlier.run_id)
+        row = None if earlier.run_id is None else await self._engine.history.run_row(caller.user, earlier.run_id)
         if row is None or row.session_id != live.state.session_id:
             raise NotFound("the turn of this idempotency key is gone")
         return row.run_id, row.first_seq
 
-    async def _answer_turn(self, live: LiveSession, run_id: RunId, first_seq: int, mode: wire.StreamMode) -> Response:
+    async def _turn_response(self, live: LiveSession, run_id: RunId, first_seq: int, mode: wire.StreamMode) -> Response:
         """Tell a turn from its start, live or as it was."""
         reader = self._engine.follow(live, Cursor(first_seq - 1))
         if mode == "none":
             with reader:
-                return json_answer(await summarise(reader, run_id))
-        return await open_stream(reader, OneTurn(translate.TurnFrames(run_id, mode)))
+                return json_response(await summarise(reader, run_id))
+        return await open_stream(reader, SingleTurnFrames(translate.TurnFrames(run_id, mode)))
 
     async def events(self, request: Request) -> Response:
         """Our addition: go on with a turn's stream, or watch the session (section 17)."""
         async with self._session(request) as live:
-            release = self._admit_stream(caller_of(request))
+            release = self._admit_stream(principal_of(request))
             try:
                 after, frames = await self._position(live, request)
-                is_watch = isinstance(frames, Watch)
+                is_watch = isinstance(frames, SessionFrames)
                 reader = self._engine.follow(live, after, ends_on_drain=is_watch)
                 return await open_stream(reader, frames, release)
             except BaseException:
@@ -305,21 +315,21 @@ class _Door:
     async def stop(self, request: Request) -> Response:
         """Our addition: stop the running turn. Its end is durable when this answers."""
         async with self._session(request) as live:
-            return json_answer(wire.Stopped(stopped=await self._engine.stop_run(live)))
+            return json_response(wire.StopResponse(stopped=await self._engine.stop_run(live)))
 
-    async def _position(self, live: LiveSession, request: Request) -> tuple[Cursor, OneTurn | Watch]:
+    async def _position(self, live: LiveSession, request: Request) -> tuple[Cursor, SingleTurnFrames | SessionFrames]:
         """Where a stream begins, and how it is told. Raises InvalidCursor on a position that is not there."""
-        asked, seen = _asked_mode(request), request.headers.get("last-event-id")
+        asked, seen = _requested_mode(request), request.headers.get("last-event-id")
         if asked is not None:
-            _require_mode(self._engine.agent_of(live).spec, asked)
+            _require_mode(self._engine.agent_for(live).spec, asked)
         turn = request.query_params.get("turn")
         if seen is None and turn is None:
             active = live.state.run
-            return Cursor(live.state.seq if active is None else active.started_seq - 1), Watch(asked, None)
+            return Cursor(live.state.seq if active is None else active.started_seq - 1), SessionFrames(asked, None)
         position = parse_turn_cursor(seen, turn)
         run_id, first, mode = await self._turn(live, position.turn, asked)
         told = translate.TurnFrames(run_id, mode)
-        for record in await self._engine.past.run_records(live, run_id, first) if position.number else ():
+        for record in await self._engine.history.run_records(live, run_id, first) if position.number else ():
             told.feed(record)
             if told.is_over:
                 break
@@ -327,10 +337,10 @@ class _Door:
             raise InvalidCursor(f"turn {run_id} has {told.count} events so far, not {position.number}")
         prefix = f"{run_id}/" if position.is_watch else ""
         rest = translate.TurnFrames(run_id, mode, prefix=prefix, skip=position.number)
-        return Cursor(first - 1), Watch(asked, rest) if position.is_watch else OneTurn(rest)
+        return Cursor(first - 1), SessionFrames(asked, rest) if position.is_watch else SingleTurnFrames(rest)
 
     async def _turn(
-        self, live: LiveSession, turn: RunId | None, asked: wire.StreamMode | None
+        self, live: LiveSession, turn: RunId | None, requested_mode: wire.StreamMode | None
     ) -> tuple[RunId, int, wire.StreamMode]:
         """A turn of the session, by default the newest: its id, its first event, the mode to tell it in."""
         state = live.state
@@ -338,20 +348,20 @@ class _Door:
         if run_id is None:
             raise InvalidCursor("this session has no turn yet")
         if run_id != state.last_run:
-            row = await self._engine.index.run(run_id)
+            row = await self._engine.index.find_run(run_id)
             if row is None or row.session_id != state.session_id:
                 raise InvalidCursor("this session has no such turn")
             first = row.first_seq
         await live.until_durable(first)
-        if asked is not None:
-            return run_id, first, asked
-        started = (await self._engine.past.events(live, first - 1, first))[0].event
-        return run_id, first, mode_of(started.props) if isinstance(started, RunStarted) else "delta"
+        if requested_mode is not None:
+            return run_id, first, requested_mode
+        started = (await self._engine.history.events(live, first - 1, first))[0].event
+        return run_id, first, mode_of(started.metadata) if isinstance(started, RunStarted) else "delta"
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _session(self, request: Request) -> Held:
-        return self._engine.session(caller_of(request).user, request.scope["session_id"])
+    def _session(self, request: Request) -> SessionLease:
+        return self._engine.session(principal_of(request).user, request.scope["session_id"])
 
     def _spec(self, agent: str) -> AgentSpec | None:
         try:
@@ -369,7 +379,7 @@ def _require_mode(spec: AgentSpec, mode: wire.StreamMode) -> None:
         raise UnsupportedMode(spec.name, [each for each in ("delta", "message", "none") if each in modes])
 
 
-def _asked_mode(request: Request) -> wire.StreamMode | None:
+def _requested_mode(request: Request) -> wire.StreamMode | None:
     match request.query_params.get("stream"):
         case None:
             return None
@@ -381,14 +391,14 @@ def _asked_mode(request: Request) -> wire.StreamMode | None:
             raise Invalid("stream=delta or stream=message was expected", path="stream")
 
 
-def _limit(request: Request) -> int:
+def _page_limit(request: Request) -> int:
     given = request.query_params.get("limit", str(PAGE_DEFAULT))
     if not (given.isascii() and given.isdigit() and len(given) < 9 and 1 <= int(given) <= PAGE_LIMIT):
         raise Invalid(f"limit is a number from 1 to {PAGE_LIMIT}", path="limit")
     return int(given)
 
 
-def _once(request: Request, body: bytes) -> Key | None:
+def _idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:
     """The idempotency key of a request, and the fingerprint of the request."""
     key = header(request.scope, b"idempotency-key")
     if key is None:
@@ -396,13 +406,13 @@ def _once(request: Request, body: bytes) -> Key | None:
     if not 1 <= len(key) <= KEY_LIMIT:
         raise Invalid(f"Idempotency-Key has 1 to {KEY_LIMIT} characters")
     fingerprint = hashlib.sha256(request.scope["path"].encode() + b"\n" + body).hexdigest()
-    return Key(f"aap:{key}", fingerprint)
+    return IdempotencyKey(f"aap:{key}", fingerprint)
 
 
-def _created(request: Request, session_id: SessionId) -> Response:
+def _created_response(request: Request, session_id: SessionId) -> Response:
     where = f"{request.scope['path']}/{session_id}"
-    return json_answer(wire.PostedSession(session_id=session_id), 201, {"Location": where})
+    return json_response(wire.PostSessionsResponse(session_id=session_id), 201, {"Location": where})
 
 
-def _answer(told: Told) -> Response:
-    return json_answer(told.body, told.status, told.headers)
+def _json_error(error: ErrorResponse) -> Response:
+    return json_response(error.body, error.status, error.headers)

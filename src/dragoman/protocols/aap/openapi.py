@@ -5,23 +5,23 @@ from typing import Any, Literal
 import msgspec
 
 from dragoman.protocols.aap import wire
-from dragoman.protocols.kit.openapi import Answer, Parameter, Route
+from dragoman.protocols.kit.openapi import Parameter, ResponseSpec, Route
 
 
-class Error(msgspec.Struct, frozen=True, kw_only=True):
+class AapError(msgspec.Struct, frozen=True, kw_only=True):
     """Every error's body. Some codes bring further keys along (section 16)."""
 
     error: str
     code: str
 
 
-_SESSION = Parameter(name="id", place="path", description="the session's id")
-_ONCE = Parameter(
+_SESSION = Parameter(name="id", location="path", description="the session's id")
+_IDEMPOTENCY_KEY = Parameter(
     name="Idempotency-Key",
-    place="header",
+    location="header",
     description="the same key with the same body within 24 hours gives the first answer again",
 )
-_STREAM = Answer(
+_STREAM = ResponseSpec(
     description="`delta` and `message` mode: server-sent events from `turn_start` to `turn_stop`",
     media_type="text/event-stream",
 )
@@ -32,17 +32,17 @@ _ERRORS = {
     429: "too much for now; `Retry-After` says when to come again",
     503: "the server stops, or its store takes no writes; `Retry-After`",
 }
-_OF_BODIES = {
+_BODY_ERRORS = {
     400: "the request is wrong; `code` says how",
     413: "the body is too large",
     415: "the body is not declared as JSON",
 }
-_OF_TURNS = {409: "a turn is running, or the idempotency key was used with another request"}
+_TURN_ERRORS = {409: "a turn is running, or the idempotency key was used with another request"}
 
 
 def _answers(success: dict[int, Any], *more: dict[int, str]) -> dict[int, Any]:
     told = {status: text for each in (_ERRORS, *more) for status, text in each.items()}
-    errors = {status: Answer(description=text, body=Error) for status, text in told.items()}
+    errors = {status: ResponseSpec(description=text, body=AapError) for status, text in told.items()}
     return success | dict(sorted(errors.items()))
 
 
@@ -52,7 +52,7 @@ ROUTES = (
         path="/meta",
         summary="The agents that are served",
         tag="AAP v3",
-        answers=_answers({200: Answer(description="version and agents", body=wire.Meta)}),
+        responses=_answers({200: ResponseSpec(description="version and agents", body=wire.Meta)}),
     ),
     Route(
         method="POST",
@@ -62,8 +62,10 @@ ROUTES = (
         tag="AAP v3",
         body=wire.PostSessions,
         body_example={"agent": {"name": "assistant"}},
-        parameters=(_ONCE,),
-        answers=_answers({201: Answer(description="its id", body=wire.PostedSession)}, _OF_BODIES, _OF_TURNS),
+        parameters=(_IDEMPOTENCY_KEY,),
+        responses=_answers(
+            {201: ResponseSpec(description="its id", body=wire.PostSessionsResponse)}, _BODY_ERRORS, _TURN_ERRORS
+        ),
     ),
     Route(
         method="GET",
@@ -71,11 +73,11 @@ ROUTES = (
         summary="The caller's sessions, newest first",
         tag="AAP v3",
         parameters=(
-            Parameter(name="after", place="query", description="`next` of the page before"),
-            Parameter(name="limit", place="query", description="1 to 200; else 50", type=int),
+            Parameter(name="after", location="query", description="`next` of the page before"),
+            Parameter(name="limit", location="query", description="1 to 200; else 50", type=int),
         ),
-        answers=_answers(
-            {200: Answer(description="a page", body=wire.Sessions)}, {400: "the cursor or limit is wrong"}
+        responses=_answers(
+            {200: ResponseSpec(description="a page", body=wire.Sessions)}, {400: "the cursor or limit is wrong"}
         ),
     ),
     Route(
@@ -84,7 +86,7 @@ ROUTES = (
         summary="A session's settings and state",
         tag="AAP v3",
         parameters=(_SESSION,),
-        answers=_answers({200: Answer(description="the session; secrets are masked", body=wire.SessionInfo)}),
+        responses=_answers({200: ResponseSpec(description="the session; secrets are masked", body=wire.SessionInfo)}),
     ),
     Route(
         method="DELETE",
@@ -92,7 +94,7 @@ ROUTES = (
         summary="Delete a session and everything of it",
         tag="AAP v3",
         parameters=(_SESSION,),
-        answers=_answers({204: Answer(description="it is gone; a running turn was stopped")}),
+        responses=_answers({204: ResponseSpec(description="it is gone; a running turn was stopped")}),
     ),
     Route(
         method="GET",
@@ -103,13 +105,15 @@ ROUTES = (
             _SESSION,
             Parameter(
                 name="type",
-                place="query",
+                location="query",
                 description="`compacted`: since the last summary, which stands for what was before",
                 type=Literal["full", "compacted"],
                 is_required=True,
             ),
         ),
-        answers=_answers({200: Answer(description="the messages", body=wire.History)}, {400: "the type is wrong"}),
+        responses=_answers(
+            {200: ResponseSpec(description="the messages", body=wire.History)}, {400: "the type is wrong"}
+        ),
     ),
     Route(
         method="POST",
@@ -119,11 +123,11 @@ ROUTES = (
         tag="AAP v3",
         body=wire.PostTurn,
         body_example={"stream": "delta", "messages": [{"role": "user", "content": "Hello!"}]},
-        parameters=(_SESSION, _ONCE),
-        answers=_answers(
-            {200: (Answer(description="`none` mode: the whole turn", body=wire.TurnAnswer), _STREAM)},
-            _OF_BODIES,
-            _OF_TURNS,
+        parameters=(_SESSION, _IDEMPOTENCY_KEY),
+        responses=_answers(
+            {200: (ResponseSpec(description="`none` mode: the whole turn", body=wire.TurnResponse), _STREAM)},
+            _BODY_ERRORS,
+            _TURN_ERRORS,
         ),
     ),
     Route(
@@ -134,16 +138,16 @@ ROUTES = (
         tag="AAP v3",
         parameters=(
             _SESSION,
-            Parameter(name="Last-Event-ID", place="header", description="the `id` of the last event that was seen"),
-            Parameter(name="turn", place="query", description="a turn's id; else the newest"),
+            Parameter(name="Last-Event-ID", location="header", description="the `id` of the last event that was seen"),
+            Parameter(name="turn", location="query", description="a turn's id; else the newest"),
             Parameter(
                 name="stream",
-                place="query",
+                location="query",
                 description="the mode to tell it in; else as it was asked for",
                 type=Literal["delta", "message"],
             ),
         ),
-        answers=_answers({200: _STREAM}, {400: "the position is none of this session's"}),
+        responses=_answers({200: _STREAM}, {400: "the position is none of this session's"}),
     ),
     Route(
         method="POST",
@@ -152,6 +156,6 @@ ROUTES = (
         description="An addition of ours. The turn ends with `error` and the code `cancelled`, and keeps what it has.",
         tag="AAP v3",
         parameters=(_SESSION,),
-        answers=_answers({200: Answer(description="whether something was running", body=wire.Stopped)}),
+        responses=_answers({200: ResponseSpec(description="whether something was running", body=wire.StopResponse)}),
     ),
 )

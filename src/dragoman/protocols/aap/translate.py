@@ -10,15 +10,15 @@ from typing import assert_never
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.answers import compact
+from dragoman.core.answers import compact_json
 from dragoman.core.events import (
     BlockClosed,
     CallOpened,
     CallSettled,
-    Logged,
+    EncryptedValue,
+    LoggedEvent,
     RunStarted,
     RunStopped,
-    Sealed,
     SessionSettings,
     SettingsChange,
 )
@@ -26,14 +26,14 @@ from dragoman.core.events import StopReason as CoreStop
 from dragoman.core.history import Assembler, is_empty
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
-from dragoman.core.refusals import AgentFixed, Invalid
+from dragoman.core.refusals import AgentNotChangeable, Invalid
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
 from dragoman.core.tools import ToolSpec as CoreToolSpec
 from dragoman.protocols.aap import wire
 
-DOOR = "aap"
+PROTOCOL = "aap"
 REDACTED = "***"
 
 STOP_REASONS: Mapping[CoreStop, wire.StopReason] = {
@@ -53,11 +53,11 @@ STOP_REASONS: Mapping[CoreStop, wire.StopReason] = {
 def create_from(body: wire.PostSessions, new_id: Callable[[], str]) -> Create:
     """A new session as the core takes it."""
     return Create(
-        door=DOOR,
+        protocol=PROTOCOL,
         agent=body.agent.name,
-        tools=_grants(body.agent.tools),
+        tools=_grants_from(body.agent.tools),
         options=body.agent.options or {},
-        client_tools=_tools(body.tools) or (),
+        client_tools=_tools_from(body.tools) or (),
         seeds=tuple(message_from(message, new_id) for message in body.messages or ()),
     )
 
@@ -71,29 +71,31 @@ def submit_from(body: wire.PostTurn, agent: str) -> Submit:
     """
     override = body.agent or wire.AgentOverride()
     if override.name is not None and override.name != agent:
-        raise AgentFixed(f"this session's agent is {agent!r} and cannot change")
+        raise AgentNotChangeable(f"this session's agent is {agent!r} and cannot change")
     answers: list[Answer] = []
     messages: list[UserInput] = []
     for place, message in enumerate(body.messages):
         if isinstance(message, wire.UserMessage):
-            messages.append(UserInput(content=_input(message.content)))
+            messages.append(UserInput(content=_content_from(message.content)))
             continue
         if messages:
             raise Invalid("answers come before user messages", path=f"messages[{place}]")
         call_id = CallId(message.tool_call_id)
         if isinstance(message, wire.ToolMessage):
-            answers.append(Result(call_id=call_id, content=_input(message.content)))
+            answers.append(Result(call_id=call_id, content=_content_from(message.content)))
         else:
             answers.append(Decision(call_id=call_id, granted=message.granted, reason=message.reason))
     return Submit(
-        door=DOOR,
+        protocol=PROTOCOL,
         messages=tuple(messages),
         answers=tuple(answers),
         change=SettingsChange(
-            tools=_grants(override.tools), options=dict(override.options or {}), client_tools=_tools(body.tools)
+            tools=_grants_from(override.tools),
+            options=dict(override.options or {}),
+            client_tools=_tools_from(body.tools),
         ),
-        complete=True,
-        props={"stream": body.stream or "none"},
+        requires_all_answers=True,
+        metadata={"stream": body.stream or "none"},
     )
 
 
@@ -104,23 +106,23 @@ def message_from(message: wire.HistoryMessage, new_id: Callable[[], str]) -> cor
         case wire.SystemMessage(content=content):
             return core.SystemMessage(id=message_id, content=content)
         case wire.UserMessage(content=content):
-            return core.UserMessage(id=message_id, content=_input(content))
+            return core.UserMessage(id=message_id, content=_content_from(content))
         case wire.AssistantMessage(content=content):
-            blocks = (core.Text(content),) if isinstance(content, str) else tuple(map(_block, content))
+            blocks = (core.Text(content),) if isinstance(content, str) else tuple(map(_block_from, content))
             return core.AssistantMessage(id=message_id, content=blocks)
         case wire.ToolMessage(content=content):
             return core.ToolMessage(
-                id=message_id, call_id=CallId(message.tool_call_id), name="", content=_input(content)
+                id=message_id, call_id=CallId(message.tool_call_id), name="", content=_content_from(content)
             )
         case _ as never:
             assert_never(never)
 
 
-def _grants(refs: Sequence[wire.ServerToolRef] | None) -> tuple[ToolGrant, ...] | None:
+def _grants_from(refs: Sequence[wire.ServerToolRef] | None) -> tuple[ToolGrant, ...] | None:
     return None if refs is None else tuple(ToolGrant(ref.name, bool(ref.trust)) for ref in refs)
 
 
-def _tools(tools: Sequence[wire.ToolSpec] | None) -> tuple[CoreToolSpec, ...] | None:
+def _tools_from(tools: Sequence[wire.ToolSpec] | None) -> tuple[CoreToolSpec, ...] | None:
     if tools is None:
         return None
     return tuple(
@@ -129,13 +131,13 @@ def _tools(tools: Sequence[wire.ToolSpec] | None) -> tuple[CoreToolSpec, ...] | 
     )
 
 
-def _input(content: str | tuple[wire.InputBlock, ...]) -> str | tuple[core.InputBlock, ...]:
+def _content_from(content: str | tuple[wire.InputBlock, ...]) -> str | tuple[core.InputBlock, ...]:
     if isinstance(content, str):
         return content
     return tuple(core.Text(each.text) if isinstance(each, wire.TextBlock) else core.Image(each.url) for each in content)
 
 
-def _block(block: wire.AnswerBlock) -> core.Block:
+def _block_from(block: wire.AnswerBlock) -> core.Block:
     match block:
         case wire.TextBlock(text=text):
             return core.Text(text)
@@ -159,7 +161,7 @@ def agent_info(spec: AgentSpec) -> wire.AgentInfo:
         title=spec.title,
         version=spec.version,
         description=spec.description,
-        tools=tuple(_tool(tool.spec) for tool in spec.exposed()) or None,
+        tools=tuple(_tool_to(tool.spec) for tool in spec.exposed()) or None,
         options=tuple(
             wire.AgentOption(
                 type="secret"
@@ -182,12 +184,12 @@ def agent_info(spec: AgentSpec) -> wire.AgentInfo:
 
 def _capabilities(spec: AgentSpec) -> wire.Capabilities:
     has = spec.capabilities
-    history: wire.Present = {}
+    history: wire.PresenceFlags = {}
     if has.history_compacted:
         history["compacted"] = {}
     if has.history_full:
         history["full"] = {}
-    image: wire.Present = {}
+    image: wire.PresenceFlags = {}
     if has.image_http:
         image["http"] = {}
     if has.image_data:
@@ -200,7 +202,7 @@ def _capabilities(spec: AgentSpec) -> wire.Capabilities:
     )
 
 
-def _tool(spec: CoreToolSpec) -> wire.ToolSpec:
+def _tool_to(spec: CoreToolSpec) -> wire.ToolSpec:
     return wire.ToolSpec(name=spec.name, title=spec.title, description=spec.description, parameters=spec.parameters)
 
 
@@ -209,16 +211,19 @@ def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInf
     settings = state.settings
     return wire.SessionInfo(
         session_id=state.session_id,
-        agent=wire.ShownConfig(
+        agent=wire.SessionAgent(
             name=state.agent,
-            tools=_refs(settings, spec),
-            options={name: REDACTED if isinstance(value, Sealed) else value for name, value in settings.options.items()}
+            tools=_server_tools_in_force(settings, spec),
+            options={
+                name: REDACTED if isinstance(value, EncryptedValue) else value
+                for name, value in settings.options.items()
+            }
             or None,
         ),
-        tools=tuple(map(_tool, settings.client_tools)) or None,
+        tools=tuple(map(_tool_to, settings.client_tools)) or None,
         meta=wire.SessionMeta(
-            created_at=_time(state.created_at),
-            updated_at=_time(state.updated_at),
+            created_at=_format_time(state.created_at),
+            updated_at=_format_time(state.updated_at),
             status=state.status(),
             pending=()
             if state.run is not None
@@ -229,7 +234,7 @@ def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInf
                     input=call.call.input,
                     kind="client" if call.kind == "client" else "permission",
                 )
-                for call in state.pending()
+                for call in state.pending_root_calls()
             ),
             title=state.title() or None,
             labels=settings.labels or None,
@@ -237,18 +242,18 @@ def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInf
     )
 
 
-def _refs(settings: SessionSettings, spec: AgentSpec | None) -> tuple[wire.TrustedRef, ...] | None:
+def _server_tools_in_force(settings: SessionSettings, spec: AgentSpec | None) -> tuple[wire.ServerToolInfo, ...] | None:
     """The tools in force. `all`, as sessions of other protocols have it, shows as the full list (rulings, 17)."""
     if settings.tools is None:
         return None
     if settings.tools == "all":
         exposed = spec.exposed() if spec is not None else ()
-        asked = {tool.spec.name for tool in exposed if tool.policy.needs_approval} - set(settings.trusted)
-        return tuple(wire.TrustedRef(name=tool.spec.name, trust=tool.spec.name not in asked) for tool in exposed)
-    return tuple(wire.TrustedRef(name=grant.name, trust=grant.trust) for grant in settings.tools)
+        asked = {tool.spec.name for tool in exposed if tool.policy.needs_approval} - set(settings.trusted_tools)
+        return tuple(wire.ServerToolInfo(name=tool.spec.name, trust=tool.spec.name not in asked) for tool in exposed)
+    return tuple(wire.ServerToolInfo(name=grant.name, trust=grant.trust) for grant in settings.tools)
 
 
-def _time(at: object) -> str:
+def _format_time(at: object) -> str:
     return msgspec.to_builtins(at)  # type: ignore[no-any-return]  # a datetime becomes RFC 3339 with Z
 
 
@@ -258,11 +263,11 @@ def message_to(message: core.Message) -> wire.HistoryMessage | None:
         case core.SystemMessage(content=content, origin=origin):
             return wire.SystemMessage(content) if origin == "seed" else None
         case core.UserMessage(content=content):
-            return wire.UserMessage(_shown_input(content))
+            return wire.UserMessage(_content_to(content))
         case core.AssistantMessage():
-            return None if is_empty(message) else _shown_answer(message)
+            return None if is_empty(message) else _assistant_message_to(message)
         case core.ToolMessage(call_id=call_id, content=content):
-            return wire.ToolMessage(call_id, _shown_input(content))
+            return wire.ToolMessage(call_id, _content_to(content))
         case _ as never:
             assert_never(never)
 
@@ -273,34 +278,34 @@ def history_of(messages: Iterable[core.Message]) -> tuple[wire.HistoryMessage, .
     return tuple(message for message in shown if message is not None)
 
 
-def _shown_answer(message: core.AssistantMessage) -> wire.AssistantMessage:
+def _assistant_message_to(message: core.AssistantMessage) -> wire.AssistantMessage:
     blocks = (core.Text(message.content),) if isinstance(message.content, str) else message.content
-    mark = wire.Mark(interrupted=True) if message.status in ("cut", "interrupted") else None
-    return wire.AssistantMessage(tuple(map(_shown_block, blocks)), mark)
+    mark = wire.MessageMeta(interrupted=True) if message.status in ("cut", "interrupted") else None
+    return wire.AssistantMessage(tuple(map(_block_to, blocks)), mark)
 
 
-def _shown_block(block: core.Block) -> wire.AnswerBlock:
+def _block_to(block: core.Block) -> wire.AnswerBlock:
     match block:
         case core.Thinking(text=text):
             return wire.ThinkingBlock(text)
         case core.Call(call_id=call_id, name=name):
             return wire.ToolUseBlock(call_id, name, block.input)
         case _:
-            return _shown_input_block(block)
+            return _input_block_to(block)
 
 
-def _shown_input(content: str | tuple[core.InputBlock, ...]) -> str | tuple[wire.InputBlock, ...]:
-    return content if isinstance(content, str) else tuple(map(_shown_input_block, content))
+def _content_to(content: str | tuple[core.InputBlock, ...]) -> str | tuple[wire.InputBlock, ...]:
+    return content if isinstance(content, str) else tuple(map(_input_block_to, content))
 
 
-def _shown_input_block(block: core.InputBlock) -> wire.InputBlock:
+def _input_block_to(block: core.InputBlock) -> wire.InputBlock:
     match block:
         case core.Text(text=text):
             return wire.TextBlock(text)
         case core.Image(url=url):
             return wire.ImageBlock(url)
         case core.Data(data=data):
-            return wire.TextBlock(compact(data))
+            return wire.TextBlock(compact_json(data))
         case core.File(url=url, name=name):
             return wire.TextBlock(f"[file {name or url[:80]}]")
         case _ as never:
@@ -345,14 +350,14 @@ class TurnFrames:
                 return b""
             name = b"text_delta" if record.kind == "text" else b"thinking_delta"
             return self._frame(name, b'{"delta":%b}' % _ENCODE(record.text))
-        assert isinstance(record, Logged), "a record is a piece or an event"
+        assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         return self._event(record)
 
-    def broken(self, code: str, message: str) -> bytes:
+    def abort(self, code: str, message: str) -> bytes:
         """The frame that ends a turn whose session is gone."""
-        return self._stop("error", _problem(code, message))
+        return self._stop("error", _error_meta(code, message))
 
-    def _event(self, logged: Logged) -> bytes:
+    def _event(self, logged: LoggedEvent) -> bytes:
         match logged.event:
             case RunStarted(run_id=run_id) if run_id == self._run_id:
                 return self._frame(b"turn_start", b'{"_meta":{"turnId":%b}}' % _ENCODE(run_id))
@@ -364,10 +369,10 @@ class TurnFrames:
                 fields = {"toolCallId": call.call_id, "name": call.name, "input": call.input}
                 return self._frame(b"tool_call", _ENCODE(fields))
             case CallSettled(result=result, by_client=False) if result.loop == ROOT and logged.run_id == self._run_id:
-                content = _shown_input(result.content)
+                content = _content_to(result.content)
                 return self._frame(b"tool_result", _ENCODE({"toolCallId": result.call_id, "content": content}))
             case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
-                return self._stop(STOP_REASONS[stopped.reason], _end(stopped))
+                return self._stop(STOP_REASONS[stopped.reason], _end_meta(stopped))
             case _:
                 return b""
 
@@ -389,12 +394,12 @@ class TurnSummary:
         self._run_id = run_id
         self._assembler = Assembler()
         self._messages: list[core.Message] = []
-        self.answer: wire.TurnAnswer | None = None
+        self.answer: wire.TurnResponse | None = None
         """The answer, once the run is over."""
 
     def feed(self, record: Record) -> None:
         """Take the next record."""
-        if not isinstance(record, Logged) or record.run_id != self._run_id:
+        if not isinstance(record, LoggedEvent) or record.run_id != self._run_id:
             return
         message = self._assembler.feed(record)
         if isinstance(message, core.AssistantMessage):
@@ -402,19 +407,19 @@ class TurnSummary:
         elif isinstance(record.event, CallSettled) and not record.event.by_client:
             self._messages.append(record.event.result)
         elif isinstance(record.event, RunStopped) and record.event.run_id == self._run_id:
-            self._finish(STOP_REASONS[record.event.reason], _end(record.event, self._run_id))
+            self._finish(STOP_REASONS[record.event.reason], _end_meta(record.event, self._run_id))
 
-    def broken(self, code: str, message: str) -> None:
+    def abort(self, code: str, message: str) -> None:
         """End with what there is: the session is gone."""
-        self._finish("error", msgspec.structs.replace(_problem(code, message), turn_id=self._run_id))
+        self._finish("error", msgspec.structs.replace(_error_meta(code, message), turn_id=self._run_id))
 
     def _finish(self, reason: wire.StopReason, meta: wire.TurnMeta) -> None:
         shown = history_of(self._messages)
         messages = tuple(each for each in shown if isinstance(each, wire.AssistantMessage | wire.ToolMessage))
-        self.answer = wire.TurnAnswer(stop_reason=reason, messages=messages, meta=meta)
+        self.answer = wire.TurnResponse(stop_reason=reason, messages=messages, meta=meta)
 
 
-def _end(stopped: RunStopped, run_id: RunId | None = None) -> wire.TurnMeta:
+def _end_meta(stopped: RunStopped, run_id: RunId | None = None) -> wire.TurnMeta:
     usage = stopped.usage
     error = None
     if STOP_REASONS[stopped.reason] == "error":
@@ -427,5 +432,5 @@ def _end(stopped: RunStopped, run_id: RunId | None = None) -> wire.TurnMeta:
     )
 
 
-def _problem(code: str, message: str) -> wire.TurnMeta:
+def _error_meta(code: str, message: str) -> wire.TurnMeta:
     return wire.TurnMeta(error=wire.Problem(code=code, message=message))

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from dragoman.core.content import JsonObject
-from dragoman.protocols.kit.faults import placed
+from dragoman.protocols.kit.faults import parse_validation_error
 
 VERSION = 3
 StreamMode = Literal["delta", "message", "none"]
@@ -60,7 +60,7 @@ AnswerBlock = TextBlock | ThinkingBlock | ToolUseBlock | ImageBlock
 # --- messages -----------------------------------------------------------------------------------------------------
 
 
-class Mark(msgspec.Struct, frozen=True):
+class MessageMeta(msgspec.Struct, frozen=True):
     """Our addition to a message: its step was cut off."""
 
     interrupted: bool
@@ -82,7 +82,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="
     """What the agent said and called."""
 
     content: str | tuple[AnswerBlock, ...]
-    meta: Mark | None = msgspec.field(name="_meta", default=None)
+    meta: MessageMeta | None = msgspec.field(name="_meta", default=None)
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", rename="camel"):
@@ -123,7 +123,7 @@ class ServerToolRef(msgspec.Struct, frozen=True, kw_only=True):
     trust: bool | None = None
 
 
-class TrustedRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ServerToolInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A server tool that is on, as we show it."""
 
     name: str
@@ -141,17 +141,17 @@ class AgentOption(_Out, frozen=True, kw_only=True):
     default: str
 
 
-Present = dict[str, JsonObject]
+PresenceFlags = dict[str, JsonObject]
 """Leaves whose presence is the declaration."""
 
 
 class Capabilities(_Out, frozen=True, kw_only=True):
     """What an agent lets its clients use."""
 
-    history: Present | None = None
-    stream: Present | None = None
-    application: Present | None = None
-    image: Present | None = None
+    history: PresenceFlags | None = None
+    stream: PresenceFlags | None = None
+    application: PresenceFlags | None = None
+    image: PresenceFlags | None = None
 
 
 class AgentInfo(_Out, frozen=True, kw_only=True):
@@ -212,17 +212,17 @@ class PostTurn(_In, frozen=True, kw_only=True):
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
-class PostedSession(_Out, frozen=True, kw_only=True):
+class PostSessionsResponse(_Out, frozen=True, kw_only=True):
     """The answer of `POST /sessions`."""
 
     session_id: str
 
 
-class ShownConfig(_Out, frozen=True, kw_only=True):
+class SessionAgent(_Out, frozen=True, kw_only=True):
     """The agent of a session, secrets redacted."""
 
     name: str
-    tools: tuple[TrustedRef, ...] | None = None
+    tools: tuple[ServerToolInfo, ...] | None = None
     options: dict[str, str] | None = None
 
 
@@ -250,7 +250,7 @@ class SessionInfo(_Out, frozen=True, kw_only=True):
     """A session."""
 
     session_id: str
-    agent: ShownConfig
+    agent: SessionAgent
     tools: tuple[ToolSpec, ...] | None = None
     meta: SessionMeta | None = msgspec.field(name="_meta", default=None)
 
@@ -290,7 +290,7 @@ class TurnMeta(_Out, frozen=True, kw_only=True):
     error: Problem | None = None
 
 
-class TurnAnswer(_Out, frozen=True, kw_only=True):
+class TurnResponse(_Out, frozen=True, kw_only=True):
     """The answer of a turn in `none` mode."""
 
     stop_reason: StopReason
@@ -298,7 +298,7 @@ class TurnAnswer(_Out, frozen=True, kw_only=True):
     meta: TurnMeta | None = msgspec.field(name="_meta", default=None)
 
 
-class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Our addition: the answer of `POST /sessions/:id/stop`. False: nothing was running."""
 
     stopped: bool
@@ -309,11 +309,11 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
 T = TypeVar("T")
 
 
-class Malformed(Exception):
+class InvalidJson(Exception):
     """A body that is no JSON."""
 
 
-class Misshapen(Exception):
+class InvalidBody(Exception):
     """A body that is JSON, but not of the expected shape. `path` names the field at fault."""
 
     def __init__(self, message: str, path: str) -> None:
@@ -334,7 +334,7 @@ def decode_turn(body: bytes) -> PostTurn:
     """Read the body of `POST /sessions/:id/turns`. Raises Malformed or Misshapen."""
     turn = _decode(_POST_TURN, body)
     if not turn.messages:
-        raise Misshapen("at least one message was expected", "messages")
+        raise InvalidBody("at least one message was expected", "messages")
     return turn
 
 
@@ -343,9 +343,9 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         _require_json(body)
-        raise Misshapen(*placed(str(error))) from error
+        raise InvalidBody(*parse_validation_error(str(error))) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed("the body is not JSON in UTF-8") from error
+        raise InvalidJson("the body is not JSON in UTF-8") from error
 
 
 def _require_json(body: bytes) -> None:
@@ -357,4 +357,4 @@ def _require_json(body: bytes) -> None:
     try:
         msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed("the body is not JSON in UTF-8") from error
+        raise InvalidJson("the body is not JSON in UTF-8") from error

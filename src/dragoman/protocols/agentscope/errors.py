@@ -10,29 +10,29 @@ from typing import NamedTuple
 from dragoman.core import refusals
 from dragoman.core.refusals import Refused
 from dragoman.protocols.agentscope.wire import Error, location_of
-from dragoman.protocols.kit.faults import headers_of, shortened
+from dragoman.protocols.kit.faults import headers_of, shorten
 
 
-class Answer(NamedTuple):
+class ErrorRow(NamedTuple):
     """A status, a code, and a sentence where the core's own has words that the client does not know."""
 
     status: int
     code: str
-    sentence: str = ""
+    message: str = ""
 
 
-_INVALID = Answer(422, "INVALID_REQUEST")
-_NOTHING_PENDING = Answer(409, "NOTHING_PENDING")
-_UNAVAILABLE = Answer(503, "UNAVAILABLE")
+_INVALID = ErrorRow(422, "INVALID_REQUEST")
+_NOTHING_PENDING = ErrorRow(409, "NOTHING_PENDING")
+_UNAVAILABLE = ErrorRow(503, "UNAVAILABLE")
 
-ANSWERS: Mapping[type[Refused], Answer] = {
+ERROR_TABLE: Mapping[type[Refused], ErrorRow] = {
     refusals.Refused: _INVALID,
-    refusals.NotFound: Answer(404, "NOT_FOUND"),
-    refusals.SessionNotFound: Answer(404, "SESSION_NOT_FOUND"),
-    refusals.AgentNotFound: Answer(404, "AGENT_NOT_FOUND"),
-    refusals.RunNotFound: Answer(404, "RESPONSE_NOT_FOUND"),
+    refusals.NotFound: ErrorRow(404, "NOT_FOUND"),
+    refusals.SessionNotFound: ErrorRow(404, "SESSION_NOT_FOUND"),
+    refusals.AgentNotFound: ErrorRow(404, "AGENT_NOT_FOUND"),
+    refusals.RunNotFound: ErrorRow(404, "RESPONSE_NOT_FOUND"),
     refusals.Invalid: _INVALID,
-    refusals.AgentFixed: Answer(409, "AGENT_FIXED"),
+    refusals.AgentNotChangeable: ErrorRow(409, "AGENT_FIXED"),
     refusals.UnknownTool: _INVALID,
     refusals.UnknownOption: _INVALID,
     refusals.InvalidOptionValue: _INVALID,
@@ -40,25 +40,25 @@ ANSWERS: Mapping[type[Refused], Answer] = {
     refusals.ClientToolsUnsupported: _INVALID,
     refusals.ImageUnsupported: _INVALID,
     refusals.UnknownCall: _NOTHING_PENDING,
-    refusals.CallResolved: _NOTHING_PENDING,
+    refusals.CallAlreadySettled: _NOTHING_PENDING,
     refusals.ResultsMissing: _NOTHING_PENDING,
     refusals.InvalidAnswer: _INVALID,
     refusals.InvalidSeed: _INVALID,
     refusals.LimitExceeded: _INVALID,
     refusals.InvalidCursor: _INVALID,
-    refusals.Conflict: Answer(409, "CONFLICT"),
-    refusals.SessionBusy: Answer(409, "SESSION_BUSY"),
-    refusals.IdTaken: Answer(409, "SESSION_EXISTS"),
-    refusals.KeyReused: Answer(409, "RESPONSE_EXISTS", "this id was used with another request"),
-    refusals.Unauthenticated: Answer(401, "UNAUTHORIZED"),
-    refusals.Forbidden: Answer(403, "PERMISSION_DENIED"),
-    refusals.Exhausted: Answer(429, "RATE_LIMIT_EXCEEDED"),
+    refusals.Conflict: ErrorRow(409, "CONFLICT"),
+    refusals.SessionBusy: ErrorRow(409, "SESSION_BUSY"),
+    refusals.IdTaken: ErrorRow(409, "SESSION_EXISTS"),
+    refusals.IdempotencyKeyReused: ErrorRow(409, "RESPONSE_EXISTS", "this id was used with another request"),
+    refusals.Unauthenticated: ErrorRow(401, "UNAUTHORIZED"),
+    refusals.Forbidden: ErrorRow(403, "PERMISSION_DENIED"),
+    refusals.LimitReached: ErrorRow(429, "RATE_LIMIT_EXCEEDED"),
     refusals.Unavailable: _UNAVAILABLE,
     refusals.StoreUnavailable: _UNAVAILABLE,
     refusals.ShuttingDown: _UNAVAILABLE,
 }
 
-RUN_CODES: Mapping[str, str] = {
+RUN_ERROR_CODES: Mapping[str, str] = {
     "agent_error": "AGENT_UNKNOWN_ERROR",
     "agent_gone": "AGENT_NOT_FOUND",
     "timeout": "TIMEOUT",
@@ -72,17 +72,17 @@ RUN_CODES: Mapping[str, str] = {
 }
 """The codes of the core for a run that failed, in the package's words. An agent's own code stays as it is."""
 
-UNKNOWN = "AGENT_UNKNOWN_ERROR"
+UNKNOWN_ERROR_CODE = "AGENT_UNKNOWN_ERROR"
 
 
 def run_error(code: str | None, message: str | None) -> Error:
     """Why a run failed, as its response says it."""
-    code = RUN_CODES.get(code or "agent_error", code or UNKNOWN)
+    code = RUN_ERROR_CODES.get(code or "agent_error", code or UNKNOWN_ERROR_CODE)
     message = message or "The agent failed"
-    return Error(code, f"Unknown agent error: {message}" if code == UNKNOWN else message)
+    return Error(code, f"Unknown agent error: {message}" if code == UNKNOWN_ERROR_CODE else message)
 
 
-class Told(NamedTuple):
+class ErrorResponse(NamedTuple):
     """An error as it goes out."""
 
     status: int
@@ -90,11 +90,11 @@ class Told(NamedTuple):
     headers: dict[str, str]
 
 
-def tell(refusal: Refused) -> Told:
+def to_response(refusal: Refused) -> ErrorResponse:
     """The answer to a refusal."""
-    answer = ANSWERS[type(refusal)]
+    answer = ERROR_TABLE[type(refusal)]
     headers = {"Retry-After": "1"} if isinstance(refusal, refusals.SessionBusy) else headers_of(refusal)
-    told = plain(answer.status, answer.code, answer.sentence or str(refusal), headers=headers)
+    told = error_response(answer.status, answer.code, answer.message or str(refusal), headers=headers)
     path = getattr(refusal, "path", "")
     if path:
         told.body["detail"] = [detail(("body", *location_of(path)), str(refusal))]
@@ -103,9 +103,9 @@ def tell(refusal: Refused) -> Told:
 
 def detail(loc: Sequence[object], message: str) -> dict[str, object]:
     """One field that is wrong."""
-    return {"loc": list(loc), "msg": shortened(message)}
+    return {"loc": list(loc), "msg": shorten(message)}
 
 
-def plain(status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> Told:
+def error_response(status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> ErrorResponse:
     """An error of the door itself."""
-    return Told(status, {"error": {"code": code, "message": shortened(message)}}, dict(headers or {}))
+    return ErrorResponse(status, {"error": {"code": code, "message": shorten(message)}}, dict(headers or {}))

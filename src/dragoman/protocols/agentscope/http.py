@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dragoman.core.events import Logged
+from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import RunId
 from dragoman.core.refusals import (
     InvalidCursor,
@@ -23,13 +23,13 @@ from dragoman.core.refusals import (
     SessionNotFound,
 )
 from dragoman.engine.engine import Engine
-from dragoman.engine.instrumentation.metrics import FAILED, REFUSED
+from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.protocols.agentscope import errors, inputs, tasks, translate, wire
-from dragoman.protocols.agentscope.errors import Told
-from dragoman.protocols.agentscope.paths import OPEN, stop_path
-from dragoman.protocols.agentscope.runs import Asks, Begun, Runs, named
-from dragoman.protocols.agentscope.streams import open_stream, reader_of, response_events, wait
+from dragoman.protocols.agentscope.errors import ErrorResponse
+from dragoman.protocols.agentscope.paths import PUBLIC_PATHS, stop_path
+from dragoman.protocols.agentscope.runs import RunHandle, RunRequest, Runs, with_session_name
+from dragoman.protocols.agentscope.streams import open_stream, reader_of, response_events, wait_for_response
 from dragoman.protocols.agentscope.tasks import Deadlines
 from dragoman.protocols.agentscope.translate import ResponseEvents
 from dragoman.protocols.kit.http import (
@@ -41,11 +41,11 @@ from dragoman.protocols.kit.http import (
     MethodNotAllowed,
     UnsupportedMediaType,
     address_of,
-    caller_of,
-    free,
-    json_answer,
+    admit_all,
+    json_response,
+    log_failure,
+    principal_of,
     read_body,
-    reported,
     require_json,
 )
 
@@ -61,7 +61,7 @@ class AgentScopeOptions(msgspec.Struct, frozen=True, kw_only=True):
     body_limit: int = 16 * 1024 * 1024
 
 
-State = Callable[[], Awaitable[str]]
+ReadinessProbe = Callable[[], Awaitable[str]]
 """`ready`, or in a word why not."""
 
 
@@ -75,12 +75,12 @@ def app(
     authenticate: Authenticate,
     options: AgentScopeOptions,
     *,
-    admit_run: Admit = free,
-    admit_stream: Admit = free,
-    state: State = always_ready,
+    admit_run: Admit = admit_all,
+    admit_stream: Admit = admit_all,
+    state: ReadinessProbe = always_ready,
 ) -> ASGIApp:
     """The protocol as an ASGI application. It looks at whole paths, because it has some at the root."""
-    return _App(_Door(engine, options, admit_run, admit_stream, state), authenticate, options.path)
+    return _App(_Handlers(engine, options, admit_run, admit_stream, state), authenticate, options.path)
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -93,42 +93,42 @@ class TaskNotFound(Exception):
 class _App:
     """Every request passes here: who sends it, what answers it, and what is said when it fails."""
 
-    def __init__(self, door: "_Door", authenticate: Authenticate, path: str) -> None:
-        self._door = door
+    def __init__(self, handlers: "_Handlers", authenticate: Authenticate, path: str) -> None:
+        self._handlers = handlers
         self._authenticate = authenticate
-        self._below = f"{path}/"
-        self._fixed: Mapping[str, tuple[str, Handler]] = {
-            path: ("POST", door.process),
-            f"{path}/task": ("POST", door.submit_task),
-            stop_path(path): ("POST", door.stop),
-            "/": ("GET", door.service),
-            "/health": ("GET", door.health),
-            "/readiness": ("GET", door.readiness),
-            "/liveness": ("GET", door.liveness),
+        self._path_prefix = f"{path}/"
+        self._fixed_routes: Mapping[str, tuple[str, Handler]] = {
+            path: ("POST", handlers.process),
+            f"{path}/task": ("POST", handlers.submit_task),
+            stop_path(path): ("POST", handlers.stop),
+            "/": ("GET", handlers.service),
+            "/health": ("GET", handlers.health),
+            "/readiness": ("GET", handlers.readiness),
+            "/liveness": ("GET", handlers.liveness),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            response = await self._answer(scope, receive)
+            response = await self._dispatch(scope, receive)
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001  # a request's root: every failure gets its answer
-            told = _told(error)
+            told = _error_response(error)
             if told.status == 500:
-                FAILED.labels(protocol=inputs.DOOR).inc()
+                REQUESTS_FAILED.labels(protocol=inputs.PROTOCOL).inc()
             else:
                 code = msgspec.convert(told.body["error"], dict[str, str])["code"]
-                REFUSED.labels(protocol=inputs.DOOR, code=code).inc()
-            response = json_answer(told.body, told.status, told.headers)
+                REQUESTS_REFUSED.labels(protocol=inputs.PROTOCOL, code=code).inc()
+            response = json_response(told.body, told.status, told.headers)
         await response(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+    async def _dispatch(self, scope: Scope, receive: Receive) -> Response:
         path: str = scope["path"]
         path = path[len(scope.get("root_path", "")) :]
         path = path.rstrip("/") or "/"
         request = Request(scope, receive)
         method = "GET" if request.method == "HEAD" else request.method
-        if path not in OPEN:
+        if path not in PUBLIC_PATHS:
             principal = self._authenticate(request.headers.get("authorization"), address_of(scope))
             principal.require("read" if method == "GET" else "use")
             scope["principal"] = principal
@@ -140,11 +140,13 @@ class _App:
 
     def _route(self, path: str) -> tuple[str, Handler, str]:
         """The method that a path takes, what answers there, and the id that the path holds."""
-        found = self._fixed.get(path)
+        found = self._fixed_routes.get(path)
         if found is not None:
             return *found, ""
-        door = self._door
-        kind, _, name = path.removeprefix(self._below).partition("/") if path.startswith(self._below) else ("", "", "")
+        door = self._handlers
+        kind, _, name = (
+            path.removeprefix(self._path_prefix).partition("/") if path.startswith(self._path_prefix) else ("", "", "")
+        )
         stem = name.removesuffix("/events")
         match kind, stem != name:
             case "task", False if name:
@@ -158,34 +160,34 @@ class _App:
         raise NotFound("there is nothing at this path")
 
 
-def _told(error: Exception) -> Told:
+def _error_response(error: Exception) -> ErrorResponse:
     match error:
         case TaskNotFound():
-            return errors.plain(404, "TASK_NOT_FOUND", str(error))
+            return errors.error_response(404, "TASK_NOT_FOUND", str(error))
         case Refused():
-            return errors.tell(error)
+            return errors.to_response(error)
         case BodyTooLarge():
-            return errors.plain(413, "BODY_TOO_LARGE", str(error), headers={"Connection": "close"})
+            return errors.error_response(413, "BODY_TOO_LARGE", str(error), headers={"Connection": "close"})
         case BodyTooSlow():
-            return errors.plain(408, "BODY_TOO_SLOW", str(error), headers={"Connection": "close"})
+            return errors.error_response(408, "BODY_TOO_SLOW", str(error), headers={"Connection": "close"})
         case UnsupportedMediaType():
-            return errors.plain(415, "UNSUPPORTED_MEDIA_TYPE", str(error))
-        case wire.Malformed():
-            return errors.plain(400, "INVALID_JSON", str(error))
-        case wire.Misshapen(loc=loc, message=message):
-            told = errors.plain(422, "INVALID_REQUEST", str(error))
+            return errors.error_response(415, "UNSUPPORTED_MEDIA_TYPE", str(error))
+        case wire.InvalidJson():
+            return errors.error_response(400, "INVALID_JSON", str(error))
+        case wire.InvalidBody(loc=loc, message=message):
+            told = errors.error_response(422, "INVALID_REQUEST", str(error))
             told.body["detail"] = [errors.detail(loc, message)]
             return told
         case MethodNotAllowed(allowed=allowed):
-            return errors.plain(405, "METHOD_NOT_ALLOWED", str(error), headers={"Allow": ", ".join(allowed)})
+            return errors.error_response(405, "METHOD_NOT_ALLOWED", str(error), headers={"Allow": ", ".join(allowed)})
         case _:
-            reference = reported(error)
-            return errors.plain(500, "INTERNAL_ERROR", f"the server failed; reference {reference}")
+            reference = log_failure(error)
+            return errors.error_response(500, "INTERNAL_ERROR", f"the server failed; reference {reference}")
 
 
-class _Door:
+class _Handlers:
     def __init__(
-        self, engine: Engine, options: AgentScopeOptions, admit_run: Admit, admit_stream: Admit, state: State
+        self, engine: Engine, options: AgentScopeOptions, admit_run: Admit, admit_stream: Admit, state: ReadinessProbe
     ) -> None:
         self._engine = engine
         self._options = options
@@ -211,90 +213,103 @@ class _Door:
             "readiness": "/readiness",
             "liveness": "/liveness",
         }
-        return json_answer({"service": SERVICE, "mode": MODE, "endpoints": endpoints})
+        return json_response({"service": SERVICE, "mode": MODE, "endpoints": endpoints})
 
     async def health(self, request: Request) -> Response:
         state = await self._state()
-        return json_answer({"status": "healthy", "mode": MODE, "runner": "ready" if state == "ready" else "not_ready"})
+        return json_response(
+            {"status": "healthy", "mode": MODE, "runner": "ready" if state == "ready" else "not_ready"}
+        )
 
     async def readiness(self, request: Request) -> Response:
         state = await self._state()
-        return json_answer({"status": state}) if state == "ready" else _not_now(state)
+        return json_response({"status": state}) if state == "ready" else _unavailable_response(state)
 
     async def liveness(self, request: Request) -> Response:
         state = await self._state()
         if state in ("starting", "draining", "drained"):
-            return _not_now(state)
-        return json_answer({"status": "alive"})
+            return _unavailable_response(state)
+        return json_response({"status": "alive"})
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
     async def process(self, request: Request) -> Response:
         asked = wire.decode_request(await self._body(request))
-        noted = inputs.Noted(
-            response_id=asked.request.own_id, whole=not asked.request.stream, heartbeat=asked.request.heartbeat
+        noted = inputs.RunMetadata(
+            response_id=asked.request.client_response_id,
+            omits_deltas=not asked.request.stream,
+            heartbeat=asked.request.heartbeat,
         )
         is_stream = asked.request.stream or "text/event-stream" in request.headers.get("accept", "").lower()
         async with AsyncExitStack() as held:
-            begun = await self._runs.begin(held, Asks(caller_of(request), asked, noted))
+            begun = await self._runs.begin(held, RunRequest(principal_of(request), asked, noted))
             live, run_id = begun.live, begun.run_id
             if run_id is None:
                 await live.until_durable(begun.first_seq)
-                noted = named(noted, live, asked.request.session_id)
-                return self._acknowledged(live, noted, is_stream=is_stream)
-            follow = self._admit_stream if begun.is_found else free
-            release = follow(caller_of(request))
+                noted = with_session_name(noted, live, asked.request.session_id)
+                return self._acknowledge(live, noted, is_stream=is_stream)
+            follow = self._admit_stream if begun.is_existing else admit_all
+            release = follow(principal_of(request))
             try:
-                events = await response_events(self._engine, live, run_id, begun.first_seq, answers=begun.may_answer)
+                events = await response_events(
+                    self._engine, live, run_id, begun.first_seq, may_begin_with_answers=begun.may_begin_with_answers
+                )
                 reader = reader_of(self._engine, live, begun.first_seq)
                 if is_stream:
                     return await open_stream(reader, events, self._engine.clock, release)
                 with reader:
-                    answer = json_answer(await wait(reader, events, self._engine.clock))
+                    answer = json_response(await wait_for_response(reader, events, self._engine.clock))
             except BaseException:
                 release()
                 raise
             release()
             return answer
 
-    def _acknowledged(self, live: LiveSession, noted: inputs.Noted, *, is_stream: bool) -> Response:
+    def _acknowledge(self, live: LiveSession, run_metadata: inputs.RunMetadata, *, is_stream: bool) -> Response:
         """A response without a run: the answers so far are kept, and the run goes on with the last (rulings, 20)."""
         events = ResponseEvents(RunId(self._engine.ids.new()), live.state.session_id)
-        frames = events.acknowledge(noted, self._engine.clock.now())
+        frames = events.acknowledge(run_metadata, self._engine.clock.now())
         if is_stream:
             return Response(frames, headers={name.decode(): value.decode() for name, value in STREAM_HEADERS})
-        return json_answer(events.response)
+        return json_response(events.response)
 
     async def stop(self, request: Request) -> Response:
         body = wire.decode_stop(await self._body(request))
-        owner = caller_of(request).user
+        owner = principal_of(request).user
         try:
             async with AsyncExitStack() as held:
                 if body.response_id:
-                    found = await self._runs.found(held, owner, body.response_id)
-                    return json_answer(wire.Stopped(canceled=await self._engine.stop_run(found.live, found.run_id)))
+                    found = await self._runs.find(held, owner, body.response_id)
+                    return json_response(
+                        wire.StopResponse(canceled=await self._engine.stop_run(found.live, found.run_id))
+                    )
                 live = await held.enter_async_context(self._engine.session(owner, body.session_id or ""))
-                return json_answer(wire.Stopped(canceled=await self._engine.stop_run(live)))
+                return json_response(wire.StopResponse(canceled=await self._engine.stop_run(live)))
         except NotFound:
-            return json_answer(wire.Stopped(canceled=False))
+            return json_response(wire.StopResponse(canceled=False))
 
     async def submit_task(self, request: Request) -> Response:
         asked = wire.decode_task(await self._body(request))
         deadline = None
         if asked.timeout_s is not None:
             deadline = self._engine.clock.now() + timedelta(seconds=asked.timeout_s)
-        noted = inputs.Noted(
-            response_id=asked.request.own_id, whole=not asked.request.stream, is_task=True, deadline=deadline
+        noted = inputs.RunMetadata(
+            response_id=asked.request.client_response_id,
+            omits_deltas=not asked.request.stream,
+            is_task=True,
+            deadline=deadline,
         )
         async with AsyncExitStack() as held:
-            begun = await self._runs.begin(held, Asks(caller_of(request), asked, noted))
+            begun = await self._runs.begin(held, RunRequest(principal_of(request), asked, noted))
             live, run_id = begun.live, begun.run_id
             assert run_id is not None, "a task that leaves calls open is refused"
             await live.until_durable(begun.first_seq)
             if deadline is not None:
-                self._deadlines.watch(live, run_id, deadline)
+                self._deadlines.schedule_stop(live, run_id, deadline)
             session_id = asked.request.session_id or live.state.session_id
-            return json_answer(tasks.submitted(run_id, noted.response_id or translate.response_id(run_id), session_id))
+            return json_response(
+                tasks.task_submitted(run_id, noted.response_id or translate.response_id(run_id), session_id)
+            )
 
     # --- looking back ---------------------------------------------------------------------------------------------
 
@@ -302,50 +317,52 @@ class _Door:
         task_id: str = request.scope["name"]
         async with AsyncExitStack() as held:
             try:
-                begun = await self._runs.of_run(held, caller_of(request).user, task_id)
+                begun = await self._runs.find_by_run_id(held, principal_of(request).user, task_id)
             except NotFound:
                 begun = None
-            events = None if begun is None else await self._runs.so_far(begun)
-            if events is None or not events.noted.is_task:
+            events = None if begun is None else await self._runs.events_so_far(begun)
+            if events is None or not events.run_metadata.is_task:
                 raise TaskNotFound("there is no such task")
-            return json_answer(tasks.state_of(task_id, events))
+            return json_response(tasks.task_state(task_id, events))
 
     async def response(self, request: Request) -> Response:
         async with AsyncExitStack() as held:
-            begun = await self._runs.found(held, caller_of(request).user, request.scope["name"])
-            events = await self._runs.so_far(begun)
+            begun = await self._runs.find(held, principal_of(request).user, request.scope["name"])
+            events = await self._runs.events_so_far(begun)
             if events.response is not None:
-                return json_answer(events.response)
-            [queued] = await self._engine.past.events(begun.live, begun.first_seq - 1, begun.first_seq)
+                return json_response(events.response)
+            [queued] = await self._engine.history.events(begun.live, begun.first_seq - 1, begun.first_seq)
             assert begun.run_id is not None, "it was found"
-            return json_answer(_queued(begun.live, begun.run_id, queued))
+            return json_response(_queued_response(begun.live, begun.run_id, queued))
 
     async def response_events(self, request: Request) -> Response:
         async with AsyncExitStack() as held:
-            begun = await self._runs.found(held, caller_of(request).user, request.scope["name"])
+            begun = await self._runs.find(held, principal_of(request).user, request.scope["name"])
             return await self._replay(request, begun, _position(request) + 1)
 
     async def session_events(self, request: Request) -> Response:
         async with AsyncExitStack() as held:
             try:
                 live = await held.enter_async_context(
-                    self._engine.session(caller_of(request).user, request.scope["name"])
+                    self._engine.session(principal_of(request).user, request.scope["name"])
                 )
             except SessionNotFound:
                 return Response(status_code=204)
             run_id = live.state.last_run
             if run_id is None:
                 return Response(status_code=204)
-            return await self._replay(request, Begun(live, run_id, live.state.last_run_seq, may_answer=True), 0)
+            return await self._replay(
+                request, RunHandle(live, run_id, live.state.last_run_seq, may_begin_with_answers=True), 0
+            )
 
-    async def _replay(self, request: Request, begun: Begun, skip: int) -> Response:
+    async def _replay(self, request: Request, handle: RunHandle, skip: int) -> Response:
         """A run's events from a position on, and then live."""
-        live, run_id, first = begun.live, begun.run_id, begun.first_seq
+        live, run_id, first = handle.live, handle.run_id, handle.first_seq
         assert run_id is not None, "it was found"
-        release = self._admit_stream(caller_of(request))
+        release = self._admit_stream(principal_of(request))
         try:
             if skip:
-                told = await self._runs.so_far(begun)
+                told = await self._runs.events_so_far(handle)
                 if told.count < skip:
                     raise InvalidCursor(f"this response has {told.count} events so far, not {skip}")
             events = await response_events(self._engine, live, run_id, first, skip=skip)
@@ -371,7 +388,7 @@ def _position(request: Request) -> int:
     return int(given)
 
 
-def _queued(live: LiveSession, run_id: RunId, queued: Logged) -> wire.AgentResponse:
+def _queued_response(live: LiveSession, run_id: RunId, queued: LoggedEvent) -> wire.AgentResponse:
     """A response whose run waits for the one before it."""
     return wire.AgentResponse(
         status="queued",
@@ -381,5 +398,5 @@ def _queued(live: LiveSession, run_id: RunId, queued: Logged) -> wire.AgentRespo
     )
 
 
-def _not_now(state: str) -> Response:
-    return json_answer({"status": state}, 503, {"Retry-After": "1"})
+def _unavailable_response(state: str) -> Response:
+    return json_response({"status": state}, 503, {"Retry-After": "1"})

@@ -21,21 +21,21 @@ from dragoman.core.session import OpenCall
 from dragoman.core.tools import ToolSpec
 from dragoman.protocols.agentscope import wire
 
-DOOR = "agentscope"
-MESSAGE_ID = "msg_"
-OUTPUTS = frozenset({"function_call_output", "plugin_call_output", "component_call_output", "mcp_call_output"})
-CALLS = frozenset({"function_call", "plugin_call", "component_call", "mcp_call"})
-APPROVAL = "mcp_approval_response"
-_AGENTS = CALLS | {"reasoning", "mcp_list_tools", "mcp_approval_request"}
+PROTOCOL = "agentscope"
+MESSAGE_ID_PREFIX = "msg_"
+OUTPUT_TYPES = frozenset({"function_call_output", "plugin_call_output", "component_call_output", "mcp_call_output"})
+CALL_TYPES = frozenset({"function_call", "plugin_call", "component_call", "mcp_call"})
+APPROVAL_TYPE = "mcp_approval_response"
+_AGENT_ONLY_TYPES = CALL_TYPES | {"reasoning", "mcp_list_tools", "mcp_approval_request"}
 """What only an agent says, whatever role a message of it has."""
-_IGNORED = frozenset({"heartbeat", "error"})
+_IGNORED_TYPES = frozenset({"heartbeat", "error"})
 """The web client returns its own error bubbles as history."""
-_OF_CORE = re.compile(r"(?P<kind>messages|answers|tools)\[(?P<place>\d+)\](?P<rest>.*)")
+_CORE_PATH = re.compile(r"(?P<kind>messages|answers|tools)\[(?P<place>\d+)\](?P<rest>.*)")
 """A field as the core calls it."""
 _PARAMETERS = ("temperature", "top_p", "max_tokens", "stop", "seed", "frequency_penalty", "presence_penalty")
 
 
-class Noted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What this door notes about a run in the log, so that its events are told the same way for ever.
 
     Args:
@@ -49,18 +49,22 @@ class Noted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     response_id: str | None = None
     session_id: str | None = None
-    whole: bool = False
+    omits_deltas: bool = msgspec.field(default=False, name="whole")
     heartbeat: bool = False
     is_task: bool = False
     deadline: datetime | None = None
 
 
-def noted_in(door: str, props: JsonObject) -> Noted:
+def read_run_metadata(protocol: str, metadata: JsonObject) -> RunMetadata:
     """What was noted about a run; nothing, when it came through another door."""
-    return msgspec.convert(props[DOOR], Noted) if door == DOOR and DOOR in props else Noted()
+    return (
+        msgspec.convert(metadata[PROTOCOL], RunMetadata)
+        if protocol == PROTOCOL and PROTOCOL in metadata
+        else RunMetadata()
+    )
 
 
-class Brought(NamedTuple):
+class ParsedInput(NamedTuple):
     """The new part of a request: messages of any role to open a session with, the user's messages, and answers.
 
     `seed_paths` and the others tell of each where in the request's body it stands.
@@ -76,9 +80,9 @@ class Brought(NamedTuple):
 
 def core_id(message_id: str) -> str:
     """The core's id in one of ours: `msg_` + UUID + `_` + the place of its first block. Any other id stays as it is."""
-    if not message_id.startswith(MESSAGE_ID):
+    if not message_id.startswith(MESSAGE_ID_PREFIX):
         return message_id
-    return message_id.removeprefix(MESSAGE_ID)[:36]
+    return message_id.removeprefix(MESSAGE_ID_PREFIX)[:36]
 
 
 def ids_of(request: wire.AgentRequest) -> set[str]:
@@ -86,27 +90,27 @@ def ids_of(request: wire.AgentRequest) -> set[str]:
     return {known for each in request.input if each.id for known in (each.id, core_id(each.id))}
 
 
-def is_same(message: wire.MessageIn, held: core.UserMessage | None) -> bool:
+def is_same_message(message: wire.MessageIn, stored: core.UserMessage | None) -> bool:
     """Whether a message with a known id is the one that the session holds (rulings, 13).
 
     Args:
         message: as the client sent it.
         held: what the session holds; None: a message of ours, whose words are never taken from a client.
     """
-    return held is None or (bool(message.content) and _blocks(held.content) == _blocks(_contents(message, "input")))
+    return stored is None or (bool(message.content) and _blocks(stored.content) == _blocks(_contents(message, "input")))
 
 
 def _blocks(content: str | tuple[core.InputBlock, ...]) -> tuple[core.InputBlock, ...]:
     return (core.Text(content),) if isinstance(content, str) else content
 
 
-def brought_by(
+def parse_input(
     messages: Sequence[wire.MessageIn],
     start: int = 0,
-    waiting: Collection[str] = (),
+    answerable: Collection[str] = (),
     *,
     new_id: Callable[[], str] | None = None,
-) -> Brought:
+) -> ParsedInput:
     """What the new messages of a request bring along.
 
     Args:
@@ -123,23 +127,23 @@ def brought_by(
     new = [
         (f"input[{place}]", each)
         for place, each in enumerate(messages)
-        if place >= start or _answered_by(each) in waiting
+        if place >= start or _answered_call(each) in answerable
     ]
-    shown = [(path, each) for path, each in new if each.kind not in _IGNORED]
+    shown = [(path, each) for path, each in new if each.kind not in _IGNORED_TYPES]
     last = len(shown)
-    while last and _is_new(shown[last - 1][1]):
+    while last and _is_new_input(shown[last - 1][1]):
         last -= 1
     seeds = () if new_id is None else _seeds(shown[:last], new_id)
     said: dict[str, UserInput] = {}
     answers: dict[str, Answer] = {}
     for path, message in shown if new_id is None else shown[last:]:
-        if message.kind in OUTPUTS:
+        if message.kind in OUTPUT_TYPES:
             answers[path] = _result(message, path)
-        elif message.kind == APPROVAL:
+        elif message.kind == APPROVAL_TYPE:
             answers[path] = _decision(message, path)
-        elif _is_said(message):
+        elif _is_user_message(message):
             said[path] = UserInput(content=_contents(message, path), client_id=message.id or None)
-    return Brought(
+    return ParsedInput(
         seeds=tuple(seed for _, seed in seeds),
         messages=tuple(said.values()),
         answers=tuple(answers.values()),
@@ -150,7 +154,7 @@ def brought_by(
 
 
 @contextmanager
-def placed(asked: wire.Asked, brought: Brought, *, is_new: bool = False) -> Iterator[None]:
+def translate_error_paths(request: wire.ParsedRequest, parsed: ParsedInput, *, is_new: bool = False) -> Iterator[None]:
     """Let refusals of the core name the field of the request's body, where they name one of what it was given.
 
     Args:
@@ -161,24 +165,24 @@ def placed(asked: wire.Asked, brought: Brought, *, is_new: bool = False) -> Iter
     try:
         yield
     except Invalid as refused:
-        messages = brought.seed_paths if is_new else brought.message_paths
-        kept = {"messages": messages, "answers": brought.answer_paths, "tools": asked.tool_paths}
-        refused.path = _in_body(refused.path, kept, is_new=is_new)
+        messages = parsed.seed_paths if is_new else parsed.message_paths
+        kept = {"messages": messages, "answers": parsed.answer_paths, "tools": request.tool_paths}
+        refused.path = _request_path(refused.path, kept, is_new=is_new)
         raise
 
 
-def _in_body(path: str, kept: Mapping[str, Sequence[str]], *, is_new: bool) -> str:
-    found = _OF_CORE.fullmatch(path)
+def _request_path(path: str, request_paths: Mapping[str, Sequence[str]], *, is_new: bool) -> str:
+    found = _CORE_PATH.fullmatch(path)
     if found is None:
         return path.replace("messages", "input")
-    own = kept[found["kind"]][int(found["place"])]
+    own = request_paths[found["kind"]][int(found["place"])]
     return own if is_new else own + found["rest"]  # a seed may be several messages: its inside says nothing
 
 
-def _answered_by(message: wire.MessageIn) -> CallId | None:
+def _answered_call(message: wire.MessageIn) -> CallId | None:
     """The call that a message answers, as far as that can be read."""
-    name = "approval_request_id" if message.kind == APPROVAL else "call_id"
-    if (message.kind in OUTPUTS or message.kind == APPROVAL) and isinstance(message.content, tuple):
+    name = "approval_request_id" if message.kind == APPROVAL_TYPE else "call_id"
+    if (message.kind in OUTPUT_TYPES or message.kind == APPROVAL_TYPE) and isinstance(message.content, tuple):
         for content in message.content:
             if (
                 isinstance(content, wire.DataIn)
@@ -189,12 +193,12 @@ def _answered_by(message: wire.MessageIn) -> CallId | None:
     return None
 
 
-def _is_said(message: wire.MessageIn) -> bool:
-    return message.role in (None, "user") and message.kind not in _AGENTS
+def _is_user_message(message: wire.MessageIn) -> bool:
+    return message.role in (None, "user") and message.kind not in _AGENT_ONLY_TYPES
 
 
-def _is_new(message: wire.MessageIn) -> bool:
-    return _is_said(message) or message.kind in OUTPUTS or message.kind == APPROVAL
+def _is_new_input(message: wire.MessageIn) -> bool:
+    return _is_user_message(message) or message.kind in OUTPUT_TYPES or message.kind == APPROVAL_TYPE
 
 
 def _contents(message: wire.MessageIn, path: str) -> str | tuple[core.InputBlock, ...]:
@@ -219,17 +223,17 @@ def _block(content: wire.ContentIn, path: str) -> core.InputBlock:
             return core.Image(url)
         case wire.AudioIn(data=str(sound)) if sound:
             media_type = f"audio/{content.format or 'wav'}"
-            return core.File(_uri(sound, media_type), media="audio", media_type=media_type)
+            return core.File(_data_uri(sound, media_type), media="audio", media_type=media_type)
         case wire.VideoIn(video_url=str(url)) if url:
             return core.File(url, media="video")
         case wire.FileIn(file_url=url, file_data=inside) if url or inside:
             name = content.filename or content.file_name
-            return core.File(url or _uri(inside or "", "application/octet-stream"), name=name)
+            return core.File(url or _data_uri(inside or "", "application/octet-stream"), name=name)
         case _:
             raise Invalid("a URL, or the content itself, was expected", path=path)
 
 
-def _uri(given: str, media_type: str) -> str:
+def _data_uri(given: str, media_type: str) -> str:
     """A URL or `data:` URI as it is; base64 alone as a `data:` URI."""
     return given if ":" in given[:32] else f"data:{media_type};base64,{given}"
 
@@ -242,7 +246,7 @@ def _payload(message: wire.MessageIn, path: str) -> JsonObject:
     raise Invalid("one content of type 'data' was expected", path=f"{path}.content")
 
 
-def _text(payload: JsonObject, name: str, path: str) -> str:
+def _required_text(payload: JsonObject, name: str, path: str) -> str:
     value = payload.get(name)
     if not isinstance(value, str) or not value:
         raise Invalid("a text was expected", path=f"{path}.content[0].data.{name}")
@@ -254,7 +258,7 @@ def _result(message: wire.MessageIn, path: str) -> Result:
     output = payload.get("output")
     if not isinstance(output, str):  # some clients send the structure itself
         output = "" if output is None else msgspec.json.encode(output).decode()
-    return Result(call_id=CallId(_text(payload, "call_id", path)), content=output)
+    return Result(call_id=CallId(_required_text(payload, "call_id", path)), content=output)
 
 
 def _decision(message: wire.MessageIn, path: str) -> Decision:
@@ -264,7 +268,7 @@ def _decision(message: wire.MessageIn, path: str) -> Decision:
         raise Invalid("true or false was expected", path=f"{path}.content[0].data.approve")
     if reason is not None and not isinstance(reason, str):
         raise Invalid("a text was expected", path=f"{path}.content[0].data.reason")
-    call_id = CallId(_text(payload, "approval_request_id", path))
+    call_id = CallId(_required_text(payload, "approval_request_id", path))
     return Decision(call_id=call_id, granted=approve, reason=reason or None)
 
 
@@ -293,16 +297,16 @@ def _seeds(
         found.append((path, message))
 
     for path, message in history:
-        if message.kind in CALLS:
+        if message.kind in CALL_TYPES:
             call = _call(_payload(message, path), path)
             names[call.call_id] = call.name
             step.append((path, call))
-        elif message.kind in OUTPUTS:
+        elif message.kind in OUTPUT_TYPES:
             given = _result(message, path)
             name = names.get(given.call_id, "")
             result = core.ToolMessage(id=MessageId(new_id()), call_id=given.call_id, name=name, content=given.content)
             add(path, result)
-        elif _is_said(message) and message.kind != APPROVAL:
+        elif _is_user_message(message) and message.kind != APPROVAL_TYPE:
             content = _contents(message, path)
             add(path, core.UserMessage(id=MessageId(new_id()), content=content, client_id=message.id or None))
         elif message.role == "system":
@@ -323,72 +327,74 @@ def _call(payload: JsonObject, path: str) -> core.Call:
     if not isinstance(arguments, dict):
         raise Invalid("a JSON object as text was expected", path=f"{path}.content[0].data.arguments")
     return core.Call(
-        call_id=CallId(_text(payload, "call_id", path)), name=_text(payload, "name", path), input=arguments
+        call_id=CallId(_required_text(payload, "call_id", path)),
+        name=_required_text(payload, "name", path),
+        input=arguments,
     )
 
 
 # --- what the engine takes ----------------------------------------------------------------------------------------
 
 
-def create_from(asked: wire.Asked, agent: str, brought: Brought) -> Create:
+def create_from(parsed_request: wire.ParsedRequest, agent: str, parsed: ParsedInput) -> Create:
     """A new session, without the id or the name that the client may have chosen."""
-    user_id = asked.request.user_id
+    user_id = parsed_request.request.user_id
     return Create(
-        door=DOOR,
+        protocol=PROTOCOL,
         agent=agent,
         tools="all",
         labels={"user_id": user_id} if user_id else {},
-        seeds=brought.seeds,
+        seeds=parsed.seeds,
     )
 
 
-def submit_from(asked: wire.Asked, brought: Brought, noted: Noted) -> Submit:
+def submit_from(parsed_request: wire.ParsedRequest, parsed: ParsedInput, run_metadata: RunMetadata) -> Submit:
     """A request to go on with a session.
 
     Without answers to all open calls there would be no run, and a task is one. And a session that a client opens with
     calls would wait for a word about them that it never asked for.
     """
-    request = asked.request
+    request = parsed_request.request
     chosen = {name: getattr(request, name) for name in _PARAMETERS}
-    props: JsonObject = {DOOR: msgspec.to_builtins(noted)}
+    props: JsonObject = {PROTOCOL: msgspec.to_builtins(run_metadata)}
     if request.user_id:
         props["user"] = request.user_id
-    if extra := asked.extra():
+    if extra := parsed_request.extra_fields():
         props["extra"] = extra
     return Submit(
-        door=DOOR,
-        messages=brought.messages,
-        answers=brought.answers,
-        client_run_id=request.own_id,
-        complete=noted.is_task or bool(brought.seeds),
+        protocol=PROTOCOL,
+        messages=parsed.messages,
+        answers=parsed.answers,
+        client_run_id=request.client_response_id,
+        requires_all_answers=run_metadata.is_task or bool(parsed.seeds),
         client_tools=tuple(
             ToolSpec(name=tool.name, description=tool.description or "", parameters=tool.parameters)
-            for tool in asked.tools
+            for tool in parsed_request.tools
         ),
-        parameters={name: _listed(value) for name, value in chosen.items() if value is not None},
-        props=props,
+        parameters={name: _tuple_to_list(value) for name, value in chosen.items() if value is not None},
+        metadata=props,
     )
 
 
-def _listed(value: object) -> object:
+def _tuple_to_list(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def require_something(brought: Brought, *, is_new: bool) -> None:
+def require_new_input(parsed: ParsedInput, *, is_new: bool) -> None:
     """Check that a request asks for anything at all.
 
     Raises:
         Invalid: there is nothing in it that the session does not hold.
         UnknownCall: it answers, and the session is only about to be made.
     """
-    for answer in brought.answers if is_new else ():
-        if isinstance(answer, Decision) or not brought.seeds:
+    for answer in parsed.answers if is_new else ():
+        if isinstance(answer, Decision) or not parsed.seeds:
             raise UnknownCall(answer.call_id)
-    if not brought.messages and not brought.answers:
+    if not parsed.messages and not parsed.answers:
         raise Invalid("the input ends with no message of the user's, and with no answer", path="input")
 
 
-def require_fitting(answers: Sequence[Answer], calls: Mapping[CallId, OpenCall]) -> None:
+def require_matching_answers(answers: Sequence[Answer], calls: Mapping[CallId, OpenCall]) -> None:
     """Check that each answer is what its call asks for: a word about what needs one, an output of what the application
     runs. Elsewhere an application may give the result of a server's tool itself; here that would forge what the tool
     did, and no client does it (sections 5.3 and 5.5).
@@ -405,5 +411,5 @@ def require_fitting(answers: Sequence[Answer], calls: Mapping[CallId, OpenCall])
         if call is None:
             continue
         needs_word, is_word = call.parked or call.kind == "permission", isinstance(answer, Decision)
-        if not call.waits() or needs_word != is_word:
+        if not call.is_waiting() or needs_word != is_word:
             raise UnknownCall(answer.call_id, "approval" if is_word else "output")

@@ -6,7 +6,7 @@ import msgspec
 
 from dragoman.protocols.agentscope import wire
 from dragoman.protocols.agentscope.paths import stop_path
-from dragoman.protocols.kit.openapi import Answer, Parameter, Route
+from dragoman.protocols.kit.openapi import Parameter, ResponseSpec, Route
 
 TAG = "AgentScope Runtime"
 
@@ -18,7 +18,7 @@ class Detail(msgspec.Struct, frozen=True):
     msg: str
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AgentScopeError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Every error's body."""
 
     error: wire.Error
@@ -47,37 +47,37 @@ _ERRORS = {
     429: "too much for now; `Retry-After` says when to come again",
     503: "the server starts or stops, or its store takes no writes; `Retry-After`",
 }
-_OF_BODIES = {
+_BODY_ERRORS = {
     400: "the body is no JSON",
     408: "the body did not arrive in time",
     413: "the body is too large",
     415: "the body is not declared as JSON",
     422: "a rule of the protocol is broken; `detail` names the field",
 }
-_OF_RUNS = {
+_RUN_ERRORS = {
     404: "no such agent",
     409: "a response of the session is running, or nothing waits for this answer, or the id belongs to another request",
 }
-_GONE = {404: "there is no such thing, or it is another user's"}
-_STREAM = Answer(
+_NOT_FOUND = {404: "there is no such thing, or it is another user's"}
+_STREAM = ResponseSpec(
     description="server-sent events without names: responses, messages and contents, to the terminal response",
     media_type="text/event-stream",
 )
-_AFTER = (
-    Parameter(name="after", place="query", description="number of the last event seen; -1: none", type=int),
-    Parameter(name="Last-Event-ID", place="header", description="the same, where `after` is not given"),
+_POSITION_PARAMETERS = (
+    Parameter(name="after", location="query", description="number of the last event seen; -1: none", type=int),
+    Parameter(name="Last-Event-ID", location="header", description="the same, where `after` is not given"),
 )
-_STATE = Answer(description="its state", body=dict[str, str])
+_STATE = ResponseSpec(description="its state", body=dict[str, str])
 
 
 def _answers(success: dict[int, Any], *more: dict[int, str]) -> dict[int, Any]:
     told = {status: text for each in (_ERRORS, *more) for status, text in each.items()}
-    errors = {status: Answer(description=text, body=Refusal) for status, text in told.items()}
+    errors = {status: ResponseSpec(description=text, body=AgentScopeError) for status, text in told.items()}
     return success | dict(sorted(errors.items()))
 
 
-def _named(name: str, description: str) -> Parameter:
-    return Parameter(name=name, place="path", description=description)
+def _path_parameter(name: str, description: str) -> Parameter:
+    return Parameter(name=name, location="path", description=description)
 
 
 _EXAMPLE = {"input": [{"role": "user", "type": "message", "content": [{"type": "text", "text": "Hello!"}]}]}
@@ -85,7 +85,7 @@ _EXAMPLE = {"input": [{"role": "user", "type": "message", "content": [{"type": "
 
 def routes(path: str) -> tuple[Route, ...]:
     """The routes, with `path` as the one where runs begin."""
-    whole = Answer(description="the terminal response, whatever its status", body=wire.AgentResponse)
+    whole = ResponseSpec(description="the terminal response, whatever its status", body=wire.AgentResponse)
     return (
         Route(
             method="POST",
@@ -95,7 +95,7 @@ def routes(path: str) -> tuple[Route, ...]:
             tag=TAG,
             body=wire.AgentRequest,
             body_example=_EXAMPLE,
-            answers=_answers({200: (whole, _STREAM)}, _OF_BODIES, _OF_RUNS),
+            responses=_answers({200: (whole, _STREAM)}, _BODY_ERRORS, _RUN_ERRORS),
         ),
         Route(
             method="POST",
@@ -104,9 +104,9 @@ def routes(path: str) -> tuple[Route, ...]:
             tag=TAG,
             body=wire.StopRequest,
             body_example={"session_id": "s-17"},
-            answers=_answers(
-                {200: Answer(description="whether there was one", body=wire.Stopped)},
-                _OF_BODIES,
+            responses=_answers(
+                {200: ResponseSpec(description="whether there was one", body=wire.StopResponse)},
+                _BODY_ERRORS,
             ),
         ),
         Route(
@@ -116,55 +116,57 @@ def routes(path: str) -> tuple[Route, ...]:
             tag=TAG,
             body=wire.TaskRequest,
             body_example={**_EXAMPLE, "timeout": 60},
-            answers=_answers({200: Answer(description="the task", body=wire.TaskSubmitted)}, _OF_BODIES, _OF_RUNS),
+            responses=_answers(
+                {200: ResponseSpec(description="the task", body=wire.TaskSubmitted)}, _BODY_ERRORS, _RUN_ERRORS
+            ),
         ),
         Route(
             method="GET",
             path=f"{path}/task/{{task_id}}",
             summary="How a background task stands",
             tag=TAG,
-            parameters=(_named("task_id", "the task"),),
-            answers=_answers({200: Answer(description="its state", body=wire.TaskState)}, _GONE),
+            parameters=(_path_parameter("task_id", "the task"),),
+            responses=_answers({200: ResponseSpec(description="its state", body=wire.TaskState)}, _NOT_FOUND),
         ),
         Route(
             method="GET",
             path=f"{path}/responses/{{response_id}}",
             summary="How a response stands",
             tag=TAG,
-            parameters=(_named("response_id", "the response"),),
-            answers=_answers({200: Answer(description="the response", body=wire.AgentResponse)}, _GONE),
+            parameters=(_path_parameter("response_id", "the response"),),
+            responses=_answers({200: ResponseSpec(description="the response", body=wire.AgentResponse)}, _NOT_FOUND),
         ),
         Route(
             method="GET",
             path=f"{path}/responses/{{response_id}}/events",
             summary="Read a response's events again, and follow it",
             tag=TAG,
-            parameters=(_named("response_id", "the response"), *_AFTER),
-            answers=_answers({200: _STREAM}, _GONE, {422: "the position is none of this response's"}),
+            parameters=(_path_parameter("response_id", "the response"), *_POSITION_PARAMETERS),
+            responses=_answers({200: _STREAM}, _NOT_FOUND, {422: "the position is none of this response's"}),
         ),
         Route(
             method="GET",
             path=f"{path}/sessions/{{session_id}}/events",
             summary="The newest response of a session, from its first event",
             tag=TAG,
-            parameters=(_named("session_id", "the session"),),
-            answers=_answers({200: _STREAM, 204: Answer(description="there is none")}),
+            parameters=(_path_parameter("session_id", "the session"),),
+            responses=_answers({200: _STREAM, 204: ResponseSpec(description="there is none")}),
         ),
         Route(
             method="GET",
             path="/",
             summary="What is served where",
             tag=TAG,
-            is_open=True,
-            answers={200: Answer(description="the paths", body=Service)},
+            is_public=True,
+            responses={200: ResponseSpec(description="the paths", body=Service)},
         ),
         Route(
             method="GET",
             path="/health",
             summary="Whether the service is well",
             tag=TAG,
-            is_open=True,
-            answers={200: Answer(description="its state", body=Health)},
+            is_public=True,
+            responses={200: ResponseSpec(description="its state", body=Health)},
         ),
         *(
             Route(
@@ -172,8 +174,8 @@ def routes(path: str) -> tuple[Route, ...]:
                 path=each,
                 summary=f"The {each[1:]} of the service",
                 tag=TAG,
-                is_open=True,
-                answers={200: _STATE, 503: _STATE},
+                is_public=True,
+                responses={200: _STATE, 503: _STATE},
             )
             for each in ("/readiness", "/liveness")
         ),

@@ -1,6 +1,6 @@
 """Where the Agent API is served. Pure."""
 
-OPEN = ("/", "/health", "/readiness", "/liveness")
+PUBLIC_PATHS = ("/", "/health", "/readiness", "/liveness")
 """What needs no key. The package has these at the root, wherever its runs begin."""
 
 
@@ -11,4 +11,4 @@ def stop_path(path: str) -> str:
 
 def all_paths(path: str) -> tuple[str, ...]:
     """All paths of the protocol, in Starlette's notation."""
-    return (path, f"{path}/{{rest:path}}", stop_path(path), *OPEN)
+    return (path, f"{path}/{{rest:path}}", stop_path(path), *PUBLIC_PATHS)

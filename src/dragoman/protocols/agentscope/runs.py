@@ -11,9 +11,9 @@ from dragoman.core.content import UserMessage
 from dragoman.core.events import MessageAdded, SettingsChange
 from dragoman.core.ids import RunId, UserId, parse_session_id
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import AgentFixed, Forbidden, IdTaken, Refused, RunNotFound, SessionNotFound
+from dragoman.core.refusals import AgentNotChangeable, Forbidden, IdTaken, Refused, RunNotFound, SessionNotFound
 from dragoman.engine.engine import Engine
-from dragoman.engine.services.idempotency import Key
+from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.protocols.agentscope import inputs, wire
 from dragoman.protocols.agentscope.streams import response_events
@@ -21,7 +21,7 @@ from dragoman.protocols.agentscope.translate import ResponseEvents
 from dragoman.protocols.kit.http import Admit
 
 
-class Begun(NamedTuple):
+class RunHandle(NamedTuple):
     """A run that answers a request: a new one, or the one that the same request began before.
 
     No run: the request answered some of the open calls, and more answers are needed before it goes on.
@@ -30,18 +30,18 @@ class Begun(NamedTuple):
     live: LiveSession
     run_id: RunId | None
     first_seq: int
-    may_answer: bool
-    is_found: bool = False
+    may_begin_with_answers: bool
+    is_existing: bool = False
     """It was begun before, so that who follows it is one more reader."""
 
 
-class Asks(NamedTuple):
+class RunRequest(NamedTuple):
     """Who asks what, and how it is to be told."""
 
-    caller: Principal
-    asked: wire.Asked
-    noted: inputs.Noted
-    once: Key | None = None
+    principal: Principal
+    parsed_request: wire.ParsedRequest
+    run_metadata: inputs.RunMetadata
+    idempotency_key: IdempotencyKey | None = None
 
 
 class Runs:
@@ -53,98 +53,110 @@ class Runs:
 
     # --- finding --------------------------------------------------------------------------------------------------
 
-    async def found(self, held: AsyncExitStack, owner: UserId, response_id: str) -> Begun:
+    async def find(self, stack: AsyncExitStack, owner: UserId, response_id: str) -> RunHandle:
         """A response of that owner's. Raises RunNotFound."""
-        once = await self._engine.done_once(owner, _key(response_id))
+        once = await self._engine.find_idempotency_record(owner, _idempotency_key_name(response_id))
         if once is not None and once.run_id is not None:
-            return await self.of_run(held, owner, once.run_id)
-        return await self.of_run(held, owner, response_id.removeprefix("response_"))
+            return await self.find_by_run_id(stack, owner, once.run_id)
+        return await self.find_by_run_id(stack, owner, response_id.removeprefix("response_"))
 
-    async def of_run(self, held: AsyncExitStack, owner: UserId, run_id: str) -> Begun:
+    async def find_by_run_id(self, stack: AsyncExitStack, owner: UserId, run_id: str) -> RunHandle:
         """A run of that owner's, whichever protocol began it. Raises RunNotFound."""
         known = parse_session_id(run_id)
-        row = None if known is None else await self._engine.past.run_row(owner, RunId(known))
+        row = None if known is None else await self._engine.history.run_row(owner, RunId(known))
         if row is None:
             raise RunNotFound("there is no such response")
         try:
-            live = await held.enter_async_context(self._engine.session(owner, row.session_id))
+            live = await stack.enter_async_context(self._engine.session(owner, row.session_id))
         except SessionNotFound:
             raise RunNotFound("there is no such response") from None
-        return Begun(live, row.run_id, row.first_seq, may_answer=True, is_found=True)
+        return RunHandle(live, row.run_id, row.first_seq, may_begin_with_answers=True, is_existing=True)
 
-    async def so_far(self, begun: Begun) -> ResponseEvents:
+    async def events_so_far(self, handle: RunHandle) -> ResponseEvents:
         """A run's events up to now, told to nobody."""
-        live, run_id, first = begun.live, begun.run_id, begun.first_seq
+        live, run_id, first = handle.live, handle.run_id, handle.first_seq
         assert run_id is not None, "it was found"
         await live.until_durable(first)
         events = await response_events(self._engine, live, run_id, first)
-        for record in await self._engine.past.run_records(live, run_id, first):
+        for record in await self._engine.history.run_records(live, run_id, first):
             if not events.is_over:
                 events.feed(record)
         return events
 
     # --- beginning ------------------------------------------------------------------------------------------------
 
-    async def begin(self, held: AsyncExitStack, asks: Asks) -> Begun:
+    async def begin(self, stack: AsyncExitStack, run_request: RunRequest) -> RunHandle:
         """Begin the run that a request asks for; or find it, when the same request began it before (section 7.2)."""
-        request = asks.asked.request
+        request = run_request.parsed_request.request
         agent = None if not request.model else self._engine.agent(request.model).spec.name
-        if request.own_id is None:
-            return await self._submit(held, asks, agent)
-        asked = asks.asked.essence() + (b" as a task" if asks.noted.is_task else b"")
-        key = Key(_key(request.own_id), hashlib.sha256(asked).hexdigest(), lasts=True)
-        async with self._engine.once(asks.caller.user, key) as earlier:
+        if request.client_response_id is None:
+            return await self._submit(stack, run_request, agent)
+        asked = run_request.parsed_request.canonical_bytes() + (
+            b" as a task" if run_request.run_metadata.is_task else b""
+        )
+        key = IdempotencyKey(
+            _idempotency_key_name(request.client_response_id), hashlib.sha256(asked).hexdigest(), lasts=True
+        )
+        async with self._engine.reserve_key(run_request.principal.user, key) as earlier:
             if earlier is not None and earlier.run_id is not None:
-                return await self.of_run(held, asks.caller.user, earlier.run_id)
+                return await self.find_by_run_id(stack, run_request.principal.user, earlier.run_id)
             if earlier is not None:
-                live = await held.enter_async_context(self._engine.session(asks.caller.user, earlier.session_id))
-                return Begun(live, None, 0, may_answer=False)
-            begun = await self._submit(held, asks._replace(once=key), agent)
+                live = await stack.enter_async_context(
+                    self._engine.session(run_request.principal.user, earlier.session_id)
+                )
+                return RunHandle(live, None, 0, may_begin_with_answers=False)
+            begun = await self._submit(stack, run_request._replace(idempotency_key=key), agent)
             await begun.live.until_durable(begun.first_seq)
             return begun
 
-    async def _submit(self, held: AsyncExitStack, asks: Asks, agent: str | None) -> Begun:
-        request, owner = asks.asked.request, asks.caller.user
-        live = await self._session(held, owner, request.session_id)
+    async def _submit(self, stack: AsyncExitStack, run_request: RunRequest, agent: str | None) -> RunHandle:
+        request, owner = run_request.parsed_request.request, run_request.principal.user
+        live = await self._session(stack, owner, request.session_id)
         if live is None:
-            brought = inputs.brought_by(request.input, new_id=self._engine.ids.new)
-            inputs.require_something(brought, is_new=True)
-            live = await self._make_session(asks, agent, brought)
+            brought = inputs.parse_input(request.input, new_id=self._engine.ids.new)
+            inputs.require_new_input(brought, is_new=True)
+            live = await self._make_session(run_request, agent, brought)
             if live is not None:
-                return await self._run_first(held, live, asks, brought)
-            live = await held.enter_async_context(self._engine.session(owner, request.session_id or ""))
+                return await self._run_first(stack, live, run_request, brought)
+            live = await stack.enter_async_context(self._engine.session(owner, request.session_id or ""))
         _check_user(live, request.user_id)
         if agent is not None and agent != live.state.agent:
-            raise AgentFixed(f"this session is with agent {live.state.agent!r}")
-        start = await self._start_of_new(live, request)
-        brought = inputs.brought_by(request.input, start, live.state.answerable())
-        inputs.require_something(brought, is_new=False)
+            raise AgentNotChangeable(f"this session is with agent {live.state.agent!r}")
+        start = await self._index_of_first_new(live, request)
+        brought = inputs.parse_input(request.input, start, live.state.answerable_calls())
+        inputs.require_new_input(brought, is_new=False)
         if not is_busy(live.state):
-            inputs.require_fitting(brought.answers, live.state.calls)
-        return await self._run(live, asks, brought)
+            inputs.require_matching_answers(brought.answers, live.state.calls)
+        return await self._run(live, run_request, brought)
 
-    async def _run_first(self, held: AsyncExitStack, made: LiveSession, asks: Asks, brought: inputs.Brought) -> Begun:
+    async def _run_first(
+        self, stack: AsyncExitStack, made: LiveSession, run_request: RunRequest, parsed: inputs.ParsedInput
+    ) -> RunHandle:
         """The first run of a session that was made for it. What is refused leaves nothing."""
-        live = await held.enter_async_context(self._engine.session(asks.caller.user, made.state.session_id))
+        live = await stack.enter_async_context(self._engine.session(run_request.principal.user, made.state.session_id))
         try:
-            return await self._run(live, asks, brought)
+            return await self._run(live, run_request, parsed)
         except Refused:
             if live.state.last_run is None:
                 await self._engine.delete(live)
             raise
 
-    async def _run(self, live: LiveSession, asks: Asks, brought: inputs.Brought) -> Begun:
+    async def _run(self, live: LiveSession, run_request: RunRequest, parsed: inputs.ParsedInput) -> RunHandle:
         """Let the request in; its run counts against the caller's share until it ends."""
-        request = asks.asked.request
-        submit = inputs.submit_from(asks.asked, brought, named(asks.noted, live, request.session_id))
+        request = run_request.parsed_request.request
+        submit = inputs.submit_from(
+            run_request.parsed_request, parsed, with_session_name(run_request.run_metadata, live, request.session_id)
+        )
         labels = live.state.settings.labels
         if request.user_id and "user_id" not in labels:
             change = SettingsChange(labels={**labels, "user_id": request.user_id})
             submit = msgspec.structs.replace(submit, change=change)
-        release = self._admit_run(asks.caller)
+        release = self._admit_run(run_request.principal)
         try:
-            with inputs.placed(asks.asked, brought):
-                submitted = await self._engine.submit(live, submit, by=asks.caller.user, once=asks.once)
+            with inputs.translate_error_paths(run_request.parsed_request, parsed):
+                submitted = await self._engine.submit(
+                    live, submit, by=run_request.principal.user, idempotency_key=run_request.idempotency_key
+                )
         except BaseException:
             release()
             raise
@@ -153,33 +165,35 @@ class Runs:
         else:
             assert live.run_task is not None, "a run that was started is played"
             live.run_task.add_done_callback(lambda _: release())
-        return Begun(live, submitted.run_id, submitted.seq, may_answer=bool(brought.answers))
+        return RunHandle(live, submitted.run_id, submitted.seq, may_begin_with_answers=bool(parsed.answers))
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
-    async def _session(self, held: AsyncExitStack, owner: UserId, name: str | None) -> LiveSession | None:
+    async def _session(self, stack: AsyncExitStack, owner: UserId, name: str | None) -> LiveSession | None:
         """The owner's session of that id or name, if there is one."""
         if not name:
             return None
         try:
-            return await held.enter_async_context(self._engine.session(owner, name))
+            return await stack.enter_async_context(self._engine.session(owner, name))
         except SessionNotFound:
             return None
 
-    async def _make_session(self, asks: Asks, agent: str | None, brought: inputs.Brought) -> LiveSession | None:
+    async def _make_session(
+        self, run_request: RunRequest, agent: str | None, parsed: inputs.ParsedInput
+    ) -> LiveSession | None:
         """Make a session of the caller's own; None when somebody was quicker with the same id.
 
         Another owner's id is only a name to the caller (rulings, 1).
         """
-        wanted, owner = asks.asked.request.session_id or None, asks.caller.user
+        wanted, owner = run_request.parsed_request.request.session_id or None, run_request.principal.user
         session_id = None if wanted is None else parse_session_id(wanted)
-        create = inputs.create_from(asks.asked, agent or self._engine.default_agent, brought)
+        create = inputs.create_from(run_request.parsed_request, agent or self._engine.default_agent, parsed)
         create = msgspec.structs.replace(create, session_id=session_id, name=None if session_id else wanted)
-        with inputs.placed(asks.asked, brought, is_new=True):
+        with inputs.translate_error_paths(run_request.parsed_request, parsed, is_new=True):
             try:
                 return await self._engine.create(owner, create)
             except IdTaken:
-                if session_id is None or not await self._engine.is_foreign(owner, session_id):
+                if session_id is None or not await self._engine.exists_for_other_owner(owner, session_id):
                     return None
                 create = msgspec.structs.replace(create, session_id=None, name=session_id)
                 try:
@@ -187,35 +201,41 @@ class Runs:
                 except IdTaken:
                     return None
 
-    async def _start_of_new(self, live: LiveSession, request: wire.AgentRequest) -> int:
+    async def _index_of_first_new(self, live: LiveSession, request: wire.AgentRequest) -> int:
         """How many of a request's messages are history that the session holds already (section 2.1)."""
         ids = inputs.ids_of(request)
-        known = await self._engine.past.known(live, ids) if ids else {}
+        known = await self._engine.history.find_message_ids(live, ids) if ids else {}
         for place in range(len(request.input), 0, -1) if known else ():
             message = request.input[place - 1]
             seq = known.get(message.id or "") or known.get(inputs.core_id(message.id or ""))
-            if seq is not None and live.state.shows(seq) and inputs.is_same(message, await self._said(live, seq)):
+            if (
+                seq is not None
+                and live.state.is_visible(seq)
+                and inputs.is_same_message(message, await self._stored_user_message(live, seq))
+            ):
                 return place
         return 0
 
-    async def _said(self, live: LiveSession, seq: int) -> UserMessage | None:
+    async def _stored_user_message(self, live: LiveSession, seq: int) -> UserMessage | None:
         """The user's message that an event added; None when the event is about one of ours."""
-        event = (await self._engine.past.events(live, seq - 1, seq))[0].event
+        event = (await self._engine.history.events(live, seq - 1, seq))[0].event
         if not isinstance(event, MessageAdded) or not isinstance(event.message, UserMessage):
             return None
-        return (await self._engine.attachments.restored(live.state.session_id, [event.message]))[0]
+        return (await self._engine.attachments.restore(live.state.session_id, [event.message]))[0]
 
 
-def named(noted: inputs.Noted, live: LiveSession, session_id: str | None) -> inputs.Noted:
+def with_session_name(
+    run_metadata: inputs.RunMetadata, live: LiveSession, session_id: str | None
+) -> inputs.RunMetadata:
     """What is noted, with the session's name where the client calls it by one."""
     if not session_id or parse_session_id(session_id) == live.state.session_id:
-        return noted
-    return msgspec.structs.replace(noted, session_id=session_id)
+        return run_metadata
+    return msgspec.structs.replace(run_metadata, session_id=session_id)
 
 
-def _key(response_id: str) -> str:
+def _idempotency_key_name(response_id: str) -> str:
     """Under which a client's own id of a response is kept."""
-    return f"{inputs.DOOR}:{response_id}"
+    return f"{inputs.PROTOCOL}:{response_id}"
 
 
 def _check_user(live: LiveSession, user_id: str | None) -> None:

@@ -15,16 +15,16 @@ from dragoman.engine.sessions.reader import Reader
 from dragoman.ports import Clock
 from dragoman.protocols.agentscope import wire
 from dragoman.protocols.agentscope.translate import ResponseEvents
-from dragoman.protocols.kit.http import Chunk, EventStream, Live
+from dragoman.protocols.kit.http import Chunk, EventStream, LiveSource
 
 log = structlog.get_logger(__name__)
 
 KEEP_ALIVE = b": keep-alive\n\n"
-ANSWERS = 400
+LEADING_ANSWERS_LIMIT = 400
 """Events with which a run may begin that are answers."""
 
 
-class _Following:
+class _FrameSource:
     """What a stream, or somebody who waits for a response, does with its reader."""
 
     __slots__ = ("_clock", "_events", "_reader", "_release")
@@ -35,7 +35,7 @@ class _Following:
         self._clock = clock
         self._release = release
 
-    def take(self, records: Sequence[Record]) -> Chunk:
+    def encode(self, records: Sequence[Record]) -> Chunk:
         """What goes out for these records; the last chunk when they end the response."""
         events, frames = self._events, []
         for record in records:
@@ -43,24 +43,24 @@ class _Following:
                 frames.append(events.feed(record))
             except Exception as error:  # a stream's root: it ends well-formed even over a fault of ours
                 log.error("stream failed", record=type(record).__name__, exc_info=error)
-                frames.append(self._broken("INTERNAL_ERROR", "The server failed"))
+                frames.append(self._abort("INTERNAL_ERROR", "The server failed"))
                 return Chunk(b"".join(frames), is_last=True)
             if events.is_over:
                 return Chunk(b"".join(frames), is_last=True)
         return Chunk(b"".join(frames))
 
-    async def more(self) -> Chunk:
+    async def next_chunk(self) -> Chunk:
         """The next chunk, or a sign of life."""
         try:
             while True:
                 records = await self._reader.next()
                 if not records:
-                    return Chunk(self._events.heartbeat() if self._events.noted.heartbeat else KEEP_ALIVE)
-                chunk = self.take(records)
+                    return Chunk(self._events.heartbeat() if self._events.run_metadata.heartbeat else KEEP_ALIVE)
+                chunk = self.encode(records)
                 if chunk.body or chunk.is_last:
                     return chunk
         except SessionNotFound:
-            return Chunk(self._broken("SESSION_DELETED", "The session was deleted"), is_last=True)
+            return Chunk(self._abort("SESSION_DELETED", "The session was deleted"), is_last=True)
         except (ShuttingDown, StoreUnavailable):
             return Chunk(b"", is_last=True)  # the run is not over: the client goes on from its last number
 
@@ -69,33 +69,33 @@ class _Following:
         self._reader.__exit__(None, None, None)
         self._release()
 
-    def _broken(self, code: str, message: str) -> bytes:
-        return self._events.broken(code, message, self._clock.now())
+    def _abort(self, code: str, message: str) -> bytes:
+        return self._events.abort(code, message, self._clock.now())
 
 
 async def open_stream(
     reader: Reader, events: ResponseEvents, clock: Clock, release: Callable[[], None] = lambda: None
 ) -> EventStream:
     """Open a stream once its first record is durable: what fails before that is still an HTTP status."""
-    following = _Following(reader, events, clock, release)
+    following = _FrameSource(reader, events, clock, release)
     reader.__enter__()
     try:
-        first = following.take(await reader.next())
+        first = following.encode(await reader.next())
     except BaseException:
         reader.__exit__(None, None, None)
         raise
-    return EventStream(first, following.more, following.close, Live(reader, following.take))
+    return EventStream(first, following.next_chunk, following.close, LiveSource(reader, following.encode))
 
 
-async def wait(reader: Reader, events: ResponseEvents, clock: Clock) -> wire.AgentResponse:
+async def wait_for_response(reader: Reader, events: ResponseEvents, clock: Clock) -> wire.AgentResponse:
     """Wait for a run's end; its terminal response."""
     begun = reader.cursor.seq + 1
-    following = _Following(reader, events, clock, lambda: None)
+    following = _FrameSource(reader, events, clock, lambda: None)
     try:
-        while not following.take(await reader.next()).is_last:
+        while not following.encode(await reader.next()).is_last:
             pass
     except SessionNotFound:
-        events.broken("SESSION_DELETED", "The session was deleted", clock.now())
+        events.abort("SESSION_DELETED", "The session was deleted", clock.now())
     except (ShuttingDown, StoreUnavailable) as error:
         if reader.cursor.seq < begun:
             raise  # nothing was accepted yet
@@ -106,7 +106,13 @@ async def wait(reader: Reader, events: ResponseEvents, clock: Clock) -> wire.Age
 
 
 async def response_events(
-    engine: Engine, live: LiveSession, run_id: RunId, first_seq: int, *, skip: int = 0, answers: bool = True
+    engine: Engine,
+    live: LiveSession,
+    run_id: RunId,
+    first_seq: int,
+    *,
+    skip: int = 0,
+    may_begin_with_answers: bool = True,
 ) -> ResponseEvents:
     """What tells a run's events.
 
@@ -118,21 +124,21 @@ async def response_events(
         skip: events that the reader has seen.
         answers: whether the run may have begun with answers to open calls.
     """
-    earlier = await _earlier_calls(engine, live, first_seq) if answers else {}
+    earlier = await _earlier_calls(engine, live, first_seq) if may_begin_with_answers else {}
     return ResponseEvents(run_id, live.state.session_id, earlier=earlier, skip=skip)
 
 
 async def _earlier_calls(engine: Engine, live: LiveSession, first_seq: int) -> Mapping[CallId, CallOpened]:
     """The calls that were open when a run began, where it began with answers to some of them."""
     await live.until_durable(first_seq)  # its answers are durable with it
-    if not isinstance(await _event(engine, live, first_seq + 1), AnswerGiven):
+    if not isinstance(await _event_at(engine, live, first_seq + 1), AnswerGiven):
         return {}
-    begun = await engine.past.events(live, first_seq, first_seq + ANSWERS)
+    begun = await engine.history.events(live, first_seq, first_seq + LEADING_ANSWERS_LIMIT)
     answers = takewhile(lambda event: isinstance(event, AnswerGiven | CallSettled), (each.event for each in begun))
     missing = {event.call_id for event in answers if isinstance(event, AnswerGiven)}
     settled: set[CallId] = set()
     found: dict[CallId, CallOpened] = {}
-    async for page in engine.past.newest_events(live, first_seq):
+    async for page in engine.history.newest_events(live, first_seq):
         for logged in reversed(page):
             event = logged.event
             if isinstance(event, CallSettled):
@@ -147,8 +153,8 @@ async def _earlier_calls(engine: Engine, live: LiveSession, first_seq: int) -> M
     return found
 
 
-async def _event(engine: Engine, live: LiveSession, seq: int) -> Event | None:
-    found = await engine.past.events(live, seq - 1, seq)
+async def _event_at(engine: Engine, live: LiveSession, seq: int) -> Event | None:
+    found = await engine.history.events(live, seq - 1, seq)
     return found[0].event if found else None
 
 

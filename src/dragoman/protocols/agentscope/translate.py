@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.answers import compact
+from dragoman.core.answers import compact_json
 from dragoman.core.content import JsonObject, MessageStatus
 from dragoman.core.events import (
     BlockClosed,
@@ -24,9 +24,9 @@ from dragoman.core.events import (
     CallOpened,
     CallParked,
     CallSettled,
-    Logged,
+    LoggedEvent,
     MessageClosed,
-    PlanShown,
+    PlanUpdated,
     RunStarted,
     RunStopped,
     StopReason,
@@ -35,11 +35,11 @@ from dragoman.core.ids import ROOT, CallId, RunId, SessionId
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import WRITE_MEMORY
 from dragoman.protocols.agentscope import errors, wire
-from dragoman.protocols.agentscope.inputs import DOOR, MESSAGE_ID, Noted, noted_in
+from dragoman.protocols.agentscope.inputs import MESSAGE_ID_PREFIX, PROTOCOL, RunMetadata, read_run_metadata
 
-Ended = Literal["completed", "failed", "canceled"]
+EndStatus = Literal["completed", "failed", "canceled"]
 
-ENDS: Mapping[StopReason, Ended] = {
+RUN_END_STATUS: Mapping[StopReason, EndStatus] = {
     "end_turn": "completed",
     "tool_use": "completed",
     "max_tokens": "completed",
@@ -51,7 +51,7 @@ ENDS: Mapping[StopReason, Ended] = {
 }
 """Rulings, 24."""
 FINISH_REASONS: Mapping[StopReason, str] = {"max_tokens": "length", "refusal": "content_filter"}
-MESSAGE_ENDS: Mapping[MessageStatus, Ended] = {
+MESSAGE_END_STATUS: Mapping[MessageStatus, EndStatus] = {
     "completed": "completed",
     "interrupted": "canceled",
     "failed": "failed",
@@ -59,16 +59,16 @@ MESSAGE_ENDS: Mapping[MessageStatus, Ended] = {
 }
 AGENT_SERVER = "agent"
 """The server label of a tool that is the agent's own: the field cannot be empty."""
-COMPONENTS = frozenset({WRITE_MEMORY})
+COMPONENT_TOOLS = frozenset({WRITE_MEMORY})
 """The tools that the server itself brings along."""
-WAITING: frozenset[CallKind] = frozenset({"client", "permission", "question"})
-_CUT = wire.Error("INTERRUPTED", "The server restarted")
+WAITING_KINDS: frozenset[CallKind] = frozenset({"client", "permission", "question"})
+_CUT_ERROR = wire.Error("INTERRUPTED", "The server restarted")
 _ENCODE = msgspec.json.Encoder().encode
-_LINE_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
+_LINE_SEPARATORS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
 """Where the published client's line reader cuts besides at LF; what is cut is no JSON, and it drops that in silence."""
-_Told = TypeVar("_Told", wire.AgentResponse, wire.Message, wire.Content)
-_HEAD = len(b'{"sequence_number":null')
-_TAIL = len(b'""}')
+_EventT = TypeVar("_EventT", wire.AgentResponse, wire.Message, wire.Content)
+_TEMPLATE_PREFIX_LENGTH = len(b'{"sequence_number":null')
+_TEMPLATE_SUFFIX_LENGTH = len(b'""}')
 
 
 def _encode(value: object) -> bytes:
@@ -78,15 +78,15 @@ def _encode(value: object) -> bytes:
 
 
 def _on_one_line(encoded: bytes) -> bytes:
-    for end, escaped in _LINE_ENDS:
+    for end, escaped in _LINE_SEPARATORS:
         encoded = encoded.replace(end, escaped)
     return encoded
 
 
-class _Open:
+class _OpenMessage:
     """The message that is being told. `text` is that of a content whose end waits for the next record."""
 
-    __slots__ = ("contents", "id", "is_call", "slot", "step", "text", "type", "usage")
+    __slots__ = ("block_index", "contents", "id", "is_call", "step", "text", "type", "usage")
 
     def __init__(self, message_id: str, kind: str, step: str, *, is_call: bool = False) -> None:
         self.id = message_id
@@ -94,7 +94,7 @@ class _Open:
         self.step = step
         self.is_call = is_call
         self.contents: list[wire.Content] = []
-        self.slot = -1
+        self.block_index = -1
         """The core's index of the block whose content is open; -1 when none is."""
         self.text: str | None = None
         self.usage: dict[str, int] | None = None
@@ -121,26 +121,26 @@ class ResponseEvents:
         """
         self.response: wire.AgentResponse | None = None
         """The newest state of the response, once it began."""
-        self.noted = Noted()
+        self.run_metadata = RunMetadata()
         self.count = 0
         """Events so far; the number of the next one."""
         self.is_over = False
-        self.is_late = False
+        self.is_timed_out = False
         """It was a task that was stopped because its time was up."""
         self._run_id = run_id
         self._session_id = session_id
         self._skip = skip
         self._calls = dict(earlier or {})
-        self._told: set[CallId] = set()
+        self._announced_calls: set[CallId] = set()
         """Calls that were told as such; an approval request alone is none."""
         self._output: dict[str, wire.Message | None] = {}
         """The messages by id, in the order of their first events; None while one is open."""
-        self._open: _Open | None = None
-        self._is_waiting = False
+        self._open: _OpenMessage | None = None
+        self._is_end_pending = False
         """The step of the open message is over; how the message ended is told with the next record."""
         self.started_at: datetime | None = None
         self._frames: list[bytes] = []
-        self._piece_of: tuple[str, int] | None = None
+        self._current_block: tuple[str, int] | None = None
         self._piece_head = b""
         self._pieces: list[str] = []
         """What was told of the block that is open."""
@@ -150,7 +150,7 @@ class ResponseEvents:
     def feed(self, record: Record) -> bytes:
         """Take the next record; give the frames that it makes."""
         if isinstance(record, Piece):
-            if self._piece_of == (record.message_id, record.index):
+            if self._current_block == (record.message_id, record.index):
                 self._pieces.append(record.text)
                 self.count = number = self.count + 1
                 if number <= self._skip:
@@ -163,15 +163,15 @@ class ResponseEvents:
             return self._begin_block(record)
         if self.response is None and not isinstance(record.event, RunStarted):
             return b""  # the run is queued: another one goes on
-        if self._is_waiting and not isinstance(record.event, RunStopped):
-            self._finish()
+        if self._is_end_pending and not isinstance(record.event, RunStopped):
+            self._finish_message()
         self._event(record)
-        return self._take()
+        return self._take_frames()
 
-    def _event(self, logged: Logged) -> None:
+    def _event(self, logged: LoggedEvent) -> None:
         match logged.event:
             case RunStarted(run_id=run_id) as started if run_id == self._run_id:
-                self._begin(started, logged.at)
+                self._begin_response(started, logged.at)
             case BlockClosed(loop="root") as closed:
                 self._close_block(closed)
             case CallOpened() as opened:
@@ -179,51 +179,51 @@ class ResponseEvents:
             case MessageClosed(loop="root") as closed:
                 self._close_step(closed)
             case CallParked(call_id=call_id):
-                self._ask_again(call_id, f"{self._run_id}_{logged.seq}")
+                self._request_approval_again(call_id, f"{self._run_id}_{logged.seq}")
             case CallSettled(by_client=False) as settled if settled.result.loop == ROOT:
-                self._settle(settled)
-            case PlanShown(loop="root") as plan:
+                self._settle_call(settled)
+            case PlanUpdated(loop="root") as plan:
                 steps = [{"title": step.title, "status": step.status} for step in plan.steps]
                 told: JsonObject = {"plan": {"status": plan.status, "steps": steps}}
-                self._aside(f"{MESSAGE_ID}{self._run_id}_{logged.seq}", "message", told)
+                self._emit_interleaved(f"{MESSAGE_ID_PREFIX}{self._run_id}_{logged.seq}", "message", told)
             case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
-                self._end(stopped, logged.at)
+                self._end_response(stopped, logged.at)
             case _:
                 pass
 
     # --- the response ---------------------------------------------------------------------------------------------
 
-    def _begin(self, started: RunStarted, at: datetime) -> None:
-        self.noted = noted_in(started.door, started.props)
+    def _begin_response(self, started: RunStarted, at: datetime) -> None:
+        self.run_metadata = read_run_metadata(started.protocol, started.metadata)
         self.started_at = at
         response = wire.AgentResponse(
             status="created",
-            id=self.noted.response_id or response_id(self._run_id),
+            id=self.run_metadata.response_id or response_id(self._run_id),
             created_at=int(at.timestamp()),
-            session_id=self.noted.session_id or self._session_id,
+            session_id=self.run_metadata.session_id or self._session_id,
         )
-        self._respond(response)
-        self._respond(msgspec.structs.replace(response, status="in_progress"))
+        self._emit_response(response)
+        self._emit_response(msgspec.structs.replace(response, status="in_progress"))
 
-    def _respond(self, response: wire.AgentResponse) -> None:
-        self.response = self._tell(response)
+    def _emit_response(self, response: wire.AgentResponse) -> None:
+        self.response = self._emit(response)
 
-    def _end(self, stopped: RunStopped, at: datetime) -> None:
-        status, error = ENDS[stopped.reason], None
+    def _end_response(self, stopped: RunStopped, at: datetime) -> None:
+        status, error = RUN_END_STATUS[stopped.reason], None
         if status == "failed":
             code = stopped.code or (None if stopped.reason == "error" else stopped.reason)
             error = errors.run_error(code, stopped.message)
-        elif status == "canceled" and self._has_used_up(at):
-            self.is_late = True
+        elif status == "canceled" and self._is_past_deadline(at):
+            self.is_timed_out = True
             status, error = "failed", wire.Error("TIMEOUT", "The task took longer than its timeout")
-        self._finish(FINISH_REASONS.get(stopped.reason))
+        self._finish_message(FINISH_REASONS.get(stopped.reason))
         usage = stopped.usage
-        self._over(status, error, usage_of(usage.input_tokens, usage.output_tokens), at)
+        self._close_response(status, error, usage_of(usage.input_tokens, usage.output_tokens), at)
 
-    def _has_used_up(self, at: datetime) -> bool:
-        return self.noted.deadline is not None and at >= self.noted.deadline
+    def _is_past_deadline(self, at: datetime) -> bool:
+        return self.run_metadata.deadline is not None and at >= self.run_metadata.deadline
 
-    def _over(self, status: Ended, error: wire.Error | None, usage: dict[str, int], at: datetime) -> None:
+    def _close_response(self, status: EndStatus, error: wire.Error | None, usage: dict[str, int], at: datetime) -> None:
         assert self.response is not None, "a run starts before it ends"
         self.is_over = True
         over = msgspec.structs.replace(
@@ -234,31 +234,31 @@ class ResponseEvents:
             output=tuple(message for message in self._output.values() if message is not None),
             usage=usage,
         )
-        self._respond(over)
+        self._emit_response(over)
 
-    def broken(self, code: str, message: str, at: datetime) -> bytes:
+    def abort(self, code: str, message: str, at: datetime) -> bytes:
         """The frames that end a response before its run has ended: its session is gone, or this code failed."""
         if self.response is None or self.is_over:
             return b""
-        if self._open is not None and self._open.slot >= 0 and self._open.text is None:
+        if self._open is not None and self._open.block_index >= 0 and self._open.text is None:
             self._open.text = "".join(self._pieces)
-        self._finish(status="failed")
-        self._over("failed", wire.Error(code, message), usage_of(0, 0), at)
-        return self._take()
+        self._finish_message(status="failed")
+        self._close_response("failed", wire.Error(code, message), usage_of(0, 0), at)
+        return self._take_frames()
 
-    def acknowledge(self, noted: Noted, at: datetime) -> bytes:
+    def acknowledge(self, run_metadata: RunMetadata, at: datetime) -> bytes:
         """All frames of a response that took answers, and waits for more before a run goes on."""
-        props: JsonObject = {DOOR: msgspec.to_builtins(noted)}
-        started = RunStarted(run_id=self._run_id, door=DOOR, props=props)
+        props: JsonObject = {PROTOCOL: msgspec.to_builtins(run_metadata)}
+        started = RunStarted(run_id=self._run_id, protocol=PROTOCOL, metadata=props)
         stopped = RunStopped(run_id=self._run_id, reason="tool_use")
-        return b"".join(self.feed(Logged(0, at, self._run_id, event)) for event in (started, stopped))
+        return b"".join(self.feed(LoggedEvent(0, at, self._run_id, event)) for event in (started, stopped))
 
     def heartbeat(self) -> bytes:
         """A heartbeat message. It is no record of the run, so it takes no number: it repeats the last one."""
         beat = wire.Message(
             sequence_number=self.count - 1,
             status="in_progress",
-            id=f"{MESSAGE_ID}{self._run_id}_heartbeat",
+            id=f"{MESSAGE_ID_PREFIX}{self._run_id}_heartbeat",
             type="heartbeat",
             role=None,
         )
@@ -268,75 +268,75 @@ class ResponseEvents:
 
     def _begin_block(self, piece: Piece) -> bytes:
         """The first piece of a block, or one that nobody is told."""
-        if piece.loop != ROOT or self.noted.whole or self.response is None:
+        if piece.loop != ROOT or self.run_metadata.omits_deltas or self.response is None:
             return b""
         opened = self._message_for(piece.message_id, piece.index, piece.kind)
-        opened.slot = piece.index
-        template = _encode(self._text(opened, "in_progress", "", delta=True))
-        self._piece_head = template[_HEAD:-_TAIL]
-        self._piece_of = (piece.message_id, piece.index)
+        opened.block_index = piece.index
+        template = _encode(self._text_content(opened, "in_progress", "", delta=True))
+        self._piece_head = template[_TEMPLATE_PREFIX_LENGTH:-_TEMPLATE_SUFFIX_LENGTH]
+        self._current_block = (piece.message_id, piece.index)
         self._pieces = []
         self._frames.append(self.feed(piece))
-        return self._take()
+        return self._take_frames()
 
     def _close_block(self, closed: BlockClosed) -> None:
         block = closed.block
-        self._piece_of = None
+        self._current_block = None
         if isinstance(block, core.Call):
             return
-        kind: core.Growing = "thinking" if isinstance(block, core.Thinking) else "text"
+        kind: core.StreamedBlockKind = "thinking" if isinstance(block, core.Thinking) else "text"
         opened = self._open
-        if opened is None or opened.slot != closed.index or opened.step != closed.message_id:
+        if opened is None or opened.block_index != closed.index or opened.step != closed.message_id:
             opened = self._message_for(closed.message_id, closed.index, kind)
         if isinstance(block, core.Text | core.Thinking):
-            opened.slot, opened.text = closed.index, block.text
+            opened.block_index, opened.text = closed.index, block.text
         else:
-            self._add(opened, _content_of(block, opened))
+            self._add_content(opened, _content_of(block, opened))
 
-    def _message_for(self, step: str, index: int, kind: core.Growing) -> _Open:
+    def _message_for(self, step: str, index: int, kind: core.StreamedBlockKind) -> _OpenMessage:
         """The open message, if this block belongs to it; else a new one."""
         message_type = "message" if kind == "text" else "reasoning"
         self._close_content("completed")
         opened = self._open
         if opened is not None and opened.type == message_type and opened.step == step:
             return opened
-        self._finish()
-        return self._begin_message(_Open(f"{MESSAGE_ID}{step}_{index}", message_type, step), "assistant")
+        self._finish_message()
+        return self._begin_message(_OpenMessage(f"{MESSAGE_ID_PREFIX}{step}_{index}", message_type, step), "assistant")
 
-    def _begin_message(self, opened: _Open, role: wire.Role) -> _Open:
+    def _begin_message(self, opened: _OpenMessage, role: wire.Role) -> _OpenMessage:
         self._open = opened
         self._output[opened.id] = None
         for status in ("created", "in_progress"):
-            self._tell(wire.Message(status=status, id=opened.id, type=opened.type, role=role))
+            self._emit(wire.Message(status=status, id=opened.id, type=opened.type, role=role))
         return opened
 
-    def _text(self, opened: _Open, status: str, text: str, *, delta: bool = False) -> wire.TextContent:
+    def _text_content(self, opened: _OpenMessage, status: str, text: str, *, delta: bool = False) -> wire.TextContent:
         return wire.TextContent(status=status, index=len(opened.contents), delta=delta, msg_id=opened.id, text=text)
 
-    def _add(self, opened: _Open, content: wire.Content) -> None:
+    def _add_content(self, opened: _OpenMessage, content: wire.Content) -> None:
         """A content that comes whole. Behind another one it opens with a delta, or it would replace that one in the
         web client (section 6.3).
         """
-        if content.index and not self.noted.whole:
-            self._tell(msgspec.structs.replace(content, status="in_progress", delta=True))
-        self._tell(content)
+        if content.index and not self.run_metadata.omits_deltas:
+            self._emit(msgspec.structs.replace(content, status="in_progress", delta=True))
+        self._emit(content)
         opened.contents.append(content)
 
-    def _close_content(self, status: Ended) -> None:
+    def _close_content(self, status: EndStatus) -> None:
         """Tell the end of the text that is open."""
         opened = self._open
         if opened is None or opened.text is None:
             return
-        content = self._text(opened, status, opened.text)
-        opened.slot, opened.text = -1, None
-        self._tell(content)
+        content = self._text_content(opened, status, opened.text)
+        opened.block_index, opened.text = -1, None
+        self._emit(content)
         opened.contents.append(content)
 
     # --- the end of messages --------------------------------------------------------------------------------------
 
     def _close_step(self, closed: MessageClosed) -> None:
-        status = MESSAGE_ENDS[closed.status]
-        self._piece_of = None
+        status = MESSAGE_END_STATUS[closed.status]
+        self._current_block = None
         self._close_content(status)
         opened = self._open
         if opened is None:
@@ -344,20 +344,20 @@ class ResponseEvents:
         if closed.usage is not None:
             opened.usage = usage_of(closed.usage.input_tokens, closed.usage.output_tokens)
         if opened.is_call or status != "completed":
-            self._finish(status=status, is_cut=closed.status == "cut")
+            self._finish_message(status=status, is_cut=closed.status == "cut")
         else:
-            self._is_waiting = True
+            self._is_end_pending = True
 
-    def _finish(
+    def _finish_message(
         self,
         finish_reason: str | None = None,
         *,
-        status: Ended = "completed",
+        status: EndStatus = "completed",
         is_cut: bool = False,
     ) -> None:
         """Tell the end of the open message, if there is one."""
         self._close_content(status)
-        opened, self._open, self._is_waiting = self._open, None, False
+        opened, self._open, self._is_end_pending = self._open, None, False
         if opened is None:
             return
         metadata: JsonObject = {"finish_reason": finish_reason} if finish_reason else {}
@@ -365,81 +365,83 @@ class ResponseEvents:
             metadata["interrupted"] = True
         message = wire.Message(
             status=status,
-            error=_CUT if is_cut else None,
+            error=_CUT_ERROR if is_cut else None,
             id=opened.id,
             type=opened.type,
             role="tool" if opened.type.endswith("_output") else "assistant",
             content=tuple(opened.contents),
-            code=_CUT.code if is_cut else None,
-            message=_CUT.message if is_cut else None,
+            code=_CUT_ERROR.code if is_cut else None,
+            message=_CUT_ERROR.message if is_cut else None,
             usage=opened.usage,
             metadata=metadata or None,
         )
-        self._output[opened.id] = self._tell(message)
+        self._output[opened.id] = self._emit(message)
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
     def _open_call(self, opened: CallOpened) -> None:
         """A call of the agent's; of a sub-agent's, only one that waits for the application."""
         self._calls[opened.call.call_id] = opened
-        message_id = f"{MESSAGE_ID}{opened.message_id}_{opened.index}"
+        message_id = f"{MESSAGE_ID_PREFIX}{opened.message_id}_{opened.index}"
         if opened.loop != ROOT:
-            if opened.kind in WAITING:
-                self._aside(message_id, _type_of(opened), _payload_of(opened))
+            if opened.kind in WAITING_KINDS:
+                self._emit_interleaved(message_id, _type_of(opened), _payload_of(opened))
             return
-        self._finish()
-        call = self._begin_message(_Open(message_id, _type_of(opened), opened.message_id, is_call=True), "assistant")
-        self._tell_payload(call, _payload_of(opened))
+        self._finish_message()
+        call = self._begin_message(
+            _OpenMessage(message_id, _type_of(opened), opened.message_id, is_call=True), "assistant"
+        )
+        self._emit_payload(call, _payload_of(opened))
         if opened.kind != "permission":
-            self._told.add(opened.call.call_id)
+            self._announced_calls.add(opened.call.call_id)
 
-    def _settle(self, settled: CallSettled) -> None:
+    def _settle_call(self, settled: CallSettled) -> None:
         """The result of a call, and before it the call, if this response has not told it yet."""
         result = settled.result
         opened = self._calls.get(result.call_id)
         kind = "plugin_call" if opened is None else _type_of(opened, is_running=True)
-        if result.call_id not in self._told:
-            self._told.add(result.call_id)
+        if result.call_id not in self._announced_calls:
+            self._announced_calls.add(result.call_id)
             arguments: JsonObject = {} if opened is None else opened.call.input
-            call: JsonObject = {"call_id": result.call_id, "name": result.name, "arguments": compact(arguments)}
+            call: JsonObject = {"call_id": result.call_id, "name": result.name, "arguments": compact_json(arguments)}
             if opened is not None and opened.server is not None:
                 call["server_label"] = opened.server
-            self._aside(f"{MESSAGE_ID}{result.call_id}", kind, call)
+            self._emit_interleaved(f"{MESSAGE_ID_PREFIX}{result.call_id}", kind, call)
         output: JsonObject = {"call_id": result.call_id, "name": result.name, "output": _output_of(result)}
-        self._aside(f"{MESSAGE_ID}{result.id}", f"{kind}_output", output)
+        self._emit_interleaved(f"{MESSAGE_ID_PREFIX}{result.id}", f"{kind}_output", output)
 
-    def _ask_again(self, call_id: CallId, name: str) -> None:
+    def _request_approval_again(self, call_id: CallId, name: str) -> None:
         """A call that a crash cut off needs the user's word before it runs again."""
         opened = self._calls.get(call_id)
         if opened is not None:
             asking = msgspec.structs.replace(opened, kind="permission")
-            self._aside(f"{MESSAGE_ID}{name}", _type_of(asking), _payload_of(asking))
+            self._emit_interleaved(f"{MESSAGE_ID_PREFIX}{name}", _type_of(asking), _payload_of(asking))
 
-    def _aside(self, message_id: str, kind: str, payload: JsonObject) -> None:
+    def _emit_interleaved(self, message_id: str, kind: str, payload: JsonObject) -> None:
         """A message of one object, from its beginning to its end, whatever else is open."""
-        kept, piece_of, waiting = self._open, self._piece_of, self._is_waiting
+        kept, piece_of, waiting = self._open, self._current_block, self._is_end_pending
         role: wire.Role = "tool" if kind.endswith("_output") else "assistant"
-        opened = self._begin_message(_Open(message_id, kind, ""), role)
+        opened = self._begin_message(_OpenMessage(message_id, kind, ""), role)
         if role == "tool" or kind == "message":
-            self._add(opened, wire.DataContent(status="completed", index=0, msg_id=opened.id, data=payload))
+            self._add_content(opened, wire.DataContent(status="completed", index=0, msg_id=opened.id, data=payload))
         else:
-            self._tell_payload(opened, payload)
-        self._finish()
-        self._open, self._piece_of, self._is_waiting = kept, piece_of, waiting
+            self._emit_payload(opened, payload)
+        self._finish_message()
+        self._open, self._current_block, self._is_end_pending = kept, piece_of, waiting
 
-    def _tell_payload(self, opened: _Open, payload: JsonObject) -> None:
+    def _emit_payload(self, opened: _OpenMessage, payload: JsonObject) -> None:
         """The payload of a call: first without its arguments, then in snapshots (section 5.1)."""
         content = wire.DataContent(status="completed", index=0, msg_id=opened.id, data=payload)
-        if not self.noted.whole:
+        if not self.run_metadata.omits_deltas:
             empty = msgspec.structs.replace(content, status="in_progress", data={**payload, "arguments": ""})
-            self._tell(empty)
-            self._tell(msgspec.structs.replace(content, status="in_progress"))
-        self._tell(content)
+            self._emit(empty)
+            self._emit(msgspec.structs.replace(content, status="in_progress"))
+        self._emit(content)
         opened.contents.append(content)
 
     # --- frames ---------------------------------------------------------------------------------------------------
 
-    def _tell(self, event: _Told) -> _Told:
+    def _emit(self, event: _EventT) -> _EventT:
         """Give an event its number, and its frame to those who have not seen it."""
         number = self.count
         self.count = number + 1
@@ -448,7 +450,7 @@ class ResponseEvents:
             self._frames.append(b"id: %d\ndata: %b\n\n" % (number, _encode(event)))
         return event
 
-    def _take(self) -> bytes:
+    def _take_frames(self) -> bytes:
         """The frames that were made and not given yet."""
         frames, self._frames = self._frames, []
         return b"".join(frames)
@@ -468,7 +470,7 @@ def usage_of(input_tokens: int, output_tokens: int) -> dict[str, int]:
     }
 
 
-def _content_of(block: core.Image | core.File | core.Data, opened: _Open) -> wire.Content:
+def _content_of(block: core.Image | core.File | core.Data, opened: _OpenMessage) -> wire.Content:
     """A block that came whole."""
     index, msg_id = len(opened.contents), opened.id
     match block:
@@ -493,16 +495,16 @@ def _type_of(opened: CallOpened, *, is_running: bool = False) -> str:
         return "mcp_approval_request"
     if opened.server is not None:
         return "mcp_call"
-    return "component_call" if opened.call.name in COMPONENTS else "plugin_call"
+    return "component_call" if opened.call.name in COMPONENT_TOOLS else "plugin_call"
 
 
 def _payload_of(opened: CallOpened) -> JsonObject:
     call = opened.call
     if opened.kind == "permission":
         server = opened.server or AGENT_SERVER
-        return {"id": call.call_id, "name": call.name, "arguments": compact(call.input), "server_label": server}
-    payload: JsonObject = {"call_id": call.call_id, "name": call.name, "arguments": compact(call.input)}
-    if opened.server is not None and opened.kind not in WAITING:
+        return {"id": call.call_id, "name": call.name, "arguments": compact_json(call.input), "server_label": server}
+    payload: JsonObject = {"call_id": call.call_id, "name": call.name, "arguments": compact_json(call.input)}
+    if opened.server is not None and opened.kind not in WAITING_KINDS:
         payload["server_label"] = opened.server
     return payload
 
@@ -512,4 +514,4 @@ def _output_of(result: core.ToolMessage) -> str:
     content = result.content
     if isinstance(content, str) or all(isinstance(block, core.Text) for block in content):
         return core.text_of(content)
-    return compact(msgspec.to_builtins(content))
+    return compact_json(msgspec.to_builtins(content))

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from dragoman.core.content import DEPTH_LIMIT, JsonObject, is_too_deep
-from dragoman.protocols.kit.faults import placed
+from dragoman.protocols.kit.faults import parse_validation_error
 
 ResponseStatus = Literal["created", "in_progress", "completed", "canceled", "failed"]
 """The statuses that we send. `rejected` and `incomplete` are never sent: the web client knows neither as an end."""
@@ -19,7 +19,7 @@ PollStatus = Literal["queued", "created", "in_progress", "completed", "canceled"
 Role = Literal["user", "assistant", "system", "tool"]
 ID_LIMIT = 255
 """Characters of a client's own id or name."""
-STOPS_LIMIT = 4
+STOP_SEQUENCES_LIMIT = 4
 
 
 # --- what comes in ------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class AgentRequest(_In, frozen=True, kw_only=True):
     heartbeat: bool = False
 
     @property
-    def own_id(self) -> str | None:
+    def client_response_id(self) -> str | None:
         """The response's id as the client chose it: `id` wins over `response_id`."""
         return self.id or self.response_id or None
 
@@ -242,7 +242,7 @@ class AgentResponse(_Event, frozen=True, kw_only=True):
     session_id: str
 
 
-class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `POST /stop`. `canceled` is false when nothing was running."""
 
     status: Literal["ok"] = "ok"
@@ -272,11 +272,11 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
-class Malformed(Exception):
+class InvalidJson(Exception):
     """A body that is no JSON."""
 
 
-class Misshapen(Exception):
+class InvalidBody(Exception):
     """A body that is JSON, but breaks a rule of the protocol. `loc` names the place, as FastAPI's errors do."""
 
     def __init__(self, message: str, path: str = "") -> None:
@@ -301,7 +301,7 @@ def _between(name: str, low: float, high: float, message: str) -> Rule:
     return Rule(name, holds, message)
 
 
-def _short(name: str) -> Rule:
+def _max_length(name: str) -> Rule:
     return Rule(
         name,
         lambda request: len(getattr(request, name) or "") <= ID_LIMIT,
@@ -322,21 +322,21 @@ RULES = (  # checked from the first to the last; the first one broken is the ans
     ),
     Rule(
         "stop",
-        lambda request: not isinstance(request.stop, tuple) or len(request.stop) <= STOPS_LIMIT,
-        f"at most {STOPS_LIMIT} sequences were expected",
+        lambda request: not isinstance(request.stop, tuple) or len(request.stop) <= STOP_SEQUENCES_LIMIT,
+        f"at most {STOP_SEQUENCES_LIMIT} sequences were expected",
     ),
     _between("n", 1, 5, "1 <= n <= 5 was expected"),
-    *map(_short, ("session_id", "user_id", "id", "response_id", "model")),
+    *map(_max_length, ("session_id", "user_id", "id", "response_id", "model")),
 )
 
 T = TypeVar("T")
 R = TypeVar("R", bound=AgentRequest)
-_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
-_HIDDEN = frozenset({"stream", "heartbeat", "id", "response_id"})
+_PATH_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_DELIVERY_FIELDS = frozenset({"stream", "heartbeat", "id", "response_id"})
 """Fields that say how the answer is told, and not what is asked."""
 
 
-class Asked(NamedTuple):
+class ParsedRequest(NamedTuple):
     """A request that holds all rules. `fields` is the whole body, as it came."""
 
     request: AgentRequest
@@ -344,7 +344,7 @@ class Asked(NamedTuple):
     fields: JsonObject
     timeout_s: float | None = None
 
-    def extra(self) -> JsonObject:
+    def extra_fields(self) -> JsonObject:
         """The fields that the protocol does not declare; they are the agent's."""
         return {name: value for name, value in self.fields.items() if name not in self.request.__struct_fields__}
 
@@ -354,26 +354,26 @@ class Asked(NamedTuple):
         given = enumerate(self.request.tools or ())
         return tuple(f"tools[{place}]{'' if tool.get('function') is None else '.function'}" for place, tool in given)
 
-    def essence(self) -> bytes:
+    def canonical_bytes(self) -> bytes:
         """What is asked, without what changes when a client builds the request again: ids and marks of messages."""
-        asked = {name: value for name, value in self.fields.items() if name not in _HIDDEN}
+        asked = {name: value for name, value in self.fields.items() if name not in _DELIVERY_FIELDS}
         marks = ("id", "status", "sequence_number")
         asked["input"] = [{key: value for key, value in each.items() if key not in marks} for each in asked["input"]]
         return msgspec.json.encode(asked, order="sorted")
 
 
-def decode_request(body: bytes) -> Asked:
+def decode_request(body: bytes) -> ParsedRequest:
     """Read the body of `POST /process`. Raises Malformed or Misshapen."""
-    return _asked(AgentRequest, body)
+    return _parse_request(AgentRequest, body)
 
 
-def decode_task(body: bytes) -> Asked:
+def decode_task(body: bytes) -> ParsedRequest:
     """Read the body of `POST /process/task`. Raises Malformed or Misshapen."""
-    asked = _asked(TaskRequest, body)
+    asked = _parse_request(TaskRequest, body)
     assert isinstance(asked.request, TaskRequest), "its decoder made it"
     timeout_s = asked.request.timeout
     if timeout_s is not None and not 0 < timeout_s <= 1e9:
-        raise Misshapen("a number of seconds above 0 was expected", "timeout")
+        raise InvalidBody("a number of seconds above 0 was expected", "timeout")
     return asked._replace(timeout_s=timeout_s)
 
 
@@ -381,52 +381,52 @@ def decode_stop(body: bytes) -> StopRequest:
     """Read the body of `POST /stop`. Raises Malformed or Misshapen."""
     stop = _convert(_decode(body), StopRequest)
     if not stop.session_id and not stop.response_id:
-        raise Misshapen("session_id or response_id was expected", "session_id")
+        raise InvalidBody("session_id or response_id was expected", "session_id")
     return stop
 
 
-def _asked(kind: type[R], body: bytes) -> Asked:
+def _parse_request(kind: type[R], body: bytes) -> ParsedRequest:
     fields = _decode(body)
     request = _convert(fields, kind)
     for rule in RULES:
         if not rule.holds(request):
-            raise Misshapen(rule.message, rule.path)
+            raise InvalidBody(rule.message, rule.path)
     for place, message in enumerate(request.input):
         _check_message(message, f"input[{place}]")
     tools = tuple(_tool_of(tool, f"tools[{place}]") for place, tool in enumerate(request.tools or ()))
-    asked = Asked(request, tools, fields)
-    if is_too_deep(asked.extra()):
-        raise Misshapen(f"at most {DEPTH_LIMIT} levels of lists and objects were expected")
+    asked = ParsedRequest(request, tools, fields)
+    if is_too_deep(asked.extra_fields()):
+        raise InvalidBody(f"at most {DEPTH_LIMIT} levels of lists and objects were expected")
     return asked
 
 
 def _check_message(message: MessageIn, path: str) -> None:
     if len(message.id or "") > ID_LIMIT:
-        raise Misshapen(f"at most {ID_LIMIT} characters were expected", f"{path}.id")
+        raise InvalidBody(f"at most {ID_LIMIT} characters were expected", f"{path}.id")
     if message.content is None and message.kind not in ("error", "heartbeat"):
-        raise Misshapen("a message needs a content", f"{path}.content")
+        raise InvalidBody("a message needs a content", f"{path}.content")
 
 
 def _tool_of(tool: JsonObject, path: str) -> FunctionTool:
     """A tool, in the nested shape or in the flat one. Only functions are tools (section 2.2)."""
     if tool.get("type") not in (None, "function"):
-        raise Misshapen("only tools of type 'function' are taken", f"{path}.type")
+        raise InvalidBody("only tools of type 'function' are taken", f"{path}.type")
     inner = tool.get("function")
     place = path if inner is None else f"{path}.function"
     try:
         found = msgspec.convert(tool if inner is None else inner, FunctionTool)
     except msgspec.ValidationError as error:
-        raise Misshapen(*placed(str(error), place)) from error
+        raise InvalidBody(*parse_validation_error(str(error), place)) from error
     if not found.name:
-        raise Misshapen("a tool needs a name", f"{place}.name")
+        raise InvalidBody("a tool needs a name", f"{place}.name")
     schema, required = found.parameters, found.parameters.get("required")
     if schema.get("type") != "object":
-        raise Misshapen("parameters are a JSON Schema of type 'object'", f"{place}.parameters.type")
+        raise InvalidBody("parameters are a JSON Schema of type 'object'", f"{place}.parameters.type")
     if not isinstance(schema.get("properties", {}), dict):
-        raise Misshapen("an object was expected", f"{place}.parameters.properties")
+        raise InvalidBody("an object was expected", f"{place}.parameters.properties")
     is_list = isinstance(required, list) and all(isinstance(name, str) for name in required)
     if required is not None and not is_list:
-        raise Misshapen("a list of names, or null, was expected", f"{place}.parameters.required")
+        raise InvalidBody("a list of names, or null, was expected", f"{place}.parameters.required")
     return found
 
 
@@ -435,9 +435,9 @@ def _decode(body: bytes) -> JsonObject:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed("the body is not JSON in UTF-8") from error
+        raise InvalidJson("the body is not JSON in UTF-8") from error
     if not isinstance(value, dict):
-        raise Misshapen("an object was expected")
+        raise InvalidBody("an object was expected")
     return value
 
 
@@ -445,9 +445,9 @@ def _convert(fields: JsonObject, kind: type[T]) -> T:
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise Misshapen(*placed(str(error))) from error
+        raise InvalidBody(*parse_validation_error(str(error))) from error
 
 
 def location_of(path: str) -> tuple[Any, ...]:
     """A path such as `input[0].content` as its steps."""
-    return tuple(int(index) if index else name for index, name in _STEP.findall(path))
+    return tuple(int(index) if index else name for index, name in _PATH_STEP.findall(path))

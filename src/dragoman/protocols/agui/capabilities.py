@@ -1,11 +1,11 @@
 """What an agent declares to AG-UI's clients. Pure. Source: specification of the face, B.12."""
 
-from dragoman.core.tools import ASK, FORK, AgentSpec
-from dragoman.protocols.agui.content import Shape
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec
+from dragoman.protocols.agui.content import WireStruct
 from dragoman.protocols.agui.wire import Tool
 
 
-class Identity(Shape, frozen=True, kw_only=True):
+class Identity(WireStruct, frozen=True, kw_only=True):
     """Who answers."""
 
     name: str
@@ -14,14 +14,14 @@ class Identity(Shape, frozen=True, kw_only=True):
     description: str | None = None
 
 
-class Transport(Shape, frozen=True, kw_only=True):
+class Transport(WireStruct, frozen=True, kw_only=True):
     """How it answers. `resumable` holds for the events route."""
 
     streaming: bool
     resumable: bool
 
 
-class Tools(Shape, frozen=True, kw_only=True):
+class Tools(WireStruct, frozen=True, kw_only=True):
     """The agent's own tools, and whether it takes the client's."""
 
     supported: bool
@@ -30,46 +30,46 @@ class Tools(Shape, frozen=True, kw_only=True):
     client_provided: bool
 
 
-class State(Shape, frozen=True, kw_only=True):
+class State(WireStruct, frozen=True, kw_only=True):
     """State: the client's is kept with the thread and told again."""
 
     snapshots: bool
     persistent_state: bool
 
 
-class MultiAgent(Shape, frozen=True, kw_only=True):
+class MultiAgent(WireStruct, frozen=True, kw_only=True):
     """Sub-agents."""
 
     supported: bool
     delegation: bool
 
 
-class Reasoning(Shape, frozen=True, kw_only=True):
+class Reasoning(WireStruct, frozen=True, kw_only=True):
     """Thinking, where the model shows it."""
 
     supported: bool
     streaming: bool
 
 
-class Input(Shape, frozen=True, kw_only=True):
+class Input(WireStruct, frozen=True, kw_only=True):
     """What the model can see besides text."""
 
     image: bool
 
 
-class Multimodal(Shape, frozen=True, kw_only=True):
+class Multimodal(WireStruct, frozen=True, kw_only=True):
     """Media."""
 
     input: Input
 
 
-class Execution(Shape, frozen=True, kw_only=True):
+class Execution(WireStruct, frozen=True, kw_only=True):
     """Bounds of a run."""
 
     max_iterations: int
 
 
-class HumanInTheLoop(Shape, frozen=True, kw_only=True):
+class HumanInTheLoop(WireStruct, frozen=True, kw_only=True):
     """What people are asked."""
 
     supported: bool
@@ -78,7 +78,7 @@ class HumanInTheLoop(Shape, frozen=True, kw_only=True):
     interrupts: bool
 
 
-class AgentCapabilities(Shape, frozen=True, kw_only=True):
+class AgentCapabilities(WireStruct, frozen=True, kw_only=True):
     """The answer of the capabilities route. What is omitted is undeclared."""
 
     identity: Identity
@@ -95,7 +95,7 @@ class AgentCapabilities(Shape, frozen=True, kw_only=True):
 def capabilities_of(spec: AgentSpec) -> AgentCapabilities:
     """What holds for an agent: exposed tools only."""
     exposed, has = spec.exposed(), spec.capabilities
-    asks = ASK in spec.builtins
+    asks = ASK_USER_QUESTION in spec.builtins
     approves = any(tool.policy.needs_approval for tool in exposed)
     return AgentCapabilities(
         identity=Identity(name=spec.name, type="dragoman", version=spec.version, description=spec.description),

@@ -10,28 +10,28 @@ import msgspec
 from dragoman.core.content import Json, JsonObject
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class WireStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What the protocol's own objects have in common: camelCase, no nulls, unknown fields ignored."""
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-class DataSource(Shape, frozen=True, kw_only=True, tag="data", tag_field="type"):
+class DataSource(WireStruct, frozen=True, kw_only=True, tag="data", tag_field="type"):
     """Bytes that travel along, in base64."""
 
     value: str
     mime_type: str
 
 
-class UrlSource(Shape, frozen=True, kw_only=True, tag="url", tag_field="type"):
+class UrlSource(WireStruct, frozen=True, kw_only=True, tag="url", tag_field="type"):
     """Bytes at an address."""
 
     value: str
     mime_type: str | None = None
 
 
-class FileSource(Shape, frozen=True, kw_only=True, tag="file", tag_field="type"):
+class FileSource(WireStruct, frozen=True, kw_only=True, tag="file", tag_field="type"):
     """A handle that some provider issued. Never fetched, never parsed."""
 
     value: str
@@ -42,31 +42,31 @@ class FileSource(Shape, frozen=True, kw_only=True, tag="file", tag_field="type")
 Source = DataSource | UrlSource | FileSource
 
 
-class TextPart(Shape, frozen=True, kw_only=True, tag="text", tag_field="type"):
+class TextPart(WireStruct, frozen=True, kw_only=True, tag="text", tag_field="type"):
     """Words."""
 
     text: str
 
 
-class ImagePart(Shape, frozen=True, kw_only=True, tag="image", tag_field="type"):
+class ImagePart(WireStruct, frozen=True, kw_only=True, tag="image", tag_field="type"):
     """A picture."""
 
     source: Source
 
 
-class AudioPart(Shape, frozen=True, kw_only=True, tag="audio", tag_field="type"):
+class AudioPart(WireStruct, frozen=True, kw_only=True, tag="audio", tag_field="type"):
     """A sound."""
 
     source: Source
 
 
-class VideoPart(Shape, frozen=True, kw_only=True, tag="video", tag_field="type"):
+class VideoPart(WireStruct, frozen=True, kw_only=True, tag="video", tag_field="type"):
     """A film."""
 
     source: Source
 
 
-class DocumentPart(Shape, frozen=True, kw_only=True, tag="document", tag_field="type"):
+class DocumentPart(WireStruct, frozen=True, kw_only=True, tag="document", tag_field="type"):
     """Any other file."""
 
     source: Source
@@ -78,14 +78,14 @@ Content = str | tuple[Part, ...]
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-class FunctionCall(Shape, frozen=True, kw_only=True):
+class FunctionCall(WireStruct, frozen=True, kw_only=True):
     """What a call asks for. `arguments` is JSON as text, as the model wrote it."""
 
     name: str
     arguments: str
 
 
-class ToolCall(Shape, frozen=True, kw_only=True):
+class ToolCall(WireStruct, frozen=True, kw_only=True):
     """A call in an assistant message."""
 
     id: str
@@ -93,7 +93,7 @@ class ToolCall(Shape, frozen=True, kw_only=True):
     function: FunctionCall
 
 
-class UserMessage(Shape, frozen=True, kw_only=True, tag="user", tag_field="role"):
+class UserMessage(WireStruct, frozen=True, kw_only=True, tag="user", tag_field="role"):
     """What a person said."""
 
     id: str
@@ -102,7 +102,7 @@ class UserMessage(Shape, frozen=True, kw_only=True, tag="user", tag_field="role"
     metadata: JsonObject | None = None
 
 
-class AssistantMessage(Shape, frozen=True, kw_only=True, tag="assistant", tag_field="role"):
+class AssistantMessage(WireStruct, frozen=True, kw_only=True, tag="assistant", tag_field="role"):
     """What the agent said and called in one step."""
 
     id: str
@@ -113,7 +113,7 @@ class AssistantMessage(Shape, frozen=True, kw_only=True, tag="assistant", tag_fi
     metadata: JsonObject | None = None
 
 
-class ToolMessage(Shape, frozen=True, kw_only=True, tag="tool", tag_field="role"):
+class ToolMessage(WireStruct, frozen=True, kw_only=True, tag="tool", tag_field="role"):
     """A call's result."""
 
     id: str
@@ -124,21 +124,21 @@ class ToolMessage(Shape, frozen=True, kw_only=True, tag="tool", tag_field="role"
     metadata: JsonObject | None = None
 
 
-class SystemMessage(Shape, frozen=True, kw_only=True, tag="system", tag_field="role"):
+class SystemMessage(WireStruct, frozen=True, kw_only=True, tag="system", tag_field="role"):
     """Instructions."""
 
     id: str
     content: str
 
 
-class DeveloperMessage(Shape, frozen=True, kw_only=True, tag="developer", tag_field="role"):
+class DeveloperMessage(WireStruct, frozen=True, kw_only=True, tag="developer", tag_field="role"):
     """Instructions of the application's developer."""
 
     id: str
     content: str
 
 
-class ReasoningMessage(Shape, frozen=True, kw_only=True, tag="reasoning", tag_field="role"):
+class ReasoningMessage(WireStruct, frozen=True, kw_only=True, tag="reasoning", tag_field="role"):
     """The model's thinking."""
 
     id: str
@@ -146,7 +146,7 @@ class ReasoningMessage(Shape, frozen=True, kw_only=True, tag="reasoning", tag_fi
     subagent_run_id: str | None = None
 
 
-class ActivityMessage(Shape, frozen=True, kw_only=True, tag="activity", tag_field="role"):
+class ActivityMessage(WireStruct, frozen=True, kw_only=True, tag="activity", tag_field="role"):
     """Something to be shown beside the conversation, such as a plan."""
 
     id: str
@@ -162,7 +162,7 @@ Message = (
 # --- interrupts and ends ----------------------------------------------------------------------------------------------
 
 
-class Interrupt(Shape, frozen=True, kw_only=True):
+class Interrupt(WireStruct, frozen=True, kw_only=True):
     """A question to the person that the thread waits with. Its id is that of the call it is about."""
 
     id: str
@@ -173,26 +173,26 @@ class Interrupt(Shape, frozen=True, kw_only=True):
     subagent_run_id: str | None = None
 
 
-class Success(Shape, frozen=True, kw_only=True, tag="success", tag_field="type"):
+class Success(WireStruct, frozen=True, kw_only=True, tag="success", tag_field="type"):
     """The run did what it could. `pending_tool_call_ids` are calls that the client has to run."""
 
     pending_tool_call_ids: tuple[str, ...] | None = None
 
 
-class Interrupted(Shape, frozen=True, kw_only=True, tag="interrupt", tag_field="type"):
+class Interrupted(WireStruct, frozen=True, kw_only=True, tag="interrupt", tag_field="type"):
     """The run waits for a person."""
 
     interrupts: tuple[Interrupt, ...]
 
 
-class Cancelled(Shape, frozen=True, kw_only=True, tag="cancelled", tag_field="type"):
+class Cancelled(WireStruct, frozen=True, kw_only=True, tag="cancelled", tag_field="type"):
     """Somebody stopped the run."""
 
 
 Outcome = Success | Interrupted | Cancelled
 
 
-class TokenUsage(Shape, frozen=True, kw_only=True):
+class TokenUsage(WireStruct, frozen=True, kw_only=True):
     """Tokens of a run. An unknown count is absent, never zero."""
 
     model: str | None = None
@@ -201,11 +201,11 @@ class TokenUsage(Shape, frozen=True, kw_only=True):
     total_tokens: int | None = None
 
 
-class SubagentSuccess(Shape, frozen=True, kw_only=True, tag="success", tag_field="type"):
+class SubagentSuccess(WireStruct, frozen=True, kw_only=True, tag="success", tag_field="type"):
     """A sub-agent finished."""
 
 
-class SubagentSuspended(Shape, frozen=True, kw_only=True, tag="suspended", tag_field="type"):
+class SubagentSuspended(WireStruct, frozen=True, kw_only=True, tag="suspended", tag_field="type"):
     """A sub-agent waits. Without interrupts: one of those below it does, or the client has to run a call."""
 
     interrupt_ids: tuple[str, ...] | None = None

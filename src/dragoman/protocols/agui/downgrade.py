@@ -14,30 +14,30 @@ from dragoman.protocols.agui.content import Cancelled, Content, Success, TextPar
 Generation = Literal["1.0", "0.0.59", "0.0.58"]
 """What a client understands. The last 0.x knows sub-agents, those before it do not."""
 
-STOPPED = "The run was stopped"
+STOPPED_MESSAGE = "The run was stopped"
 
 
-def suited(events: Iterable[wire.Event], generation: Generation) -> list[wire.Event]:
+def downgrade_events(events: Iterable[wire.Event], generation: Generation) -> list[wire.Event]:
     """The events as a client of that generation takes them."""
     if generation == "1.0":
         return list(events)
-    found = (_older(event) for event in events)
+    found = (_downgrade_event(event) for event in events)
     if generation == "0.0.58":
         found = (_without_subagents(event) for event in found)
     return [event for event in found if event is not None]
 
 
-def _older(event: wire.Event | None) -> wire.Event | None:
+def _downgrade_event(event: wire.Event | None) -> wire.Event | None:
     match event:
         case wire.RunFinished(outcome=Cancelled(), timestamp=at, usage=usage):
-            return wire.RunError(timestamp=at, message=STOPPED, code="cancelled", usage=usage)
+            return wire.RunError(timestamp=at, message=STOPPED_MESSAGE, code="cancelled", usage=usage)
         case wire.RunFinished(outcome=Success(pending_tool_call_ids=pending)) if pending is not None:
             return msgspec.structs.replace(event, outcome=Success())
         case wire.ToolCallResult(content=content) if not isinstance(content, str):
-            return msgspec.structs.replace(event, content=words_of(content))
+            return msgspec.structs.replace(event, content=text_of(content))
         case wire.MessagesSnapshot(messages=messages):
             plain = tuple(
-                msgspec.structs.replace(each, content=words_of(each.content)) if isinstance(each, ToolMessage) else each
+                msgspec.structs.replace(each, content=text_of(each.content)) if isinstance(each, ToolMessage) else each
                 for each in messages
             )
             return wire.MessagesSnapshot(timestamp=event.timestamp, messages=plain)
@@ -57,7 +57,7 @@ def _without_subagents(event: wire.Event | None) -> wire.Event | None:
             return None if getattr(event, "subagent_run_id", None) is not None else event
 
 
-def words_of(content: Content) -> str:
+def text_of(content: Content) -> str:
     """A content as text alone."""
     if isinstance(content, str):
         return content

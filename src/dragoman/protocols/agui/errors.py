@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from dragoman.core import refusals
 from dragoman.core.refusals import Refused
-from dragoman.protocols.kit.faults import headers_of, shortened
+from dragoman.protocols.kit.faults import headers_of, shorten
 
 
-class Answer(NamedTuple):
+class ErrorRow(NamedTuple):
     """A status and a code. `is_told`: it is the only event of a stream, and the status is 200.
 
     `sentence` stands where the core's own words would not be understood here.
@@ -21,69 +21,69 @@ class Answer(NamedTuple):
 
     status: int
     code: str
-    is_told: bool = False
-    sentence: str | None = None
+    is_stream_event: bool = False
+    message: str | None = None
 
 
-ANSWERS: Mapping[type[Refused], Answer] = {
-    refusals.Refused: Answer(400, "invalid_request"),
-    refusals.NotFound: Answer(404, "not_found"),
-    refusals.SessionNotFound: Answer(404, "thread_not_found", sentence="there is no such thread"),
-    refusals.AgentNotFound: Answer(404, "unknown_agent"),
-    refusals.RunNotFound: Answer(404, "run_not_found"),
-    refusals.Invalid: Answer(400, "invalid_request"),
-    refusals.AgentFixed: Answer(409, "agent_fixed"),
-    refusals.UnknownTool: Answer(400, "unknown_tool"),
-    refusals.UnknownOption: Answer(400, "unknown_option"),
-    refusals.InvalidOptionValue: Answer(400, "invalid_option_value"),
-    refusals.DuplicateToolName: Answer(400, "duplicate_tool_name"),
-    refusals.ClientToolsUnsupported: Answer(400, "client_tools_unsupported"),
-    refusals.ImageUnsupported: Answer(400, "image_unsupported"),
-    refusals.UnknownCall: Answer(200, "interrupt_unknown", is_told=True),
-    refusals.CallResolved: Answer(200, "interrupt_unknown", is_told=True),
-    refusals.ResultsMissing: Answer(200, "interrupt_unanswered", is_told=True),
-    refusals.InvalidAnswer: Answer(200, "interrupt_invalid", is_told=True),
-    refusals.InvalidSeed: Answer(400, "invalid_request"),
-    refusals.LimitExceeded: Answer(400, "limit_exceeded"),
-    refusals.InvalidCursor: Answer(400, "invalid_cursor"),
-    refusals.Conflict: Answer(409, "conflict"),
-    refusals.IdTaken: Answer(409, "conflict"),
-    refusals.SessionBusy: Answer(200, "thread_busy", is_told=True, sentence="a run of this thread is active"),
-    refusals.KeyReused: Answer(409, "run_conflict", sentence="this run id was used with another request"),
-    refusals.Unauthenticated: Answer(401, "unauthorized"),
-    refusals.Forbidden: Answer(403, "forbidden"),
-    refusals.Exhausted: Answer(429, "rate_limited"),
-    refusals.Unavailable: Answer(503, "unavailable"),
-    refusals.StoreUnavailable: Answer(503, "unavailable"),
-    refusals.ShuttingDown: Answer(503, "shutting_down"),
+ERROR_TABLE: Mapping[type[Refused], ErrorRow] = {
+    refusals.Refused: ErrorRow(400, "invalid_request"),
+    refusals.NotFound: ErrorRow(404, "not_found"),
+    refusals.SessionNotFound: ErrorRow(404, "thread_not_found", message="there is no such thread"),
+    refusals.AgentNotFound: ErrorRow(404, "unknown_agent"),
+    refusals.RunNotFound: ErrorRow(404, "run_not_found"),
+    refusals.Invalid: ErrorRow(400, "invalid_request"),
+    refusals.AgentNotChangeable: ErrorRow(409, "agent_fixed"),
+    refusals.UnknownTool: ErrorRow(400, "unknown_tool"),
+    refusals.UnknownOption: ErrorRow(400, "unknown_option"),
+    refusals.InvalidOptionValue: ErrorRow(400, "invalid_option_value"),
+    refusals.DuplicateToolName: ErrorRow(400, "duplicate_tool_name"),
+    refusals.ClientToolsUnsupported: ErrorRow(400, "client_tools_unsupported"),
+    refusals.ImageUnsupported: ErrorRow(400, "image_unsupported"),
+    refusals.UnknownCall: ErrorRow(200, "interrupt_unknown", is_stream_event=True),
+    refusals.CallAlreadySettled: ErrorRow(200, "interrupt_unknown", is_stream_event=True),
+    refusals.ResultsMissing: ErrorRow(200, "interrupt_unanswered", is_stream_event=True),
+    refusals.InvalidAnswer: ErrorRow(200, "interrupt_invalid", is_stream_event=True),
+    refusals.InvalidSeed: ErrorRow(400, "invalid_request"),
+    refusals.LimitExceeded: ErrorRow(400, "limit_exceeded"),
+    refusals.InvalidCursor: ErrorRow(400, "invalid_cursor"),
+    refusals.Conflict: ErrorRow(409, "conflict"),
+    refusals.IdTaken: ErrorRow(409, "conflict"),
+    refusals.SessionBusy: ErrorRow(200, "thread_busy", is_stream_event=True, message="a run of this thread is active"),
+    refusals.IdempotencyKeyReused: ErrorRow(409, "run_conflict", message="this run id was used with another request"),
+    refusals.Unauthenticated: ErrorRow(401, "unauthorized"),
+    refusals.Forbidden: ErrorRow(403, "forbidden"),
+    refusals.LimitReached: ErrorRow(429, "rate_limited"),
+    refusals.Unavailable: ErrorRow(503, "unavailable"),
+    refusals.StoreUnavailable: ErrorRow(503, "unavailable"),
+    refusals.ShuttingDown: ErrorRow(503, "shutting_down"),
 }
 
 
-class Told(NamedTuple):
+class ErrorResponse(NamedTuple):
     """An error as it goes out: `{"error": a sentence, "code": for programs}`, or the event that stands for it."""
 
     status: int
     code: str
-    sentence: str
+    message: str
     headers: Mapping[str, str] = {}
-    facts: Mapping[str, object] = {}
-    is_told: bool = False
+    details: Mapping[str, object] = {}
+    is_stream_event: bool = False
 
     @property
     def body(self) -> dict[str, object]:
         """The JSON body."""
-        return {"error": self.sentence, "code": self.code, **self.facts}
+        return {"error": self.message, "code": self.code, **self.details}
 
 
-def tell(refusal: Refused) -> Told:
+def to_response(refusal: Refused) -> ErrorResponse:
     """The answer to a refusal."""
-    answer = ANSWERS[type(refusal)]
+    answer = ERROR_TABLE[type(refusal)]
     path = refusal.path if isinstance(refusal, refusals.Invalid) else ""
-    facts = {"path": path} if path and not answer.is_told else {}
-    sentence = answer.sentence or shortened(str(refusal))
-    return Told(answer.status, answer.code, sentence, headers_of(refusal), facts, answer.is_told)
+    facts = {"path": path} if path and not answer.is_stream_event else {}
+    sentence = answer.message or shorten(str(refusal))
+    return ErrorResponse(answer.status, answer.code, sentence, headers_of(refusal), facts, answer.is_stream_event)
 
 
-def plain(status: int, code: str, message: str, **facts: object) -> Told:
+def error_response(status: int, code: str, message: str, **details: object) -> ErrorResponse:
     """An error of the door itself."""
-    return Told(status, code, shortened(message), facts=facts)
+    return ErrorResponse(status, code, shorten(message), details=details)

@@ -12,19 +12,19 @@ from dragoman.protocols.agui.content import (
     Content,
     Message,
     Outcome,
-    Shape,
     State,
     SubagentOutcome,
     TokenUsage,
+    WireStruct,
 )
 
 
-class _Event(Shape, frozen=True, kw_only=True):
+class _Event(WireStruct, frozen=True, kw_only=True):
     timestamp: int | None = None
     metadata: JsonObject | None = None
 
 
-class _Attributed(_Event, frozen=True, kw_only=True):
+class _AgentEvent(_Event, frozen=True, kw_only=True):
     subagent_run_id: str | None = None
 
 
@@ -57,13 +57,13 @@ class RunError(_Event, frozen=True, kw_only=True, tag="RUN_ERROR", tag_field="ty
     usage: tuple[TokenUsage, ...] | None = None
 
 
-class StepStarted(_Attributed, frozen=True, kw_only=True, tag="STEP_STARTED", tag_field="type"):
+class StepStarted(_AgentEvent, frozen=True, kw_only=True, tag="STEP_STARTED", tag_field="type"):
     """A stage of the agent begins."""
 
     step_name: str
 
 
-class StepFinished(_Attributed, frozen=True, kw_only=True, tag="STEP_FINISHED", tag_field="type"):
+class StepFinished(_AgentEvent, frozen=True, kw_only=True, tag="STEP_FINISHED", tag_field="type"):
     """A stage of the agent is over."""
 
     step_name: str
@@ -72,33 +72,33 @@ class StepFinished(_Attributed, frozen=True, kw_only=True, tag="STEP_FINISHED", 
 # --- text and thinking ------------------------------------------------------------------------------------------------
 
 
-class TextMessageStart(_Attributed, frozen=True, kw_only=True, tag="TEXT_MESSAGE_START", tag_field="type"):
+class TextMessageStart(_AgentEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_START", tag_field="type"):
     """A text begins."""
 
     message_id: str
     role: Literal["assistant", "user"]
 
 
-class TextMessageContent(_Attributed, frozen=True, kw_only=True, tag="TEXT_MESSAGE_CONTENT", tag_field="type"):
+class TextMessageContent(_AgentEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_CONTENT", tag_field="type"):
     """The next words of a text."""
 
     message_id: str
     delta: str
 
 
-class TextMessageEnd(_Attributed, frozen=True, kw_only=True, tag="TEXT_MESSAGE_END", tag_field="type"):
+class TextMessageEnd(_AgentEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_END", tag_field="type"):
     """A text is complete."""
 
     message_id: str
 
 
-class ReasoningStart(_Attributed, frozen=True, kw_only=True, tag="REASONING_START", tag_field="type"):
+class ReasoningStart(_AgentEvent, frozen=True, kw_only=True, tag="REASONING_START", tag_field="type"):
     """A span of thinking begins."""
 
     message_id: str
 
 
-class ReasoningMessageStart(_Attributed, frozen=True, kw_only=True, tag="REASONING_MESSAGE_START", tag_field="type"):
+class ReasoningMessageStart(_AgentEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_START", tag_field="type"):
     """The words of a span of thinking begin."""
 
     message_id: str
@@ -106,7 +106,7 @@ class ReasoningMessageStart(_Attributed, frozen=True, kw_only=True, tag="REASONI
 
 
 class ReasoningMessageContent(
-    _Attributed, frozen=True, kw_only=True, tag="REASONING_MESSAGE_CONTENT", tag_field="type"
+    _AgentEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_CONTENT", tag_field="type"
 ):
     """The next words of a thinking."""
 
@@ -114,13 +114,13 @@ class ReasoningMessageContent(
     delta: str
 
 
-class ReasoningMessageEnd(_Attributed, frozen=True, kw_only=True, tag="REASONING_MESSAGE_END", tag_field="type"):
+class ReasoningMessageEnd(_AgentEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_END", tag_field="type"):
     """The words of a span of thinking are complete."""
 
     message_id: str
 
 
-class ReasoningEnd(_Attributed, frozen=True, kw_only=True, tag="REASONING_END", tag_field="type"):
+class ReasoningEnd(_AgentEvent, frozen=True, kw_only=True, tag="REASONING_END", tag_field="type"):
     """A span of thinking is complete."""
 
     message_id: str
@@ -129,7 +129,7 @@ class ReasoningEnd(_Attributed, frozen=True, kw_only=True, tag="REASONING_END", 
 # --- tools ------------------------------------------------------------------------------------------------------------
 
 
-class ToolCallStart(_Attributed, frozen=True, kw_only=True, tag="TOOL_CALL_START", tag_field="type"):
+class ToolCallStart(_AgentEvent, frozen=True, kw_only=True, tag="TOOL_CALL_START", tag_field="type"):
     """A call begins."""
 
     tool_call_id: str
@@ -137,20 +137,20 @@ class ToolCallStart(_Attributed, frozen=True, kw_only=True, tag="TOOL_CALL_START
     parent_message_id: str
 
 
-class ToolCallArgs(_Attributed, frozen=True, kw_only=True, tag="TOOL_CALL_ARGS", tag_field="type"):
+class ToolCallArgs(_AgentEvent, frozen=True, kw_only=True, tag="TOOL_CALL_ARGS", tag_field="type"):
     """A part of a call's arguments, which are JSON as text."""
 
     tool_call_id: str
     delta: str
 
 
-class ToolCallEnd(_Attributed, frozen=True, kw_only=True, tag="TOOL_CALL_END", tag_field="type"):
+class ToolCallEnd(_AgentEvent, frozen=True, kw_only=True, tag="TOOL_CALL_END", tag_field="type"):
     """A call is complete. Its tool runs after that."""
 
     tool_call_id: str
 
 
-class ToolCallResult(_Attributed, frozen=True, kw_only=True, tag="TOOL_CALL_RESULT", tag_field="type"):
+class ToolCallResult(_AgentEvent, frozen=True, kw_only=True, tag="TOOL_CALL_RESULT", tag_field="type"):
     """What a call gave."""
 
     message_id: str
@@ -162,7 +162,7 @@ class ToolCallResult(_Attributed, frozen=True, kw_only=True, tag="TOOL_CALL_RESU
 # --- state, messages, activities, the rest ----------------------------------------------------------------------------
 
 
-class StateSnapshot(_Attributed, frozen=True, kw_only=True, tag="STATE_SNAPSHOT", tag_field="type"):
+class StateSnapshot(_AgentEvent, frozen=True, kw_only=True, tag="STATE_SNAPSHOT", tag_field="type"):
     """The whole state of the thread."""
 
     snapshot: State
@@ -174,7 +174,7 @@ class MessagesSnapshot(_Event, frozen=True, kw_only=True, tag="MESSAGES_SNAPSHOT
     messages: tuple[Message, ...]
 
 
-class ActivitySnapshot(_Attributed, frozen=True, kw_only=True, tag="ACTIVITY_SNAPSHOT", tag_field="type"):
+class ActivitySnapshot(_AgentEvent, frozen=True, kw_only=True, tag="ACTIVITY_SNAPSHOT", tag_field="type"):
     """Something to be shown beside the conversation. It replaces what the same id showed before."""
 
     message_id: str
@@ -183,7 +183,7 @@ class ActivitySnapshot(_Attributed, frozen=True, kw_only=True, tag="ACTIVITY_SNA
     replace: Literal[True]
 
 
-class Custom(_Attributed, frozen=True, kw_only=True, tag="CUSTOM", tag_field="type"):
+class Custom(_AgentEvent, frozen=True, kw_only=True, tag="CUSTOM", tag_field="type"):
     """What the protocol has no event for."""
 
     name: str

@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dragoman.core.events import Logged, RunStarted
+from dragoman.core.events import LoggedEvent, RunStarted
 from dragoman.core.ids import RunId
 from dragoman.core.refusals import InvalidCursor
 from dragoman.core.stream import Cursor, Piece, Record
 from dragoman.protocols.agui import events as wire
-from dragoman.protocols.agui.downgrade import Generation, suited
+from dragoman.protocols.agui.downgrade import Generation, downgrade_events
 from dragoman.protocols.agui.translate import Translator
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -25,7 +25,7 @@ class Position(NamedTuple):
     """A place in a thread's stream: the first `number` events of the record at `cursor` were seen."""
 
     cursor: Cursor
-    number: int
+    event_count: int
 
 
 def parse_position(text: str) -> Position:
@@ -36,7 +36,7 @@ def parse_position(text: str) -> Position:
     return Position(Cursor(int(found[1]), int(found[2])), int(found[3]))
 
 
-def frame(event: wire.Event) -> bytes:
+def encode_frame(event: wire.Event) -> bytes:
     """An event of no place in the log."""
     return b"data: %b\n\n" % wire.encode(event)
 
@@ -53,7 +53,7 @@ class RunFrames:
         """Whether the run's end was told."""
         return self._translator.is_over
 
-    def take(self, records: Sequence[Record]) -> bytes:
+    def encode(self, records: Sequence[Record]) -> bytes:
         """What goes out for these records, up to the run's end."""
         feed, made = self._translator.feed, []
         for record in records:
@@ -61,11 +61,11 @@ class RunFrames:
             if not events:
                 continue
             if self._generation != "1.0":
-                events = suited(events, self._generation)
+                events = downgrade_events(events, self._generation)
             if type(record) is Piece:
                 after, pieces = record.after, record.place
             else:
-                assert isinstance(record, Logged), "a record is a piece or an event"
+                assert isinstance(record, LoggedEvent), "a record is a piece or an event"
                 after, pieces = record.seq, 0
             for count, event in enumerate(events, 1):
                 made.append(b"id: %d-%d-%d\ndata: %b\n\n" % (after, pieces, count, wire.encode(event)))
@@ -82,29 +82,29 @@ class ThreadFrames:
         self._thread_id = thread_id
         self._generation: Generation = generation
         self._after = after
-        self._run: Translator | None = None
+        self._translator: Translator | None = None
 
-    def take(self, records: Sequence[Record]) -> bytes:
+    def encode(self, records: Sequence[Record]) -> bytes:
         """What goes out for these records."""
         made = []
         for record in records:
-            started = record.event if isinstance(record, Logged) else None
+            started = record.event if isinstance(record, LoggedEvent) else None
             if isinstance(started, RunStarted):
-                self._run = self._of(started.run_id)
-            if self._run is None:
+                self._translator = self._translator_for(started.run_id)
+            if self._translator is None:
                 continue
-            events = suited(self._run.feed(record), self._generation)
+            events = downgrade_events(self._translator.feed(record), self._generation)
             cursor = Cursor(record.after, record.place) if isinstance(record, Piece) else Cursor(record.seq)
             for count, event in enumerate(events, 1):
                 if self._after is None or (cursor, count) > self._after:
                     made.append(b"id: %d-%d-%d\ndata: %b\n\n" % (*cursor, count, wire.encode(event)))
         return b"".join(made)
 
-    def _of(self, run_id: RunId) -> Translator:
+    def _translator_for(self, run_id: RunId) -> Translator:
         return Translator(run_id, thread_id=self._thread_id, shows_input=True)
 
 
-def reopened(events: Iterable[wire.Event]) -> list[wire.Event]:
+def reopen_events(events: Iterable[wire.Event]) -> list[wire.Event]:
     """What is open after these events of a run, as a client needs it that holds all complete messages.
 
     Each is opened again by its START and one CONTENT with the words so far; sub-agents that are at work come first.
@@ -136,12 +136,12 @@ def reopened(events: Iterable[wire.Event]) -> list[wire.Event]:
     for own, starts in opened.items():
         found += starts
         if words[own]:
-            found.append(_content(starts[0], "".join(words[own])))
+            found.append(_content_event(starts[0], "".join(words[own])))
     return found
 
 
-def _content(start: wire.Event, said: str) -> wire.Event:
+def _content_event(start: wire.Event, text: str) -> wire.Event:
     if isinstance(start, wire.TextMessageStart):
-        return wire.TextMessageContent(message_id=start.message_id, delta=said, subagent_run_id=start.subagent_run_id)
+        return wire.TextMessageContent(message_id=start.message_id, delta=text, subagent_run_id=start.subagent_run_id)
     assert isinstance(start, wire.ReasoningStart), "only texts and thinkings hold words"
-    return wire.ReasoningMessageContent(message_id=start.message_id, delta=said, subagent_run_id=start.subagent_run_id)
+    return wire.ReasoningMessageContent(message_id=start.message_id, delta=text, subagent_run_id=start.subagent_run_id)

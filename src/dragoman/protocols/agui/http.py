@@ -14,15 +14,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman.core.refusals import NotFound, Refused
 from dragoman.engine.engine import Engine
-from dragoman.engine.instrumentation.metrics import FAILED, REFUSED
+from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.protocols.agui import errors, wire
 from dragoman.protocols.agui import events as told_events
 from dragoman.protocols.agui.capabilities import capabilities_of
 from dragoman.protocols.agui.downgrade import Generation
-from dragoman.protocols.agui.errors import Told
+from dragoman.protocols.agui.errors import ErrorResponse
 from dragoman.protocols.agui.frames import parse_position
-from dragoman.protocols.agui.streams import REVOKED, told
-from dragoman.protocols.agui.threads import Ask, Policy, Threads
+from dragoman.protocols.agui.streams import REVOKED_FRAME, complete_stream
+from dragoman.protocols.agui.threads import DisconnectPolicy, RunRequest, Threads
 from dragoman.protocols.kit.http import (
     Admit,
     Authenticate,
@@ -31,12 +31,12 @@ from dragoman.protocols.kit.http import (
     MethodNotAllowed,
     UnsupportedMediaType,
     address_of,
-    caller_of,
-    free,
+    admit_all,
     header,
-    json_answer,
+    json_response,
+    log_failure,
+    principal_of,
     read_body,
-    reported,
     require_json,
 )
 
@@ -49,8 +49,8 @@ class AguiOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The door's settings."""
 
     body_limit: int = 16 * 1024 * 1024
-    on_disconnect: Policy = "cancel"
-    oldest: Generation = "0.0.59"
+    on_disconnect: DisconnectPolicy = "cancel"
+    min_generation: Generation = "0.0.59"
     """What a client without `protocolVersion` is taken for."""
 
 
@@ -59,8 +59,8 @@ def app(
     authenticate: Authenticate,
     options: AguiOptions,
     *,
-    admit_run: Admit = free,
-    admit_stream: Admit = free,
+    admit_run: Admit = admit_all,
+    admit_stream: Admit = admit_all,
 ) -> ASGIApp:
     """The protocol as an ASGI application, to be mounted anywhere."""
     return _App(engine, authenticate, options, Threads(engine, admit_run, admit_stream))
@@ -87,22 +87,22 @@ class _App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            response = await self._answer(scope, receive)
+            response = await self._dispatch(scope, receive)
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001  # a request's root: every failure gets its answer
-            answer, extra = _told(error)
+            answer, extra = _error_response(error)
             if answer.status == 500:
-                FAILED.labels(protocol="ag-ui").inc()
+                REQUESTS_FAILED.labels(protocol="ag-ui").inc()
             else:
-                REFUSED.labels(protocol="ag-ui", code=answer.code).inc()
-            if answer.is_told:
-                response = told(told_events.RunError(message=answer.sentence, code=answer.code))
+                REQUESTS_REFUSED.labels(protocol="ag-ui", code=answer.code).inc()
+            if answer.is_stream_event:
+                response = complete_stream(told_events.RunError(message=answer.message, code=answer.code))
             else:
-                response = json_answer(answer.body, answer.status, {**answer.headers, **extra})
+                response = json_response(answer.body, answer.status, {**answer.headers, **extra})
         await response(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+    async def _dispatch(self, scope: Scope, receive: Receive) -> Response:
         request = Request(scope, receive)
         headers = dict(scope["headers"])
         key = headers.get(b"x-api-key")
@@ -111,7 +111,7 @@ class _App:
         method: str = scope["method"]
         path: str = scope["path"]
         agent, _, rest = path[len(scope.get("root_path", "")) :].strip("/").partition("/")
-        pattern, thread = _parted(rest)
+        pattern, thread = _split_route(rest)
         principal.require("read" if method in ("GET", "HEAD") or pattern == "connect" else "use")
         scope["principal"] = principal
         methods = self._routes.get(pattern)
@@ -128,49 +128,51 @@ class _App:
     async def run(self, request: Request) -> Response:
         """Run the agent, and stream the run."""
         policy = header(request.scope, b"x-run-on-disconnect") or self._options.on_disconnect
-        return await self._threads.run(await self._ask(request), "continue" if policy.lower() == CONTINUE else "cancel")
+        return await self._threads.run(
+            await self._read_request(request), "continue" if policy.lower() == CONTINUE else "cancel"
+        )
 
     async def connect(self, request: Request) -> Response:
         """Tell the thread, and join the run that is active."""
-        return await self._threads.connect(await self._ask(request))
+        return await self._threads.connect(await self._read_request(request))
 
     async def capabilities(self, request: Request) -> Response:
         """What the agent declares."""
-        return json_answer(capabilities_of(self._engine.agent(request.scope["agent"]).spec))
+        return json_response(capabilities_of(self._engine.agent(request.scope["agent"]).spec))
 
     async def stop(self, request: Request) -> Response:
         """Stop the thread's run."""
         agent = self._engine.agent(request.scope["agent"])
         body = wire.decode_stop(await read_body(request, self._options.body_limit))
-        stopped = await self._threads.stop(caller_of(request), agent, request.scope["thread"], body.run_id)
-        return json_answer({"stopped": stopped})
+        stopped = await self._threads.stop(principal_of(request), agent, request.scope["thread"], body.run_id)
+        return json_response({"stopped": stopped})
 
     async def events(self, request: Request) -> Response:
         """The thread's events from a position on, live after that."""
         agent = self._engine.agent(request.scope["agent"])
         seen = request.headers.get("last-event-id")
         position = None if seen is None else parse_position(seen)
-        return await self._threads.events(caller_of(request), agent, request.scope["thread"], position)
+        return await self._threads.events(principal_of(request), agent, request.scope["thread"], position)
 
-    async def _ask(self, request: Request) -> Ask:
+    async def _read_request(self, request: Request) -> RunRequest:
         """Read a run request."""
         agent = self._engine.agent(request.scope["agent"])
         require_json(request)
-        request.scope["farewell"] = REVOKED
+        request.scope["farewell"] = REVOKED_FRAME
         raw = await read_body(request, self._options.body_limit)
         run, dropped = wire.decode_run(raw)
         if dropped:
             log.info("parts of a request were not understood", thread=run.thread_id, dropped=dropped[:20])
-        return Ask(
-            caller=caller_of(request),
+        return RunRequest(
+            principal=principal_of(request),
             agent=agent,
             run=run,
             fingerprint=hashlib.sha256(request.scope["path"].encode() + b"\n" + raw).hexdigest(),
-            generation="1.0" if run.protocol_version is not None else self._options.oldest,
+            generation="1.0" if run.protocol_version is not None else self._options.min_generation,
         )
 
 
-def _parted(rest: str) -> tuple[str, str]:
+def _split_route(rest: str) -> tuple[str, str]:
     """What of a path below an agent names the route, and what the thread, which may hold slashes."""
     for head, tail in (("stop/", ""), ("threads/", "/events")):
         if rest.startswith(head) and rest.endswith(tail) and len(rest) > len(head) + len(tail):
@@ -178,24 +180,26 @@ def _parted(rest: str) -> tuple[str, str]:
     return rest, ""
 
 
-def _told(error: Exception) -> tuple[Told, dict[str, str]]:
+def _error_response(error: Exception) -> tuple[ErrorResponse, dict[str, str]]:
     match error:
         case Refused():
-            return errors.tell(error), {}
+            return errors.to_response(error), {}
         case BodyTooLarge(limit=limit):
-            return errors.plain(413, "body_too_large", str(error), limit=limit), {"Connection": "close"}
+            return errors.error_response(413, "body_too_large", str(error), limit=limit), {"Connection": "close"}
         case BodyTooSlow():
-            return errors.plain(400, "invalid_request", str(error)), {"Connection": "close"}
+            return errors.error_response(400, "invalid_request", str(error)), {"Connection": "close"}
         case UnsupportedMediaType():
-            return errors.plain(415, "unsupported_media_type", str(error)), {}
-        case wire.Malformed():
-            return errors.plain(400, "invalid_json", str(error)), {}
-        case wire.Misshapen(path=path):
-            return errors.plain(400, "invalid_request", str(error), path=path), {}
+            return errors.error_response(415, "unsupported_media_type", str(error)), {}
+        case wire.InvalidJson():
+            return errors.error_response(400, "invalid_json", str(error)), {}
+        case wire.InvalidBody(path=path):
+            return errors.error_response(400, "invalid_request", str(error), path=path), {}
         case wire.UnsupportedVersion():
-            return errors.plain(400, "unsupported_version", str(error)), {}
+            return errors.error_response(400, "unsupported_version", str(error)), {}
         case MethodNotAllowed(allowed=allowed):
-            return errors.plain(405, "method_not_allowed", str(error)), {"Allow": ", ".join(allowed)}
+            return errors.error_response(405, "method_not_allowed", str(error)), {"Allow": ", ".join(allowed)}
         case _:
-            reference = reported(error)
-            return errors.plain(500, "internal", f"the server failed; reference {reference}", reference=reference), {}
+            reference = log_failure(error)
+            return errors.error_response(
+                500, "internal", f"the server failed; reference {reference}", reference=reference
+            ), {}

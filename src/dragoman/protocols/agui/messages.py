@@ -8,27 +8,27 @@ from collections.abc import Sequence
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.answers import compact
+from dragoman.core.answers import compact_json
 from dragoman.core.events import (
     BlockClosed,
     CallOpened,
     CallSettled,
-    Logged,
+    LoggedEvent,
     MessageAdded,
     MessageClosed,
     MessageOpened,
-    PlanShown,
+    PlanUpdated,
 )
 from dragoman.core.ids import ROOT, LoopId, MessageId, forking_call
 from dragoman.protocols.agui import content as wire
 
-OURS = "dragoman"
+METADATA_KEY = "dragoman"
 """The key of our own remarks in `metadata`."""
 FRAME_BYTES = 8 * 1024 * 1024
 """Of the content of one event: official clients refuse a frame of more than 10 MiB."""
-WORDS = FRAME_BYTES // 8
+CUT_TEXT_LIMIT = FRAME_BYTES // 8
 """Characters that are shown of an answer which fits into no frame: as JSON, one is at most six bytes."""
-LEFT_OUT = "[a file that is too large to be shown here]"
+OMITTED_FILE_TEXT = "[a file that is too large to be shown here]"
 """What stands in the place of a file that does not fit."""
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -49,9 +49,9 @@ def subagent_of(loop: LoopId) -> str:
     return forking_call(loop) or loop
 
 
-def metadata_of(**remarks: core.Json) -> core.JsonObject:
+def metadata_of(**values: core.Json) -> core.JsonObject:
     """Our remarks as an object for `metadata`, in camelCase."""
-    return {OURS: {_camel(name): value for name, value in remarks.items()}}
+    return {METADATA_KEY: {_camel(name): value for name, value in values.items()}}
 
 
 def _camel(name: str) -> str:
@@ -62,24 +62,24 @@ def _camel(name: str) -> str:
 # --- content ----------------------------------------------------------------------------------------------------------
 
 
-def tool_content(content: str | tuple[core.InputBlock, ...]) -> wire.Content:
+def content_to_wire(content: str | tuple[core.InputBlock, ...]) -> wire.Content:
     """A content as it is shown: text as text, media as parts."""
     return content if isinstance(content, str) else tuple(map(part_of, content))
 
 
-def fitting(content: wire.Content, left: int = FRAME_BYTES) -> wire.Content:
+def fit_content(content: wire.Content, remaining_bytes: int = FRAME_BYTES) -> wire.Content:
     """A content without the files that do not fit into so many bytes."""
     if isinstance(content, str):
         return content
     parts: list[wire.Part] = []
     for part in content:
         size = 0 if isinstance(part, wire.TextPart) else len(part.source.value)
-        parts.append(part if size <= left else wire.TextPart(text=LEFT_OUT))
-        left -= size if size <= left else 0
+        parts.append(part if size <= remaining_bytes else wire.TextPart(text=OMITTED_FILE_TEXT))
+        remaining_bytes -= size if size <= remaining_bytes else 0
     return tuple(parts)
 
 
-def newest_fitting(messages: Sequence[wire.Message]) -> tuple[wire.Message, ...]:
+def fit_newest_messages(messages: Sequence[wire.Message]) -> tuple[wire.Message, ...]:
     """The newest messages that fit into one frame. Old files go first, then old messages.
 
     Of a long answer that does not fit the beginning is shown: a snapshot without messages would empty a client's page.
@@ -88,10 +88,14 @@ def newest_fitting(messages: Sequence[wire.Message]) -> tuple[wire.Message, ...]
     found: list[wire.Message] = []
     for message in reversed(messages):
         if isinstance(message, wire.UserMessage | wire.ToolMessage):
-            message = msgspec.structs.replace(message, content=fitting(message.content, left))
+            message = msgspec.structs.replace(message, content=fit_content(message.content, left))
         size = len(msgspec.json.encode(message))
-        if size > left and isinstance(message, wire.AssistantMessage) and len(words := message.content or "") > WORDS:
-            shown = f"{words[:WORDS]} [cut: {len(words) - WORDS} more characters]"
+        if (
+            size > left
+            and isinstance(message, wire.AssistantMessage)
+            and len(words := message.content or "") > CUT_TEXT_LIMIT
+        ):
+            shown = f"{words[:CUT_TEXT_LIMIT]} [cut: {len(words) - CUT_TEXT_LIMIT} more characters]"
             message = msgspec.structs.replace(message, content=shown)
             size = len(msgspec.json.encode(message))
         left -= size
@@ -107,7 +111,7 @@ def part_of(block: core.InputBlock) -> wire.Part:
         case core.Text(text=text):
             return wire.TextPart(text=text)
         case core.Data(data=data):
-            return wire.TextPart(text=compact(data))
+            return wire.TextPart(text=compact_json(data))
         case core.Image(url=url):
             return wire.ImagePart(source=source_of(url, None))
         case core.File(url=url, media="audio", media_type=media_type):
@@ -144,10 +148,10 @@ def block_value(closed: BlockClosed) -> core.JsonObject:
 
 
 def _address(url: str) -> core.JsonObject:
-    return {"url": url} if len(url) <= FRAME_BYTES else {"leftOut": LEFT_OUT}
+    return {"url": url} if len(url) <= FRAME_BYTES else {"leftOut": OMITTED_FILE_TEXT}
 
 
-def plan_content(plan: PlanShown) -> core.JsonObject:
+def plan_content(plan: PlanUpdated) -> core.JsonObject:
     """A plan as the content of an activity."""
     return {"status": plan.status, "steps": [{"title": each.title, "status": each.status} for each in plan.steps]}
 
@@ -155,7 +159,7 @@ def plan_content(plan: PlanShown) -> core.JsonObject:
 # --- the whole thread -------------------------------------------------------------------------------------------------
 
 
-class _Open:
+class _OpenStep:
     """A model step that is not closed yet."""
 
     def __init__(self, loop: LoopId) -> None:
@@ -163,7 +167,7 @@ class _Open:
         self.parts: list[wire.Message] = []
         self.texts: list[str] = []
         self.calls: list[wire.ToolCall] = []
-        self.place: int | None = None
+        self.message_index: int | None = None
         """Where among `parts` the assistant's own message stands: where its first words or its first call came."""
 
 
@@ -172,29 +176,29 @@ class Transcript:
 
     def __init__(self) -> None:
         self._messages: list[wire.Message] = []
-        self._open: dict[LoopId, _Open] = {}
+        self._open: dict[LoopId, _OpenStep] = {}
         self._ids: set[str] = set()
         self._plans: dict[str, int] = {}
 
-    def feed(self, logged: Logged) -> None:
+    def feed(self, logged: LoggedEvent) -> None:
         """Take the next event."""
         match logged.event:
             case MessageAdded(message=message):
-                self._added(message)
+                self._add_message(message)
             case MessageOpened(loop=loop):
-                self._open[loop] = _Open(loop)
+                self._open[loop] = _OpenStep(loop)
             case BlockClosed(loop=loop) as closed if loop in self._open:
-                self._block(self._open[loop], closed)
+                self._add_block(self._open[loop], closed)
             case CallOpened(loop=loop, call=call) if loop in self._open:
                 step = self._open[loop]
-                step.place = len(step.parts) if step.place is None else step.place
+                step.message_index = len(step.parts) if step.message_index is None else step.message_index
                 step.calls.append(tool_call(call))
             case MessageClosed(loop=loop) as closed if loop in self._open:
-                self._messages += _step(self._open.pop(loop), closed)
+                self._messages += _step_messages(self._open.pop(loop), closed)
             case CallSettled() as settled:
-                self._messages.append(_result(settled))
-            case PlanShown(loop=loop) as plan:
-                self._planned(activity_id(logged.run_id or "", loop), plan)
+                self._messages.append(_tool_message(settled))
+            case PlanUpdated(loop=loop) as plan:
+                self._set_plan(activity_id(logged.run_id or "", loop), plan)
             case _:
                 pass
 
@@ -204,45 +208,47 @@ class Transcript:
         A thinking is complete before the step is that it belongs to.
         """
         thought = (part for step in self._open.values() for part in step.parts)
-        return newest_fitting([*self._messages, *thought])
+        return fit_newest_messages([*self._messages, *thought])
 
-    def _added(self, message: core.Message) -> None:
+    def _add_message(self, message: core.Message) -> None:
         match message:
             case core.UserMessage(client_id=client_id, name=name):
                 own = client_id if client_id is not None and client_id not in self._ids else message.id
                 self._ids.add(own)
-                self._messages.append(wire.UserMessage(id=own, content=tool_content(message.content), name=name))
+                self._messages.append(wire.UserMessage(id=own, content=content_to_wire(message.content), name=name))
             case core.SystemMessage(origin="seed"):
                 self._messages.append(wire.SystemMessage(id=message.id, content=message.content))
             case core.AssistantMessage():
                 blocks = (core.Text(message.content),) if isinstance(message.content, str) else message.content
-                step = _Open(message.loop)
+                step = _OpenStep(message.loop)
                 for index, block in enumerate(blocks):
                     if isinstance(block, core.Call):
-                        step.place = len(step.parts) if step.place is None else step.place
+                        step.message_index = len(step.parts) if step.message_index is None else step.message_index
                         step.calls.append(tool_call(block))
                     else:
-                        self._block(step, BlockClosed(message_id=message.id, index=index, block=block))
-                self._messages += _step(step, MessageClosed(message_id=message.id, loop=message.loop))
+                        self._add_block(step, BlockClosed(message_id=message.id, index=index, block=block))
+                self._messages += _step_messages(step, MessageClosed(message_id=message.id, loop=message.loop))
             case core.ToolMessage():
-                self._messages.append(_result(CallSettled(outcome="done", result=message)))
+                self._messages.append(_tool_message(CallSettled(outcome="done", result=message)))
             case _:
                 pass  # other doors' notes (rulings, 14)
 
-    def _block(self, step: _Open, closed: BlockClosed) -> None:
+    def _add_block(self, step: _OpenStep, closed: BlockClosed) -> None:
         match closed.block:
             case core.Text(text=text) if text:
-                step.place = len(step.parts) if step.place is None else step.place
+                step.message_index = len(step.parts) if step.message_index is None else step.message_index
                 step.texts.append(text)
             case core.Thinking(text=text) if text:
                 own = reasoning_id(closed.message_id, closed.index)
-                step.parts.append(wire.ReasoningMessage(id=own, content=text, subagent_run_id=_tag(step.loop)))
+                step.parts.append(
+                    wire.ReasoningMessage(id=own, content=text, subagent_run_id=_subagent_run_id(step.loop))
+                )
             case _:
                 pass  # what has no form in a message
 
-    def _planned(self, own: str, plan: PlanShown) -> None:
+    def _set_plan(self, own: str, plan: PlanUpdated) -> None:
         message = wire.ActivityMessage(
-            id=own, activity_type="PLAN", content=plan_content(plan), subagent_run_id=_tag(plan.loop)
+            id=own, activity_type="PLAN", content=plan_content(plan), subagent_run_id=_subagent_run_id(plan.loop)
         )
         if own in self._plans:
             self._messages[self._plans[own]] = message
@@ -254,34 +260,34 @@ class Transcript:
 def tool_call(call: core.Call) -> wire.ToolCall:
     """A call as a part of an assistant message."""
     return wire.ToolCall(
-        id=call.call_id, type="function", function=wire.FunctionCall(name=call.name, arguments=compact(call.input))
+        id=call.call_id, type="function", function=wire.FunctionCall(name=call.name, arguments=compact_json(call.input))
     )
 
 
-def _step(step: _Open, closed: MessageClosed) -> list[wire.Message]:
+def _step_messages(step: _OpenStep, closed: MessageClosed) -> list[wire.Message]:
     """The messages of one model step: its thinkings, and what it said and called, in the order of their beginnings."""
-    if step.place is None:
+    if step.message_index is None:
         return step.parts
     own = wire.AssistantMessage(
         id=closed.message_id,
         content="".join(step.texts) or None,
         tool_calls=tuple(step.calls) or None,
-        subagent_run_id=_tag(step.loop),
+        subagent_run_id=_subagent_run_id(step.loop),
         metadata=metadata_of(interrupted=True) if closed.status in ("cut", "interrupted") else None,
     )
-    return [*step.parts[: step.place], own, *step.parts[step.place :]]
+    return [*step.parts[: step.message_index], own, *step.parts[step.message_index :]]
 
 
-def _result(settled: CallSettled) -> wire.ToolMessage:
+def _tool_message(settled: CallSettled) -> wire.ToolMessage:
     result = settled.result
     return wire.ToolMessage(
         id=result.id,
-        content=tool_content(result.content),
+        content=content_to_wire(result.content),
         tool_call_id=result.call_id,
         error=core.text_of(result.content) if result.is_error else None,
-        subagent_run_id=_tag(result.loop),
+        subagent_run_id=_subagent_run_id(result.loop),
     )
 
 
-def _tag(loop: LoopId) -> str | None:
+def _subagent_run_id(loop: LoopId) -> str | None:
     return None if loop == ROOT else subagent_of(loop)

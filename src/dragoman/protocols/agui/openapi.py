@@ -6,7 +6,7 @@ import msgspec
 
 from dragoman.protocols.agui import wire
 from dragoman.protocols.agui.capabilities import AgentCapabilities
-from dragoman.protocols.kit.openapi import Answer, Parameter, Route
+from dragoman.protocols.kit.openapi import Parameter, ResponseSpec, Route
 
 
 class AgUiError(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,16 +16,16 @@ class AgUiError(msgspec.Struct, frozen=True, kw_only=True):
     code: str
 
 
-class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Whether there was a run to stop."""
 
     stopped: bool
 
 
 _TAG = "AG-UI"
-_AGENT = Parameter(name="agent", place="path", description="the agent's name")
-_THREAD = Parameter(name="thread", place="path", description="the thread's id, as its client chose it")
-_STREAM = Answer(
+_AGENT = Parameter(name="agent", location="path", description="the agent's name")
+_THREAD = Parameter(name="thread", location="path", description="the thread's id, as its client chose it")
+_STREAM = ResponseSpec(
     description="server-sent events from `RUN_STARTED` to `RUN_FINISHED` or `RUN_ERROR`", media_type="text/event-stream"
 )
 _ERRORS = {
@@ -35,19 +35,19 @@ _ERRORS = {
     429: "too much for now; `Retry-After` says when to come again",
     503: "the server stops, or its store takes no writes; `Retry-After`",
 }
-_OF_THREADS = {409: "the thread is another agent's, or the run id was used with another request"}
-_OF_BODIES = {
+_THREAD_ERRORS = {409: "the thread is another agent's, or the run id was used with another request"}
+_BODY_ERRORS = {
     400: "the request is wrong; `code` says how",
     413: "the body is too large",
     415: "the body is not declared as JSON",
 }
 
 
-def _answers(success: Answer, *more: dict[int, str]) -> dict[int, Any]:
+def _answers(success: ResponseSpec, *more: dict[int, str]) -> dict[int, Any]:
     told = {status: text for each in (_ERRORS, *more) for status, text in each.items()}
     return {
         200: success,
-        **{status: Answer(description=text, body=AgUiError) for status, text in sorted(told.items())},
+        **{status: ResponseSpec(description=text, body=AgUiError) for status, text in sorted(told.items())},
     }
 
 
@@ -69,11 +69,11 @@ ROUTES = (
             _AGENT,
             Parameter(
                 name="X-Run-On-Disconnect",
-                place="header",
+                location="header",
                 description="`continue`: the run goes on when the client leaves, and `connect` joins it again",
             ),
         ),
-        answers=_answers(_STREAM, _OF_BODIES, _OF_THREADS),
+        responses=_answers(_STREAM, _BODY_ERRORS, _THREAD_ERRORS),
     ),
     Route(
         method="POST",
@@ -84,7 +84,7 @@ ROUTES = (
         body=wire.RunInput,
         body_example={"threadId": "a-thread", "runId": "another-run", "protocolVersion": "1.0", "messages": []},
         parameters=(_AGENT,),
-        answers=_answers(_STREAM, _OF_BODIES, _OF_THREADS),
+        responses=_answers(_STREAM, _BODY_ERRORS, _THREAD_ERRORS),
     ),
     Route(
         method="GET",
@@ -92,7 +92,7 @@ ROUTES = (
         summary="What the agent declares",
         tag=_TAG,
         parameters=(_AGENT,),
-        answers=_answers(Answer(description="AgentCapabilities", body=AgentCapabilities)),
+        responses=_answers(ResponseSpec(description="AgentCapabilities", body=AgentCapabilities)),
     ),
     Route(
         method="POST",
@@ -102,7 +102,7 @@ ROUTES = (
         body=wire.StopInput,
         body_example={},
         parameters=(_AGENT, _THREAD),
-        answers=_answers(Answer(description="done", body=Stopped), _OF_BODIES, _OF_THREADS),
+        responses=_answers(ResponseSpec(description="done", body=StopResponse), _BODY_ERRORS, _THREAD_ERRORS),
     ),
     Route(
         method="GET",
@@ -113,8 +113,8 @@ ROUTES = (
         parameters=(
             _AGENT,
             _THREAD,
-            Parameter(name="Last-Event-ID", place="header", description="the `id` of the last event that was seen"),
+            Parameter(name="Last-Event-ID", location="header", description="the `id` of the last event that was seen"),
         ),
-        answers=_answers(_STREAM, {400: "the position is none of this thread's"}, _OF_THREADS),
+        responses=_answers(_STREAM, {400: "the position is none of this thread's"}, _THREAD_ERRORS),
     ),
 )

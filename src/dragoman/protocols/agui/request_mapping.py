@@ -13,15 +13,15 @@ import msgspec
 
 from dragoman.core import content as core
 from dragoman.core.admission import check_image
-from dragoman.core.answers import choice_from, compact
+from dragoman.core.answers import choice_from, compact_json
 from dragoman.core.ids import CallId, MessageId
 from dragoman.core.inputs import Answer, Decision, Result, UserInput
 from dragoman.core.refusals import ImageUnsupported, InvalidAnswer, ResultsMissing
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import AgentSpec, ToolSpec
 from dragoman.protocols.agui import content as wire
-from dragoman.protocols.agui.messages import LEFT_OUT, tool_content
-from dragoman.protocols.agui.translate import Waiting
+from dragoman.protocols.agui.messages import OMITTED_FILE_TEXT, content_to_wire
+from dragoman.protocols.agui.translate import PendingCall
 from dragoman.protocols.agui.wire import ResumeEntry, RunInput
 
 NewId = Callable[[], str]
@@ -30,18 +30,18 @@ NO_PARAMETERS: core.JsonObject = {"type": "object", "properties": {}}
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-def fresh(messages: Iterable[wire.Message], known: Collection[str]) -> list[wire.UserMessage]:
+def new_user_messages(messages: Iterable[wire.Message], known: Collection[str]) -> list[wire.UserMessage]:
     """The user's messages that the session does not hold yet, in order and each once."""
     new = {each.id: each for each in messages if isinstance(each, wire.UserMessage) and each.id not in known}
     return list(new.values())
 
 
-def last_user(messages: Sequence[wire.Message]) -> wire.UserMessage | None:
+def last_user_message(messages: Sequence[wire.Message]) -> wire.UserMessage | None:
     """The newest message of the user that the client holds."""
     return next((each for each in reversed(messages) if isinstance(each, wire.UserMessage)), None)
 
 
-def opening(messages: Sequence[wire.Message]) -> tuple[Sequence[wire.Message], Sequence[wire.UserMessage]]:
+def split_opening_input(messages: Sequence[wire.Message]) -> tuple[Sequence[wire.Message], Sequence[wire.UserMessage]]:
     """A new thread's messages: what was before, and what the user says now."""
     inputs: list[wire.UserMessage] = []
     for message in reversed(messages):
@@ -51,14 +51,14 @@ def opening(messages: Sequence[wire.Message]) -> tuple[Sequence[wire.Message], S
     return messages[: len(messages) - len(inputs)], inputs
 
 
-class Taking:
+class InputMapper:
     """Takes up what clients send for an agent, and notes what of it that agent cannot use."""
 
     def __init__(self, spec: AgentSpec) -> None:
         self.spec = spec
         self.dropped: list[str] = []
 
-    def input(self, message: wire.UserMessage) -> UserInput:
+    def user_input(self, message: wire.UserMessage) -> UserInput:
         """A message of the user's."""
         return UserInput(content=self.content(message.content), client_id=message.id, name=message.name)
 
@@ -135,11 +135,11 @@ class Taking:
                 return core.File(url=url, media_type=mime)
 
 
-def is_same(content: wire.Content, stored: str | tuple[core.InputBlock, ...], spec: AgentSpec) -> bool:
+def is_same_content(content: wire.Content, stored: str | tuple[core.InputBlock, ...], spec: AgentSpec) -> bool:
     """Whether a client sends a message as it was stored, or as it was shown."""
-    if wire.TextPart(text=LEFT_OUT) in (content if isinstance(content, tuple) else ()):
+    if wire.TextPart(text=OMITTED_FILE_TEXT) in (content if isinstance(content, tuple) else ()):
         return True  # it never had the whole of it
-    return content == tool_content(stored) or Taking(spec).content(content) == stored
+    return content == content_to_wire(stored) or InputMapper(spec).content(content) == stored
 
 
 def _url(source: wire.Source) -> str | None:
@@ -170,7 +170,7 @@ def tools_of(run: RunInput) -> tuple[ToolSpec, ...]:
     )
 
 
-def props_of(run: RunInput, unknown_interrupts: Sequence[str] = ()) -> core.JsonObject:
+def run_metadata_from(run: RunInput, unknown_interrupts: Sequence[str] = ()) -> core.JsonObject:
     """What the agent may know about the request, and what is told again about the run."""
     props: core.JsonObject = {}
     if run.state is not msgspec.UNSET and run.state != {}:  # which is how clients say that there is none
@@ -191,19 +191,21 @@ def props_of(run: RunInput, unknown_interrupts: Sequence[str] = ()) -> core.Json
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def waiting(state: SessionState) -> tuple[Waiting, ...]:
+def pending_calls(state: SessionState) -> tuple[PendingCall, ...]:
     """The session's calls that wait for the application, in order."""
-    return tuple(Waiting(each.call.call_id, each.kind, each.loop, each.call, each.parked) for each in state.waiting())
+    return tuple(
+        PendingCall(each.call.call_id, each.kind, each.loop, each.call, each.parked) for each in state.waiting_calls()
+    )
 
 
-class Answered(NamedTuple):
+class ParsedAnswers(NamedTuple):
     """What a request answers. `unknown` are entries of `resume` that nothing waits for."""
 
     answers: tuple[Answer, ...]
-    unknown: tuple[str, ...]
+    unknown_interrupts: tuple[str, ...]
 
 
-def answers_of(run: RunInput, state: SessionState, taking: Taking, *, brings_message: bool) -> Answered:
+def answers_of(run: RunInput, state: SessionState, mapper: InputMapper, *, has_new_message: bool) -> ParsedAnswers:
     """The answers of a request to the calls that wait.
 
     Args:
@@ -213,7 +215,7 @@ def answers_of(run: RunInput, state: SessionState, taking: Taking, *, brings_mes
         ResultsMissing: an interrupt is open that the request says nothing about, although it goes on.
         InvalidAnswer: a payload does not match the interrupt's schema.
     """
-    open_calls = {each.call.call_id: each for each in state.waiting()}
+    open_calls = {each.call.call_id: each for each in state.waiting_calls()}
     entries: dict[str, ResumeEntry] = {}
     for entry in run.resume:
         entries.setdefault(entry.interrupt_id, entry)
@@ -226,24 +228,24 @@ def answers_of(run: RunInput, state: SessionState, taking: Taking, *, brings_mes
     for call_id, call in open_calls.items():
         if call.kind == "client" and not call.parked:
             if call_id in results:
-                answers.append(_given(call_id, results[call_id], taking))
+                answers.append(_client_result(call_id, results[call_id], mapper))
         elif (found := entries.get(call_id)) is None:
             missing.append(call_id)
         elif found.status == "resolved":
-            answers.append(_resolved(call, found.payload))
-        elif not brings_message:
+            answers.append(_resume_answer(call, found.payload))
+        elif not has_new_message:
             answers.append(Decision(call_id=call_id, granted=False))
-    if missing and (answers or brings_message or entries.keys() & open_calls.keys()):
+    if missing and (answers or has_new_message or entries.keys() & open_calls.keys()):
         raise ResultsMissing(tuple(missing))
-    return Answered(tuple(answers), tuple(each for each in entries if each not in open_calls))
+    return ParsedAnswers(tuple(answers), tuple(each for each in entries if each not in open_calls))
 
 
-def _given(call_id: CallId, message: wire.ToolMessage, taking: Taking) -> Result:
-    content = taking.content(message.content) or message.error or ""
+def _client_result(call_id: CallId, message: wire.ToolMessage, mapper: InputMapper) -> Result:
+    content = mapper.content(message.content) or message.error or ""
     return Result(call_id=call_id, content=content, is_error=message.error is not None)
 
 
-def _resolved(call: OpenCall, payload: core.Json) -> Answer:
+def _resume_answer(call: OpenCall, payload: core.Json) -> Answer:
     """The answer in an entry's payload. Raises InvalidAnswer when it does not match the interrupt's schema.
 
     Arguments cannot be edited here. What is approved with others than the call's own is not what would run.
@@ -251,10 +253,10 @@ def _resolved(call: OpenCall, payload: core.Json) -> Answer:
     call_id = call.call.call_id
     if call.kind == "question" and not call.parked:
         if isinstance(payload, str):
-            return choice_from(call, compact({"custom": payload}))
+            return choice_from(call, compact_json({"custom": payload}))
         if not isinstance(payload, dict) or not payload or not payload.keys() <= {"selections", "custom"}:
             raise InvalidAnswer('a payload of {"selections", "custom"} or a text was expected')
-        return choice_from(call, compact(payload))
+        return choice_from(call, compact_json(payload))
     if not isinstance(payload, dict) or not isinstance(payload.get("approved"), bool):
         raise InvalidAnswer('a payload of {"approved": true or false} was expected')
     reason = payload.get("reason")

@@ -11,10 +11,10 @@ from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailab
 from dragoman.core.stream import Record
 from dragoman.engine.sessions.reader import Reader
 from dragoman.protocols.agui import events as wire
-from dragoman.protocols.agui.frames import KEEP_ALIVE, RunFrames, ThreadFrames, frame
-from dragoman.protocols.kit.http import PUSH, STREAM_HEADERS, Chunk, EventStream, Live, Pipe
+from dragoman.protocols.agui.frames import KEEP_ALIVE, RunFrames, ThreadFrames, encode_frame
+from dragoman.protocols.kit.http import PUSH_EXTENSION, STREAM_HEADERS, Chunk, EventStream, LiveSource, ResponsePipe
 
-BROKEN: dict[type[Exception], tuple[str, str]] = {
+STREAM_ERRORS: dict[type[Exception], tuple[str, str]] = {
     SessionNotFound: ("thread_deleted", "The thread was deleted"),
     ShuttingDown: ("shutting_down", "The server restarts; the answer goes on, and is there when it is back"),
     StoreUnavailable: ("unavailable", "The server cannot read its store now; the answer goes on"),
@@ -22,13 +22,13 @@ BROKEN: dict[type[Exception], tuple[str, str]] = {
 """What ends a stream before its run: the code and the sentence of its RUN_ERROR."""
 
 
-REVOKED = frame(
+REVOKED_FRAME = encode_frame(
     wire.RunError(message="The key of this stream is not valid any more; the answer goes on", code="unauthorized")
 )
 """What ends the stream of a run when its key is revoked: clients take a stream without an end for a whole answer."""
 
 
-class ClientLeft(Exception):
+class ClientDisconnected(Exception):
     """Nobody reads the stream any more."""
 
 
@@ -40,8 +40,8 @@ class RunSource:
         reader: Reader,
         frames: RunFrames | ThreadFrames,
         *,
-        before: bytes = b"",
-        closed: Callable[[bool], None] = lambda has_left: None,
+        preamble: bytes = b"",
+        on_close: Callable[[bool], None] = lambda has_left: None,
     ) -> None:
         """Enter the reader.
 
@@ -53,94 +53,94 @@ class RunSource:
         """
         self._reader = reader
         self._frames = frames
-        self._before = before
-        self._closed = closed
-        self.has_left = False
+        self._preamble = preamble
+        self._on_close = on_close
+        self.has_disconnected = False
         reader.__enter__()
 
-    async def first(self) -> Chunk:
+    async def first_chunk(self) -> Chunk:
         """What goes out with the headers. What fails here is still an HTTP status."""
-        if isinstance(self._frames, ThreadFrames) or self._before:
-            return Chunk(self._before)
-        return self._take(await self._reader.next())
+        if isinstance(self._frames, ThreadFrames) or self._preamble:
+            return Chunk(self._preamble)
+        return self._encode(await self._reader.next())
 
-    async def more(self) -> Chunk:
+    async def next_chunk(self) -> Chunk:
         """What goes out next. Raises ClientLeft."""
         try:
-            while not self.has_left:
+            while not self.has_disconnected:
                 records = await self._reader.next()
                 if not records:
                     return Chunk(KEEP_ALIVE)
-                chunk = self._take(records)
+                chunk = self._encode(records)
                 if chunk.body or chunk.is_last:
                     return chunk
         except (SessionNotFound, ShuttingDown, StoreUnavailable) as error:
-            return Chunk(self._broken(error), is_last=True)
-        raise ClientLeft
+            return Chunk(self._error_frame(error), is_last=True)
+        raise ClientDisconnected
 
     @property
-    def live(self) -> Live:
+    def live_source(self) -> LiveSource:
         """How it goes on while the reader keeps up."""
-        return Live(self._reader, self._take)
+        return LiveSource(self._reader, self._encode)
 
-    def left(self) -> None:
+    def on_disconnect(self) -> None:
         """The client has left: let `more` end at once."""
-        self.has_left = True
-        self._reader.end(ClientLeft())
+        self.has_disconnected = True
+        self._reader.end(ClientDisconnected())
 
     def close(self) -> None:
         """The stream is over. Called once."""
         self._reader.__exit__(None, None, None)
-        self._closed(self.has_left)
+        self._on_close(self.has_disconnected)
 
-    def _take(self, records: Sequence[Record]) -> Chunk:
-        body = self._frames.take(records)
+    def _encode(self, records: Sequence[Record]) -> Chunk:
+        body = self._frames.encode(records)
         return Chunk(body, is_last=isinstance(self._frames, RunFrames) and self._frames.is_over)
 
-    def _broken(self, error: Exception) -> bytes:
+    def _error_frame(self, error: Exception) -> bytes:
         if isinstance(self._frames, ThreadFrames):
             return b""  # the run is not over: the client goes on from its last id
-        code, message = BROKEN[type(error)]
-        return frame(wire.RunError(message=message, code=code))
+        code, message = STREAM_ERRORS[type(error)]
+        return encode_frame(wire.RunError(message=message, code=code))
 
 
 class RunStream(EventStream):
     """A stream of server-sent events that knows at once when its client leaves."""
 
     def __init__(self, first: Chunk, source: RunSource) -> None:
-        super().__init__(first, source.more, source.close, source.live)
+        super().__init__(first, source.next_chunk, source.close, source.live_source)
         self._source = source
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
-        pipe: Pipe | None = scope.get("extensions", {}).get(PUSH)
+        pipe: ResponsePipe | None = scope.get("extensions", {}).get(PUSH_EXTENSION)
         if pipe is not None:  # as our own server has it: no second task is needed to watch
-            pipe.when_left(self._source.left)
-            with suppress(ClientLeft):
-                await super().__call__(scope, _silence, send)
+            pipe.on_disconnect(self._source.on_disconnect)
+            with suppress(ClientDisconnected):
+                await super().__call__(scope, _receive_nothing, send)
             return
-        watching = asyncio.create_task(self._watch(receive), name="watch a client")
+        watching = asyncio.create_task(self._wait_for_disconnect(receive), name="watch a client")
         try:
-            with suppress(ClientLeft):
-                await super().__call__(scope, _silence, send)
+            with suppress(ClientDisconnected):
+                await super().__call__(scope, _receive_nothing, send)
         finally:
             watching.cancel()
 
-    async def _watch(self, receive: Receive) -> None:
+    async def _wait_for_disconnect(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._source.left()
+        self._source.on_disconnect()
 
 
-async def _silence() -> Message:
+async def _receive_nothing() -> Message:
     """What the client sends to a stream: nothing; that it leaves is watched elsewhere."""
     await asyncio.get_running_loop().create_future()
     raise AssertionError("it is waited for until it is cancelled")
 
 
-def told(*events: wire.Event) -> Response:
+def complete_stream(*events: wire.Event) -> Response:
     """A stream that is whole already."""
-    response = Response(b"".join(map(frame, events)))
+    response = Response(b"".join(map(encode_frame, events)))
     response.raw_headers = [*STREAM_HEADERS, (b"content-length", str(len(response.body)).encode())]
     return response
 
@@ -148,7 +148,7 @@ def told(*events: wire.Event) -> Response:
 async def open_stream(source: RunSource) -> RunStream:
     """Open a stream once its first frame is durable: what fails before that is still an HTTP status."""
     try:
-        return RunStream(await source.first(), source)
+        return RunStream(await source.first_chunk(), source)
     except BaseException:
         source.close()
         raise

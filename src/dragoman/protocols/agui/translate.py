@@ -21,26 +21,26 @@ from datetime import datetime
 from typing import NamedTuple
 
 from dragoman.core import content as core
-from dragoman.core.answers import compact, questions_of
+from dragoman.core.answers import compact_json, questions_of
 from dragoman.core.events import (
     BlockClosed,
     CallKind,
     CallOpened,
     CallParked,
     CallSettled,
-    CardShown,
-    Logged,
+    CardUpdated,
+    LoggedEvent,
     MessageAdded,
     MessageClosed,
     MessageOpened,
-    PlanShown,
+    PlanUpdated,
     RunStarted,
     RunStopped,
+    SharedStateReplaced,
     StageChanged,
-    StateShared,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
-from dragoman.core.stream import Piece, Record, cut
+from dragoman.core.stream import Piece, Record, split_into_pieces
 from dragoman.core.tools import FORK
 from dragoman.core.ui_schema import compile_card
 from dragoman.protocols.agui import events as wire
@@ -57,17 +57,17 @@ from dragoman.protocols.agui.content import (
 from dragoman.protocols.agui.messages import (
     activity_id,
     block_value,
-    fitting,
+    content_to_wire,
+    fit_content,
     metadata_of,
     plan_content,
     reasoning_id,
     subagent_of,
-    tool_content,
 )
 
-DOOR = "ag-ui"
+PROTOCOL = "ag-ui"
 VERSION = "1.0"
-FAILED = "The agent failed"
+FAILED_MESSAGE = "The agent failed"
 PERMISSION_SCHEMA: core.JsonObject = {
     "type": "object",
     "properties": {"approved": {"type": "boolean"}, "reason": {"type": "string"}, "remember": {"type": "boolean"}},
@@ -97,7 +97,7 @@ CHOICE_SCHEMA: core.JsonObject = {
 """What answers a question (rulings, 21)."""
 
 
-class Waiting(NamedTuple):
+class PendingCall(NamedTuple):
     """A call without a result. Without a call: it was made in an earlier run, and parked in this one."""
 
     call_id: CallId
@@ -127,7 +127,7 @@ class Translator:
     """Turns the records of one run into events. The same records give the same events, live and in every replay."""
 
     def __init__(
-        self, run_id: RunId, *, thread_id: str, shown_run_id: str | None = None, shows_input: bool = False
+        self, run_id: RunId, *, thread_id: str, client_run_id: str | None = None, shows_input: bool = False
     ) -> None:
         """Begin before the run's first record.
 
@@ -139,13 +139,13 @@ class Translator:
         """
         self._run_id = run_id
         self._thread_id = thread_id
-        self._shown_run_id = shown_run_id
+        self._client_run_id = client_run_id
         self._shows_input = shows_input
         self._has_begun = False
         self._texts: dict[LoopId, MessageId] = {}
         """The open text of each loop."""
         self._steps: dict[LoopId, _Step] = {}
-        self._asked: dict[CallId, Waiting] = {}
+        self._open_calls: dict[CallId, PendingCall] = {}
         """The calls of this run without a result."""
         self._subagents: dict[LoopId, None] = {}
         """The loops of sub-agents that are at work, in the order of their beginning."""
@@ -166,62 +166,62 @@ class Translator:
                         subagent_run_id=None if record.loop == ROOT else subagent_of(record.loop),
                     )
                 ]
-            return self._piece(record)
-        assert isinstance(record, Logged), "a record is a piece or an event"
+            return self._on_piece(record)
+        assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         if isinstance(record.event, RunStarted) and record.event.run_id == self._run_id:
-            return [self._started(record.event, _ms(record.at))]
+            return [self._on_run_started(record.event, _ms(record.at))]
         if not self._has_begun or self.is_over:
             return []
-        return self._logged(record, _ms(record.at))
+        return self._on_event(record, _ms(record.at))
 
     # --- the run --------------------------------------------------------------------------------------------------
 
-    def _started(self, started: RunStarted, at: int) -> wire.Event:
+    def _on_run_started(self, started: RunStarted, at: int) -> wire.Event:
         self._has_begun = True
-        if self._shown_run_id is None:
-            self._shown_run_id = started.client_run_id or started.run_id
-        parent, unknown = started.props.get("parent_run_id"), started.props.get("unknown_interrupts")
+        if self._client_run_id is None:
+            self._client_run_id = started.client_run_id or started.run_id
+        parent, unknown = started.metadata.get("parent_run_id"), started.metadata.get("unknown_interrupts")
         remarks = {"dropped_tools": started.dropped_tools, "unknown_interrupts": unknown}
         said = {name: remark for name, remark in remarks.items() if remark}
         return wire.RunStarted(
             timestamp=at,
             metadata=metadata_of(**said) if said else None,
             thread_id=self._thread_id,
-            run_id=self._shown_run_id,
+            run_id=self._client_run_id,
             protocol_version=VERSION,
             parent_run_id=parent if isinstance(parent, str) else None,
         )
 
-    def _stopped(self, stopped: RunStopped, at: int) -> list[wire.Event]:
+    def _on_run_stopped(self, stopped: RunStopped, at: int) -> list[wire.Event]:
         self.is_over = True
         usage = self._usage(stopped.usage)
         match stopped.reason:
             case "error" | "max_steps" | "interrupted":
                 code = stopped.code or ("agent_error" if stopped.reason == "error" else stopped.reason)
-                return [wire.RunError(timestamp=at, message=stopped.message or FAILED, code=code, usage=usage)]
+                return [wire.RunError(timestamp=at, message=stopped.message or FAILED_MESSAGE, code=code, usage=usage)]
             case "cancelled":
                 outcome: Outcome = Cancelled()
                 metadata = None
             case "max_tokens" | "refusal":
                 outcome, metadata = Success(), metadata_of(stop_reason=stopped.reason)
             case _:
-                outcome, metadata = outcome_of(self._asked.values())
+                outcome, metadata = outcome_of(self._open_calls.values())
         return [
-            *self._suspended(at),
-            *self._staged(ROOT, None, at),
+            *self._suspend_subagents(at),
+            *self._change_stage(ROOT, None, at),
             wire.RunFinished(
                 timestamp=at,
                 metadata=metadata,
                 thread_id=self._thread_id,
-                run_id=self._shown_run_id or self._run_id,
+                run_id=self._client_run_id or self._run_id,
                 outcome=outcome,
                 usage=usage,
             ),
         ]
 
-    def _staged(self, loop: LoopId, stage: str | None, at: int) -> list[wire.Event]:
+    def _change_stage(self, loop: LoopId, stage: str | None, at: int) -> list[wire.Event]:
         """The end of a loop's stage, and the beginning of the next."""
-        before, tag = self._stages.pop(loop, None), _tag(loop)
+        before, tag = self._stages.pop(loop, None), _subagent_run_id(loop)
         found: list[wire.Event] = []
         if before is not None:
             found.append(wire.StepFinished(timestamp=at, step_name=before, subagent_run_id=tag))
@@ -230,13 +230,13 @@ class Translator:
             found.append(wire.StepStarted(timestamp=at, step_name=stage, subagent_run_id=tag))
         return found
 
-    def _suspended(self, at: int) -> list[wire.Event]:
+    def _suspend_subagents(self, at: int) -> list[wire.Event]:
         """The sub-agents that wait, innermost first."""
         ends: list[wire.Event] = []
         for loop in reversed(self._subagents):
-            own = tuple(each.call_id for each in self._asked.values() if each.loop == loop and each.is_interrupt())
+            own = tuple(each.call_id for each in self._open_calls.values() if each.loop == loop and each.is_interrupt())
             outcome = SubagentSuspended(interrupt_ids=own or None)
-            ends += self._staged(loop, None, at)
+            ends += self._change_stage(loop, None, at)
             ends.append(wire.SubagentFinished(timestamp=at, subagent_run_id=subagent_of(loop), outcome=outcome))
         self._subagents.clear()
         return ends
@@ -257,63 +257,63 @@ class Translator:
 
     # --- what happens in it ---------------------------------------------------------------------------------------
 
-    def _logged(self, logged: Logged, at: int) -> list[wire.Event]:
+    def _on_event(self, logged: LoggedEvent, at: int) -> list[wire.Event]:
         match logged.event:
             case MessageOpened(message_id=message_id, loop=loop):
                 self._steps[loop] = _Step(message_id, at)
-                return self._subagent(loop, at)
+                return self._start_subagent(loop, at)
             case BlockClosed() as closed:
-                return self._block(closed, at)
+                return self._on_block_closed(closed, at)
             case CallOpened() as opened:
-                return self._called(opened, at)
+                return self._on_call_opened(opened, at)
             case MessageClosed(loop=loop, status=status, model=model):
                 self._models.add(model)
                 self._steps.pop(loop, None)
                 return self._end_text(loop, at, is_cut=status in ("cut", "interrupted"))
             case CallSettled() as settled:
-                return self._settled(settled, at)
+                return self._on_call_settled(settled, at)
             case CallParked(call_id=call_id):
-                asked = self._asked.get(call_id) or Waiting(call_id, "permission", ROOT, None)
-                self._asked[call_id] = asked._replace(is_parked=True)
+                asked = self._open_calls.get(call_id) or PendingCall(call_id, "permission", ROOT, None)
+                self._open_calls[call_id] = asked._replace(is_parked=True)
                 return []
-            case PlanShown() | CardShown() | StateShared() as shown:
-                return self._shown(shown, at)
+            case PlanUpdated() | CardUpdated() | SharedStateReplaced() as shown:
+                return self._side_content(shown, at)
             case StageChanged(stage=stage, loop=loop):
-                return [*self._subagent(loop, at), *self._staged(loop, stage, at)]
+                return [*self._start_subagent(loop, at), *self._change_stage(loop, stage, at)]
             case MessageAdded(message=core.UserMessage() as message) if self._shows_input:
-                return _heard(message, at)
+                return _user_message_events(message, at)
             case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
-                return self._stopped(stopped, at)
+                return self._on_run_stopped(stopped, at)
             case _:
                 return []
 
-    def _shown(self, shown: PlanShown | CardShown | StateShared, at: int) -> list[wire.Event]:
+    def _side_content(self, source: PlanUpdated | CardUpdated | SharedStateReplaced, at: int) -> list[wire.Event]:
         """What stands beside the words: a plan, a state, an answer's user interface. A bad card never fails a run."""
-        loop, tag = shown.loop, _tag(shown.loop)
+        loop, tag = source.loop, _subagent_run_id(source.loop)
         event: wire.Event
-        if isinstance(shown, PlanShown):
+        if isinstance(source, PlanUpdated):
             event = wire.ActivitySnapshot(
                 timestamp=at,
                 message_id=activity_id(self._run_id, loop),
                 activity_type="PLAN",
-                content=plan_content(shown),
+                content=plan_content(source),
                 replace=True,
                 subagent_run_id=tag,
             )
-        elif isinstance(shown, StateShared):
-            event = wire.StateSnapshot(timestamp=at, snapshot=shown.state, subagent_run_id=tag)
-        elif (schema := compile_card(shown.card)) is not None:
+        elif isinstance(source, SharedStateReplaced):
+            event = wire.StateSnapshot(timestamp=at, snapshot=source.state, subagent_run_id=tag)
+        elif (schema := compile_card(source.card)) is not None:
             event = wire.Custom(timestamp=at, name="dragoman.ui_schema", value=schema, subagent_run_id=tag)
         else:
             return []
-        return [*self._subagent(loop, at), event]
+        return [*self._start_subagent(loop, at), event]
 
-    def _piece(self, piece: Piece) -> list[wire.Event]:
+    def _on_piece(self, piece: Piece) -> list[wire.Event]:
         """A piece that begins a text or a thinking, or goes on with a thinking."""
         step = self._steps.get(piece.loop)
         if step is None or step.message_id != piece.message_id or self.is_over:
             return []
-        tag = _tag(piece.loop)
+        tag = _subagent_run_id(piece.loop)
         if piece.kind == "text":
             self._texts[piece.loop] = piece.message_id
             return [
@@ -333,32 +333,36 @@ class Translator:
             content,
         ]
 
-    def _block(self, closed: BlockClosed, at: int) -> list[wire.Event]:
+    def _on_block_closed(self, closed: BlockClosed, at: int) -> list[wire.Event]:
         step = self._steps.get(closed.loop)
         if isinstance(closed.block, core.Text):
             return []
         if isinstance(closed.block, core.Thinking):
             if step is None or step.thinking is None:
                 return []
-            own, step.thinking, tag = step.thinking, None, _tag(closed.loop)
+            own, step.thinking, tag = step.thinking, None, _subagent_run_id(closed.loop)
             return [
                 wire.ReasoningMessageEnd(timestamp=at, message_id=own, subagent_run_id=tag),
                 wire.ReasoningEnd(timestamp=at, message_id=own, subagent_run_id=tag),
             ]
         value = block_value(closed)
-        return [wire.Custom(timestamp=at, name="dragoman.block", value=value, subagent_run_id=_tag(closed.loop))]
+        return [
+            wire.Custom(timestamp=at, name="dragoman.block", value=value, subagent_run_id=_subagent_run_id(closed.loop))
+        ]
 
     def _end_text(self, loop: LoopId, at: int, *, is_cut: bool = False) -> list[wire.Event]:
         message_id = self._texts.pop(loop, None)
         if message_id is None:
             return []
         metadata = metadata_of(interrupted=True) if is_cut else None
-        end = wire.TextMessageEnd(timestamp=at, metadata=metadata, message_id=message_id, subagent_run_id=_tag(loop))
+        end = wire.TextMessageEnd(
+            timestamp=at, metadata=metadata, message_id=message_id, subagent_run_id=_subagent_run_id(loop)
+        )
         return [end]
 
-    def _called(self, opened: CallOpened, at: int) -> list[wire.Event]:
-        call, tag = opened.call, _tag(opened.loop)
-        self._asked[call.call_id] = Waiting(call.call_id, opened.kind, opened.loop, call)
+    def _on_call_opened(self, opened: CallOpened, at: int) -> list[wire.Event]:
+        call, tag = opened.call, _subagent_run_id(opened.loop)
+        self._open_calls[call.call_id] = PendingCall(call.call_id, opened.kind, opened.loop, call)
         start = wire.ToolCallStart(
             timestamp=at,
             tool_call_id=call.call_id,
@@ -368,15 +372,15 @@ class Translator:
         )
         arguments: list[wire.Event] = [
             wire.ToolCallArgs(timestamp=at, tool_call_id=call.call_id, delta=part, subagent_run_id=tag)
-            for part in cut(compact(call.input))
+            for part in split_into_pieces(compact_json(call.input))
         ]
         end = wire.ToolCallEnd(timestamp=at, tool_call_id=call.call_id, subagent_run_id=tag)
         return [*self._end_text(opened.loop, at), start, *arguments, end]
 
-    def _settled(self, settled: CallSettled, at: int) -> list[wire.Event]:
+    def _on_call_settled(self, settled: CallSettled, at: int) -> list[wire.Event]:
         result = settled.result
-        self._asked.pop(result.call_id, None)
-        found = [*self._subagent(result.loop, at), *self._subagent_ended(settled, at)]
+        self._open_calls.pop(result.call_id, None)
+        found = [*self._start_subagent(result.loop, at), *self._end_subagent(settled, at)]
         if settled.by_client and not self._shows_input:
             return found
         metadata = None if settled.outcome == "done" else metadata_of(outcome=settled.outcome)
@@ -387,34 +391,34 @@ class Translator:
                 metadata=metadata,
                 message_id=result.id,
                 tool_call_id=result.call_id,
-                content=fitting(tool_content(result.content)),
+                content=fit_content(content_to_wire(result.content)),
                 role="tool",
-                subagent_run_id=_tag(result.loop),
+                subagent_run_id=_subagent_run_id(result.loop),
             ),
         ]
 
     # --- sub-agents -----------------------------------------------------------------------------------------------
 
-    def _subagent(self, loop: LoopId, at: int) -> list[wire.Event]:
+    def _start_subagent(self, loop: LoopId, at: int) -> list[wire.Event]:
         """What has to be told before the first event of a loop: its sub-agent is at work."""
         if loop == ROOT or loop in self._subagents:
             return []
         self._subagents[loop] = None
-        parent = self._asked.get(CallId(subagent_of(loop)))
+        parent = self._open_calls.get(CallId(subagent_of(loop)))
         call = None if parent is None else parent.call
         above = None if parent is None else parent.loop
         return [
             wire.SubagentStarted(
                 timestamp=at,
                 subagent_run_id=subagent_of(loop),
-                name=_named(call, "agent") or FORK,
-                description=_named(call, "description") or _named(call, "task"),
-                parent_subagent_run_id=_tag(above) if above in self._subagents else None,
+                name=_text_argument(call, "agent") or FORK,
+                description=_text_argument(call, "description") or _text_argument(call, "task"),
+                parent_subagent_run_id=_subagent_run_id(above) if above in self._subagents else None,
                 parent_tool_call_id=subagent_of(loop),
             )
         ]
 
-    def _subagent_ended(self, settled: CallSettled, at: int) -> list[wire.Event]:
+    def _end_subagent(self, settled: CallSettled, at: int) -> list[wire.Event]:
         """The end of the sub-agent behind a settled call, and of those below it that were cut off with it."""
         loop = next((each for each in self._subagents if subagent_of(each) == settled.result.call_id), None)
         if loop is None:
@@ -422,7 +426,7 @@ class Translator:
         del self._subagents[loop]
         own = subagent_of(loop)
         text = core.text_of(settled.result.content)
-        ends = self._staged(loop, None, at)
+        ends = self._change_stage(loop, None, at)
         if settled.outcome == "done":
             done = wire.SubagentFinished(timestamp=at, subagent_run_id=own, outcome=SubagentSuccess(), result=text)
             return [*ends, done]
@@ -432,7 +436,7 @@ class Translator:
 # --- ends -------------------------------------------------------------------------------------------------------------
 
 
-def outcome_of(calls: Iterable[Waiting]) -> tuple[Outcome, core.JsonObject | None]:
+def outcome_of(calls: Iterable[PendingCall]) -> tuple[Outcome, core.JsonObject | None]:
     """What a thread with these open calls asks of the application, and the metadata that says the rest.
 
     Where there are interrupts, the calls that the client has to run besides stand in the metadata: that outcome has no
@@ -446,8 +450,8 @@ def outcome_of(calls: Iterable[Waiting]) -> tuple[Outcome, core.JsonObject | Non
     return Success(pending_tool_call_ids=pending or None), None
 
 
-def _interrupt(waiting: Waiting) -> Interrupt:
-    call_id, kind, loop, call, is_parked = waiting
+def _interrupt(pending: PendingCall) -> Interrupt:
+    call_id, kind, loop, call, is_parked = pending
     name = "a tool" if call is None else call.name
     if kind == "question" and call is not None:
         words = " ".join(each.question for each in questions_of(call.input).questions)
@@ -457,7 +461,7 @@ def _interrupt(waiting: Waiting) -> Interrupt:
             message=words or "The agent asks a question",
             tool_call_id=call_id,
             response_schema=CHOICE_SCHEMA,
-            subagent_run_id=_tag(loop),
+            subagent_run_id=_subagent_run_id(loop),
         )
     return Interrupt(
         id=call_id,
@@ -465,14 +469,14 @@ def _interrupt(waiting: Waiting) -> Interrupt:
         message=f"The server restarted while {name} ran. Run it again?" if is_parked else f"Allow the call of {name}?",
         tool_call_id=call_id,
         response_schema=PERMISSION_SCHEMA,
-        subagent_run_id=_tag(loop),
+        subagent_run_id=_subagent_run_id(loop),
     )
 
 
 # --- small things -----------------------------------------------------------------------------------------------------
 
 
-def _heard(message: core.UserMessage, at: int) -> list[wire.Event]:
+def _user_message_events(message: core.UserMessage, at: int) -> list[wire.Event]:
     own = message.client_id or message.id
     return [
         wire.TextMessageStart(timestamp=at, message_id=own, role="user"),
@@ -481,12 +485,12 @@ def _heard(message: core.UserMessage, at: int) -> list[wire.Event]:
     ]
 
 
-def _tag(loop: LoopId | None) -> str | None:
+def _subagent_run_id(loop: LoopId | None) -> str | None:
     """The `subagentRunId` of what happens in a loop; none for the root."""
     return None if loop is None or loop == ROOT else subagent_of(loop)
 
 
-def _named(call: core.Call | None, name: str) -> str | None:
+def _text_argument(call: core.Call | None, name: str) -> str | None:
     value = None if call is None else call.input.get(name)
     return value if isinstance(value, str) and value else None
 

@@ -36,21 +36,21 @@ from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, fork_loop
 from dragoman.core.refusals import Invalid, LimitExceeded
 from dragoman.protocols.blade.wire import chat
 
-FORMAT = "dragoman-session"
-VERSION = 1
-PACKED = 50 * 1024 * 1024
-UNPACKED = 500 * 1024 * 1024
-TURNS_BYTES = 128 * 1024 * 1024
+ARCHIVE_FORMAT = "dragoman-session"
+ARCHIVE_VERSION = 1
+MAX_ARCHIVE_BYTES = 50 * 1024 * 1024
+MAX_UNPACKED_BYTES = 500 * 1024 * 1024
+MAX_TURNS_BYTES = 128 * 1024 * 1024
 """Of the turns, which have to be in memory."""
-SMALL_BYTES = 1024 * 1024
+MAX_METADATA_BYTES = 1024 * 1024
 """Of the manifest, and of the session."""
-ENTRIES = 1000
-MESSAGES = 20_000
-UNFINISHED = "Tool call interrupted: the session was exported while it ran"
+MAX_ENTRIES = 1000
+MAX_MESSAGES = 20_000
+INTERRUPTED_CALL_RESULT = "Tool call interrupted: the session was exported while it ran"
 
 T = TypeVar("T")
-_OUTSIDE = re.compile(r"(^|/)\.\.(/|$)|^/|\\|^[A-Za-z]:|\0")
-_ENTRY = b"PK\1\2"
+_UNSAFE_ENTRY_NAME = re.compile(r"(^|/)\.\.(/|$)|^/|\\|^[A-Za-z]:|\0")
+_CENTRAL_DIRECTORY_SIGNATURE = b"PK\1\2"
 """Begins each entry in an archive's list."""
 
 
@@ -113,7 +113,9 @@ class Archive(msgspec.Struct, frozen=True):
 # --- writing and reading ----------------------------------------------------------------------------------------------
 
 
-def written(session: JsonObject, turns: Sequence[object], nodes: Sequence[object], at: datetime) -> bytes:
+def write_archive(
+    session: JsonObject, turns: Sequence[object], nodes: Sequence[object], exported_at: datetime
+) -> bytes:
     """An archive.
 
     Args:
@@ -123,7 +125,7 @@ def written(session: JsonObject, turns: Sequence[object], nodes: Sequence[object
         at: the time of the export.
     """
     files = {
-        "manifest.json": Manifest(format=FORMAT, format_version=VERSION, exported_at=at),
+        "manifest.json": Manifest(format=ARCHIVE_FORMAT, format_version=ARCHIVE_VERSION, exported_at=exported_at),
         "session.json": session,
         "turns.json": turns,
         "history.json": {"nodes": nodes},
@@ -131,53 +133,53 @@ def written(session: JsonObject, turns: Sequence[object], nodes: Sequence[object
     packed = BytesIO()
     with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
         for name, value in files.items():
-            archive.writestr(ZipInfo(name, at.timetuple()[:6]), msgspec.json.encode(value), ZIP_DEFLATED)
+            archive.writestr(ZipInfo(name, exported_at.timetuple()[:6]), msgspec.json.encode(value), ZIP_DEFLATED)
     return packed.getvalue()
 
 
-def read(packed: bytes) -> Archive:
+def read_archive(packed: bytes) -> Archive:
     """Read an archive.
 
     Raises:
         Invalid: it is none, or none of ours, or its names lead outside.
         LimitExceeded: it is too large unpacked.
     """
-    if packed.count(_ENTRY) > ENTRIES:  # so that not even their list is read
-        raise Invalid(f"must have at most {ENTRIES} entries, each once", path="file")
+    if packed.count(_CENTRAL_DIRECTORY_SIGNATURE) > MAX_ENTRIES:  # so that not even their list is read
+        raise Invalid(f"must have at most {MAX_ENTRIES} entries, each once", path="file")
     try:
         with ZipFile(BytesIO(packed)) as archive:
-            entries = _looked_over(archive)
-            manifest = _read(archive, entries, "manifest.json", Manifest, SMALL_BYTES)
-            if (manifest.format, manifest.format_version) != (FORMAT, VERSION):
-                raise Invalid(f"must be an archive of format {FORMAT} {VERSION}", path="file")
-            session = _read(archive, entries, "session.json", ArchivedSession, SMALL_BYTES)
-            turns = _read(archive, entries, "turns.json", tuple[ArchivedTurn, ...], TURNS_BYTES)
+            entries = _validate_entries(archive)
+            manifest = _read_entry(archive, entries, "manifest.json", Manifest, MAX_METADATA_BYTES)
+            if (manifest.format, manifest.format_version) != (ARCHIVE_FORMAT, ARCHIVE_VERSION):
+                raise Invalid(f"must be an archive of format {ARCHIVE_FORMAT} {ARCHIVE_VERSION}", path="file")
+            session = _read_entry(archive, entries, "session.json", ArchivedSession, MAX_METADATA_BYTES)
+            turns = _read_entry(archive, entries, "turns.json", tuple[ArchivedTurn, ...], MAX_TURNS_BYTES)
             return Archive(manifest, session, turns)
     except (BadZipFile, ZlibError, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
         # what the library raises on bytes that are no archive, are cut off, encrypted, or packed in another way
         raise Invalid("is no archive that can be read", path="file") from error
 
 
-def _looked_over(archive: ZipFile) -> dict[str, ZipInfo]:
+def _validate_entries(archive: ZipFile) -> dict[str, ZipInfo]:
     entries = archive.infolist()
-    if len(entries) > ENTRIES or len({each.filename for each in entries}) < len(entries):
-        raise Invalid(f"must have at most {ENTRIES} entries, each once", path="file")
+    if len(entries) > MAX_ENTRIES or len({each.filename for each in entries}) < len(entries):
+        raise Invalid(f"must have at most {MAX_ENTRIES} entries, each once", path="file")
     for each in entries:
-        if _OUTSIDE.search(each.orig_filename) or _OUTSIDE.search(each.filename):
+        if _UNSAFE_ENTRY_NAME.search(each.orig_filename) or _UNSAFE_ENTRY_NAME.search(each.filename):
             raise Invalid(f"has an entry outside of the archive: {each.filename[:80]!r}", path="file")
-    if sum(each.file_size for each in entries) > UNPACKED:
-        raise LimitExceeded("the archive, unpacked,", UNPACKED, path="file")
+    if sum(each.file_size for each in entries) > MAX_UNPACKED_BYTES:
+        raise LimitExceeded("the archive, unpacked,", MAX_UNPACKED_BYTES, path="file")
     return {each.filename: each for each in entries}
 
 
-def _read(archive: ZipFile, entries: dict[str, ZipInfo], name: str, kind: type[T], most: int) -> T:
+def _read_entry(archive: ZipFile, entries: dict[str, ZipInfo], name: str, kind: type[T], max_bytes: int) -> T:
     entry = entries.get(name)
     if entry is None:
         raise Invalid(f"has no {name}", path="file")
-    if entry.file_size > most:
-        raise LimitExceeded(f"{name} in the archive", most, path="file")
+    if entry.file_size > max_bytes:
+        raise LimitExceeded(f"{name} in the archive", max_bytes, path="file")
     with archive.open(entry) as file:
-        content = file.read(most + 1)
+        content = file.read(max_bytes + 1)
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -196,9 +198,9 @@ def messages_of(turns: Sequence[ArchivedTurn], new_id: Callable[[], str]) -> lis
         Invalid: the turns do not hold together.
         LimitExceeded: there are too many.
     """
-    found = _Reading(new_id).messages(turns)
-    if len(found) > MESSAGES:
-        raise LimitExceeded("the number of messages in the archive", MESSAGES, path="file")
+    found = _MessageConverter(new_id).messages(turns)
+    if len(found) > MAX_MESSAGES:
+        raise LimitExceeded("the number of messages in the archive", MAX_MESSAGES, path="file")
     return found
 
 
@@ -218,52 +220,52 @@ def warnings_of(turns: Sequence[ArchivedTurn]) -> list[str]:
 
 def _calls_of(turn: ArchivedTurn) -> Iterator[ArchivedCall]:
     """The calls that the model made: not the questions that stand for permissions."""
-    return (call for call in turn.tool_calls if not chat.is_permission(call.id))
+    return (call for call in turn.tool_calls if not chat.is_permission_id(call.id))
 
 
-class _Reading:
+class _MessageConverter:
     """Turns on their way to become messages."""
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
-        self._found: list[Message] = []
-        self._calls: dict[str, CallId] = {}
-        self._owed: dict[LoopId, list[tuple[ArchivedCall, CallId]]] = {}
+        self._messages: list[Message] = []
+        self._call_ids: dict[str, CallId] = {}
+        self._pending_results: dict[LoopId, list[tuple[ArchivedCall, CallId]]] = {}
         """The results of each loop's newest step that were not told yet."""
 
     def messages(self, turns: Sequence[ArchivedTurn]) -> list[Message]:
         for turn in turns:
-            loop = self._loop(turn.loop_id)
+            loop = self._loop_id(turn.loop_id)
             if turn.role == "assistant":
-                self._pay(loop)
-                self._assistant(turn, loop)
+                self._append_results(loop)
+                self._append_assistant(turn, loop)
             elif turn.kind == "message":
-                self._pay_all()
-                self._other(turn)
-        self._pay_all()
-        return self._found
+                self._append_all_results()
+                self._append_user_or_system(turn)
+        self._append_all_results()
+        return self._messages
 
-    def _loop(self, shown: str) -> LoopId:
+    def _loop_id(self, shown: str) -> LoopId:
         if shown == ROOT:
             return ROOT
-        call_id = self._calls.get(shown.removeprefix("fork:"))
+        call_id = self._call_ids.get(shown.removeprefix("fork:"))
         if call_id is None:
             raise Invalid(f"has a turn of a loop that no call began: {shown[:80]!r}", path="file")
         return fork_loop(call_id)
 
-    def _pay(self, loop: LoopId) -> None:
+    def _append_results(self, loop: LoopId) -> None:
         """Tell the results of a loop's newest step, those of the sub-agents below it first."""
-        for call, call_id in self._owed.pop(loop, ()):
-            self._pay(fork_loop(call_id))
-            self._found.append(self._result(call, call_id, loop))
+        for call, call_id in self._pending_results.pop(loop, ()):
+            self._append_results(fork_loop(call_id))
+            self._messages.append(self._tool_message(call, call_id, loop))
 
-    def _pay_all(self) -> None:
-        self._pay(ROOT)
-        while self._owed:  # sub-agents that were at work when their call had ended
-            self._pay(next(iter(self._owed)))
+    def _append_all_results(self) -> None:
+        self._append_results(ROOT)
+        while self._pending_results:  # sub-agents that were at work when their call had ended
+            self._append_results(next(iter(self._pending_results)))
 
-    def _result(self, call: ArchivedCall, call_id: CallId, loop: LoopId) -> ToolMessage:
-        value = UNFINISHED if call.status in ("pending", "awaiting_answer") else call.result
+    def _tool_message(self, call: ArchivedCall, call_id: CallId, loop: LoopId) -> ToolMessage:
+        value = INTERRUPTED_CALL_RESULT if call.status in ("pending", "awaiting_answer") else call.result
         if is_too_deep(value):
             raise Invalid("has a result with too many levels", path="file")
         return ToolMessage(
@@ -276,7 +278,7 @@ class _Reading:
             raw=msgspec.UNSET if isinstance(value, str) else value,
         )
 
-    def _assistant(self, turn: ArchivedTurn, loop: LoopId) -> None:
+    def _append_assistant(self, turn: ArchivedTurn, loop: LoopId) -> None:
         calls = {call.id: call for call in _calls_of(turn)}
         blocks: list[Block] = []
         owed: list[tuple[ArchivedCall, CallId]] = []
@@ -288,26 +290,26 @@ class _Reading:
                     blocks.append(Thinking(text))
                 case ArchivedBlock(type="tool_use", tool_call_id=str(name)) if name in calls:
                     call = calls.pop(name)
-                    call_id = self._calls[name] = CallId(self._new_id())
+                    call_id = self._call_ids[name] = CallId(self._new_id())
                     arguments = block.content if isinstance(block.content, dict) else {}
                     blocks.append(Call(call_id=call_id, name=call.tool_name, input=arguments))
                     owed.append((call, call_id))
         if blocks:
             message = AssistantMessage(id=MessageId(self._new_id()), content=tuple(blocks), loop=loop, model=turn.model)
-            self._found.append(message)
-            self._owed[loop] = owed
+            self._messages.append(message)
+            self._pending_results[loop] = owed
 
-    def _other(self, turn: ArchivedTurn) -> None:
-        text = "\n".join(_words(block) for block in turn.blocks if _words(block))
+    def _append_user_or_system(self, turn: ArchivedTurn) -> None:
+        text = "\n".join(_block_text(block) for block in turn.blocks if _block_text(block))
         if not text:
             return
         if turn.role == "user":
-            self._found.append(UserMessage(id=MessageId(self._new_id()), content=text))
+            self._messages.append(UserMessage(id=MessageId(self._new_id()), content=text))
         else:
-            self._found.append(SystemMessage(id=MessageId(self._new_id()), content=text, origin="notice"))
+            self._messages.append(SystemMessage(id=MessageId(self._new_id()), content=text, origin="notice"))
 
 
-def _words(block: ArchivedBlock) -> str:
+def _block_text(block: ArchivedBlock) -> str:
     """What a user's or the system's block says. An answer to a question stands in the result of its call."""
     is_text = block.type in ("text", "system_notification")
     return block.content if is_text and isinstance(block.content, str) else ""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dragoman.core.events import Branched
-from dragoman.protocols.blade.projection.turns import Growing
+from dragoman.protocols.blade.projection.turns import TurnBuilder
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -19,7 +19,7 @@ class Branch(NamedTuple):
     end: int
     hidden: Ranges
 
-    def shows(self, seq: int) -> bool:
+    def includes(self, seq: int) -> bool:
         """Whether an event belongs to the conversation as it was here."""
         return seq <= self.end and not any(first <= seq <= last for first, last in self.hidden)
 
@@ -35,41 +35,41 @@ def branches_of(marks: Sequence[tuple[int, Branched]], last: int) -> list[Branch
     hidden: Ranges = ()
     for seq, branched in marks:
         found.append(Branch(seq - 1, hidden))
-        hidden = branched.hidden
+        hidden = branched.hidden_ranges
     return [*found, Branch(last, hidden)]
 
 
-def newest_with(branches: Sequence[Branch], turn: Growing) -> Branch:
+def newest_branch_with(branches: Sequence[Branch], turn: TurnBuilder) -> Branch:
     """The newest branch that shows a turn."""
-    return next(branch for branch in reversed(branches) if branch.shows(turn.first_seq))
+    return next(branch for branch in reversed(branches) if branch.includes(turn.first_seq))
 
 
-def hidden_for(branch: Branch, last: int) -> Ranges:
+def hidden_ranges_after_switch(branch: Branch, last: int) -> Ranges:
     """What has to be hidden for a branch to be gone on with."""
     return (*branch.hidden, (branch.end + 1, last)) if branch.end < last else branch.hidden
 
 
-def shown_in(branch: Branch, turns: Sequence[Growing]) -> list[Growing]:
+def turns_in(branch: Branch, turns: Sequence[TurnBuilder]) -> list[TurnBuilder]:
     """The turns of a branch."""
-    return [turn for turn in turns if branch.shows(turn.first_seq)]
+    return [turn for turn in turns if branch.includes(turn.first_seq)]
 
 
-def is_checkpoint(turn: Growing) -> bool:
+def is_checkpoint(turn: TurnBuilder) -> bool:
     """Whether the conversation can go back to before this turn: it is what a user said."""
-    return turn.cut_at is not None
+    return turn.rewind_seq is not None
 
 
-def until(turns: Sequence[Growing], checkpoint: Growing, *, whole_turn: bool) -> list[Growing]:
+def turns_until(turns: Sequence[TurnBuilder], checkpoint: TurnBuilder, *, include_turn: bool) -> list[TurnBuilder]:
     """A branch's turns up to a checkpoint, or with all that the user's turn led to."""
     place = turns.index(checkpoint)
-    if not whole_turn:
-        cut = checkpoint.cut_at or checkpoint.first_seq
+    if not include_turn:
+        cut = checkpoint.rewind_seq or checkpoint.first_seq
         return [turn for turn in turns[:place] if turn.first_seq < cut]
     end = next((later for later in range(place + 1, len(turns)) if is_checkpoint(turns[later])), len(turns))
     return list(turns[:end])
 
 
-def parents_of(branches: Sequence[Branch], turns: Sequence[Growing]) -> dict[str, str | None]:
+def parents_of(branches: Sequence[Branch], turns: Sequence[TurnBuilder]) -> dict[str, str | None]:
     """For each turn, by its client's key, the entry before it on the branch where it was begun."""
     found: dict[str, str | None] = {}
     homes = iter(branches)
@@ -77,7 +77,7 @@ def parents_of(branches: Sequence[Branch], turns: Sequence[Growing]) -> dict[str
     for place, turn in enumerate(turns):
         if turn.first_seq > home.end:
             home = next(each for each in homes if turn.first_seq <= each.end)
-            before = shown_in(home, turns[:place])
+            before = turns_in(home, turns[:place])
             parent = before[-1].turn.id if before else None
         found[turn.turn.turn_id] = parent
         parent = turn.turn.id

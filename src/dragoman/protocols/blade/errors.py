@@ -5,51 +5,51 @@ from typing import NamedTuple
 
 from dragoman.core import refusals
 from dragoman.core.refusals import Refused
-from dragoman.protocols.kit.faults import headers_of, shortened
+from dragoman.protocols.kit.faults import headers_of, shorten
 
 
-class Answer(NamedTuple):
+class ErrorRow(NamedTuple):
     """A status for REST, and a code for the socket."""
 
     status: int
     code: str
 
 
-ANSWERS: Mapping[type[Refused], Answer] = {
-    refusals.Refused: Answer(422, "bad_request"),
-    refusals.NotFound: Answer(404, "not_found"),
-    refusals.SessionNotFound: Answer(404, "not_found"),
-    refusals.AgentNotFound: Answer(404, "not_found"),
-    refusals.RunNotFound: Answer(404, "not_found"),
-    refusals.Invalid: Answer(422, "bad_request"),
-    refusals.AgentFixed: Answer(422, "bad_request"),
-    refusals.UnknownTool: Answer(422, "bad_request"),
-    refusals.UnknownOption: Answer(422, "bad_request"),
-    refusals.InvalidOptionValue: Answer(422, "bad_request"),
-    refusals.DuplicateToolName: Answer(422, "bad_request"),
-    refusals.ClientToolsUnsupported: Answer(422, "bad_request"),
-    refusals.ImageUnsupported: Answer(422, "bad_request"),
-    refusals.UnknownCall: Answer(409, "no_pending_question"),
-    refusals.CallResolved: Answer(409, "no_pending_question"),
-    refusals.ResultsMissing: Answer(422, "invalid_answer"),
-    refusals.InvalidAnswer: Answer(422, "invalid_answer"),
-    refusals.InvalidSeed: Answer(422, "bad_request"),
-    refusals.LimitExceeded: Answer(413, "too_large"),
-    refusals.InvalidCursor: Answer(422, "bad_request"),
-    refusals.Conflict: Answer(409, "session_busy"),
-    refusals.SessionBusy: Answer(409, "session_busy"),
-    refusals.IdTaken: Answer(409, "bad_request"),
-    refusals.KeyReused: Answer(409, "bad_request"),
-    refusals.Unauthenticated: Answer(401, "forbidden"),
-    refusals.Forbidden: Answer(403, "forbidden"),
-    refusals.Exhausted: Answer(429, "rate_limited"),
-    refusals.Unavailable: Answer(503, "unavailable"),
-    refusals.StoreUnavailable: Answer(503, "unavailable"),
-    refusals.ShuttingDown: Answer(503, "unavailable"),
+ERROR_TABLE: Mapping[type[Refused], ErrorRow] = {
+    refusals.Refused: ErrorRow(422, "bad_request"),
+    refusals.NotFound: ErrorRow(404, "not_found"),
+    refusals.SessionNotFound: ErrorRow(404, "not_found"),
+    refusals.AgentNotFound: ErrorRow(404, "not_found"),
+    refusals.RunNotFound: ErrorRow(404, "not_found"),
+    refusals.Invalid: ErrorRow(422, "bad_request"),
+    refusals.AgentNotChangeable: ErrorRow(422, "bad_request"),
+    refusals.UnknownTool: ErrorRow(422, "bad_request"),
+    refusals.UnknownOption: ErrorRow(422, "bad_request"),
+    refusals.InvalidOptionValue: ErrorRow(422, "bad_request"),
+    refusals.DuplicateToolName: ErrorRow(422, "bad_request"),
+    refusals.ClientToolsUnsupported: ErrorRow(422, "bad_request"),
+    refusals.ImageUnsupported: ErrorRow(422, "bad_request"),
+    refusals.UnknownCall: ErrorRow(409, "no_pending_question"),
+    refusals.CallAlreadySettled: ErrorRow(409, "no_pending_question"),
+    refusals.ResultsMissing: ErrorRow(422, "invalid_answer"),
+    refusals.InvalidAnswer: ErrorRow(422, "invalid_answer"),
+    refusals.InvalidSeed: ErrorRow(422, "bad_request"),
+    refusals.LimitExceeded: ErrorRow(413, "too_large"),
+    refusals.InvalidCursor: ErrorRow(422, "bad_request"),
+    refusals.Conflict: ErrorRow(409, "session_busy"),
+    refusals.SessionBusy: ErrorRow(409, "session_busy"),
+    refusals.IdTaken: ErrorRow(409, "bad_request"),
+    refusals.IdempotencyKeyReused: ErrorRow(409, "bad_request"),
+    refusals.Unauthenticated: ErrorRow(401, "forbidden"),
+    refusals.Forbidden: ErrorRow(403, "forbidden"),
+    refusals.LimitReached: ErrorRow(429, "rate_limited"),
+    refusals.Unavailable: ErrorRow(503, "unavailable"),
+    refusals.StoreUnavailable: ErrorRow(503, "unavailable"),
+    refusals.ShuttingDown: ErrorRow(503, "unavailable"),
 }
 
 
-class Told(NamedTuple):
+class ErrorResponse(NamedTuple):
     """An error as it goes out over REST."""
 
     status: int
@@ -62,9 +62,9 @@ class Told(NamedTuple):
         return {"detail": self.detail}
 
 
-def tell(refusal: Refused) -> Told:
+def to_response(refusal: Refused) -> ErrorResponse:
     """The answer to a refusal. What is invalid names its field first, as in `content: must not be blank`."""
-    answer = ANSWERS[type(refusal)]
+    answer = ERROR_TABLE[type(refusal)]
     detail = "Not Found" if type(refusal) is refusals.NotFound and not str(refusal) else str(refusal)
     path = getattr(refusal, "path", "")
-    return Told(answer.status, shortened(f"{path}: {detail}" if path else detail), headers_of(refusal))
+    return ErrorResponse(answer.status, shorten(f"{path}: {detail}" if path else detail), headers_of(refusal))

@@ -5,25 +5,25 @@ from collections.abc import Sequence
 import msgspec
 
 from dragoman.engine.engine import Engine
-from dragoman.engine.services.keys import Doorkeeper
+from dragoman.engine.services.keys import Authenticator
 from dragoman.protocols.blade.rest import replays, server, sessions, turns
 from dragoman.protocols.blade.rest.router import App, Route
-from dragoman.protocols.blade.rest.server import About as About
+from dragoman.protocols.blade.rest.server import ServerInfo as ServerInfo
 from dragoman.protocols.blade.socket.inbox import Inbox
 from dragoman.protocols.blade.socket.rooms import Rooms
-from dragoman.protocols.blade.socket.server import Sockets
-from dragoman.protocols.kit.http import Admit, Authenticate, free
+from dragoman.protocols.blade.socket.server import SocketServer
+from dragoman.protocols.kit.http import Admit, Authenticate, admit_all
 
-OLDEST = "0.4.17"
+OLDEST_CLIENT_LEVEL = "0.4.17"
 """The oldest level of the vendor's clients that the face was read against."""
 
 
 class BladeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The door's settings."""
 
-    about: About
-    remembers: bool = True
-    sync_patch_s: float = 0.0
+    server_info: ServerInfo
+    memory_default: bool = True
+    sync_patch_interval_s: float = 0.0
 
 
 class Blade:
@@ -33,12 +33,12 @@ class Blade:
         self,
         engine: Engine,
         authenticate: Authenticate,
-        doorkeeper: Doorkeeper,
+        authenticator: Authenticator,
         options: BladeOptions,
         *,
-        areas: Sequence[Route] = (),
-        admit_run: Admit = free,
-        admit_stream: Admit = free,
+        extra_routes: Sequence[Route] = (),
+        admit_run: Admit = admit_all,
+        admit_stream: Admit = admit_all,
     ) -> None:
         """Put the face together.
 
@@ -51,27 +51,27 @@ class Blade:
             admit_run: counts a chat against its caller's share.
             admit_stream: counts a connection against it.
         """
-        rooms = Rooms(engine, options.sync_patch_s)
+        rooms = Rooms(engine, options.sync_patch_interval_s)
         self._rooms = rooms
         self.rest = App(
             [
-                *server.routes(engine, options.about),
-                *sessions.routes(engine, remembers=options.remembers),
+                *server.routes(engine, options.server_info),
+                *sessions.routes(engine, memory_default=options.memory_default),
                 *turns.routes(engine),
                 *replays.routes(engine),
-                *areas,
+                *extra_routes,
             ],
             authenticate,
         )
-        self.sockets = Sockets(
-            doorkeeper,
+        self.socket_server = SocketServer(
+            authenticator,
             Inbox(engine, rooms, admit_run).handlers(),
-            on_connect=rooms.connected,
-            on_gone=rooms.gone,
+            on_connect=rooms.on_connect,
+            on_disconnect=rooms.on_disconnect,
             admit=admit_stream,
         )
 
     async def close(self) -> None:
         """Send the sockets away."""
-        await self.sockets.close()
+        await self.socket_server.close()
         await self._rooms.close()

@@ -13,23 +13,23 @@ from dragoman.core import content as core
 from dragoman.core import json_schema
 from dragoman.core.content import JsonObject
 from dragoman.core.events import Mode, SettingsChange, StopReason
-from dragoman.core.headless import HEADLESS, SCHEMA
+from dragoman.core.headless import HEADLESS, OUTPUT_SCHEMA
 from dragoman.core.inputs import Answer, Choice, Decision, Submit, UserInput
 from dragoman.core.recording import RecordedTurn
 from dragoman.core.refusals import Invalid, InvalidAnswer, LimitExceeded
-from dragoman.core.session import OPENING, SessionState
+from dragoman.core.session import FALLBACK_TITLE_LENGTH, SessionState
 from dragoman.core.tools import AgentSpec, ToolGrant
 from dragoman.protocols.blade.projection import turns
 from dragoman.protocols.blade.projection.chat import ANSWER_TEXT, replay_state_of
 from dragoman.protocols.blade.wire import chat
-from dragoman.protocols.blade.wire.sessions import checked_env, optional
+from dragoman.protocols.blade.wire.sessions import check_env, optional_text
 
-DOOR = "blade"
-PARTS_BYTES = 10 * 1024 * 1024
+PROTOCOL = "blade"
+MAX_PARTS_BYTES = 10 * 1024 * 1024
 """Decoded bytes of all parts of a message."""
-NO_ANSWER = "the answer chooses one of the options, or says something in words"
+EMPTY_ANSWER_MESSAGE = "the answer chooses one of the options, or says something in words"
 
-STATUSES: Mapping[StopReason, chat.SessionStatus] = {
+STATUS_AFTER_STOP: Mapping[StopReason, chat.SessionStatus] = {
     "end_turn": "completed",
     "tool_use": "interrupted",  # what it waited for was stopped, or left behind
     "max_tokens": "completed",
@@ -50,7 +50,7 @@ def status_of(state: SessionState) -> chat.SessionStatus:
         case "waiting":
             return "waiting_for_input"
         case "idle":
-            return "created" if state.last_stop is None else STATUSES[state.last_stop]
+            return "created" if state.last_stop is None else STATUS_AFTER_STOP[state.last_stop]
 
 
 def session_of(state: SessionState, default_agent: str) -> chat.Session:
@@ -76,7 +76,7 @@ def detail_of(
 def _session_fields(state: SessionState, default_agent: str) -> JsonObject:
     settings = state.settings
     return {
-        "id": chat.shown_session(state.session_id),
+        "id": chat.public_session_id(state.session_id),
         "intent": state.title(),
         "status": status_of(state),
         "created_at": state.created_at,
@@ -150,12 +150,12 @@ def submit_of(send: chat.ChatSend, state: SessionState) -> Submit:
     if send.headless or send.output_schema is not None:
         props[HEADLESS] = True
     if send.output_schema is not None:
-        json_schema.check(send.output_schema)
-        props[SCHEMA] = send.output_schema
-    model = optional(send.model, "model")
+        json_schema.check_schema(send.output_schema)
+        props[OUTPUT_SCHEMA] = send.output_schema
+    model = optional_text(send.model, "model")
     if model is not None:
         props["model"] = model
-    if env := {**state.settings.env, **checked_env(send.runtime_env or {}, "runtime_env")}:
+    if env := {**state.settings.env, **check_env(send.runtime_env or {}, "runtime_env")}:
         props["env"] = env
     if answers and content and isinstance(content, str):
         props[ANSWER_TEXT] = content
@@ -165,15 +165,15 @@ def submit_of(send: chat.ChatSend, state: SessionState) -> Submit:
         props["deprecate"] = list(send.whatif.deprecate_entry_ids)
     mode: Mode | None = send.mode or ("executing" if send.headless else None)
     change = SettingsChange(
-        title=None if state.title() else words[:OPENING].strip() or None,
+        title=None if state.title() else words[:FALLBACK_TITLE_LENGTH].strip() or None,
         model=model if model != state.settings.model else None,
         mode=mode if mode != state.settings.mode else None,
     )
     messages = (UserInput(content=content),) if content or send.whatif is not None else ()
-    return Submit(door=DOOR, messages=messages, answers=answers, change=change, props=props)
+    return Submit(protocol=PROTOCOL, messages=messages, answers=answers, change=change, metadata=props)
 
 
-class Mismatch(Exception):
+class ReplayMismatch(Exception):
     """Something else was recorded than what a client says in a replay."""
 
     def __init__(self, session_id: str, expected: str, received: str) -> None:
@@ -197,11 +197,11 @@ def submit_of_replay(send: chat.ChatSend, state: SessionState, turn: RecordedTur
     asked = submit_of(msgspec.structs.replace(send, mode=state.settings.mode, model=None), state)
     if send.replay_decision == "keep_replay":
         return msgspec.structs.replace(
-            asked, messages=tuple(UserInput(content=message.content) for message in turn.said)
+            asked, messages=tuple(UserInput(content=message.content) for message in turn.user_messages)
         )
     received = core.text_of(content_of(send)[0])
     if send.replay_decision is None and received.strip() != turn.text.strip():
-        raise Mismatch(chat.shown_session(state.session_id), turn.text, received)
+        raise ReplayMismatch(chat.public_session_id(state.session_id), turn.text, received)
     return asked
 
 
@@ -211,27 +211,27 @@ def content_of(send: chat.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], 
     Raises:
         Invalid, LimitExceeded: a part is wrong, or all are too large.
     """
-    quotes = "" if send.whatif is None else "".join(map(quoted, send.whatif.quotes or ()))
+    quotes = "" if send.whatif is None else "".join(map(format_quote, send.whatif.quotes or ()))
     if isinstance(send.message, str):
         return (f"{quotes}\n{send.message}" if quotes else send.message), []
     blocks: list[core.InputBlock] = [core.Text(quotes)] if quotes else []
     attachments: list[chat.Attachment] = []
-    left = PARTS_BYTES
+    left = MAX_PARTS_BYTES
     for place, part in enumerate(send.message):
         if isinstance(part, chat.TextPart):
             blocks.append(core.Text(part.text))
             continue
-        block = _media(part, f"message[{place}]")
+        block = _media_block(part, f"message[{place}]")
         noted = turns.attachment_of(block)
         left -= noted.size
         if left < 0:
-            raise LimitExceeded("a message's parts", PARTS_BYTES, path="message")
+            raise LimitExceeded("a message's parts", MAX_PARTS_BYTES, path="message")
         blocks.append(block)
         attachments.append(noted)
     return tuple(blocks), attachments
 
 
-def _media(part: chat.ImagePart | chat.FilePart, path: str) -> core.Image | core.File:
+def _media_block(part: chat.ImagePart | chat.FilePart, path: str) -> core.Image | core.File:
     if isinstance(part, chat.ImagePart):
         return core.Image(part.image_url.url)
     try:
@@ -242,7 +242,7 @@ def _media(part: chat.ImagePart | chat.FilePart, path: str) -> core.Image | core
     return core.File(f"data:{media_type};base64,{part.data}", "file", media_type, part.name)
 
 
-def quoted(quote: chat.Quote) -> str:
+def format_quote(quote: chat.Quote) -> str:
     """A quote as the model reads it: each of its lines is marked."""
     return "".join(f"> {line}\n" for line in quote.text.splitlines())
 
@@ -253,16 +253,18 @@ def answer_of(answer: chat.AskUserAnswer, state: SessionState) -> Answer:
     Raises:
         InvalidAnswer: it chooses nothing, or what is not there.
     """
-    call_id = chat.read_call(answer.tool_call_id)
-    call = state.answerable().get(call_id)
+    call_id = chat.parse_call_id(answer.tool_call_id)
+    call = state.answerable_calls().get(call_id)
     selections, said = answer.selections or {}, answer.custom or {}
     if call is None or (call.kind != "permission" and not call.parked):
         return Choice(call_id=call_id, selections=selections, custom=said)
     chosen = selections.get("0", [])
     custom = said.get("0") or None
-    if len(chosen) > 1 or any(not 0 <= each < len(turns.ALLOWED) for each in chosen):
-        raise InvalidAnswer(f"the question takes one of {len(turns.ALLOWED)} options, got {str(chosen)[:80]}")
+    if len(chosen) > 1 or any(not 0 <= each < len(turns.PERMISSION_OPTIONS) for each in chosen):
+        raise InvalidAnswer(
+            f"the question takes one of {len(turns.PERMISSION_OPTIONS)} options, got {str(chosen)[:80]}"
+        )
     if not chosen and custom is None:
-        raise InvalidAnswer(NO_ANSWER)
+        raise InvalidAnswer(EMPTY_ANSWER_MESSAGE)
     is_granted = bool(chosen) and chosen[0] < 2
     return Decision(call_id=call_id, granted=is_granted, reason=custom, remember=bool(chosen) and chosen[0] == 1)

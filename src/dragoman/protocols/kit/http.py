@@ -29,9 +29,9 @@ Admit = Callable[[Principal], Callable[[], None]]
 Raises Exhausted.
 """
 
-BODY_S = 60.0
+BODY_TIMEOUT_S = 60.0
 """Seconds that a body may take to arrive."""
-LOOK_S = 5.0
+DISCONNECT_CHECK_INTERVAL_S = 5.0
 """Seconds of sending after which a stream looks whether its client is still there."""
 STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -41,7 +41,7 @@ STREAM_HEADERS = (
 PING = b": ping\n\n"
 
 log = structlog.get_logger(__name__)
-PUSH = "dragoman.push"
+PUSH_EXTENSION = "dragoman.push"
 """The ASGI extension of our server: a `Pipe` for the answer's body. Under another server streams only send."""
 
 
@@ -69,12 +69,12 @@ class MethodNotAllowed(Exception):
         self.allowed = allowed
 
 
-def free(_principal: Principal) -> Callable[[], None]:
+def admit_all(_principal: Principal) -> Callable[[], None]:
     """`Admit` without shares: everything is admitted."""
     return lambda: None
 
 
-def caller_of(request: Request) -> Principal:
+def principal_of(request: Request) -> Principal:
     """Who sends a request that was let in."""
     principal: Principal = request.scope["principal"]
     return principal
@@ -88,7 +88,7 @@ def header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
-def reported(error: Exception) -> str:
+def log_failure(error: Exception) -> str:
     """Write a fault of ours to the log, and give the reference under which it stands there, for the answer."""
     reference = hashlib.sha256(f"{id(error)}{error!r}".encode()).hexdigest()[:12]
     log.error("request failed", reference=reference, exc_info=error)
@@ -125,14 +125,14 @@ async def read_body(request: Request, limit: int) -> bytes:
     declared = header(request.scope, b"content-length") or ""
     if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
         raise BodyTooLarge(limit)
-    pipe: Pipe | None = request.scope.get("extensions", {}).get(PUSH)
+    pipe: ResponsePipe | None = request.scope.get("extensions", {}).get(PUSH_EXTENSION)
     if pipe is not None and pipe.has_arrived:
         return await _body(request, limit)  # which does not wait: most bodies come with their heads
     try:
-        async with asyncio.timeout(BODY_S):
+        async with asyncio.timeout(BODY_TIMEOUT_S):
             return await _body(request, limit)
     except TimeoutError as error:
-        raise BodyTooSlow(f"the body did not arrive within {BODY_S:g} s") from error
+        raise BodyTooSlow(f"the body did not arrive within {BODY_TIMEOUT_S:g} s") from error
 
 
 async def _body(request: Request, limit: int) -> bytes:
@@ -151,7 +151,7 @@ async def _body(request: Request, limit: int) -> bytes:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A value as a JSON body."""
     return Response(msgspec.json.encode(value), status, headers, "application/json")
 
@@ -163,14 +163,14 @@ class Chunk(NamedTuple):
     is_last: bool = False
 
 
-class Pipe(Protocol):
+class ResponsePipe(Protocol):
     """Writes parts of an answer that has begun in plain calls, where ASGI's `send` has to be awaited."""
 
     @property
     def has_arrived(self) -> bool:
         """Whether the whole body of the request is there."""
 
-    def when_left(self, tell: Callable[[], None]) -> None:
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
         """Have it told, at once and in a plain call, that the client leaves before the answer has ended."""
 
     def is_ready(self) -> bool:
@@ -180,14 +180,14 @@ class Pipe(Protocol):
         """Write a part; it is ready."""
 
 
-NOTHING = Chunk(b"")
+EMPTY_CHUNK = Chunk(b"")
 
 
-class Live(NamedTuple):
+class LiveSource(NamedTuple):
     """How a stream goes on while its reader keeps up: `take` makes the next chunk of records, without waiting."""
 
     reader: Reader
-    take: Callable[[Sequence[Record]], Chunk]
+    encode: Callable[[Sequence[Record]], Chunk]
 
 
 class EventStream(Response):
@@ -204,9 +204,9 @@ class EventStream(Response):
     def __init__(
         self,
         first: Chunk,
-        more: Callable[[], Awaitable[Chunk]],
+        next_chunk: Callable[[], Awaitable[Chunk]],
         close: Callable[[], None],
-        live: Live | None = None,
+        live_source: LiveSource | None = None,
     ) -> None:
         """Make an answer of what is ready and what will be.
 
@@ -218,9 +218,9 @@ class EventStream(Response):
                 which costs about as much again as the chunk's write.
         """
         self._first = first
-        self._more = more
+        self._next_chunk = next_chunk
         self._close = close
-        self._live = live
+        self._live_source = live_source
         self.status_code = 200
         self.background = None
         self.raw_headers = list(STREAM_HEADERS)
@@ -231,50 +231,50 @@ class EventStream(Response):
             if scope["method"] == "HEAD":
                 self._first = Chunk(b"", is_last=True)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            pipe: Pipe | None = scope.get("extensions", {}).get(PUSH)
-            if self._live is not None and pipe is not None:
-                self._live.reader.push = partial(_push, pipe, self._live.take)
+            pipe: ResponsePipe | None = scope.get("extensions", {}).get(PUSH_EXTENSION)
+            if self._live_source is not None and pipe is not None:
+                self._live_source.reader.push = partial(_push, pipe, self._live_source.encode)
             scope["headers"].clear()  # for hours they would weigh more than the rest of a request
             chunk, clock = self._first, asyncio.get_running_loop().time
             looked = clock()
             while not chunk.is_last:
                 await send({"type": "http.response.body", "body": chunk.body or PING, "more_body": True})
                 is_stuck = pipe is not None and not pipe.is_ready()  # perhaps each chunk is sent to nobody
-                if not chunk.body or is_stuck or clock() - looked > LOOK_S:
+                if not chunk.body or is_stuck or clock() - looked > DISCONNECT_CHECK_INTERVAL_S:
                     looked = clock()
-                    if await _has_left(receive):
+                    if await _has_disconnected(receive):
                         return
-                chunk = self._first = NOTHING
+                chunk = self._first = EMPTY_CHUNK
                 try:
-                    chunk = await self._more()
-                except _Over as over:
-                    chunk = over.last
+                    chunk = await self._next_chunk()
+                except _StreamEnded as over:
+                    chunk = over.last_chunk
             await send({"type": "http.response.body", "body": chunk.body, "more_body": False})
         finally:
             self._close()
 
 
-class _Over(Exception):
+class _StreamEnded(Exception):
     """The stream's last chunk was made where it could not be sent."""
 
-    def __init__(self, last: Chunk) -> None:
+    def __init__(self, last_chunk: Chunk) -> None:
         super().__init__()
-        self.last = last
+        self.last_chunk = last_chunk
 
 
-def _push(pipe: Pipe, take: Callable[[Sequence[Record]], Chunk], records: Sequence[Record]) -> bool:
+def _push(pipe: ResponsePipe, encode: Callable[[Sequence[Record]], Chunk], records: Sequence[Record]) -> bool:
     """See `engine.reader.Push`."""
     if not pipe.is_ready():
         return False
-    chunk = take(records)
+    chunk = encode(records)
     if chunk.is_last:
-        raise _Over(chunk)
+        raise _StreamEnded(chunk)
     if chunk.body:
         pipe.write(chunk.body)
     return True
 
 
-async def _has_left(receive: Receive) -> bool:
+async def _has_disconnected(receive: Receive) -> bool:
     """Whether the client has disconnected, without waiting for it."""
     asked = asyncio.ensure_future(receive())
     await asyncio.sleep(0)

@@ -6,7 +6,7 @@ Source: RFC 7578 and RFC 2046, section 5.1.
 import re
 from typing import NamedTuple
 
-PARTS = 20
+PARTS_LIMIT = 20
 
 _BOUNDARY = re.compile(
     r"""multipart/form-data\s*;.*?\bboundary=(?:"([^"\r\n]{1,70})"|([^\s;"]{1,70}))""", re.IGNORECASE
@@ -15,7 +15,7 @@ _NAME = re.compile(rb'(?:^|[;\s])name="([^"\r\n]*)"', re.IGNORECASE)
 _FILENAME = re.compile(rb'(?:^|[;\s])filename="([^"\r\n]*)"', re.IGNORECASE)
 
 
-class NotAForm(Exception):
+class InvalidForm(Exception):
     """A body is no form that can be read."""
 
 
@@ -32,13 +32,13 @@ def read_form(content_type: str, body: bytes) -> list[Part]:
     """The fields of a form, in their order. Raises NotAForm."""
     declared = _BOUNDARY.match(content_type)
     if declared is None:
-        raise NotAForm("multipart/form-data with a boundary was expected")
+        raise InvalidForm("multipart/form-data with a boundary was expected")
     delimiter = b"\r\n--" + (declared[1] or declared[2]).encode()
-    pieces = (b"\r\n" + body).split(delimiter, PARTS + 2)
-    if len(pieces) - 2 > PARTS:
-        raise NotAForm(f"the form has more than {PARTS} parts")
+    pieces = (b"\r\n" + body).split(delimiter, PARTS_LIMIT + 2)
+    if len(pieces) - 2 > PARTS_LIMIT:
+        raise InvalidForm(f"the form has more than {PARTS_LIMIT} parts")
     if len(pieces) < 3 or not pieces[-1].startswith(b"--"):
-        raise NotAForm("the form has no end")
+        raise InvalidForm("the form has no end")
     return [_part(piece) for piece in pieces[1:-1]]
 
 
@@ -46,7 +46,7 @@ def _part(piece: bytes) -> Part:
     padding, line, rest = piece.partition(b"\r\n")
     head, blank, content = (line + rest).partition(b"\r\n\r\n")
     if padding.strip(b" \t") or not line or not blank:
-        raise NotAForm("a part of the form has no head")
+        raise InvalidForm("a part of the form has no head")
     headers = {}
     for each in head.split(b"\r\n"):
         name, _, value = each.partition(b":")
@@ -54,7 +54,7 @@ def _part(piece: bytes) -> Part:
     disposition = headers.get(b"content-disposition", b"")
     field = _NAME.search(disposition)
     if field is None:
-        raise NotAForm("a part of the form has no name")
+        raise InvalidForm("a part of the form has no name")
     filename = _FILENAME.search(disposition)
     declared = headers.get(b"content-type")
     return Part(

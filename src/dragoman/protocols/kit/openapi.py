@@ -11,20 +11,20 @@ import msgspec
 from dragoman.core.content import JsonObject
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-REF = "#/components/schemas/{name}"
+REF_TEMPLATE = "#/components/schemas/{name}"
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     """Something beside the body that a request may carry. Those in the path are required."""
 
     name: str
-    place: Literal["path", "query", "header"]
+    location: Literal["path", "query", "header"]
     description: str
     type: Any = str
     is_required: bool = False
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What may come back. No body type: an empty body, or a stream if `media_type` is one."""
 
     description: str
@@ -38,17 +38,17 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     method: Method
     path: str
     summary: str
-    answers: Mapping[int, Answer | Sequence[Answer]]
+    responses: Mapping[int, ResponseSpec | Sequence[ResponseSpec]]
     description: str = ""
     tag: str = ""
     body: Any = None
     body_example: Any = None
     parameters: Sequence[Parameter] = ()
-    is_open: bool = False
+    is_public: bool = False
     """Whether it can be called without a key."""
 
 
-def mounted(routes: Sequence[Route], prefix: str) -> list[Route]:
+def with_prefix(routes: Sequence[Route], prefix: str) -> list[Route]:
     """The routes as they are below a prefix."""
     return [msgspec.structs.replace(route, path=prefix + route.path) for route in routes]
 
@@ -78,9 +78,9 @@ class _Types:
         found: list[Any] = []
         for route in routes:
             named = [route.body, *(each.type for each in route.parameters)]
-            named += [answer.body for answers in route.answers.values() for answer in _several(answers)]
+            named += [answer.body for answers in route.responses.values() for answer in _as_sequence(answers)]
             found += [each for each in named if each is not None and each not in found]
-        schemas, self.components = msgspec.json.schema_components(found, ref_template=REF)
+        schemas, self.components = msgspec.json.schema_components(found, ref_template=REF_TEMPLATE)
         self._schemas = list(zip(found, schemas, strict=True))
 
     def schema(self, of: Any) -> JsonObject:  # noqa: ANN401  # a type, as msgspec takes it
@@ -91,13 +91,13 @@ def _operation(route: Route, types: _Types) -> JsonObject:
     operation: JsonObject = {
         "operationId": _operation_id(route),
         "summary": route.summary,
-        "responses": {str(status): _response(_several(each), types) for status, each in route.answers.items()},
+        "responses": {str(status): _response(_as_sequence(each), types) for status, each in route.responses.items()},
     }
     if route.description:
         operation["description"] = route.description
     if route.tag:
         operation["tags"] = [route.tag]
-    if route.is_open:
+    if route.is_public:
         operation["security"] = []
     if route.parameters:
         operation["parameters"] = [_parameter(each, types) for each in route.parameters]
@@ -112,14 +112,14 @@ def _operation(route: Route, types: _Types) -> JsonObject:
 def _parameter(parameter: Parameter, types: _Types) -> JsonObject:
     return {
         "name": parameter.name,
-        "in": parameter.place,
+        "in": parameter.location,
         "description": parameter.description,
-        "required": parameter.is_required or parameter.place == "path",
+        "required": parameter.is_required or parameter.location == "path",
         "schema": types.schema(parameter.type),
     }
 
 
-def _response(answers: Sequence[Answer], types: _Types) -> JsonObject:
+def _response(answers: Sequence[ResponseSpec], types: _Types) -> JsonObject:
     response: JsonObject = {"description": " Or: ".join(answer.description for answer in answers)}
     content: JsonObject = {}
     for answer in answers:
@@ -130,8 +130,8 @@ def _response(answers: Sequence[Answer], types: _Types) -> JsonObject:
     return {**response, "content": content} if content else response
 
 
-def _several(answers: Answer | Sequence[Answer]) -> Sequence[Answer]:
-    return (answers,) if isinstance(answers, Answer) else answers
+def _as_sequence(answers: ResponseSpec | Sequence[ResponseSpec]) -> Sequence[ResponseSpec]:
+    return (answers,) if isinstance(answers, ResponseSpec) else answers
 
 
 def _operation_id(route: Route) -> str:

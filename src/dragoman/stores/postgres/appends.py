@@ -11,8 +11,8 @@ from psycopg import Connection
 from dragoman.core.events import type_of
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.stream import Piece
-from dragoman.ports import Append, Once
-from dragoman.stores.lookups import KEPT_ONCE, calls_in, messages_in, run_in
+from dragoman.ports import Append, IdempotencyRecord
+from dragoman.stores.lookups import IDEMPOTENCY_RETENTION, call_ids_in, message_ids_in, run_id_in
 from dragoman.stores.postgres.arrays import Bigints, Bytes, Texts
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import to_us
@@ -21,23 +21,23 @@ _SQL = statements("log")
 Values = dict[str, object]
 
 
-class _Pinned(msgspec.Struct):
+class _PinnedSetting(msgspec.Struct):
     pinned: bool = False
 
 
-_PINNED = msgspec.json.Decoder(_Pinned)
+_PINNED_DECODER = msgspec.json.Decoder(_PinnedSetting)
 
 
-def write(batch: Sequence[Append], node: str | None, connection: Connection) -> list[bool]:
+def write(batch: Sequence[Append], node_id: str | None, connection: Connection) -> list[bool]:
     """Write each append whole, or not at all, for a server; tell which were taken."""
     taken: set[int] = set()
-    for places in rounds(batch):
+    for places in split_into_rounds(batch):
         round_ = {batch[place].session_id: place for place in places}
-        taken |= {round_[session_id] for session_id in _write([batch[place] for place in places], node, connection)}
+        taken |= {round_[session_id] for session_id in _write([batch[place] for place in places], node_id, connection)}
     return [place in taken for place in range(len(batch))]
 
 
-def rounds(batch: Sequence[Append]) -> list[list[int]]:
+def split_into_rounds(batch: Sequence[Append]) -> list[list[int]]:
     """The places of a batch's appends in as few parts as possible, in each of which a session and a name come once."""
     parts: list[tuple[list[int], set[object]]] = []
     last: dict[object, int] = {}
@@ -59,46 +59,46 @@ def delete(session_id: SessionId, connection: Connection) -> None:
     connection.execute(_SQL["delete"], {"session": session_id})
 
 
-def _write(appends: Sequence[Append], node: str | None, connection: Connection) -> set[SessionId]:
+def _write(appends: Sequence[Append], node_id: str | None, connection: Connection) -> set[SessionId]:
     """Write appends of different sessions; those that were taken."""
     new = [append for append in appends if append.is_new]
     if new:
-        begun = _begin(new, node, connection)
+        begun = _insert_sessions(new, node_id, connection)
         appends = [append for append in appends if not append.is_new or append.session_id in begun]
-    growing = [append for append in appends if not append.events and not append.closed and append.head is None]
-    taken = _passed(connection, "grow", {**_fences(growing), **_pieces(growing)}) if growing else set()
+    growing = [append for append in appends if not append.events and not append.closed_blocks and append.head is None]
+    taken = _execute_for_session_ids(connection, "grow", {**_fences(growing), **_pieces(growing)}) if growing else set()
     rest = [append for append in appends if append.session_id not in taken]
     if rest:
-        taken |= _passed(connection, "append", {**_values(rest), "node": node})
+        taken |= _execute_for_session_ids(connection, "append", {**_values(rest), "node": node_id})
     for append in appends:
-        if append.once and append.session_id in taken:
-            _remember(append.once, connection)
+        if append.idempotency_records and append.session_id in taken:
+            _store_idempotency_records(append.idempotency_records, connection)
     return taken
 
 
-def _passed(connection: Connection, statement: str, values: Values) -> set[SessionId]:
+def _execute_for_session_ids(connection: Connection, statement: str, values: Values) -> set[SessionId]:
     return {SessionId(row[0]) for row in connection.execute(_SQL[statement], values)}
 
 
-def _begin(appends: Sequence[Append], node: str | None, connection: Connection) -> set[SessionId]:
-    begun = _passed(
+def _insert_sessions(appends: Sequence[Append], node_id: str | None, connection: Connection) -> set[SessionId]:
+    begun = _execute_for_session_ids(
         connection,
         "begin",
         {
             "session": Texts(append.session_id for append in appends),
             "owner": Texts(append.owner for append in appends),
             "created_at": Bigints(to_us(append.head.created_at) for append in appends if append.head is not None),
-            "node": node,
+            "node": node_id,
         },
     )
     naming = [append for append in appends if append.name is not None and append.session_id in begun]
     if naming:
-        named = _passed(
+        named = _execute_for_session_ids(
             connection,
             "name",
             {
                 "owner": Texts(append.owner for append in naming),
-                "name": Bytes(raw(append.name or "") for append in naming),
+                "name": Bytes(encode_text(append.name or "") for append in naming),
                 "session": Texts(append.session_id for append in naming),
             },
         )
@@ -121,14 +121,14 @@ def _values(appends: Sequence[Append]) -> Values:
     heads = [append.head for append in appends]
     settings = [None if head is None else head.settings for head in heads]
     logged = [(append.session_id, each) for append in appends for each in append.events]
-    closed = [(append.session_id, *block) for append in appends for block in append.closed]
+    closed = [(append.session_id, *block) for append in appends for block in append.closed_blocks]
     return {
         **_fences(appends),
         "grown": Bigints(len(append.events) for append in appends),
         "updated_at": Bigints(None if head is None else to_us(head.updated_at) for head in heads),
         "head": Texts(None if head is None else head.state for head in heads),
         "settings": Texts(settings),
-        "is_pinned": Bigints(None if each is None else int(_PINNED.decode(each).pinned) for each in settings),
+        "is_pinned": Bigints(None if each is None else int(_PINNED_DECODER.decode(each).pinned) for each in settings),
         "event_session": Texts(session_id for session_id, _ in logged),
         "event_seq": Bigints(each.seq for _, each in logged),
         "event_run": Texts(each.run_id for _, each in logged),
@@ -155,7 +155,7 @@ def _pieces(appends: Sequence[Append]) -> Values:
         "piece_block": Bigints(piece.index for _, piece in pieces),
         "piece_kind": Texts(piece.kind for _, piece in pieces),
         "piece_loop": Texts(piece.loop for _, piece in pieces),
-        "piece_text": Bytes(raw(piece.text) for _, piece in pieces),
+        "piece_text": Bytes(encode_text(piece.text) for _, piece in pieces),
     }
 
 
@@ -166,31 +166,31 @@ def _lookups(appends: Sequence[Append]) -> Values:
     for append in appends:
         session_id = append.session_id
         for logged in append.events:
-            if (run_id := run_in(logged.event)) is not None:
+            if (run_id := run_id_in(logged.event)) is not None:
                 runs[run_id] = (session_id, append.owner, logged.seq)
-            calls |= dict.fromkeys((session_id, call_id) for call_id in calls_in(logged.event))
-            messages |= dict.fromkeys(((session_id, name) for name in messages_in(logged.event)), logged.seq)
+            calls |= dict.fromkeys((session_id, call_id) for call_id in call_ids_in(logged.event))
+            messages |= dict.fromkeys(((session_id, name) for name in message_ids_in(logged.event)), logged.seq)
     return {
         "run": Texts(runs),
         "run_session": Texts(session_id for session_id, _, _ in runs.values()),
         "run_owner": Texts(owner for _, owner, _ in runs.values()),
         "run_seq": Bigints(seq for _, _, seq in runs.values()),
         "call_session": Texts(session_id for session_id, _ in calls),
-        "call": Bytes(raw(call_id) for _, call_id in calls),
+        "call": Bytes(encode_text(call_id) for _, call_id in calls),
         "message_session": Texts(session_id for session_id, _ in messages),
-        "message": Bytes(raw(name) for _, name in messages),
+        "message": Bytes(encode_text(name) for _, name in messages),
         "message_seq": Bigints(messages.values()),
     }
 
 
-def _remember(onces: Iterable[Once], connection: Connection) -> None:
-    for once in onces:
-        connection.execute(_SQL["forget_once"], {"oldest": to_us(once.at - KEPT_ONCE)})
+def _store_idempotency_records(records: Iterable[IdempotencyRecord], connection: Connection) -> None:
+    for once in records:
+        connection.execute(_SQL["forget_once"], {"oldest": to_us(once.at - IDEMPOTENCY_RETENTION)})
         connection.execute(
             _SQL["once_done"],
             {
                 "owner": once.owner,
-                "key": raw(once.key),
+                "key": encode_text(once.key),
                 "fingerprint": once.fingerprint,
                 "session": once.session_id,
                 "run": once.run_id,
@@ -200,6 +200,6 @@ def _remember(onces: Iterable[Once], connection: Connection) -> None:
         )
 
 
-def raw(text: str) -> bytes:
+def encode_text(text: str) -> bytes:
     """A text that may hold anything, as it is stored."""
     return text.encode("utf-8", "surrogatepass")

@@ -8,12 +8,12 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from dragoman.core.ids import SessionId, UserId
-from dragoman.core.memories import Memory, searched
-from dragoman.ports import Holding, Once, Share
+from dragoman.core.memories import Memory, searchable_text
+from dragoman.ports import ArchivedSession, IdempotencyRecord, Share
 from dragoman.stores.postgres.arrays import Texts
 from dragoman.stores.postgres.database import Database
-from dragoman.stores.postgres.log import unraw
-from dragoman.stores.postgres.memories import memory_of
+from dragoman.stores.postgres.log import decode_text
+from dragoman.stores.postgres.memories import decode_memory
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
@@ -32,7 +32,7 @@ class PostgresArchive:
         ((count,),) = await self._read(lambda connection: connection.execute(_SQL["count"]).fetchall())
         return int(count)
 
-    async def sessions(self, after: SessionId | None, limit: int) -> Sequence[Holding]:
+    async def sessions(self, after: SessionId | None, limit: int) -> Sequence[ArchivedSession]:
         """See `Archive.sessions`."""
         return await self._read(partial(_sessions, after, limit))
 
@@ -42,9 +42,9 @@ class PostgresArchive:
         rows = await self._read(
             lambda connection: connection.cursor(row_factory=dict_row).execute(_SQL["memories"], values).fetchall()
         )
-        return [memory_of(row) for row in rows]
+        return [decode_memory(row) for row in rows]
 
-    async def restore(self, memories: Sequence[Memory]) -> None:
+    async def restore_memories(self, memories: Sequence[Memory]) -> None:
         """See `Archive.restore`."""
         if memories:
             await self._write(partial(_restore, memories))
@@ -64,17 +64,17 @@ class PostgresArchive:
         ]
 
 
-def _sessions(after: SessionId | None, limit: int, connection: Connection) -> list[Holding]:
+def _sessions(after: SessionId | None, limit: int, connection: Connection) -> list[ArchivedSession]:
     asked = {"after": after or "", "limit": limit}
     rows = connection.execute(_SQL["sessions"], asked, binary=True).fetchall()
-    onces: dict[str, list[Once]] = {}
+    onces: dict[str, list[IdempotencyRecord]] = {}
     listed = {"sessions": Texts(row[0] for row in rows)}
     for owner, key, fingerprint, session_id, run_id, at, lasts in connection.execute(
         _SQL["onces"], listed, binary=True
     ):
-        once = Once(
+        once = IdempotencyRecord(
             owner=owner,
-            key=unraw(key),
+            key=decode_text(key),
             fingerprint=fingerprint,
             session_id=session_id,
             run_id=run_id,
@@ -83,11 +83,11 @@ def _sessions(after: SessionId | None, limit: int, connection: Connection) -> li
         )
         onces.setdefault(session_id, []).append(once)
     return [
-        Holding(
+        ArchivedSession(
             session_id=session_id,
             owner=owner,
-            name=None if name is None else unraw(name),
-            onces=onces.get(session_id, []),
+            name=None if name is None else decode_text(name),
+            idempotency_records=onces.get(session_id, []),
         )
         for session_id, owner, name in rows
     ]
@@ -106,7 +106,7 @@ def _restore(memories: Sequence[Memory], connection: Connection) -> None:
             "hit_count": memory.hit_count,
             "last_hit_at": us_or_none(memory.last_hit_at),
             "disabled": memory.disabled,
-            "searched": searched(memory.texts),
+            "searched": searchable_text(memory.texts),
         }
         connection.execute(_SQL["restore"], values)
     connection.execute(_SQL["move_ids"], {"last": memories[-1].id})

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dragoman.stores.folder_blobs import checked
+from dragoman.stores.folder_blobs import validate_blob_name
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements
 
@@ -17,12 +17,12 @@ class PostgresBlobs:
 
     async def put(self, name: str, content: bytes) -> None:
         """See `Blobs.put`. Raises ValueError on a bad name, StoreUnavailable when the database does not take it."""
-        values = {"name": checked(name), "content": content}
+        values = {"name": validate_blob_name(name), "content": content}
         await self._database.write(lambda connection: connection.execute(_SQL["put"], values))
 
     async def get(self, name: str) -> bytes | None:
         """See `Blobs.get`. Raises ValueError on a bad name."""
-        values = {"name": checked(name)}
+        values = {"name": validate_blob_name(name)}
         row = await self._database.read(
             lambda connection: connection.execute(_SQL["get"], values, binary=True).fetchone()
         )
@@ -30,16 +30,18 @@ class PostgresBlobs:
 
     async def delete(self, name: str) -> None:
         """See `Blobs.delete`. Raises ValueError on a bad name."""
-        values = {"name": checked(name), **_inside(name)}
+        values = {"name": validate_blob_name(name), **_name_range(name)}
         await self._database.write(lambda connection: connection.execute(_SQL["delete"], values))
 
-    async def names(self, below: str | None = None) -> Sequence[str]:
+    async def names(self, prefix: str | None = None) -> Sequence[str]:
         """See `Blobs.names`. Raises ValueError on a bad name."""
-        statement, values = ("names", {}) if below is None else ("names_below", _inside(checked(below)))
+        statement, values = (
+            ("names", {}) if prefix is None else ("names_below", _name_range(validate_blob_name(prefix)))
+        )
         rows = await self._database.read(lambda connection: connection.execute(_SQL[statement], values).fetchall())
         return [row[0] for row in rows]
 
 
-def _inside(folder: str) -> dict[str, str]:
+def _name_range(folder: str) -> dict[str, str]:
     """Names compare by their bytes, so that all that begin with a folder's name lie between two others."""
     return {"first": f"{folder}/", "last": f"{folder}0"}  # "0" comes just after "/"

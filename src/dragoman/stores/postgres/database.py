@@ -19,28 +19,31 @@ from psycopg import Connection, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.stores.errors import InUse
+from dragoman.stores.errors import StoreInUse
 from dragoman.stores.errors import WrongVersion as WrongVersion  # who opens a database names what it raises
 from dragoman.stores.postgres import arrays
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 
-OLDEST = 14
+MIN_SERVER_VERSION = 14
 """The oldest PostgreSQL that is let in."""
-LINES = 4
+POOL_SIZE = 4
 """Connections for everything but the log's writes."""
-PATIENCE_S = 5.0
+RETRY_TIMEOUT_S = 5.0
 """How long a database is waited for that is away."""
-PAUSE_S = 0.05
-OURS = 0x64726167
+RETRY_DELAY_S = 0.05
+ADVISORY_LOCK_NAMESPACE = 0x64726167
 """The first half of this program's advisory locks; the second is the schema's, so that several share a database."""
-_MIGRATING, _WRITING = 1, 2
-_LOCK: LiteralString = "SELECT {}(%s, hashtext(current_schema()) # %s)"
-Use = Literal["alone", "shared", "beside"]
-_LOCKS: dict[Use, LiteralString] = {"alone": "pg_try_advisory_lock", "shared": "pg_try_advisory_lock_shared"}
+_MIGRATION_LOCK, _WRITER_LOCK = 1, 2
+_LOCK_SQL: LiteralString = "SELECT {}(%s, hashtext(current_schema()) # %s)"
+Access = Literal["alone", "shared", "beside"]
+_LOCK_FUNCTIONS: dict[Access, LiteralString] = {
+    "alone": "pg_try_advisory_lock",
+    "shared": "pg_try_advisory_lock_shared",
+}
 
-DEFAULTS = {
+CONNECTION_DEFAULTS = {
     "application_name": "dragoman",
     "connect_timeout": "5",
     "keepalives_idle": "10",
@@ -50,25 +53,25 @@ DEFAULTS = {
     "target_session_attrs": "read-write",
 }
 """What holds unless the address says otherwise: a database that does not answer is noticed within seconds."""
-SESSION: LiteralString = (
+SESSION_SETUP: LiteralString = (
     "SET timezone = 'UTC'; SET lock_timeout = '10s';"
     " SET idle_in_transaction_session_timeout = '10s';"  # a server that was stopped in the middle holds nobody up
     " SET jit = off"  # what is compiled for a tenth of a second runs for a thousandth
 )
-_GONE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
+_CONNECTION_ERRORS = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 """Errors of the database or of the way to it; all others are a statement's own."""
 
 log = structlog.get_logger(__name__)
 
 
-class DatabaseInUse(InUse):
+class DatabaseInUse(StoreInUse):
     """Another program writes the database."""
 
 
 class Database:
     """An open database. Reads and small writes go over a few connections, the log's writes over one of their own."""
 
-    def __init__(self, url: str, *, use: Use = "alone") -> None:
+    def __init__(self, url: str, *, access: Access = "alone") -> None:
         """Connect, bring the schema up to date, and take the database for this process.
 
         Args:
@@ -81,31 +84,31 @@ class Database:
             WrongVersion: it is from a newer release, or holds another program's tables.
             StoreUnavailable: it cannot be reached, or does not let this user in.
         """
-        self.address = address(url)
-        self.conninfo = conninfo_of(url)
-        self.node: str | None = None
+        self.display_url = display_url(url)
+        self.conninfo = build_conninfo(url)
+        self.node_id: str | None = None
         """The server that writes here, where there are several."""
-        self._writer = Line(self.conninfo, lock=use)
+        self._writer = ReconnectingConnection(self.conninfo, access=access)
         try:
-            with connected(self.conninfo) as connection:
-                self.migrated = migrate(connection)
+            with connect(self.conninfo) as connection:
+                self.schema_versions = migrate(connection)
                 """The schema's version before and now."""
-            if use != "beside":
+            if access != "beside":
                 self._writer.open()
         except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege) as error:
-            raise StoreUnavailable(f"the database {self.address} cannot be used: {error}") from error
-        self._writing = ThreadPoolExecutor(1, "dragoman-writer")
-        self._threads = ThreadPoolExecutor(LINES, "dragoman-database")
+            raise StoreUnavailable(f"the database {self.display_url} cannot be used: {error}") from error
+        self._writer_thread = ThreadPoolExecutor(1, "dragoman-writer")
+        self._pool = ThreadPoolExecutor(POOL_SIZE, "dragoman-database")
         self._local = threading.local()
-        self._lines: list[Line] = []
+        self._connections: list[ReconnectingConnection] = []
 
-    async def log(self, work: Work[T]) -> T:
+    async def write_log(self, work: Work[T]) -> T:
         """Write the log, in a transaction; writes happen in the order in which they came.
 
         Raises:
             StoreUnavailable: the database did not take it, or nobody knows whether it did.
         """
-        return await self._run(self._writing, lambda: self._writer.write(work))
+        return await self._run(self._writer_thread, lambda: self._writer.write(work))
 
     async def read(self, work: Work[T]) -> T:
         """Run a read. Each of its statements sees what is committed when it begins.
@@ -113,7 +116,7 @@ class Database:
         Raises:
             StoreUnavailable: the database cannot be read.
         """
-        return await self._run(self._threads, lambda: self._line().read(work))
+        return await self._run(self._pool, lambda: self._thread_connection().read(work))
 
     async def write(self, work: Work[T]) -> T:
         """Run a write in a transaction of its own.
@@ -121,22 +124,22 @@ class Database:
         Raises:
             StoreUnavailable: as for `log`.
         """
-        return await self._run(self._threads, lambda: self._line().write(work))
+        return await self._run(self._pool, lambda: self._thread_connection().write(work))
 
     async def probe(self) -> None:
         """Write something that changes nothing, as the log is written. Raises StoreUnavailable."""
-        await self.log(lambda connection: connection.execute("UPDATE changes SET count = count"))
+        await self.write_log(lambda connection: connection.execute("UPDATE changes SET count = count"))
 
-    async def changes(self) -> int:
+    async def accounts_version(self) -> int:
         """A number that is another one when keys or profiles changed, whoever changed them."""
         row = await self.read(lambda connection: connection.execute("SELECT count FROM changes").fetchone())
         return 0 if row is None else int(row[0])
 
     def close(self) -> None:
         """Finish what is queued, and close all connections."""
-        self._threads.shutdown()
-        self._writing.shutdown()
-        for line in (*self._lines, self._writer):
+        self._pool.shutdown()
+        self._writer_thread.shutdown()
+        for line in (*self._connections, self._writer):
             line.close()
 
     async def _run(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
@@ -146,21 +149,21 @@ class Database:
             raise StoreUnavailable("the database is closed") from error
         return await job
 
-    def _line(self) -> "Line":
-        line: Line | None = getattr(self._local, "line", None)
+    def _thread_connection(self) -> "ReconnectingConnection":
+        line: ReconnectingConnection | None = getattr(self._local, "line", None)
         if line is None:
-            line = self._local.line = Line(self.conninfo)
-            self._lines.append(line)
+            line = self._local.line = ReconnectingConnection(self.conninfo)
+            self._connections.append(line)
         return line
 
 
-class Line:
+class ReconnectingConnection:
     """A connection that is made again when it broke. One thread at a time uses it.
 
     A database that is away for a moment is waited for, as long as nothing can have been committed.
     """
 
-    def __init__(self, conninfo: str, *, lock: Use = "beside") -> None:
+    def __init__(self, conninfo: str, *, access: Access = "beside") -> None:
         """Nothing is connected before it is used.
 
         Args:
@@ -169,16 +172,18 @@ class Line:
                 alone; who lost the connection may write again only when it has the lock again.
         """
         self._conninfo = conninfo
-        self._lock: LiteralString | None = _LOCKS.get(lock)
+        self._lock_function: LiteralString | None = _LOCK_FUNCTIONS.get(access)
         self.connection: Connection | None = None
 
     def open(self) -> Connection:
         """The connection, a new one if it broke. Raises DatabaseInUse, or psycopg's errors."""
         if self.connection is not None and not self.connection.closed:
             return self.connection
-        connection = connected(self._conninfo)
-        if self._lock is not None:
-            taken = connection.execute(_LOCK.format(self._lock), (OURS, _WRITING)).fetchone()
+        connection = connect(self._conninfo)
+        if self._lock_function is not None:
+            taken = connection.execute(
+                _LOCK_SQL.format(self._lock_function), (ADVISORY_LOCK_NAMESPACE, _WRITER_LOCK)
+            ).fetchone()
             if taken != (True,):
                 connection.close()
                 raise DatabaseInUse(
@@ -190,26 +195,26 @@ class Line:
 
     def read(self, work: Work[T]) -> T:
         """Run a read."""
-        return self._patiently(lambda: work(self.open()))
+        return self._with_retries(lambda: work(self.open()))
 
     def write(self, work: Work[T]) -> T:
         """Run a write in a transaction; returns its value once the commit is durable."""
-        return self._patiently(lambda: self._write(work))
+        return self._with_retries(lambda: self._write(work))
 
     def close(self) -> None:
         """Close the connection."""
         if self.connection is not None:
             self.connection.close()
 
-    def _patiently(self, attempt: Callable[[], T]) -> T:
-        deadline = time.monotonic() + PATIENCE_S
+    def _with_retries(self, attempt: Callable[[], T]) -> T:
+        deadline = time.monotonic() + RETRY_TIMEOUT_S
         while True:
             try:
                 return attempt()
-            except (*_GONE, DatabaseInUse) as error:
+            except (*_CONNECTION_ERRORS, DatabaseInUse) as error:
                 if time.monotonic() > deadline:
                     raise StoreUnavailable("the database cannot be used now") from error
-            time.sleep(PAUSE_S)  # on a thread of the store's, never the loop's
+            time.sleep(RETRY_DELAY_S)  # on a thread of the store's, never the loop's
 
     def _write(self, work: Work[T]) -> T:
         connection = self.open()
@@ -231,16 +236,16 @@ class Line:
         return value
 
 
-def conninfo_of(url: str) -> str:
+def build_conninfo(url: str) -> str:
     """An address with what holds unless it says otherwise. Raises StoreUnavailable when it is none."""
     try:
         given = {name: value for name, value in conninfo_to_dict(url).items() if isinstance(value, str)}
     except psycopg.ProgrammingError:
         raise StoreUnavailable("expected an address such as postgresql://user@host/database") from None
-    return make_conninfo("", **{**DEFAULTS, **given})
+    return make_conninfo("", **{**CONNECTION_DEFAULTS, **given})
 
 
-def connected(conninfo: str) -> Connection:
+def connect(conninfo: str) -> Connection:
     """A new connection as this store uses it."""
     connection = psycopg.connect(conninfo, autocommit=True)
     configure(connection)
@@ -251,10 +256,10 @@ def configure(connection: Connection) -> None:
     """Set up a new connection."""
     connection.isolation_level = IsolationLevel.READ_COMMITTED
     arrays.register(connection)
-    connection.execute(SESSION)
+    connection.execute(SESSION_SETUP)
 
 
-def address(url: str) -> str:
+def display_url(url: str) -> str:
     """A database's address as it may be shown: without its password."""
     try:
         known = conninfo_to_dict(url)
@@ -283,15 +288,15 @@ def migrate(connection: Connection) -> tuple[int, int]:
     Raises:
         WrongVersion: the database is from a newer release, or holds another program's tables.
     """
-    _check(connection)
+    _check_server(connection)
     steps = migrations()
     newest = max(steps)
     first: int | None = None
     while True:
         with connection.transaction():
             connection.execute("SET LOCAL lock_timeout = 0")
-            connection.execute(_LOCK.format("pg_advisory_xact_lock"), (OURS, _MIGRATING))
-            version = version_of(connection)
+            connection.execute(_LOCK_SQL.format("pg_advisory_xact_lock"), (ADVISORY_LOCK_NAMESPACE, _MIGRATION_LOCK))
+            version = schema_version(connection)
             first = version if first is None else first
             if version > newest:
                 raise WrongVersion(
@@ -307,16 +312,16 @@ def migrate(connection: Connection) -> tuple[int, int]:
             log.info("database migrated", schema=version + 1, of=newest)
 
 
-def _check(connection: Connection) -> None:
+def _check_server(connection: Connection) -> None:
     found = connection.info.server_version // 10_000
-    if found < OLDEST:
-        raise WrongVersion(f"PostgreSQL {OLDEST} or newer is needed, and this is {found}")
+    if found < MIN_SERVER_VERSION:
+        raise WrongVersion(f"PostgreSQL {MIN_SERVER_VERSION} or newer is needed, and this is {found}")
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise WrongVersion(f"the database has the encoding {encoding}: make one with UTF8")
 
 
-def version_of(connection: Connection) -> int:
+def schema_version(connection: Connection) -> int:
     """The schema's version; 0 in an empty database, which gets the table that says so."""
     row: tuple[Any, ...] | None = connection.execute(
         "SELECT to_regclass('schema_version') IS NOT NULL,"

@@ -6,14 +6,14 @@ from datetime import datetime
 import msgspec
 
 from dragoman.core.ids import KeyId
-from dragoman.ports import Key
+from dragoman.ports import ApiKey
 from dragoman.stores.postgres.arrays import Bigints, Texts
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import time_or_none, to_us, us_or_none
 
 _SQL = statements("accounts")
-_BODY = msgspec.json.Decoder(Key)
+_BODY = msgspec.json.Decoder(ApiKey)
 
 
 class PostgresKeys:
@@ -22,7 +22,7 @@ class PostgresKeys:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, key: Key) -> None:
+    async def add(self, key: ApiKey) -> None:
         """See `Keys.add`."""
         values = {
             "key": key.key_id,
@@ -34,7 +34,7 @@ class PostgresKeys:
         }
         await self._database.write(lambda connection: connection.execute(_SQL["add_key"], values))
 
-    async def all(self) -> Sequence[Key]:
+    async def all(self) -> Sequence[ApiKey]:
         """See `Keys.all`."""
         rows = await self._database.read(lambda connection: connection.execute(_SQL["keys"]).fetchall())
         return [

@@ -10,8 +10,8 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from dragoman.core.ids import RunId, SessionId, UserId
-from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, folded, searched
-from dragoman.stores.lookups import BEST_MEMORIES, KEPT_HITS, NEWEST_MEMORIES
+from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, case_folded, searchable_text
+from dragoman.stores.lookups import MAX_MATCHING_CANDIDATES, MAX_NEWEST_CANDIDATES, MEMORY_HIT_RETENTION
 from dragoman.stores.postgres.arrays import Bigints, Texts
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements
@@ -36,38 +36,38 @@ class PostgresMemories:
         """See `Memories.get`."""
         return await self._read(partial(_memories, "get", {"user": user, "ids": Bigints(ids)}))
 
-    async def page(self, user: UserId, asked: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
+    async def page(self, user: UserId, criteria: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
         """See `Memories.page`."""
-        return await self._read(partial(_page, user, asked, offset, limit))
+        return await self._read(partial(_page, user, criteria, offset, limit))
 
-    async def put(self, memory: Memory, *, was: Memory) -> bool:
+    async def put(self, memory: Memory, *, expected: Memory) -> bool:
         """See `Memories.put`."""
         values = {
             **_texts(memory.texts),
             "user": memory.user,
             "id": memory.id,
             "updated_at": us_or_none(memory.updated_at),
-            "was": us_or_none(was.updated_at),
+            "was": us_or_none(expected.updated_at),
             "disabled": memory.disabled,
         }
-        return await self._write(partial(_changed, "put", values)) == 1
+        return await self._write(partial(_execute_count, "put", values)) == 1
 
-    async def switch(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
+    async def set_disabled(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
         """See `Memories.switch`."""
         values = {"user": user, "ids": Bigints(ids), "disabled": disabled, "at": to_us(at)}
-        return await self._write(partial(_changed, "switch", values))
+        return await self._write(partial(_execute_count, "switch", values))
 
     async def remove(self, user: UserId, ids: Collection[int]) -> int:
         """See `Memories.remove`."""
-        return await self._write(partial(_changed, "remove", {"user": user, "ids": Bigints(ids)}))
+        return await self._write(partial(_execute_count, "remove", {"user": user, "ids": Bigints(ids)}))
 
     async def candidates(self, user: UserId, trigrams: Sequence[str]) -> Sequence[Memory]:
         """See `Memories.candidates`."""
         return await self._read(partial(_candidates, user, trigrams))
 
-    async def hit(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
+    async def record_hits(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
         """See `Memories.hit`."""
-        await self._write(partial(_hit, run_id, user, ids, at))
+        await self._write(partial(_record_hits, run_id, user, ids, at))
 
 
 def _add(memory: Memory, replaces: int | None, connection: Connection) -> Memory | None:
@@ -92,47 +92,49 @@ def _add(memory: Memory, replaces: int | None, connection: Connection) -> Memory
 
 
 def _page(
-    user: UserId, asked: MemoryFilter, offset: int, limit: int, connection: Connection
+    user: UserId, criteria: MemoryFilter, offset: int, limit: int, connection: Connection
 ) -> tuple[Sequence[Memory], int]:
-    values: dict[str, Any] = msgspec.structs.asdict(asked)
+    values: dict[str, Any] = msgspec.structs.asdict(criteria)
     if any("\0" in value for value in values.values() if value is not None):
         return [], 0  # no text of PostgreSQL holds it, and none of a memory
-    values["keyword"] = folded(asked.keyword) if asked.keyword else None
+    values["keyword"] = case_folded(criteria.keyword) if criteria.keyword else None
     values |= {"user": user, "offset": offset, "limit": limit}
     rows = connection.cursor(row_factory=dict_row).execute(_SQL["page"], values).fetchall()
-    return [memory_of(row) for row in rows if row["id"] is not None], rows[0]["count"]
+    return [decode_memory(row) for row in rows if row["id"] is not None], rows[0]["count"]
 
 
 def _candidates(user: UserId, trigrams: Sequence[str], connection: Connection) -> Sequence[Memory]:
     found: dict[int, Memory] = {}
     for kind in ("feedback", "experience"):
-        newest = _memories("newest", {"user": user, "type": kind, "limit": NEWEST_MEMORIES}, connection)
+        newest = _memories("newest", {"user": user, "type": kind, "limit": MAX_NEWEST_CANDIDATES}, connection)
         found |= {memory.id: memory for memory in newest}
     if trigrams:
-        best = _memories("fitting", {"user": user, "trigrams": Texts(trigrams), "limit": BEST_MEMORIES}, connection)
+        best = _memories(
+            "fitting", {"user": user, "trigrams": Texts(trigrams), "limit": MAX_MATCHING_CANDIDATES}, connection
+        )
         found |= {memory.id: memory for memory in best}
     return list(found.values())
 
 
-def _hit(run_id: RunId, user: UserId, ids: Collection[int], at: datetime, connection: Connection) -> None:
-    connection.execute(_SQL["forget_hits"], {"oldest": to_us(at - KEPT_HITS)})
+def _record_hits(run_id: RunId, user: UserId, ids: Collection[int], at: datetime, connection: Connection) -> None:
+    connection.execute(_SQL["forget_hits"], {"oldest": to_us(at - MEMORY_HIT_RETENTION)})
     if connection.execute(_SQL["note_hit"], {"run": run_id, "at": to_us(at)}).rowcount:
         connection.execute(_SQL["count_hits"], {"user": user, "ids": Bigints(ids), "at": to_us(at)})
 
 
-def _changed(statement: str, values: Mapping[str, object], connection: Connection) -> int:
+def _execute_count(statement: str, values: Mapping[str, object], connection: Connection) -> int:
     return connection.execute(_SQL[statement], values).rowcount
 
 
 def _memories(statement: str, values: Mapping[str, object], connection: Connection) -> list[Memory]:
-    return [memory_of(row) for row in connection.cursor(row_factory=dict_row).execute(_SQL[statement], values)]
+    return [decode_memory(row) for row in connection.cursor(row_factory=dict_row).execute(_SQL[statement], values)]
 
 
 def _texts(texts: MemoryTexts) -> dict[str, object]:
-    return {**msgspec.structs.asdict(texts), "searched": searched(texts)}
+    return {**msgspec.structs.asdict(texts), "searched": searchable_text(texts)}
 
 
-def memory_of(row: Mapping[str, Any]) -> Memory:
+def decode_memory(row: Mapping[str, Any]) -> Memory:
     """A memory of its row."""
     return Memory(
         id=row["id"],

@@ -7,7 +7,7 @@ import msgspec
 from psycopg import Connection
 
 from dragoman.core.schedules import Fire, Schedule, ScheduleId
-from dragoman.stores.lookups import KEPT_FIRES
+from dragoman.stores.lookups import MAX_FIRES_PER_SCHEDULE
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import to_us
@@ -37,11 +37,11 @@ class PostgresSchedules:
         rows = await self._database.read(lambda connection: connection.execute(_SQL["all"]).fetchall())
         return [_SCHEDULE.decode(body) for (body,) in rows]
 
-    async def claim(self, schedule: Schedule, fire: Fire) -> bool:
+    async def claim_fire(self, schedule: Schedule, fire: Fire) -> bool:
         """See `Schedules.claim`."""
-        return await self._database.write(partial(_claim, schedule, fire, self._database.node))
+        return await self._database.write(partial(_claim, schedule, fire, self._database.node_id))
 
-    async def settle(self, fire: Fire) -> None:
+    async def update_fire(self, fire: Fire) -> None:
         """See `Schedules.settle`."""
         values = _fire(fire)
         await self._database.write(lambda connection: connection.execute(_SQL["settle"], values))
@@ -52,7 +52,7 @@ class PostgresSchedules:
         rows = await self._database.read(lambda connection: connection.execute(_SQL["fires"], values).fetchall())
         return [_FIRE.decode(body) for (body,) in rows]
 
-    async def running(self) -> Sequence[Fire]:
+    async def running_fires(self) -> Sequence[Fire]:
         """See `Schedules.running`."""
         rows = await self._database.read(lambda connection: connection.execute(_SQL["running"]).fetchall())
         return [_FIRE.decode(body) for (body,) in rows]
@@ -75,7 +75,7 @@ def _claim(schedule: Schedule, fire: Fire, node: str | None, connection: Connect
     made = connection.execute(_SQL["claim"], {**_fire(fire), "node": node}).rowcount == 1
     if found is None or node is None or _SCHEDULE.decode(found[0]).updated_at == schedule.updated_at:
         _put(schedule, connection)
-    connection.execute(_SQL["forget"], {"schedule": fire.schedule_id, "kept": KEPT_FIRES})
+    connection.execute(_SQL["forget"], {"schedule": fire.schedule_id, "kept": MAX_FIRES_PER_SCHEDULE})
     return made
 
 

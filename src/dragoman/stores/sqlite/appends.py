@@ -6,34 +6,34 @@ Runs on the writer's thread, inside its transaction.
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from dragoman.core.events import Logged, type_of
+from dragoman.core.events import LoggedEvent, type_of
 from dragoman.core.ids import SessionId
 from dragoman.core.stream import Piece
-from dragoman.ports import Append, Once
-from dragoman.stores.lookups import KEPT_ONCE, calls_in, messages_in, run_in
-from dragoman.stores.sqlite.pieces import Pieces
+from dragoman.ports import Append, IdempotencyRecord
+from dragoman.stores.lookups import IDEMPOTENCY_RETENTION, call_ids_in, message_ids_in, run_id_in
+from dragoman.stores.sqlite.pieces import PieceTable
 from dragoman.stores.times import to_us
 
-PORTION = 256
+SWEEP_BATCH_ROWS = 256
 """Rows of a deleted session that go at a time: who commits meanwhile waits for that."""
-_BEGIN = (
+_INSERT_SESSION = (
     "INSERT OR IGNORE INTO sessions VALUES ("
     "max((SELECT ifnull(max(number), 0) FROM sessions), (SELECT ifnull(max(number), 0) FROM deleted)) + 1,"
     " ?, ?, ?, ?, ?, ?, 0, ?, ?)"
 )
 """The number of a deleted session is not given again as long as there are rows under it."""
-_LAST_OF_PORTION = "SELECT max(seq) FROM (SELECT seq FROM events WHERE session = ? ORDER BY seq LIMIT ?)"
-_RUNS_OF_PORTION = (
+_LAST_SEQ_OF_BATCH = "SELECT max(seq) FROM (SELECT seq FROM events WHERE session = ? ORDER BY seq LIMIT ?)"
+_DELETE_RUNS_OF_BATCH = (
     "DELETE FROM runs WHERE session = ? AND run_id IN (SELECT run_id FROM events WHERE session = ? AND seq <= ?)"
 )
-_OTHERS_OF_PORTION = (
+_DELETE_OTHERS_OF_BATCH = (
     "DELETE FROM messages WHERE (session, id) IN (SELECT session, id FROM messages WHERE session = ? LIMIT ?)",
     "DELETE FROM calls WHERE (session, call_id) IN (SELECT session, call_id FROM calls WHERE session = ? LIMIT ?)",
     "DELETE FROM once WHERE rowid IN (SELECT rowid FROM once WHERE session = ? LIMIT ?)",
 )
 
 
-class Appends:
+class AppendWriter:
     """Writes batches of appends.
 
     Where running sessions stand is remembered, so that an append of pieces alone, as each delta of a slow stream makes
@@ -41,33 +41,35 @@ class Appends:
     """
 
     def __init__(self) -> None:
-        self._running: dict[SessionId, tuple[int, int]] = {}
+        self._running_positions: dict[SessionId, tuple[int, int]] = {}
         """Their last event and their epoch."""
-        self._pieces: Pieces | None = None
+        self._piece_table: PieceTable | None = None
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Trust the database again: a transaction was rolled back."""
-        self._running, self._pieces = {}, None
+        self._running_positions, self._piece_table = {}, None
 
     def write(self, batch: Sequence[Append], connection: sqlite3.Connection) -> list[bool]:
         """Write each append whole, or not at all; tell which were taken.
 
         The fences come first; what passed is then written with one statement for each table, however many sessions.
         """
-        numbers = [self._pass(connection, append) for append in batch]
+        numbers = [self._check_fence(connection, append) for append in batch]
         passed = [append for append, number in zip(batch, numbers, strict=True) if number is not None]
         told = [(append, number) for append, number in zip(batch, numbers, strict=True) if number and append.events]
         if told:  # most commits of a server with slow streams hold words alone
             connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", _event_rows(told))
-            _index(connection, [(number, logged) for append, number in told for logged in append.events])
-            _remember_onces(connection, [(number, once) for append, number in told for once in append.once])
-        self._stored(connection).write(passed, connection)
+            _index_events(connection, [(number, logged) for append, number in told for logged in append.events])
+            _store_idempotency_records(
+                connection, [(number, once) for append, number in told for once in append.idempotency_records]
+            )
+        self._get_piece_table(connection).write(passed, connection)
         return [number is not None for number in numbers]
 
     def delete(self, session_id: SessionId, connection: sqlite3.Connection) -> None:
         """Remove a session. What has many rows of it is left to `sweep`; nobody finds it any more."""
-        self._running.pop(session_id, None)
-        self._stored(connection).delete(session_id, connection)
+        self._running_positions.pop(session_id, None)
+        self._get_piece_table(connection).delete(session_id, connection)
         found = connection.execute(
             "DELETE FROM sessions WHERE session_id = ? RETURNING number", (session_id,)
         ).fetchone()
@@ -80,52 +82,52 @@ class Appends:
         found: tuple[int] | None = connection.execute("SELECT number FROM deleted LIMIT 1").fetchone()
         if found is None:
             return False
-        portion = (*found, PORTION)
-        last = connection.execute(_LAST_OF_PORTION, portion).fetchone()
+        portion = (*found, SWEEP_BATCH_ROWS)
+        last = connection.execute(_LAST_SEQ_OF_BATCH, portion).fetchone()
         if last[0] is not None:
-            connection.execute(_RUNS_OF_PORTION, (*found, *found, *last))
+            connection.execute(_DELETE_RUNS_OF_BATCH, (*found, *found, *last))
             connection.execute("DELETE FROM events WHERE session = ? AND seq <= ?", (*found, *last))
-        elif not any(connection.execute(statement, portion).rowcount for statement in _OTHERS_OF_PORTION):
+        elif not any(connection.execute(statement, portion).rowcount for statement in _DELETE_OTHERS_OF_BATCH):
             connection.execute("DELETE FROM deleted WHERE number = ?", found)
         return True
 
     def pieces(self, session_id: SessionId, connection: sqlite3.Connection) -> list[Piece]:
         """The pieces of a session's open blocks."""
-        return self._stored(connection).of(session_id, connection)
+        return self._get_piece_table(connection).of_session(session_id, connection)
 
-    def _stored(self, connection: sqlite3.Connection) -> Pieces:
-        pieces = self._pieces
+    def _get_piece_table(self, connection: sqlite3.Connection) -> PieceTable:
+        pieces = self._piece_table
         if pieces is None:
-            pieces = self._pieces = Pieces(connection)
+            pieces = self._piece_table = PieceTable(connection)
         return pieces
 
-    def _pass(self, connection: sqlite3.Connection, append: Append) -> int | None:
+    def _check_fence(self, connection: sqlite3.Connection, append: Append) -> int | None:
         """The fence: whether the log stands where the writer thinks, and no later claim wrote. Moves it on.
 
         Returns:
             The session's number; 0 when it is not looked up, for pieces alone. None: the append is not taken.
         """
         if append.is_new:
-            return _begin(connection, append)
+            return _insert_session(connection, append)
         session_id = append.session_id
-        if not append.events and self._running.get(session_id) == (append.after, append.epoch):
+        if not append.events and self._running_positions.get(session_id) == (append.after, append.epoch):
             return 0
-        number = _advance(connection, append)
+        number = _advance_session(connection, append)
         if number is None:
             return None
         if append.head is None:
-            self._running[session_id] = (append.after + len(append.events), append.epoch)
+            self._running_positions[session_id] = (append.after + len(append.events), append.epoch)
         else:
-            self._running.pop(session_id, None)
+            self._running_positions.pop(session_id, None)
         return number
 
 
-def _begin(connection: sqlite3.Connection, append: Append) -> int | None:
+def _insert_session(connection: sqlite3.Connection, append: Append) -> int | None:
     head = append.head
     assert head is not None, "a new session is at rest"
     assert head.settings is not None, "its settings were never stored"
     taken = connection.execute(
-        _BEGIN,
+        _INSERT_SESSION,
         (
             append.session_id,
             append.owner,
@@ -149,7 +151,7 @@ def _begin(connection: sqlite3.Connection, append: Append) -> int | None:
     return taken.lastrowid
 
 
-def _advance(connection: sqlite3.Connection, append: Append) -> int | None:
+def _advance_session(connection: sqlite3.Connection, append: Append) -> int | None:
     found: tuple[int] | None = connection.execute(
         "SELECT number FROM sessions WHERE session_id = ? AND seq = ? AND epoch <= ?",
         (append.session_id, append.after, append.epoch),
@@ -193,31 +195,33 @@ def _event_rows(appends: Iterable[tuple[Append, int]]) -> list[tuple[object, ...
     ]
 
 
-def _remember_onces(connection: sqlite3.Connection, onces: Sequence[tuple[int, Once]]) -> None:
-    for _, once in onces:
+def _store_idempotency_records(
+    connection: sqlite3.Connection, records: Sequence[tuple[int, IdempotencyRecord]]
+) -> None:
+    for _, once in records:
         if not once.lasts:
-            connection.execute("DELETE FROM once WHERE lasts = 0 AND at < ?", (to_us(once.at - KEPT_ONCE),))
+            connection.execute("DELETE FROM once WHERE lasts = 0 AND at < ?", (to_us(once.at - IDEMPOTENCY_RETENTION),))
     connection.executemany(
         "INSERT OR REPLACE INTO once VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
             (once.owner, once.key, once.fingerprint, number, once.run_id, to_us(once.at), once.lasts)
-            for number, once in onces
+            for number, once in records
         ],
     )
 
 
-def _index(connection: sqlite3.Connection, written: Sequence[tuple[int, Logged]]) -> None:
+def _index_events(connection: sqlite3.Connection, written: Sequence[tuple[int, LoggedEvent]]) -> None:
     """Note what is looked up across sessions."""
     connection.executemany(
         "INSERT INTO runs VALUES (?, ?, ?)"
         " ON CONFLICT (run_id) DO UPDATE SET session = excluded.session, first_seq = excluded.first_seq",
-        [(run_id, number, logged.seq) for number, logged in written if (run_id := run_in(logged.event)) is not None],
+        [(run_id, number, logged.seq) for number, logged in written if (run_id := run_id_in(logged.event)) is not None],
     )
     connection.executemany(
         "INSERT OR IGNORE INTO calls VALUES (?, ?, ?)",
-        [(number, call_id, logged.seq) for number, logged in written for call_id in calls_in(logged.event)],
+        [(number, call_id, logged.seq) for number, logged in written for call_id in call_ids_in(logged.event)],
     )
     connection.executemany(
         "INSERT OR REPLACE INTO messages VALUES (?, ?, ?)",
-        [(number, name, logged.seq) for number, logged in written for name in messages_in(logged.event)],
+        [(number, name, logged.seq) for number, logged in written for name in message_ids_in(logged.event)],
     )

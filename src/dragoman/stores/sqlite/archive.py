@@ -7,10 +7,10 @@ from functools import partial
 import msgspec
 
 from dragoman.core.ids import SessionId, UserId
-from dragoman.core.memories import Memory, searched
-from dragoman.ports import Holding, Once, Share
+from dragoman.core.memories import Memory, searchable_text
+from dragoman.ports import ArchivedSession, IdempotencyRecord, Share
 from dragoman.stores.sqlite.database import Database
-from dragoman.stores.sqlite.memories import memories_where
+from dragoman.stores.sqlite.memories import select_memories
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
 
@@ -26,16 +26,16 @@ class SqliteArchive:
         row = await self._read(lambda connection: connection.execute("SELECT count(*) FROM sessions").fetchone())
         return int(row[0])
 
-    async def sessions(self, after: SessionId | None, limit: int) -> Sequence[Holding]:
+    async def sessions(self, after: SessionId | None, limit: int) -> Sequence[ArchivedSession]:
         """See `Archive.sessions`."""
         return await self._read(partial(_sessions, after, limit))
 
     async def memories(self, after: int, limit: int) -> Sequence[Memory]:
         """See `Archive.memories`."""
         where = "id > ? ORDER BY id LIMIT ?"
-        return await self._read(lambda connection: memories_where(connection, where, (after, limit)))
+        return await self._read(lambda connection: select_memories(connection, where, (after, limit)))
 
-    async def restore(self, memories: Sequence[Memory]) -> None:
+    async def restore_memories(self, memories: Sequence[Memory]) -> None:
         """See `Archive.restore`."""
         await self._run(partial(_restore, memories))
 
@@ -58,26 +58,31 @@ class SqliteArchive:
         ]
 
 
-def _sessions(after: SessionId | None, limit: int, connection: sqlite3.Connection) -> list[Holding]:
+def _sessions(after: SessionId | None, limit: int, connection: sqlite3.Connection) -> list[ArchivedSession]:
     rows = connection.execute(
         "SELECT session_id, sessions.owner, name FROM sessions LEFT JOIN names USING (session_id)"
         " WHERE session_id > ? ORDER BY session_id LIMIT ?",
         (after or "", limit),
     ).fetchall()
     return [
-        Holding(session_id=session_id, owner=owner, name=name, onces=_onces(session_id, connection))
+        ArchivedSession(
+            session_id=session_id,
+            owner=owner,
+            name=name,
+            idempotency_records=_idempotency_records(session_id, connection),
+        )
         for session_id, owner, name in rows
     ]
 
 
-def _onces(session_id: SessionId, connection: sqlite3.Connection) -> list[Once]:
+def _idempotency_records(session_id: SessionId, connection: sqlite3.Connection) -> list[IdempotencyRecord]:
     rows = connection.execute(
         "SELECT once.owner, key, fingerprint, run_id, at, lasts FROM once JOIN sessions ON number = session"
         " WHERE session_id = ? ORDER BY at, key",
         (session_id,),
     )
     return [
-        Once(
+        IdempotencyRecord(
             owner=owner,
             key=key,
             fingerprint=fingerprint,
@@ -103,7 +108,7 @@ def _restore(memories: Sequence[Memory], connection: sqlite3.Connection) -> None
             "hit_count": memory.hit_count,
             "last_hit_at": us_or_none(memory.last_hit_at),
             "disabled": memory.disabled,
-            "searched": searched(memory.texts),
+            "searched": searchable_text(memory.texts),
         }
         marks = ", ".join(f":{name}" for name in row)
         connection.execute(f"INSERT INTO memories ({', '.join(row)}) VALUES ({marks})", row)  # noqa: S608  # our names

@@ -15,19 +15,19 @@ from typing import Any, TypeVar
 import structlog
 
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.stores.errors import InUse
+from dragoman.stores.errors import StoreInUse
 from dragoman.stores.errors import WrongVersion as WrongVersion  # who opens a database names what it raises
 from dragoman.stores.sqlite.writer import Synchronous, Writer
 
 T = TypeVar("T")
-READERS = 3
-FIXED_IN = (3, 51, 3)
+READER_THREADS = 3
+FIRST_SAFE_SQLITE_VERSION = (3, 51, 3)
 """The first SQLite without the fault that can corrupt a WAL database with two writing connections."""
 
 log = structlog.get_logger(__name__)
 
 
-class FolderInUse(InUse):
+class FolderInUse(StoreInUse):
     """Another server has the data folder."""
 
 
@@ -44,25 +44,25 @@ class Database:
         """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
-        self._lock = lock_folder(folder)
+        self._lock_descriptor = lock_folder(folder)
         try:
             path = folder / "dragoman.db"
             path.touch(mode=0o600)  # SQLite gives the files beside it the same mode
             self.writer = open_writer(path, synchronous)
         except BaseException:
-            os.close(self._lock)
+            os.close(self._lock_descriptor)
             raise
-        self._readers = ThreadPoolExecutor(READERS, "dragoman-reader")
+        self._readers = ThreadPoolExecutor(READER_THREADS, "dragoman-reader")
         self._local = threading.local()
         self._path = path
         self._connections: list[sqlite3.Connection] = []
-        self._looked_up: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
+        self._pending_lookups: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
         """What was asked for in this turn of the loop."""
 
     @property
-    def migrated(self) -> tuple[int, int]:
+    def schema_versions(self) -> tuple[int, int]:
         """The schema's number before this start and now."""
-        return self.writer.migrated
+        return self.writer.schema_versions
 
     def start(self) -> None:
         """Begin to take writes from event loops."""
@@ -83,10 +83,10 @@ class Database:
             StoreUnavailable: the database cannot be read.
         """
         loop = asyncio.get_running_loop()
-        if not self._looked_up:
-            loop.call_soon(self._send)
+        if not self._pending_lookups:
+            loop.call_soon(self._run_lookups)
         answer: asyncio.Future[T] = loop.create_future()
-        self._looked_up.append((work, answer))
+        self._pending_lookups.append((work, answer))
         return await answer
 
     def close(self) -> None:
@@ -95,10 +95,10 @@ class Database:
         for connection in self._connections:
             connection.close()
         self.writer.close()
-        os.close(self._lock)
+        os.close(self._lock_descriptor)
 
-    def _send(self) -> None:
-        asked, self._looked_up = self._looked_up, []
+    def _run_lookups(self) -> None:
+        asked, self._pending_lookups = self._pending_lookups, []
         works = [work for work, _ in asked]
         try:
             job = asyncio.get_running_loop().run_in_executor(
@@ -108,7 +108,7 @@ class Database:
             for _, answer in asked:
                 answer.set_exception(StoreUnavailable(str(error)))
             return
-        job.add_done_callback(partial(_answer, [answer for _, answer in asked]))
+        job.add_done_callback(partial(_resolve_lookups, [answer for _, answer in asked]))
 
     def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -127,7 +127,7 @@ class Database:
             raise StoreUnavailable("the database cannot be read now") from error
 
 
-def _answer(answers: Sequence[asyncio.Future[Any]], job: asyncio.Future[list[Any]]) -> None:
+def _resolve_lookups(answers: Sequence[asyncio.Future[Any]], job: asyncio.Future[list[Any]]) -> None:
     error = job.exception()
     for place, answer in enumerate(answers):
         if answer.done():
@@ -148,7 +148,7 @@ def open_writer(path: Path, synchronous: Synchronous) -> Writer:
     try:
         writer = Writer(path, synchronous)
         try:
-            writer.migrated = migrate(writer)
+            writer.schema_versions = migrate(writer)
         except BaseException:
             writer.close()
             raise
@@ -193,19 +193,19 @@ def migrate(writer: Writer) -> tuple[int, int]:
     if version == 0 and writer.run_now(lambda connection: connection.execute("SELECT 1 FROM sqlite_schema").fetchone()):
         raise WrongVersion("the database holds tables of another program")
     for number in range(version + 1, newest + 1):
-        writer.run_now(partial(_step, scripts[number].read_text(encoding="utf-8"), number))
+        writer.run_now(partial(_apply_migration, scripts[number].read_text(encoding="utf-8"), number))
         if version:
             log.info("database migrated", schema=number, of=newest)
     return version, newest
 
 
-def _step(script: str, number: int, connection: sqlite3.Connection) -> None:
-    for statement in statements(script):
+def _apply_migration(script: str, number: int, connection: sqlite3.Connection) -> None:
+    for statement in split_statements(script):
         connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {number:d}")
 
 
-def statements(script: str) -> list[str]:
+def split_statements(script: str) -> list[str]:
     """The statements of a script, one by one: `executescript` would commit between them."""
     found, current = [], ""
     for line in script.splitlines(keepends=True):
@@ -216,14 +216,14 @@ def statements(script: str) -> list[str]:
     return found
 
 
-def warn_of_old_sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:
+def warn_about_old_sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:
     """Say so when the linked SQLite has the WAL fault. One writing connection keeps us out of its way."""
-    if version >= FIXED_IN:
+    if version >= FIRST_SAFE_SQLITE_VERSION:
         return False
     log.warning(
         "old SQLite",
         version=".".join(map(str, version)),
-        fixed_in=".".join(map(str, FIXED_IN)),
+        fixed_in=".".join(map(str, FIRST_SAFE_SQLITE_VERSION)),
         note="never open this database for writing with another program while the server runs",
     )
     return True

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from dragoman.core.ids import KeyId, UserId
-from dragoman.ports import Key
+from dragoman.ports import ApiKey
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
@@ -16,17 +16,17 @@ class SqliteKeys:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, key: Key) -> None:
+    async def add(self, key: ApiKey) -> None:
         """See `Keys.add`."""
-        await self._database.writer.run(lambda connection: insert(connection, key))
+        await self._database.writer.run(lambda connection: insert_key(connection, key))
 
-    async def all(self) -> Sequence[Key]:
+    async def all(self) -> Sequence[ApiKey]:
         """See `Keys.all`."""
-        return await self._database.read(select)
+        return await self._database.read(select_keys)
 
     async def remove(self, key_id: KeyId) -> bool:
         """See `Keys.remove`."""
-        return await self._database.writer.run(lambda connection: remove(connection, key_id))
+        return await self._database.writer.run(lambda connection: delete_key(connection, key_id))
 
     async def rename(self, key_id: KeyId, name: str) -> None:
         """See `Keys.rename`."""
@@ -42,7 +42,7 @@ class SqliteKeys:
         )
 
 
-def insert(connection: sqlite3.Connection, key: Key) -> None:
+def insert_key(connection: sqlite3.Connection, key: ApiKey) -> None:
     """Store a key."""
     connection.execute(
         "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -51,7 +51,7 @@ def insert(connection: sqlite3.Connection, key: Key) -> None:
             key.digest,
             key.name,
             key.user,
-            key.masked,
+            key.masked_key,
             " ".join(sorted(key.scopes)),
             to_us(key.created_at),
             us_or_none(key.expires_at),
@@ -60,19 +60,19 @@ def insert(connection: sqlite3.Connection, key: Key) -> None:
     )
 
 
-def select(connection: sqlite3.Connection) -> list[Key]:
+def select_keys(connection: sqlite3.Connection) -> list[ApiKey]:
     """All keys, oldest first."""
     rows = connection.execute(
         "SELECT key_id, digest, name, user, masked, scopes, created_at, expires_at, last_used_at FROM keys"
         " ORDER BY created_at, key_id"
     )
     return [
-        Key(
+        ApiKey(
             key_id=KeyId(key_id),
             digest=digest,
             name=name,
             user=UserId(user),
-            masked=masked,
+            masked_key=masked,
             scopes=frozenset(scopes.split()),
             created_at=from_us(created_at),
             expires_at=time_or_none(expires_at),
@@ -82,6 +82,6 @@ def select(connection: sqlite3.Connection) -> list[Key]:
     ]
 
 
-def remove(connection: sqlite3.Connection, key_id: KeyId) -> bool:
+def delete_key(connection: sqlite3.Connection, key_id: KeyId) -> bool:
     """Remove a key. False: there was none."""
     return connection.execute("DELETE FROM keys WHERE key_id = ?", (key_id,)).rowcount == 1

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from dragoman.core import events as core_events
-from dragoman.core.events import Logged
+from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.core.session import SessionState, thaw
-from dragoman.ports import Append, Once, Recent, RunRow, Snapshot
-from dragoman.stores.sqlite.appends import Appends
+from dragoman.core.session import SessionState, decode_head
+from dragoman.ports import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
+from dragoman.stores.sqlite.appends import AppendWriter
 from dragoman.stores.sqlite.database import Database
-from dragoman.stores.sqlite.session_search import recent
+from dragoman.stores.sqlite.session_search import find_recent_sessions
 from dragoman.stores.times import from_us, to_us
 
 
@@ -30,17 +30,17 @@ class SqliteLog:
         self._run = database.writer.run
         self._read = database.read
         self._look_up = database.look_up
-        self._appends = Appends()
-        self._sweeping: asyncio.Task[None] | None = None
-        self._sweeps = 0
+        self._appends = AppendWriter()
+        self._sweep_task: asyncio.Task[None] | None = None
+        self._sweep_requests = 0
         """How often there was something to sweep."""
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    async def claim(self) -> int:
+    async def claim_epoch(self) -> int:
         """See `EventLog.claim`."""
         epoch = await self._run(_claim)
-        self._sweep_soon()  # a server may have died over it
+        self._request_sweep()  # a server may have died over it
         return epoch
 
     async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
@@ -48,7 +48,7 @@ class SqliteLog:
         try:
             return await self._run(partial(self._appends.write, batch))
         except BaseException:
-            self._appends.forget()
+            self._appends.clear_cache()
             raise
 
     async def delete(self, session_id: SessionId) -> None:
@@ -56,22 +56,22 @@ class SqliteLog:
         try:
             await self._run(partial(self._appends.delete, session_id))
         except BaseException:
-            self._appends.forget()
+            self._appends.clear_cache()
             raise
         finally:
-            self._sweep_soon()
+            self._request_sweep()
 
-    def _sweep_soon(self) -> None:
+    def _request_sweep(self) -> None:
         """Have removed what deleted sessions have left. The task ends by itself, with the database at the latest."""
-        self._sweeps += 1
-        if self._sweeping is None or self._sweeping.done():
-            self._sweeping = asyncio.create_task(self._sweep(), name="sweep")
+        self._sweep_requests += 1
+        if self._sweep_task is None or self._sweep_task.done():
+            self._sweep_task = asyncio.create_task(self._sweep(), name="sweep")
 
     async def _sweep(self) -> None:
         seen = 0
         with suppress(StoreUnavailable):  # it goes on after the next deletion, or start
-            while seen != self._sweeps:
-                seen = self._sweeps
+            while seen != self._sweep_requests:
+                seen = self._sweep_requests
                 while await self._run(self._appends.sweep):
                     pass  # who commits goes in between
 
@@ -84,11 +84,11 @@ class SqliteLog:
             return snapshot
         return msgspec.structs.replace(snapshot, pieces=await self._run(partial(self._appends.pieces, session_id)))
 
-    async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[Logged]:
+    async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[LoggedEvent]:
         """See `EventLog.events`."""
         return await self._read(partial(_events, session_id, after, limit))
 
-    async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[Logged]:
+    async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[LoggedEvent]:
         """See `EventLog.events_before`."""
         return await self._read(partial(_events_before, session_id, before, limit))
 
@@ -98,11 +98,11 @@ class SqliteLog:
         """See `SessionIndex.page`."""
         return await self._read(partial(_page, owner, before, limit))
 
-    async def recent(self, owner: UserId, words: str, offset: int, limit: int) -> Recent:
+    async def recent(self, owner: UserId, text: str, offset: int, limit: int) -> RecentSessions:
         """See `SessionIndex.recent`."""
-        return await self._read(partial(recent, owner, words, offset, limit))
+        return await self._read(partial(find_recent_sessions, owner, text, offset, limit))
 
-    async def unfinished(self) -> Sequence[SessionId]:
+    async def unfinished_sessions(self) -> Sequence[SessionId]:
         """See `SessionIndex.unfinished`."""
         return await self._read(
             lambda connection: [
@@ -110,15 +110,15 @@ class SqliteLog:
             ]
         )
 
-    async def run(self, run_id: RunId) -> RunRow | None:
+    async def find_run(self, run_id: RunId) -> RunLocation | None:
         """See `SessionIndex.run`."""
-        return await self._look_up(partial(_run_row, run_id))
+        return await self._look_up(partial(_find_run, run_id))
 
-    async def settled(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
+    async def known_calls(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
         """See `SessionIndex.settled`."""
-        return await self._look_up(partial(_settled, session_id, call_ids))
+        return await self._look_up(partial(_known_calls, session_id, call_ids))
 
-    async def named(self, owner: UserId, name: str) -> SessionId | None:
+    async def find_by_name(self, owner: UserId, name: str) -> SessionId | None:
         """See `SessionIndex.named`."""
         row = await self._look_up(
             lambda connection: connection.execute(
@@ -127,20 +127,23 @@ class SqliteLog:
         )
         return SessionId(row[0]) if row else None
 
-    async def once(self, owner: UserId, key: str) -> Once | None:
+    async def find_idempotency_record(self, owner: UserId, key: str) -> IdempotencyRecord | None:
         """See `SessionIndex.once`."""
-        return await self._look_up(partial(_once, owner, key))
+        return await self._look_up(partial(_find_idempotency_record, owner, key))
 
-    async def messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
+    async def find_messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
         """See `SessionIndex.messages`."""
-        return await self._look_up(partial(_message_seqs, session_id, ids))
+        return await self._look_up(partial(_find_messages, session_id, ids))
 
-    async def seen(
+    async def find_request(
         self, owner: UserId, key: str, session_id: SessionId, ids: Collection[str]
-    ) -> tuple[Once | None, dict[str, int]]:
+    ) -> tuple[IdempotencyRecord | None, dict[str, int]]:
         """See `SessionIndex.seen`."""
         return await self._look_up(
-            lambda connection: (_once(owner, key, connection), _message_seqs(session_id, ids, connection))
+            lambda connection: (
+                _find_idempotency_record(owner, key, connection),
+                _find_messages(session_id, ids, connection),
+            )
         )
 
 
@@ -156,44 +159,44 @@ def _load(session_id: SessionId, connection: sqlite3.Connection) -> Snapshot | N
     if row is None:
         return None
     number, head, settings, is_running = row
-    state = thaw(head, settings)
+    state = decode_head(head, settings)
     if not is_running:
         return Snapshot(head=state, events=(), pieces=())
     rows = connection.execute(
         "SELECT seq, at, run_id, payload FROM events WHERE session = ? AND seq > ? ORDER BY seq", (number, state.seq)
     )
-    return Snapshot(head=state, events=_logged(rows), pieces=())
+    return Snapshot(head=state, events=_decode_events(rows), pieces=())
 
 
-def _events(session_id: SessionId, after: int, limit: int, connection: sqlite3.Connection) -> list[Logged]:
+def _events(session_id: SessionId, after: int, limit: int, connection: sqlite3.Connection) -> list[LoggedEvent]:
     rows = connection.execute(
         "SELECT seq, at, run_id, payload FROM events"
         " WHERE session = (SELECT number FROM sessions WHERE session_id = ?) AND seq > ? ORDER BY seq LIMIT ?",
         (session_id, after, limit),
     )
-    return _logged(rows)
+    return _decode_events(rows)
 
 
-def _events_before(session_id: SessionId, before: int, limit: int, connection: sqlite3.Connection) -> list[Logged]:
+def _events_before(session_id: SessionId, before: int, limit: int, connection: sqlite3.Connection) -> list[LoggedEvent]:
     rows = connection.execute(
         "SELECT seq, at, run_id, payload FROM events"
         " WHERE session = (SELECT number FROM sessions WHERE session_id = ?) AND seq < ? ORDER BY seq DESC LIMIT ?",
         (session_id, before, limit),
     ).fetchall()
-    return _logged(reversed(rows))
+    return _decode_events(reversed(rows))
 
 
-def _logged(rows: Iterable[tuple[Any, ...]]) -> list[Logged]:
-    return [Logged(seq, from_us(at), run_id, core_events.decode(payload)) for seq, at, run_id, payload in rows]
+def _decode_events(rows: Iterable[tuple[Any, ...]]) -> list[LoggedEvent]:
+    return [LoggedEvent(seq, from_us(at), run_id, core_events.decode(payload)) for seq, at, run_id, payload in rows]
 
 
-def _settled(session_id: SessionId, call_ids: Collection[CallId], connection: sqlite3.Connection) -> set[CallId]:
-    number = _number(session_id, connection)
+def _known_calls(session_id: SessionId, call_ids: Collection[CallId], connection: sqlite3.Connection) -> set[CallId]:
+    number = _session_number(session_id, connection)
     known = "SELECT 1 FROM calls WHERE session = ? AND call_id = ?"
     return {call_id for call_id in call_ids if connection.execute(known, (number, call_id)).fetchone()}
 
 
-def _once(owner: UserId, key: str, connection: sqlite3.Connection) -> Once | None:
+def _find_idempotency_record(owner: UserId, key: str, connection: sqlite3.Connection) -> IdempotencyRecord | None:
     row = connection.execute(
         "SELECT fingerprint, session_id, run_id, at, lasts FROM once JOIN sessions ON number = session"
         " WHERE once.owner = ? AND key = ?",
@@ -202,7 +205,7 @@ def _once(owner: UserId, key: str, connection: sqlite3.Connection) -> Once | Non
     if row is None:
         return None
     fingerprint, session_id, run_id, at, lasts = row
-    return Once(
+    return IdempotencyRecord(
         owner=owner,
         key=key,
         fingerprint=fingerprint,
@@ -213,8 +216,8 @@ def _once(owner: UserId, key: str, connection: sqlite3.Connection) -> Once | Non
     )
 
 
-def _message_seqs(session_id: SessionId, ids: Collection[str], connection: sqlite3.Connection) -> dict[str, int]:
-    number = _number(session_id, connection)
+def _find_messages(session_id: SessionId, ids: Collection[str], connection: sqlite3.Connection) -> dict[str, int]:
+    number = _session_number(session_id, connection)
     found: dict[str, int] = {}
     for each in ids:
         row = connection.execute("SELECT seq FROM messages WHERE session = ? AND id = ?", (number, each)).fetchone()
@@ -223,7 +226,7 @@ def _message_seqs(session_id: SessionId, ids: Collection[str], connection: sqlit
     return found
 
 
-def _number(session_id: SessionId, connection: sqlite3.Connection) -> int | None:
+def _session_number(session_id: SessionId, connection: sqlite3.Connection) -> int | None:
     row = connection.execute("SELECT number FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
     return None if row is None else row[0]
 
@@ -243,14 +246,14 @@ def _page(
             " ORDER BY created_at DESC, session_id DESC LIMIT ?",
             (owner, to_us(at), session_id, limit),
         )
-    return [thaw(*row) for row in rows]
+    return [decode_head(*row) for row in rows]
 
 
-def _run_row(run_id: RunId, connection: sqlite3.Connection) -> RunRow | None:
+def _find_run(run_id: RunId, connection: sqlite3.Connection) -> RunLocation | None:
     row = connection.execute(
         "SELECT session_id, owner, first_seq FROM runs JOIN sessions ON number = session WHERE run_id = ?", (run_id,)
     ).fetchone()
     if row is None:
         return None
     session_id, owner, first_seq = row
-    return RunRow(run_id=run_id, session_id=session_id, owner=owner, first_seq=first_seq)
+    return RunLocation(run_id=run_id, session_id=session_id, owner=owner, first_seq=first_seq)

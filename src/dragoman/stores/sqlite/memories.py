@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from dragoman.core.ids import RunId, SessionId, UserId
-from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, folded, searched
-from dragoman.stores.lookups import BEST_MEMORIES, KEPT_HITS, NEWEST_MEMORIES
+from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, case_folded, searchable_text
+from dragoman.stores.lookups import MAX_MATCHING_CANDIDATES, MAX_NEWEST_CANDIDATES, MEMORY_HIT_RETENTION
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
@@ -42,17 +42,17 @@ class SqliteMemories:
         """See `Memories.get`."""
         return await self._read(partial(_get, user, ids))
 
-    async def page(self, user: UserId, asked: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
+    async def page(self, user: UserId, criteria: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
         """See `Memories.page`."""
-        return await self._read(partial(_page, user, asked, offset, limit))
+        return await self._read(partial(_page, user, criteria, offset, limit))
 
-    async def put(self, memory: Memory, *, was: Memory) -> bool:
+    async def put(self, memory: Memory, *, expected: Memory) -> bool:
         """See `Memories.put`."""
-        return await self._run(partial(_put, memory, was))
+        return await self._run(partial(_put, memory, expected))
 
-    async def switch(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
+    async def set_disabled(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
         """See `Memories.switch`."""
-        return await self._run(partial(_switch, user, ids, disabled, at))
+        return await self._run(partial(_set_disabled, user, ids, disabled, at))
 
     async def remove(self, user: UserId, ids: Collection[int]) -> int:
         """See `Memories.remove`."""
@@ -62,9 +62,9 @@ class SqliteMemories:
         """See `Memories.candidates`."""
         return await self._read(partial(_candidates, user, trigrams))
 
-    async def hit(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
+    async def record_hits(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
         """See `Memories.hit`."""
-        await self._run(partial(_hit, run_id, user, ids, at))
+        await self._run(partial(_record_hits, run_id, user, ids, at))
 
 
 def _add(memory: Memory, replaces: int | None, connection: sqlite3.Connection) -> Memory | None:
@@ -79,7 +79,7 @@ def _add(memory: Memory, replaces: int | None, connection: sqlite3.Connection) -
         to_us(memory.created_at),
         memory.hit_count,
         memory.disabled,
-        searched(texts),
+        searchable_text(texts),
     )
     marks = ", ".join("?" * len(names))
     done = connection.execute(f"INSERT INTO memories ({', '.join(names)}) VALUES ({marks})", values)  # noqa: S608
@@ -90,30 +90,30 @@ def _add(memory: Memory, replaces: int | None, connection: sqlite3.Connection) -
 
 
 def _get(user: UserId, ids: Collection[int], connection: sqlite3.Connection) -> Sequence[Memory]:
-    return memories_where(connection, f"user = ? AND {_among(ids)} ORDER BY id DESC", (user, *ids))
+    return select_memories(connection, f"user = ? AND {_id_in(ids)} ORDER BY id DESC", (user, *ids))
 
 
 def _page(
-    user: UserId, asked: MemoryFilter, offset: int, limit: int, connection: sqlite3.Connection
+    user: UserId, criteria: MemoryFilter, offset: int, limit: int, connection: sqlite3.Connection
 ) -> tuple[Sequence[Memory], int]:
-    where, values = _where(user, asked)
+    where, values = _where(user, criteria)
     (total,) = connection.execute(f"SELECT count(*) FROM memories WHERE {where}", values).fetchone()  # noqa: S608
-    page = memories_where(connection, f"{where} ORDER BY id DESC LIMIT ? OFFSET ?", (*values, limit, offset))
+    page = select_memories(connection, f"{where} ORDER BY id DESC LIMIT ? OFFSET ?", (*values, limit, offset))
     return page, total
 
 
-def _where(user: UserId, asked: MemoryFilter) -> tuple[str, list[object]]:
+def _where(user: UserId, criteria: MemoryFilter) -> tuple[str, list[object]]:
     conditions: list[str] = ["user = ?"]
     values: list[object] = [user]
     for name in ("skill_name", "type", "record_type", "scope", "owner", "topic"):
-        value = getattr(asked, name)
+        value = getattr(criteria, name)
         if value is not None:
             conditions.append(f"{name} = ?")
             values.append(value)
-    if asked.status is not None:
-        conditions.append(_STATUS[asked.status])
-    if asked.keyword:
-        keyword = folded(asked.keyword)
+    if criteria.status is not None:
+        conditions.append(_STATUS[criteria.status])
+    if criteria.keyword:
+        keyword = case_folded(criteria.keyword)
         if len(keyword) >= 3:  # of what is shorter the index knows nothing
             conditions.append("id IN (SELECT rowid FROM memories_text WHERE memories_text MATCH ?)")
             values.append(_phrase(keyword))
@@ -122,7 +122,7 @@ def _where(user: UserId, asked: MemoryFilter) -> tuple[str, list[object]]:
     return " AND ".join(conditions), values
 
 
-def _put(memory: Memory, was: Memory, connection: sqlite3.Connection) -> bool:
+def _put(memory: Memory, expected: Memory, connection: sqlite3.Connection) -> bool:
     texts = memory.texts
     done = connection.execute(
         f"UPDATE memories SET {', '.join(f'{name} = ?' for name in _TEXTS)}, updated_at = ?, disabled = ?, searched = ?"  # noqa: S608
@@ -131,33 +131,35 @@ def _put(memory: Memory, was: Memory, connection: sqlite3.Connection) -> bool:
             *msgspec.structs.astuple(texts),
             us_or_none(memory.updated_at),
             memory.disabled,
-            searched(texts),
+            searchable_text(texts),
             memory.user,
             memory.id,
-            us_or_none(was.updated_at),
+            us_or_none(expected.updated_at),
         ),
     )
     return done.rowcount == 1
 
 
-def _switch(user: UserId, ids: Collection[int], disabled: bool, at: datetime, connection: sqlite3.Connection) -> int:
-    change = f"UPDATE memories SET disabled = ?, updated_at = ? WHERE user = ? AND disabled <> ? AND {_among(ids)}"  # noqa: S608
+def _set_disabled(
+    user: UserId, ids: Collection[int], disabled: bool, at: datetime, connection: sqlite3.Connection
+) -> int:
+    change = f"UPDATE memories SET disabled = ?, updated_at = ? WHERE user = ? AND disabled <> ? AND {_id_in(ids)}"  # noqa: S608
     return connection.execute(change, (disabled, to_us(at), user, disabled, *ids)).rowcount
 
 
 def _remove(user: UserId, ids: Collection[int], connection: sqlite3.Connection) -> int:
-    return connection.execute(f"DELETE FROM memories WHERE user = ? AND {_among(ids)}", (user, *ids)).rowcount  # noqa: S608
+    return connection.execute(f"DELETE FROM memories WHERE user = ? AND {_id_in(ids)}", (user, *ids)).rowcount  # noqa: S608
 
 
 def _candidates(user: UserId, trigrams: Sequence[str], connection: sqlite3.Connection) -> Sequence[Memory]:
-    newest = f"user = ? AND type = ? AND {_IN_FORCE} ORDER BY id DESC LIMIT {NEWEST_MEMORIES}"
-    experience = memories_where(connection, newest, (user, "experience"))
-    found = {memory.id: memory for memory in (*memories_where(connection, newest, (user, "feedback")), *experience)}
-    if trigrams and len(experience) == NEWEST_MEMORIES:  # else all there is was found
+    newest = f"user = ? AND type = ? AND {_IN_FORCE} ORDER BY id DESC LIMIT {MAX_NEWEST_CANDIDATES}"
+    experience = select_memories(connection, newest, (user, "experience"))
+    found = {memory.id: memory for memory in (*select_memories(connection, newest, (user, "feedback")), *experience)}
+    if trigrams and len(experience) == MAX_NEWEST_CANDIDATES:  # else all there is was found
         rows = connection.execute(
             "SELECT memories.id FROM memories_text JOIN memories ON memories.id = memories_text.rowid"  # noqa: S608
             f" WHERE memories_text MATCH ? AND memories.user = ? AND type = 'experience' AND {_IN_FORCE}"
-            f" ORDER BY memories_text.rank LIMIT {BEST_MEMORIES}",
+            f" ORDER BY memories_text.rank LIMIT {MAX_MATCHING_CANDIDATES}",
             (" OR ".join(map(_phrase, trigrams)), user),
         )
         best = [memory_id for (memory_id,) in rows if memory_id not in found]
@@ -165,11 +167,13 @@ def _candidates(user: UserId, trigrams: Sequence[str], connection: sqlite3.Conne
     return list(found.values())
 
 
-def _hit(run_id: RunId, user: UserId, ids: Collection[int], at: datetime, connection: sqlite3.Connection) -> None:
-    connection.execute("DELETE FROM memory_hits WHERE at < ?", (to_us(at - KEPT_HITS),))
+def _record_hits(
+    run_id: RunId, user: UserId, ids: Collection[int], at: datetime, connection: sqlite3.Connection
+) -> None:
+    connection.execute("DELETE FROM memory_hits WHERE at < ?", (to_us(at - MEMORY_HIT_RETENTION),))
     if connection.execute("INSERT OR IGNORE INTO memory_hits VALUES (?, ?)", (run_id, to_us(at))).rowcount:
         connection.execute(
-            f"UPDATE memories SET hit_count = hit_count + 1, last_hit_at = ? WHERE user = ? AND {_among(ids)}",  # noqa: S608
+            f"UPDATE memories SET hit_count = hit_count + 1, last_hit_at = ? WHERE user = ? AND {_id_in(ids)}",  # noqa: S608
             (to_us(at), user, *ids),
         )
 
@@ -179,17 +183,17 @@ def _phrase(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _among(ids: Collection[int]) -> str:
+def _id_in(ids: Collection[int]) -> str:
     return f"id IN ({', '.join('?' * len(ids))})"
 
 
-def memories_where(connection: sqlite3.Connection, where: str, values: Sequence[object]) -> list[Memory]:
+def select_memories(connection: sqlite3.Connection, where: str, values: Sequence[object]) -> list[Memory]:
     """The memories for which a condition holds, in the order that it ends with."""
     rows = connection.execute(f"SELECT {_COLUMNS} FROM memories WHERE {where}", values)  # noqa: S608
-    return [_memory(row) for row in rows]
+    return [_decode_memory(row) for row in rows]
 
 
-def _memory(row: Sequence[Any]) -> Memory:
+def _decode_memory(row: Sequence[Any]) -> Memory:
     memory_id, user, *rest = row
     texts, rest = rest[: len(_TEXTS)], rest[len(_TEXTS) :]
     source, superseded_by, created_at, updated_at, hit_count, last_hit_at, disabled = rest

@@ -11,46 +11,46 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from dragoman.core import events
-from dragoman.core.content import Growing
+from dragoman.core.content import StreamedBlockKind
 from dragoman.core.events import BlockClosed
 from dragoman.core.ids import LoopId, MessageId, SessionId
 from dragoman.core.stream import Piece, cursor_of
 from dragoman.ports import Append
 
-SWEEP = 256
+SWEEP_BATCH_ROWS = 256
 """Rows that go at a time: one range costs a tenth of so many single rows, and holds a commit up for a moment only, even
 where each row has a page of its own (4,096 characters)."""
-BEHIND = 100_000
+MAX_STALE_ROWS = 100_000
 """Rows of closed blocks that one open block may keep. Then its own rows are moved behind them."""
 
 _Block = tuple[MessageId, int]
 
 
-class Pieces:
+class PieceTable:
     """The table of pieces. What it holds is read once; nobody else changes it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._rows: dict[SessionId, dict[_Block, list[int]]] = {}
         """Those of open blocks."""
         first, last = connection.execute("SELECT min(id), max(id) FROM pieces").fetchone()
-        self._first: int = first or 1
+        self._first_row: int = first or 1
         """No row stands before this one."""
-        self._last: int = last or 0
-        self._open = 0
+        self._last_row: int = last or 0
+        self._open_count = 0
         """How many rows there are of open blocks."""
-        self._due = SWEEP
+        self._sweep_threshold = SWEEP_BATCH_ROWS
         """With so many rows of closed blocks the next ones go."""
-        for session_id, block, row in _still_open(connection):
+        for session_id, block, row in _open_block_rows(connection):
             self._rows.setdefault(session_id, {}).setdefault(block, []).append(row)
-            self._open += 1
+            self._open_count += 1
 
     def write(self, appends: Iterable[Append], connection: sqlite3.Connection) -> None:
         """Add the pieces of blocks that stay open, and let go of those of blocks that close."""
         new: list[tuple[object, ...]] = []
-        row = self._last
+        row = self._last_row
         for append in appends:
             session_id = append.session_id
-            for closed in append.closed:
+            for closed in append.closed_blocks:
                 self._close(session_id, closed)
             for piece in append.pieces:
                 row += 1
@@ -59,17 +59,17 @@ class Pieces:
                 new.append(
                     (row, session_id, piece.after, piece.place, message_id, block, piece.kind, piece.loop, piece.text)
                 )
-        self._last = row
+        self._last_row = row
         if new:
-            self._open += len(new)
+            self._open_count += len(new)
             connection.executemany("INSERT INTO pieces VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", new)
-        if self._closed >= self._due:
+        if self._stale_count >= self._sweep_threshold:
             self._sweep(connection)
 
-    def of(self, session_id: SessionId, connection: sqlite3.Connection) -> list[Piece]:
+    def of_session(self, session_id: SessionId, connection: sqlite3.Connection) -> list[Piece]:
         """A session's pieces, in order."""
         found = [
-            _piece(*connection.execute(_SELECT, (row,)).fetchone())
+            _decode_piece(*connection.execute(_SELECT, (row,)).fetchone())
             for rows in self._rows.get(session_id, {}).values()
             for row in rows
         ]
@@ -77,13 +77,13 @@ class Pieces:
 
     def delete(self, session_id: SessionId, connection: sqlite3.Connection) -> None:
         """Remove a session's pieces, those of closed blocks included."""
-        self._open -= sum(map(len, self._rows.pop(session_id, {}).values()))
+        self._open_count -= sum(map(len, self._rows.pop(session_id, {}).values()))
         connection.execute("DELETE FROM pieces WHERE session_id = ?", (session_id,))
 
     @property
-    def _closed(self) -> int:
+    def _stale_count(self) -> int:
         """How many rows there are of closed blocks; some may be gone already."""
-        return self._last + 1 - self._first - self._open
+        return self._last_row + 1 - self._first_row - self._open_count
 
     def _blocks(self, session_id: SessionId) -> dict[_Block, list[int]]:
         blocks = self._rows.get(session_id)
@@ -91,29 +91,31 @@ class Pieces:
             blocks = self._rows[session_id] = {}
         return blocks
 
-    def _close(self, session_id: SessionId, closed: _Block) -> None:
+    def _close(self, session_id: SessionId, block: _Block) -> None:
         blocks = self._rows.get(session_id, {})
-        rows = blocks.pop(closed, None)
+        rows = blocks.pop(block, None)
         if rows is not None:
-            self._open -= len(rows)
+            self._open_count -= len(rows)
             if not blocks:
                 del self._rows[session_id]
 
     def _sweep(self, connection: sqlite3.Connection) -> None:
         """Delete rows before the first of an open block. One that keeps too many of others' is moved out of the way."""
-        oldest = min((rows for blocks in self._rows.values() for rows in blocks.values()), default=[self._last + 1])
-        if self._last + 1 - oldest[0] - self._open > BEHIND:
-            moved = range(self._last + 1, self._last + 1 + len(oldest))
+        oldest = min((rows for blocks in self._rows.values() for rows in blocks.values()), default=[self._last_row + 1])
+        if self._last_row + 1 - oldest[0] - self._open_count > MAX_STALE_ROWS:
+            moved = range(self._last_row + 1, self._last_row + 1 + len(oldest))
             connection.executemany("UPDATE pieces SET id = ? WHERE id = ?", zip(moved, oldest, strict=True))
             oldest[:] = moved
-            self._last = moved[-1]
+            self._last_row = moved[-1]
             return  # and with the next commit it is another one that stands first
-        self._first = min(oldest[0], self._first + SWEEP)
-        connection.execute("DELETE FROM pieces WHERE id < ?", (self._first,))
-        self._due = SWEEP if self._first < oldest[0] else self._closed + SWEEP
+        self._first_row = min(oldest[0], self._first_row + SWEEP_BATCH_ROWS)
+        connection.execute("DELETE FROM pieces WHERE id < ?", (self._first_row,))
+        self._sweep_threshold = (
+            SWEEP_BATCH_ROWS if self._first_row < oldest[0] else self._stale_count + SWEEP_BATCH_ROWS
+        )
 
 
-def _still_open(connection: sqlite3.Connection) -> Iterator[tuple[SessionId, _Block, int]]:
+def _open_block_rows(connection: sqlite3.Connection) -> Iterator[tuple[SessionId, _Block, int]]:
     """The rows of open blocks in order: those of running sessions whose block no event closes."""
     running = "SELECT session_id FROM sessions WHERE is_running = 1"
     closed: dict[SessionId, set[_Block]] = {}
@@ -137,5 +139,7 @@ def _still_open(connection: sqlite3.Connection) -> Iterator[tuple[SessionId, _Bl
 _SELECT = "SELECT after, place, message_id, block, kind, text, loop FROM pieces WHERE id = ?"
 
 
-def _piece(after: int, place: int, message_id: str, block: int, kind: Growing, text: str, loop: str) -> Piece:
+def _decode_piece(
+    after: int, place: int, message_id: str, block: int, kind: StreamedBlockKind, text: str, loop: str
+) -> Piece:
     return Piece(after, place, MessageId(message_id), block, kind, text, LoopId(loop))

@@ -6,7 +6,7 @@ from functools import partial
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.schedules import Fire, FireId, Schedule, ScheduleId
-from dragoman.stores.lookups import KEPT_FIRES
+from dragoman.stores.lookups import MAX_FIRES_PER_SCHEDULE
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
@@ -28,13 +28,13 @@ class SqliteSchedules:
 
     async def all(self) -> Sequence[Schedule]:
         """See `Schedules.all`."""
-        return await self._read(_all)
+        return await self._read(_all_schedules)
 
-    async def claim(self, schedule: Schedule, fire: Fire) -> bool:
+    async def claim_fire(self, schedule: Schedule, fire: Fire) -> bool:
         """See `Schedules.claim`."""
-        return await self._run(partial(_claim, schedule, fire))
+        return await self._run(partial(_claim_fire, schedule, fire))
 
-    async def settle(self, fire: Fire) -> None:
+    async def update_fire(self, fire: Fire) -> None:
         """See `Schedules.settle`."""
         values = (fire.session_id, fire.status, fire.error, us_or_none(fire.finished_at), fire.fire_id)
         await self._run(
@@ -48,7 +48,7 @@ class SqliteSchedules:
         where = "schedule_id = ? ORDER BY due_at DESC LIMIT ? OFFSET ?"
         return await self._read(lambda connection: _fires(connection, where, (schedule_id, limit, offset)))
 
-    async def running(self) -> Sequence[Fire]:
+    async def running_fires(self) -> Sequence[Fire]:
         """See `Schedules.running`."""
         return await self._read(lambda connection: _fires(connection, "status = 'running' ORDER BY due_at, fire_id"))
 
@@ -80,7 +80,7 @@ def _remove(schedule_id: ScheduleId, connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM schedules WHERE schedule_id = ?", (schedule_id,))
 
 
-def _claim(schedule: Schedule, fire: Fire, connection: sqlite3.Connection) -> bool:
+def _claim_fire(schedule: Schedule, fire: Fire, connection: sqlite3.Connection) -> bool:
     made = connection.execute(
         "INSERT OR IGNORE INTO fires VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -98,12 +98,12 @@ def _claim(schedule: Schedule, fire: Fire, connection: sqlite3.Connection) -> bo
     connection.execute(
         "DELETE FROM fires WHERE schedule_id = ?1 AND status <> 'running' AND due_at <="
         " (SELECT due_at FROM fires WHERE schedule_id = ?1 ORDER BY due_at DESC LIMIT 1 OFFSET ?2)",
-        (fire.schedule_id, KEPT_FIRES),
+        (fire.schedule_id, MAX_FIRES_PER_SCHEDULE),
     )
     return made.rowcount == 1
 
 
-def _all(connection: sqlite3.Connection) -> list[Schedule]:
+def _all_schedules(connection: sqlite3.Connection) -> list[Schedule]:
     rows = connection.execute(
         "SELECT schedule_id, user, title, prompt, cron, time_zone, enabled, expires_at, skip_confirmations, model,"
         " created_at, updated_at, next_at, last_at FROM schedules ORDER BY created_at, schedule_id"

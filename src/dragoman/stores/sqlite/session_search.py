@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from dragoman.core import events
 from dragoman.core.ids import UserId
-from dragoman.core.session import thaw
-from dragoman.ports import Recent
-from dragoman.stores.lookups import SEARCHED, said_in
+from dragoman.core.session import decode_head
+from dragoman.ports import RecentSessions
+from dragoman.stores.lookups import MAX_SEARCHED_EVENTS, text_in
 
 _ORDER = (
     " FROM sessions WHERE owner = ?"
@@ -15,28 +15,36 @@ _ORDER = (
 )
 
 
-def recent(owner: UserId, words: str, offset: int, limit: int, connection: sqlite3.Connection) -> Recent:
+def find_recent_sessions(
+    owner: UserId, text: str, offset: int, limit: int, connection: sqlite3.Connection
+) -> RecentSessions:
     """See `SessionIndex.recent`."""
-    if not words:
+    if not text:
         rows = connection.execute(f"SELECT head, settings{_ORDER} LIMIT ? OFFSET ?", (owner, limit, offset))
-        states = [thaw(*row) for row in rows]
+        states = [decode_head(*row) for row in rows]
         (total,) = connection.execute("SELECT count(*) FROM sessions WHERE owner = ?", (owner,)).fetchone()
-        return Recent(states=states, total=total)
-    search = _Search(words, connection)
+        return RecentSessions(states=states, total=total)
+    search = _Search(text, connection)
     every = connection.execute(f"SELECT head, settings{_ORDER}", (owner,)).fetchall()
-    found = [state for state in (thaw(*row) for row in every) if search.finds(state.session_id, state.settings.title)]
-    return Recent(states=found[offset : offset + limit], total=len(found), is_partial=search.left <= 0)
+    found = [
+        state
+        for state in (decode_head(*row) for row in every)
+        if search.matches(state.session_id, state.settings.title)
+    ]
+    return RecentSessions(
+        states=found[offset : offset + limit], total=len(found), is_partial=search.remaining_events <= 0
+    )
 
 
 class _Search:
-    def __init__(self, words: str, connection: sqlite3.Connection) -> None:
-        self.left = SEARCHED
-        self._words = words.casefold()
+    def __init__(self, text: str, connection: sqlite3.Connection) -> None:
+        self.remaining_events = MAX_SEARCHED_EVENTS
+        self._text = text.casefold()
         self._connection = connection
 
-    def finds(self, session_id: str, title: str | None) -> bool:
-        return self._words in (title or "").casefold() or any(
-            self._words in text.casefold() for text in self._texts(session_id)
+    def matches(self, session_id: str, title: str | None) -> bool:
+        return self._text in (title or "").casefold() or any(
+            self._text in text.casefold() for text in self._texts(session_id)
         )
 
     def _texts(self, session_id: str) -> Iterator[str]:
@@ -47,7 +55,7 @@ class _Search:
             (session_id,),
         )
         for (payload,) in rows:
-            if self.left <= 0:
+            if self.remaining_events <= 0:
                 return
-            self.left -= 1
-            yield said_in(events.decode(payload))
+            self.remaining_events -= 1
+            yield text_in(events.decode(payload))

@@ -22,7 +22,7 @@ from dragoman.core.refusals import StoreUnavailable
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
-_OWN = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError)
+_JOB_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError)
 """Errors of a job's own; all others of SQLite's are the disk's or the file's."""
 Synchronous = Literal["full", "normal"]
 """`full` syncs each commit to the disk; with `normal` a power cut may take the last ones (never a process's death)."""
@@ -41,17 +41,17 @@ class Writer:
         self._path = path
         self._synchronous = synchronous
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="dragoman-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run_jobs, name="dragoman-writer", daemon=True)
         self._connection = self._connect()
         self._is_closed = False
-        self.migrated = (0, 0)
+        self.schema_versions = (0, 0)
         """The schema's number before it was opened and now."""
         self.commits = 0
         """Commits so far, for the metrics."""
-        self._log_path = path.with_name(f"{path.name}-wal")
-        self._is_suspect = False
+        self._wal_path = path.with_name(f"{path.name}-wal")
+        self._needs_reopen = False
         """Whether the disk failed under the connection: what it says of its next commit is worth nothing."""
-        self._log_file: int | None = None
+        self._wal_inode: int | None = None
         """The write-ahead log's file, by its number; 0 once another one, or none, stands in its place."""
 
     def start(self) -> None:
@@ -101,7 +101,7 @@ class Writer:
             raise
         return connection
 
-    def _work(self) -> None:
+    def _run_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
             jobs = [job]
             stop = False
@@ -118,20 +118,20 @@ class Writer:
         """Run the jobs in one transaction and tell their callers, who wait for the commit."""
         results: list[tuple[Any, BaseException | None]] = []
         try:
-            if self._is_suspect:
+            if self._needs_reopen:
                 self._reopen()
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
-            results = [self._attempt(job, alone=len(jobs) == 1) for job in jobs]
+            results = [self._run_job(job, alone=len(jobs) == 1) for job in jobs]
             connection.execute("COMMIT")
-            if not self._has_log():
-                self._save()
+            if not self._has_wal():
+                self._checkpoint()
             self.commits += 1
         except sqlite3.Error as error:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
-                self._is_suspect = True
+                self._needs_reopen = True
             failure = StoreUnavailable("the database takes no writes now")
             failure.__cause__ = error
             results = [(None, failure)] * len(jobs)
@@ -140,60 +140,60 @@ class Writer:
             by_loop.setdefault(job.loop, []).append((job, result))
         for loop, told in by_loop.items():
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(_tell, told)
+                loop.call_soon_threadsafe(_resolve_jobs, told)
 
     def _reopen(self) -> None:
         """Go on with another connection: the system tells of a sync that failed once, and not again."""
         fresh = self._connect()
         self._connection.close()
-        self._connection, self._is_suspect, self._log_file = fresh, False, None
+        self._connection, self._needs_reopen, self._wal_inode = fresh, False, None
 
-    def _has_log(self) -> bool:
+    def _has_wal(self) -> bool:
         """Whether the write-ahead log that is written to is the one in the folder."""
         try:
-            found = self._log_path.stat().st_ino
+            found = self._wal_path.stat().st_ino
         except FileNotFoundError:
             found = 0
-        if self._log_file is None:
-            self._log_file = found
-        elif self._log_file != found and self._log_file:
-            self._log_file = 0
+        if self._wal_inode is None:
+            self._wal_inode = found
+        elif self._wal_inode != found and self._wal_inode:
+            self._wal_inode = 0
             log.error(
-                "the database's write-ahead log was deleted", path=str(self._log_path), mend="start the server again"
+                "the database's write-ahead log was deleted", path=str(self._wal_path), mend="start the server again"
             )
-        return self._log_file != 0
+        return self._wal_inode != 0
 
-    def _save(self) -> None:
+    def _checkpoint(self) -> None:
         """Keep in the database itself what was committed to a log that will go with the process."""
         ((is_blocked, *_),) = self._connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
         if is_blocked:
             raise sqlite3.OperationalError("the write-ahead log was deleted, and what is in it cannot be kept now")
 
-    def _attempt(self, job: _Job, *, alone: bool) -> tuple[Any, BaseException | None]:
+    def _run_job(self, job: _Job, *, alone: bool) -> tuple[Any, BaseException | None]:
         connection = self._connection
         if not alone:
             connection.execute("SAVEPOINT job")
         try:
             value = job.work(connection)
         except sqlite3.Error as error:
-            if not isinstance(error, _OWN):
+            if not isinstance(error, _JOB_ERRORS):
                 raise  # the disk or the file, not the job
-            return None, self._undone(error, alone=alone)
+            return None, self._roll_back(error, alone=alone)
         except Exception as error:  # noqa: BLE001  # a job's own failure goes to its caller, its neighbours go on
-            return None, self._undone(error, alone=alone)
+            return None, self._roll_back(error, alone=alone)
         if not alone:
             connection.execute("RELEASE job")
         return value, None
 
-    def _undone(self, error: Exception, *, alone: bool) -> Exception:
+    def _roll_back(self, error: Exception, *, alone: bool) -> Exception:
         """Take back what a job did before it failed. A savepoint costs something, so one that is alone has none."""
         for statement in ("ROLLBACK", "BEGIN IMMEDIATE") if alone else ("ROLLBACK TO job", "RELEASE job"):
             self._connection.execute(statement)
         return error
 
 
-def _tell(told: list[tuple[_Job, tuple[Any, BaseException | None]]]) -> None:
-    for job, (value, error) in told:
+def _resolve_jobs(results: list[tuple[_Job, tuple[Any, BaseException | None]]]) -> None:
+    for job, (value, error) in results:
         if job.done.done():
             continue
         if error is None:

@@ -28,7 +28,7 @@ def payload(event: Any) -> dict[str, Any]:
     return found
 
 
-async def words(client: BladeAgentClient, session: str, message: str, **fields: Any) -> dict[str, Any]:
+async def chat_text(client: BladeAgentClient, session: str, message: str, **fields: Any) -> dict[str, Any]:
     """One chat: the words of its last turn, its tools, how it ended."""
     text, calls, end = "", [], None
     async for event in client.chat(session, message, **fields):
@@ -47,17 +47,17 @@ async def flows(client: BladeAgentClient) -> dict[str, Any]:
     seen["intent"] = session.intent
     seen["listed"] = session.id in [each.id for each in await client.list_sessions()]
     seen["env"] = (await client.set_session_env(session.id, {"A": "1"})).raw["env"]
-    tools = await words(client, session.id, "add 2 and 3")
+    tools = await chat_text(client, session.id, "add 2 and 3")
     seen["tools"] = [tools["text"], [call[1:] for call in tools["calls"]], tools["status"]]
-    asked = await words(client, session.id, "ask me")
+    asked = await chat_text(client, session.id, "ask me")
     answer = {"tool_call_id": asked["calls"][0][0], "selections": {"0": [1]}, "custom": {}}
-    seen["answered"] = (await words(client, session.id, "", askuser_answer=answer))["text"]
+    seen["answered"] = (await chat_text(client, session.id, "", askuser_answer=answer))["text"]
     seen["stopped"] = await stopped(client, session.id)
     async for event in client.chat(session.id, script({"say": "one"}, {"wait_ms": 600_000})):
         if event.kind == "turn:patch":
             break
     await asyncio.sleep(0)
-    seen["after leaving"] = (await words(client, (await client.create_session()).id, "hello"))["text"]
+    seen["after leaving"] = (await chat_text(client, (await client.create_session()).id, "hello"))["text"]
     seen["failed"] = await failed(client)
     seen["headless"] = await HeadlessRunner(client).run("hello")
     seen["schema"] = (await HeadlessRunner(client).run(script({"say": '{"n": 3}'}), schema=NUMBER))["n"]
@@ -83,7 +83,7 @@ async def stopped(client: BladeAgentClient, session: str) -> str:
 async def failed(client: BladeAgentClient) -> str:
     session = await client.create_session()
     try:
-        await words(client, session.id, script({"fail": {"code": "model_error", "message": "The model is gone"}}))
+        await chat_text(client, session.id, script({"fail": {"code": "model_error", "message": "The model is gone"}}))
     except BladeChatError as error:
         return str(error)
     return "no error"

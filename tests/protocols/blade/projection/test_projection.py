@@ -6,85 +6,89 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.events import Logged, RunStopped
+from dragoman.core.events import LoggedEvent, RunStopped
 from dragoman.core.ids import SessionId
 from dragoman.core.stream import Record, expand
 from dragoman.protocols.blade.projection.projection import Projection
-from dragoman.protocols.blade.socket.emitter import Emitted
-from tests.core.log_generator import Scribe, conversations
-from tests.protocols.blade.patch_folding import Event, Folded, of_seed
+from dragoman.protocols.blade.socket.emitter import OutgoingEvent
+from tests.core.log_generator import LogGenerator, conversations
+from tests.protocols.blade.patch_folding import Event, FoldedTurns, of_seed
 from tests.requirements import requirement
 
 
-def projected(scribe: Scribe, records: Iterable[Record], *, keeps: bool = True) -> tuple[Projection, list[Emitted]]:
-    projection = Projection(SessionId(scribe.state.session_id), keeps=keeps)
+def project(
+    scribe: LogGenerator, records: Iterable[Record], *, keeps: bool = True
+) -> tuple[Projection, list[OutgoingEvent]]:
+    projection = Projection(SessionId(scribe.state.session_id), keeps_finished_turns=keeps)
     return projection, [event for record in records for event in projection.feed(record)]
 
 
-def told(events: Iterable[Emitted]) -> list[Event]:
+def fold_events(events: Iterable[OutgoingEvent]) -> list[Event]:
     return [(event.name, msgspec.json.decode(event.payload)) for event in events]
 
 
 @requirement("blade:patches:fold", "blade:patches:end-equals-messages")
 @given(conversations)
-def test_folding_the_patches_gives_every_turn_as_it_ends_and_as_the_messages_have_it(scribe: Scribe) -> None:
-    projection, events = projected(scribe, scribe.stream)
-    folded = Folded()
-    for event in told(events):
+def test_folding_the_patches_gives_every_turn_as_it_ends_and_as_the_messages_have_it(scribe: LogGenerator) -> None:
+    projection, events = project(scribe, scribe.stream)
+    folded = FoldedTurns()
+    for event in fold_events(events):
         folded.feed(event)
     for growing in projection.turns:
-        growing.settle()
+        growing.join_text()
         turn = msgspec.json.decode(msgspec.json.encode(growing.turn))
         mine = folded.turns[turn["turn_id"]]
         assert mine["blocks"] == turn["blocks"]
         assert mine["tool_calls"] == turn["tool_calls"]
-        if growing.turn.turn_id not in projection.growing:
+        if growing.turn.turn_id not in projection.open_turns:
             assert of_seed(mine) == of_seed(turn)
 
 
 @requirement("blade:numbers:stream")
 @given(conversations)
-def test_live_and_replayed_events_are_the_same_with_the_same_numbers(scribe: Scribe) -> None:
-    _, live = projected(scribe, scribe.stream)
-    _, again = projected(scribe, expand(scribe.log, scribe.open_pieces), keeps=False)
+def test_live_and_replayed_events_are_the_same_with_the_same_numbers(scribe: LogGenerator) -> None:
+    _, live = project(scribe, scribe.stream)
+    _, again = project(scribe, expand(scribe.log, scribe.open_pieces), keeps=False)
     assert again == live
     assert [event.number for event in live] == list(range(1, len(live) + 1))
 
 
 @requirement("blade:numbers:stream")
 @given(conversations)
-def test_what_is_only_counted_has_the_same_numbers(scribe: Scribe) -> None:
+def test_what_is_only_counted_has_the_same_numbers(scribe: LogGenerator) -> None:
     projection = Projection(SessionId(scribe.state.session_id))
     projection.is_quiet = True
     assert [event for record in scribe.stream for event in projection.feed(record)] == []
-    assert projection.number == len(projected(scribe, scribe.stream)[1])
+    assert projection.number == len(project(scribe, scribe.stream)[1])
 
 
 @requirement("blade:numbers:entries")
 @given(conversations)
-def test_entries_are_numbered_from_0_in_the_order_of_their_start(scribe: Scribe) -> None:
-    projection, _ = projected(scribe, scribe.stream)
+def test_entries_are_numbered_from_0_in_the_order_of_their_start(scribe: LogGenerator) -> None:
+    projection, _ = project(scribe, scribe.stream)
     assert [each.turn.sequence for each in projection.turns] == list(range(len(projection.turns)))
 
 
 @requirement("blade:catch-up:snapshot")
 @given(conversations, st.data())
 def test_who_comes_in_the_middle_of_a_chat_goes_on_from_a_snapshot_without_a_gap(
-    scribe: Scribe, data: st.DataObject
+    scribe: LogGenerator, data: st.DataObject
 ) -> None:
     records = list(scribe.stream)
     place = data.draw(st.integers(0, len(records)))
-    projection = Projection(SessionId(scribe.state.session_id), keeps=True)
+    projection = Projection(SessionId(scribe.state.session_id), keeps_finished_turns=True)
     for record in records[:place]:
         projection.feed(record)
-    folded = Folded()
+    folded = FoldedTurns()
     is_running = projection.is_running
     for each in projection.snapshot():
         folded.feed((each.name, msgspec.json.decode(each.payload)))
     rest = [event for record in records[place:] for event in projection.feed(record)]
-    is_over = any(isinstance(record, Logged) and isinstance(record.event, RunStopped) for record in records[place:])
+    is_over = any(
+        isinstance(record, LoggedEvent) and isinstance(record.event, RunStopped) for record in records[place:]
+    )
     unknown: set[str] = set()
-    for name, payload in told(rest):
+    for name, payload in fold_events(rest):
         if name != "turn:patch" or payload["turn_id"] in folded.turns:
             folded.feed((name, payload))
             unknown -= {payload["turn_id"]} if name == "turn:end" else set()
@@ -96,10 +100,10 @@ def test_who_comes_in_the_middle_of_a_chat_goes_on_from_a_snapshot_without_a_gap
 
 @requirement("blade:chats:one-end")
 @given(conversations)
-def test_every_chat_that_starts_ends_once_and_nothing_of_it_comes_later(scribe: Scribe) -> None:
-    projection, events = projected(scribe, scribe.stream)
+def test_every_chat_that_starts_ends_once_and_nothing_of_it_comes_later(scribe: LogGenerator) -> None:
+    projection, events = project(scribe, scribe.stream)
     running: str | None = None
-    for name, payload in told(events):
+    for name, payload in fold_events(events):
         if name == "chat:start":
             assert running is None
             running = payload["chat_run_id"]

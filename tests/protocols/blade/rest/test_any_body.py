@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.protocols.blade.rest_client import Client, client_of
 from tests.requirements import requirement
-from tests.servers import House, opened
+from tests.servers import AppServer, running_server
 
 FIELDS = (
     "content", "type", "skill_name", "record_type", "write_reason", "mem0_id", "topic", "disabled", "action", "ids",
@@ -53,14 +53,14 @@ queries = st.dictionaries(
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    async with opened(Path(tmp_path_factory.mktemp("any")), held_clock=True) as house:
+async def app_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppServer]:
+    async with running_server(Path(tmp_path_factory.mktemp("any")), held_clock=True) as house:
         yield house
 
 
 @pytest.fixture(scope="module")
-async def alice(house: House) -> AsyncIterator[Client]:
-    async with client_of(house, "alice") as alice:
+async def alice(app_server: AppServer) -> AsyncIterator[Client]:
+    async with client_of(app_server, "alice") as alice:
         yield alice
 
 
@@ -78,7 +78,7 @@ async def test_any_request_is_answered_or_refused(
 ) -> None:
     method, shape = path
     asked = "&".join(f"{name}={quote(value)}" for name, value in query.items())
-    status, told = await alice.ask(method, f"{shape.format(*filled)}?{asked}", raw=body)
+    status, told = await alice.request(method, f"{shape.format(*filled)}?{asked}", raw=body)
     assert status < 500
     if status >= 400:
         assert isinstance(told["detail"], str)

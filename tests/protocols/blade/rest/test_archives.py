@@ -16,26 +16,26 @@ from hypothesis import strategies as st
 from dragoman.core import admission
 from dragoman.core.admission import InputLimits
 from dragoman.core.content import AssistantMessage, Call, SystemMessage, Text, Thinking, ToolMessage, UserMessage
-from dragoman.core.events import Logged
+from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import SessionId, fork_loop
 from dragoman.core.inputs import Create
 from dragoman.core.refusals import Invalid, LimitExceeded
 from dragoman.core.tools import AgentSpec
 from dragoman.protocols.blade import archives
-from dragoman.protocols.blade.archives import ArchivedTurn, messages_of, read, warnings_of, written
+from dragoman.protocols.blade.archives import ArchivedTurn, messages_of, read_archive, warnings_of, write_archive
 from dragoman.protocols.blade.projection.projection import Projection
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, calls, script
-from tests.core.log_generator import Scribe, conversations
+from tests.core.log_generator import LogGenerator, conversations
 from tests.core.strategies import NOON
-from tests.protocols.blade.client import Caller, Told, tab
+from tests.protocols.blade.client import RestAnswer, RestClient, socket_client
 from tests.requirements import requirement
 
 MANIFEST = {"format": "dragoman-session", "format_version": 1, "exported_at": "2026-01-01T00:00:00Z"}
 FILES: dict[str, Any] = {"manifest.json": MANIFEST, "session.json": {"intent": "tea"}, "turns.json": []}
 
 
-class Counter:
+class SequentialIds:
     """Ids in order."""
 
     def __init__(self) -> None:
@@ -59,11 +59,11 @@ def turns(*given: dict[str, Any]) -> tuple[ArchivedTurn, ...]:
     return msgspec.convert(list(given), tuple[ArchivedTurn, ...])
 
 
-def told(shown: Sequence[dict[str, Any]]) -> list[Any]:
+def summarize_turns(turns: Sequence[dict[str, Any]]) -> list[Any]:
     """What an import keeps of turns: who said and called what, in which loop, and the results; ids by their order."""
     names: dict[str, int] = {}
     found: list[Any] = []
-    for turn in shown:
+    for turn in turns:
         real = [each for each in turn["tool_calls"] if not each["id"].startswith("perm_")]
         for each in real:
             names.setdefault(each["id"], len(names))
@@ -81,9 +81,9 @@ def told(shown: Sequence[dict[str, Any]]) -> list[Any]:
     return found
 
 
-def results(shown: Sequence[dict[str, Any]]) -> list[Any]:
+def results(turns: Sequence[dict[str, Any]]) -> list[Any]:
     """The results of calls that ended well, in the order of the calls."""
-    every = [each for turn in shown for each in turn["tool_calls"] if not each["id"].startswith("perm_")]
+    every = [each for turn in turns for each in turn["tool_calls"] if not each["id"].startswith("perm_")]
     return [each["result"] for each in every if each["status"] == "done"]
 
 
@@ -92,24 +92,24 @@ def results(shown: Sequence[dict[str, Any]]) -> list[Any]:
 
 @requirement("blade:archive:round-trip")
 @given(conversations)
-def test_any_conversation_is_imported_as_it_was_exported(scribe: Scribe) -> None:
-    projection = Projection(SessionId(scribe.state.session_id), keeps=True)
+def test_any_conversation_is_imported_as_it_was_exported(scribe: LogGenerator) -> None:
+    projection = Projection(SessionId(scribe.state.session_id), keeps_finished_turns=True)
     for record in scribe.stream:
         projection.feed(record)
     for growing in projection.turns:
-        growing.settle()
+        growing.join_text()
     exported = [each.turn for each in projection.turns]
-    archive = read(written({"intent": "tea"}, exported, [], NOON))
-    seeds = tuple(messages_of(archive.turns, Counter()))
-    create = Create(door="blade", agent="agent", seeds=seeds)
+    archive = read_archive(write_archive({"intent": "tea"}, exported, [], NOON))
+    seeds = tuple(messages_of(archive.turns, SequentialIds()))
+    create = Create(protocol="blade", agent="agent", seeds=seeds)
     events = admission.create(AgentSpec(name="agent"), create, lambda _: None, InputLimits(seeds=20_000))  # type: ignore[arg-type,return-value]  # nothing is secret
-    again = Projection(SessionId("s"), keeps=True)
+    again = Projection(SessionId("s"), keeps_finished_turns=True)
     for seq, event in enumerate(events, 1):
-        again.feed(Logged(seq, NOON, None, event))
-    assert not again.growing, "everything imported is over"
+        again.feed(LoggedEvent(seq, NOON, None, event))
+    assert not again.open_turns, "everything imported is over"
     before = msgspec.json.decode(msgspec.json.encode(exported))
     after = msgspec.json.decode(msgspec.json.encode([each.turn for each in again.turns]))
-    assert told(after) == told(before)
+    assert summarize_turns(after) == summarize_turns(before)
 
 
 @requirement("blade:archive:order")
@@ -139,7 +139,7 @@ def test_results_stand_before_the_next_turn_of_their_loop_and_sub_agents_within_
             {"role": "assistant", "loop_id": "fork:a", "blocks": [{"type": "text", "content": "gold"}]},
             {"role": "system", "blocks": [{"type": "system_notification", "content": "note"}]},
         ),
-        Counter(),
+        SequentialIds(),
     )
     loop = fork_loop(found[1].calls()[0].call_id)  # type: ignore[union-attr]  # the second is the assistant's
     one, two = (each.call_id for each in found[1].calls())  # type: ignore[union-attr]
@@ -173,7 +173,7 @@ def test_results_stand_before_the_next_turn_of_their_loop_and_sub_agents_within_
 
 
 @requirement("blade:archive:preview")
-def test_what_is_left_out_is_told() -> None:
+def test_what_is_left_out_is_reported() -> None:
     archive = turns(
         {"role": "system", "kind": "compaction"},
         {"role": "assistant", "blocks": [{"type": "plan_status"}], "tool_calls": [
@@ -191,14 +191,14 @@ def test_what_is_left_out_is_told() -> None:
 @requirement("blade:archive:hold-together")
 def test_a_loop_that_no_call_began_is_refused() -> None:
     with pytest.raises(Invalid, match="no call began"):
-        messages_of(turns({"role": "assistant", "loop_id": "fork:x"}), Counter())
+        messages_of(turns({"role": "assistant", "loop_id": "fork:x"}), SequentialIds())
 
 
 @requirement("blade:archive:bounds")
 def test_too_many_messages_and_too_deep_results_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "MESSAGES", 2)
+    monkeypatch.setattr(archives, "MAX_MESSAGES", 2)
     with pytest.raises(LimitExceeded):
-        messages_of(turns(*[{"role": "user", "blocks": [{"type": "text", "content": "hi"}]}] * 3), Counter())
+        messages_of(turns(*[{"role": "user", "blocks": [{"type": "text", "content": "hi"}]}] * 3), SequentialIds())
     deep: Any = 1
     for _ in range(200):
         deep = [deep]
@@ -208,7 +208,7 @@ def test_too_many_messages_and_too_deep_results_are_refused(monkeypatch: pytest.
         "tool_calls": [{"id": "a", "tool_name": "t", "result": deep}],
     }
     with pytest.raises(Invalid, match="levels"):
-        messages_of(turns(step), Counter())
+        messages_of(turns(step), SequentialIds())
 
 
 # --- archives that anybody may have made ------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def lying(size: int) -> bytes:
 )
 def test_what_is_no_archive_of_ours_is_refused(content: bytes) -> None:
     with pytest.raises(Invalid) as refused:
-        read(content)
+        read_archive(content)
     assert refused.value.path == "file"
 
 
@@ -270,13 +270,13 @@ def test_what_is_no_archive_of_ours_is_refused(content: bytes) -> None:
 )
 def test_an_entry_that_leads_outside_is_refused(name: str) -> None:
     with pytest.raises(Invalid):
-        read(packed({**FILES, name: b"x"}))
+        read_archive(packed({**FILES, name: b"x"}))
 
 
 @requirement("blade:archive:outside")
 @pytest.mark.parametrize("name", ["notes..txt", "a/b.json", "..a", "a../b"])
 def test_a_name_that_only_looks_so_is_taken_and_ignored(name: str) -> None:
-    assert read(packed({**FILES, name: b"x"})).session.intent == "tea"
+    assert read_archive(packed({**FILES, name: b"x"})).session.intent == "tea"
 
 
 @requirement("blade:archive:bounds")
@@ -285,28 +285,28 @@ def test_an_archive_that_is_too_large_unpacked_is_refused_before_it_is_unpacked(
 ) -> None:
     bomb = packed({**FILES, "bomb": bytes(2_000_000)})
     assert len(bomb) < 10_000
-    assert read(bomb).session.intent == "tea"
-    monkeypatch.setattr(archives, "UNPACKED", 1_000_000)
+    assert read_archive(bomb).session.intent == "tea"
+    monkeypatch.setattr(archives, "MAX_UNPACKED_BYTES", 1_000_000)
     with pytest.raises(LimitExceeded, match="1000000"):
-        read(bomb)
+        read_archive(bomb)
 
 
 @requirement("blade:archive:bounds")
 def test_a_part_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "TURNS_BYTES", 100)
+    monkeypatch.setattr(archives, "MAX_TURNS_BYTES", 100)
     with pytest.raises(LimitExceeded):
-        read(packed({**FILES, "turns.json": b"[" + b" " * 100 + b"]"}))
+        read_archive(packed({**FILES, "turns.json": b"[" + b" " * 100 + b"]"}))
 
 
 @requirement("blade:archive:bounds")
 def test_an_archive_of_very_many_entries_or_of_one_twice_is_refused() -> None:
     with pytest.raises(Invalid, match="entries"):
-        read(packed({**FILES, **{f"{number}": b"" for number in range(1000)}}))
+        read_archive(packed({**FILES, **{f"{number}": b"" for number in range(1000)}}))
     made = BytesIO(packed(FILES))
     with ZipFile(made, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr("turns.json", b"[]")
     with pytest.raises(Invalid, match="entries"):
-        read(made.getvalue())
+        read_archive(made.getvalue())
 
 
 @requirement("blade:archive:broken")
@@ -316,7 +316,7 @@ def test_any_bytes_are_an_archive_or_refused(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 8))):
         made[data.draw(st.integers(0, len(made) - 1))] = data.draw(st.integers(0, 255))
     try:
-        read(bytes(made))
+        read_archive(bytes(made))
     except (Invalid, LimitExceeded):
         return
 
@@ -324,25 +324,25 @@ def test_any_bytes_are_an_archive_or_refused(data: st.DataObject) -> None:
 # --- at a server ------------------------------------------------------------------------------------------------------
 
 
-async def exported(caller: Caller, session: str) -> httpx2.Response:
+async def exported(caller: RestClient, session: str) -> httpx2.Response:
     async with httpx2.AsyncClient(base_url=caller.url, timeout=DEADLINE_S, verify=False) as http:
         headers = {"authorization": f"Bearer {caller.key}"}
         return await http.get(f"/api/sessions/{session}/export", headers=headers)
 
 
-async def sent(caller: Caller, path: str, content: bytes, **fields: str) -> Told:
+async def sent(caller: RestClient, path: str, content: bytes, **fields: str) -> RestAnswer:
     """An archive sent to be imported."""
     async with httpx2.AsyncClient(base_url=caller.url, timeout=DEADLINE_S, verify=False) as http:
         headers = {"authorization": f"Bearer {caller.key}"}
         files = {"file": ("session.zip", content, "application/zip")}
         answer = await http.post(f"/api/sessions/{path}", headers=headers, files=files, data=fields)
-        return Told(answer.status_code, msgspec.json.decode(answer.content))
+        return RestAnswer(answer.status_code, msgspec.json.decode(answer.content))
 
 
-async def talked(caller: Caller) -> str:
+async def recorded_session(caller: RestClient) -> str:
     """A session with texts, thoughts, calls, results and a sub-agent; with a variable and a title."""
     session = await caller.session(intent="tea", env={"SECRET": "a canary"})
-    async with tab(caller.url, caller.key) as mine:
+    async with socket_client(caller.url, caller.key) as mine:
         await mine.send(session, "add 1 and 2")
         await mine.send(
             session,
@@ -359,8 +359,8 @@ async def talked(caller: Caller) -> str:
 
 
 @requirement("blade:archive:export", "blade:archive:round-trip", "blade:archive:import")
-async def test_a_session_is_exported_imported_and_gone_on_with(alice: Caller, bob: Caller) -> None:
-    session = await talked(alice)
+async def test_a_session_is_exported_imported_and_gone_on_with(alice: RestClient, bob: RestClient) -> None:
+    session = await recorded_session(alice)
     answer = await exported(alice, session)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/zip")
     assert re.fullmatch(r'attachment; filename="session-[0-9a-f-]{36}\.zip"', answer.headers["content-disposition"])
@@ -386,17 +386,17 @@ async def test_a_session_is_exported_imported_and_gone_on_with(alice: Caller, bo
     status, made = await sent(bob, "import", answer.content)
     assert (status, made["id"], made["intent"], made["user_id"]) == (200, made["session_id"], "tea", "bob")
     after = await bob.messages(made["session_id"])
-    assert (told(after), results(after)) == (told(before), results(before))
+    assert (summarize_turns(after), results(after)) == (summarize_turns(before), results(before))
     ids = {each["id"] for each in before} | {call["id"] for each in before for call in each["tool_calls"]}
     assert not ids & {each["id"] for each in after}
     assert {each["status"] for each in after} == {"completed"}
-    async with tab(bob.url, bob.key) as mine:
+    async with socket_client(bob.url, bob.key) as mine:
         await mine.send(made["session_id"], script({"recall": "user"}))
     assert "add 1 and 2" in str((await bob.messages(made["session_id"]))[-1]["blocks"])
 
 
 @requirement("blade:archive:import")
-async def test_an_import_takes_a_name_and_an_agent(alice: Caller) -> None:
+async def test_an_import_takes_a_name_and_an_agent(alice: RestClient) -> None:
     content = packed(FILES)
     status, made = await sent(alice, "import", content, name="coffee", solution_id="rehearsal")
     assert (status, made["intent"]) == (200, "coffee")
@@ -406,26 +406,26 @@ async def test_an_import_takes_a_name_and_an_agent(alice: Caller) -> None:
 
 
 @requirement("blade:archive:broken")
-async def test_a_broken_archive_is_422_and_makes_no_session(alice: Caller) -> None:
+async def test_a_broken_archive_is_422_and_makes_no_session(alice: RestClient) -> None:
     total = (await alice.get("sessions"))["total"]
     for path in ("import", "preview-import"):
         assert await sent(alice, path, b"PK") == (422, {"detail": "file: is no archive that can be read"})
-        assert (await alice.ask("POST", f"sessions/{path}", {})).status == 422
+        assert (await alice.request("POST", f"sessions/{path}", {})).status == 422
         torn = packed({**FILES, "turns.json": [{"role": "assistant", "loop_id": "fork:x"}]})
         assert (await sent(alice, path, torn)).status == 422, "a preview promises nothing that an import refuses"
     assert (await alice.get("sessions"))["total"] == total
 
 
 @requirement("blade:archive:own")
-async def test_only_its_owner_exports_a_session(alice: Caller, bob: Caller) -> None:
+async def test_only_its_owner_exports_a_session(alice: RestClient, bob: RestClient) -> None:
     session = await alice.session()
     assert (await exported(bob, session)).status_code == 404
-    await alice.ask("PATCH", f"sessions/{session}/sharing", {"shared": True})
+    await alice.request("PATCH", f"sessions/{session}/sharing", {"shared": True})
     assert (await exported(bob, session)).status_code == 403
 
 
 @requirement("blade:archive:forged")
-async def test_an_imported_call_that_was_open_runs_nothing_and_asks_nobody(alice: Caller) -> None:
+async def test_an_imported_call_that_was_open_runs_nothing_and_asks_nobody(alice: RestClient) -> None:
     step = {
         "role": "assistant",
         "blocks": [{"type": "tool_use", "tool_call_id": "a", "content": {"a": 1, "b": 2}}],
@@ -437,4 +437,4 @@ async def test_an_imported_call_that_was_open_runs_nothing_and_asks_nobody(alice
         (await alice.get(f"sessions/{made['id']}"))["status"],
     )
     assert ([each["status"] for each in turn["tool_calls"]], status) == (["error"], "created")
-    assert turn["tool_calls"][0]["result"] == archives.UNFINISHED
+    assert turn["tool_calls"][0]["result"] == archives.INTERRUPTED_CALL_RESULT

@@ -9,29 +9,29 @@ from typing import Any
 import pytest
 
 from dragoman.core.ids import UserId
-from tests.protocols.blade.client import Caller, tab
+from tests.protocols.blade.client import RestClient, socket_client
 from tests.protocols.blade.driver import url_of
-from tests.protocols.blade.rest_client import NOON, Client, Desk, opened
+from tests.protocols.blade.rest_client import NOON, Client, RestFixture, running_rest_app
 from tests.requirements import requirement
-from tests.servers import SocketHouse
+from tests.servers import SocketServer
 
 KEYS = "user/api-keys/"
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with opened(tmp_path) as desk:
+async def rest_fixture(tmp_path: Path) -> AsyncIterator[RestFixture]:
+    async with running_rest_app(tmp_path) as desk:
         yield desk
 
 
 @pytest.fixture
-async def alice(desk: Desk) -> Client:
-    return await desk.client()
+async def alice(rest_fixture: RestFixture) -> Client:
+    return await rest_fixture.client()
 
 
 async def created(client: Client, name: str = "laptop") -> tuple[dict[str, Any], str]:
     """A new key as it is shown, and the key."""
-    status, body = await client.ask("POST", KEYS, {"name": name})
+    status, body = await client.request("POST", KEYS, {"name": name})
     assert (status, set(body)) == (201, {"key", "plaintext"})
     return body["key"], body["plaintext"]
 
@@ -41,7 +41,7 @@ def everything_in(folder: Path) -> bytes:
 
 
 @requirement("blade:keys:create", "blade:keys:form", "blade:keys:fields")
-async def test_a_key_is_told_once_when_it_is_made(desk: Desk, alice: Client) -> None:
+async def test_a_key_is_shown_once_when_it_is_made(rest_fixture: RestFixture, alice: Client) -> None:
     key, plaintext = await created(alice)
     assert re.fullmatch(r"sk-blade-v2-[A-Za-z0-9_-]{32,}", plaintext)
     assert re.fullmatch(r"key_[0-9a-f-]{36}", key["id"])
@@ -53,75 +53,81 @@ async def test_a_key_is_told_once_when_it_is_made(desk: Desk, alice: Client) -> 
         "created_at": NOON,
         "last_used_at": None,
     }
-    assert await alice.ask("GET", KEYS + key["id"]) == (200, key)
-    own, listed = (await alice.ask("GET", KEYS)).body
+    assert await alice.request("GET", KEYS + key["id"]) == (200, key)
+    own, listed = (await alice.request("GET", KEYS)).body
     assert (listed, own["name"]) == (key, "alice's")
-    assert plaintext.encode() not in everything_in(desk.folder)
+    assert plaintext.encode() not in everything_in(rest_fixture.folder)
 
 
 @requirement("blade:keys:works-at-once", "blade:keys:last-use")
-async def test_a_key_works_at_once_and_its_first_use_is_noted(desk: Desk, alice: Client) -> None:
+async def test_a_key_works_at_once_and_its_first_use_is_noted(rest_fixture: RestFixture, alice: Client) -> None:
     key, plaintext = await created(alice)
-    desk.clock.move(60)
-    laptop = Client(desk.http, plaintext)
+    rest_fixture.clock.move(60)
+    laptop = Client(rest_fixture.http, plaintext)
     expected = {**key, "last_used_at": "2026-03-04T05:07:07Z"}
-    assert await laptop.ask("GET", KEYS + key["id"]) == (200, expected)
-    desk.clock.move(60)
-    await desk.ring.note_uses()
-    assert await alice.ask("GET", KEYS + key["id"]) == (200, expected)
+    assert await laptop.request("GET", KEYS + key["id"]) == (200, expected)
+    rest_fixture.clock.move(60)
+    await rest_fixture.key_ring.write_last_uses()
+    assert await alice.request("GET", KEYS + key["id"]) == (200, expected)
 
 
 @requirement("blade:keys:rename")
-async def test_a_key_is_renamed_and_stays_so(desk: Desk, alice: Client) -> None:
+async def test_a_key_is_renamed_and_stays_so(rest_fixture: RestFixture, alice: Client) -> None:
     key, _ = await created(alice)
     renamed = {**key, "name": "phone"}
-    assert await alice.ask("PATCH", KEYS + key["id"], {"name": "phone"}) == (200, renamed)
-    assert await alice.ask("GET", KEYS + key["id"]) == (200, renamed)
-    assert [stored.name for stored in await desk.ring._store.all()] == ["alice's", "phone"]
+    assert await alice.request("PATCH", KEYS + key["id"], {"name": "phone"}) == (200, renamed)
+    assert await alice.request("GET", KEYS + key["id"]) == (200, renamed)
+    assert [stored.name for stored in await rest_fixture.key_ring._store.all()] == ["alice's", "phone"]
 
 
 @requirement("blade:keys:delete")
-async def test_a_deleted_key_is_refused_at_once_and_its_holders_are_told(desk: Desk, alice: Client) -> None:
+async def test_a_deleted_key_is_refused_at_once_and_its_holders_are_notified(
+    rest_fixture: RestFixture, alice: Client
+) -> None:
     key, plaintext = await created(alice)
-    laptop = Client(desk.http, plaintext)
+    laptop = Client(rest_fixture.http, plaintext)
     told: list[str] = []
-    desk.ring.on_revoked(desk.ring.principal_of(plaintext, "here"), lambda: told.append("closed"))
-    assert await alice.ask("DELETE", KEYS + key["id"]) == (204, None)
+    rest_fixture.key_ring.on_revoked(
+        rest_fixture.key_ring.principal_for(plaintext, "here"), lambda: told.append("closed")
+    )
+    assert await alice.request("DELETE", KEYS + key["id"]) == (204, None)
     assert told == ["closed"]
-    assert await laptop.ask("GET", KEYS) == (401, {"detail": "this key is not known here"})
+    assert await laptop.request("GET", KEYS) == (401, {"detail": "this key is not known here"})
     gone = (404, {"detail": "there is no such key"})
-    assert await alice.ask("DELETE", KEYS + key["id"]) == gone
-    assert await alice.ask("GET", KEYS + key["id"]) == gone
-    assert await alice.ask("PATCH", KEYS + key["id"], {"name": "phone"}) == gone
+    assert await alice.request("DELETE", KEYS + key["id"]) == gone
+    assert await alice.request("GET", KEYS + key["id"]) == gone
+    assert await alice.request("PATCH", KEYS + key["id"], {"name": "phone"}) == gone
 
 
 @requirement("blade:keys:own")
-async def test_another_users_key_is_not_there(desk: Desk, alice: Client) -> None:
+async def test_another_users_key_is_not_there(rest_fixture: RestFixture, alice: Client) -> None:
     key, _ = await created(alice)
-    bob = await desk.client("bob")
+    bob = await rest_fixture.client("bob")
     gone = (404, {"detail": "there is no such key"})
-    assert await bob.ask("GET", KEYS + key["id"]) == gone
-    assert await bob.ask("PATCH", KEYS + key["id"], {"name": "phone"}) == gone
-    assert await bob.ask("DELETE", KEYS + key["id"]) == gone
-    assert [each["name"] for each in (await bob.ask("GET", KEYS)).body] == ["bob's"]
+    assert await bob.request("GET", KEYS + key["id"]) == gone
+    assert await bob.request("PATCH", KEYS + key["id"], {"name": "phone"}) == gone
+    assert await bob.request("DELETE", KEYS + key["id"]) == gone
+    assert [each["name"] for each in (await bob.request("GET", KEYS)).body] == ["bob's"]
 
 
 @requirement("blade:keys:own")
-async def test_a_key_named_like_anothers_id_keeps_nobody_from_deleting_that(desk: Desk, alice: Client) -> None:
+async def test_a_key_named_like_anothers_id_keeps_nobody_from_deleting_that(
+    rest_fixture: RestFixture, alice: Client
+) -> None:
     key, _ = await created(alice)
-    await desk.ring.create(key["id"].removeprefix("key_"), user=UserId("bob"))
-    assert (await alice.ask("DELETE", KEYS + key["id"])).status == 204
-    assert len(desk.ring.owned(UserId("bob"))) == 1
+    await rest_fixture.key_ring.create(key["id"].removeprefix("key_"), user=UserId("bob"))
+    assert (await alice.request("DELETE", KEYS + key["id"])).status == 204
+    assert len(rest_fixture.key_ring.list_for_user(UserId("bob"))) == 1
 
 
 @requirement("blade:keys:scope")
-async def test_a_key_changes_none_that_may_more_than_itself(desk: Desk, alice: Client) -> None:
-    await desk.client(scope="admin")
-    own, mighty = [each["id"] for each in (await alice.ask("GET", KEYS)).body]
+async def test_a_key_changes_none_that_may_more_than_itself(rest_fixture: RestFixture, alice: Client) -> None:
+    await rest_fixture.client(scope="admin")
+    own, mighty = [each["id"] for each in (await alice.request("GET", KEYS)).body]
     forbidden = (403, {"detail": "this key lacks the scope 'admin'"})
-    assert await alice.ask("DELETE", KEYS + mighty) == forbidden
-    assert await alice.ask("PATCH", KEYS + mighty, {"name": "phone"}) == forbidden
-    assert await alice.ask("DELETE", KEYS + own) == (204, None)
+    assert await alice.request("DELETE", KEYS + mighty) == forbidden
+    assert await alice.request("PATCH", KEYS + mighty, {"name": "phone"}) == forbidden
+    assert await alice.request("DELETE", KEYS + own) == (204, None)
 
 
 @requirement("blade:keys:name")
@@ -138,23 +144,23 @@ async def test_a_key_changes_none_that_may_more_than_itself(desk: Desk, alice: C
 )
 async def test_a_name_out_of_bounds_is_422(alice: Client, body: dict[str, Any], detail: str) -> None:
     key, _ = await created(alice)
-    assert await alice.ask("POST", KEYS, body) == (422, {"detail": detail})
-    assert await alice.ask("PATCH", KEYS + key["id"], body) == (422, {"detail": detail})
+    assert await alice.request("POST", KEYS, body) == (422, {"detail": detail})
+    assert await alice.request("PATCH", KEYS + key["id"], body) == (422, {"detail": detail})
 
 
 @requirement("blade:keys:scope")
-async def test_a_key_that_reads_makes_none_and_a_new_key_uses_only(desk: Desk) -> None:
-    reader, admin = await desk.client(scope="read"), await desk.client(scope="admin")
-    assert (await reader.ask("POST", KEYS, {"name": "laptop"})).status == 403
+async def test_a_key_that_reads_makes_none_and_a_new_key_uses_only(rest_fixture: RestFixture) -> None:
+    reader, admin = await rest_fixture.client(scope="read"), await rest_fixture.client(scope="admin")
+    assert (await reader.request("POST", KEYS, {"name": "laptop"})).status == 403
     _, plaintext = await created(admin)
-    assert desk.ring.principal_of(plaintext, "here").scopes == {"use"}
+    assert rest_fixture.key_ring.principal_for(plaintext, "here").scopes == {"use"}
 
 
 @requirement("blade:keys:delete", "blade:socket:revoked")
-async def test_a_deleted_keys_socket_is_closed(shared: SocketHouse) -> None:
-    caller = Caller(url_of(shared), shared.key("alice"))
-    made = (await caller.ask("POST", KEYS, {"name": "laptop"})).body
-    async with tab(caller.url, made["plaintext"]) as laptop:
-        assert (await caller.ask("DELETE", KEYS + made["key"]["id"])).status == 204
+async def test_a_deleted_keys_socket_is_closed(shared_server: SocketServer) -> None:
+    caller = RestClient(url_of(shared_server), shared_server.key("alice"))
+    made = (await caller.request("POST", KEYS, {"name": "laptop"})).body
+    async with socket_client(caller.url, made["plaintext"]) as laptop:
+        assert (await caller.request("DELETE", KEYS + made["key"]["id"])).status == 204
         async with asyncio.timeout(5):
-            await laptop.is_gone.wait()
+            await laptop.is_disconnected.wait()

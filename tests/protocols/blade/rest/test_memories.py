@@ -11,24 +11,24 @@ from dragoman.core.memories import MemoryTexts
 from tests import servers
 from tests.conversations import call, script
 from tests.protocols.aap.client import Session
-from tests.protocols.blade.client import Caller, tab
+from tests.protocols.blade.client import RestClient, socket_client
 from tests.protocols.blade.driver import url_of
-from tests.protocols.blade.rest_client import NOON, Client, Desk, client_of, opened
+from tests.protocols.blade.rest_client import NOON, Client, RestFixture, client_of, running_rest_app
 from tests.requirements import requirement
-from tests.servers import SocketHouse
+from tests.servers import SocketServer
 
 SESSION = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with opened(tmp_path) as desk:
+async def rest_fixture(tmp_path: Path) -> AsyncIterator[RestFixture]:
+    async with running_rest_app(tmp_path) as desk:
         yield desk
 
 
 @pytest.fixture
-async def alice(desk: Desk) -> Client:
-    return await desk.client()
+async def alice(rest_fixture: RestFixture) -> Client:
+    return await rest_fixture.client()
 
 
 def memory(number: int = 1, **fields: Any) -> dict[str, Any]:
@@ -56,27 +56,27 @@ def memory(number: int = 1, **fields: Any) -> dict[str, Any]:
 
 
 async def ids(client: Client, query: str = "") -> list[int]:
-    status, body = await client.ask("GET", f"memories?{query}")
+    status, body = await client.request("GET", f"memories?{query}")
     assert (status, body["total"]) == (200, len(body["items"]))
     return [each["id"] for each in body["items"]]
 
 
 @requirement("blade:memories:create", "blade:memories:fields")
 async def test_a_memory_is_created_and_read(alice: Client) -> None:
-    assert await alice.ask("POST", "memories", {"content": "likes tea"}) == (201, memory())
+    assert await alice.request("POST", "memories", {"content": "likes tea"}) == (201, memory())
     everything = {
         "type": "experience", "content": "用户喜欢黑咖啡", "skill_name": "s", "record_type": "skill_comment",
         "scope": "sc",
         "owner": "o", "topic": "t", "mem0_id": "m", "write_reason": "said so",
     }  # fmt: skip
-    assert await alice.ask("POST", "memories/", {**everything, "unknown": 1}) == (201, memory(2, **everything))
-    assert await alice.ask("GET", "memories/2") == (200, memory(2, **everything))
+    assert await alice.request("POST", "memories/", {**everything, "unknown": 1}) == (201, memory(2, **everything))
+    assert await alice.request("GET", "memories/2") == (200, memory(2, **everything))
 
 
 @requirement("blade:memories:fields")
-async def test_a_memory_names_the_session_in_which_it_was_written(desk: Desk, alice: Client) -> None:
-    await desk.memories.add(UserId("alice"), MemoryTexts(content="likes tea"), source=SessionId(SESSION))
-    assert await alice.ask("GET", "memories/1") == (200, memory(source_session=f"sess_{SESSION}"))
+async def test_a_memory_names_the_session_in_which_it_was_written(rest_fixture: RestFixture, alice: Client) -> None:
+    await rest_fixture.memories.add(UserId("alice"), MemoryTexts(content="likes tea"), source=SessionId(SESSION))
+    assert await alice.request("GET", "memories/1") == (200, memory(source_session=f"sess_{SESSION}"))
 
 
 @requirement("blade:memories:bounds")
@@ -100,23 +100,23 @@ async def test_a_memory_names_the_session_in_which_it_was_written(desk: Desk, al
     ],
 )
 async def test_a_text_out_of_bounds_is_422(alice: Client, body: dict[str, Any], detail: str) -> None:
-    assert await alice.ask("POST", "memories", body) == (422, {"detail": detail})
-    await alice.ask("POST", "memories", {"content": "likes tea"})
+    assert await alice.request("POST", "memories", body) == (422, {"detail": detail})
+    await alice.request("POST", "memories", {"content": "likes tea"})
     if body.get("content") is not None:
-        assert await alice.ask("PUT", "memories/1", body) == (422, {"detail": detail})
-    assert await alice.ask("GET", "memories") == (200, {"items": [memory()], "total": 1})
+        assert await alice.request("PUT", "memories/1", body) == (422, {"detail": detail})
+    assert await alice.request("GET", "memories") == (200, {"items": [memory()], "total": 1})
 
 
 @requirement("blade:memories:bounds")
 async def test_a_new_memorys_reason_says_something_and_other_texts_may_be_empty(alice: Client) -> None:
     refused = (422, {"detail": "write_reason: must have 1 to 500 characters"})
-    assert await alice.ask("POST", "memories", {"content": "likes tea", "write_reason": ""}) == refused
-    assert await alice.ask("POST", "memories", {"content": "likes tea", "topic": ""}) == (201, memory())
+    assert await alice.request("POST", "memories", {"content": "likes tea", "write_reason": ""}) == refused
+    assert await alice.request("POST", "memories", {"content": "likes tea", "topic": ""}) == (201, memory())
 
 
 @requirement("blade:memories:bounds")
 async def test_500_characters_of_any_script_are_taken(alice: Client) -> None:
-    assert await alice.ask("POST", "memories", {"content": "咖" * 500}) == (201, memory(content="咖" * 500))
+    assert await alice.request("POST", "memories", {"content": "咖" * 500}) == (201, memory(content="咖" * 500))
 
 
 @requirement("blade:memories:list", "blade:memories:keyword")
@@ -126,8 +126,8 @@ async def test_memories_are_listed_newest_first_and_filtered(alice: Client) -> N
         {"content": "用户喜欢黑咖啡", "type": "experience", "skill_name": "brew"},
         {"content": "rude", "record_type": "skill_comment", "owner": "ann"},
     ):
-        assert (await alice.ask("POST", "memories", body)).status == 201
-    await alice.ask("PATCH", "memories/3", {"disabled": True})
+        assert (await alice.request("POST", "memories", body)).status == 201
+    await alice.request("PATCH", "memories/3", {"disabled": True})
     assert await ids(alice) == [3, 2, 1]
     expected = {
         "keyword=tea": [1], "keyword=TAST": [1], "keyword=%E5%92%96%E5%95%A1": [2], "keyword=": [3, 2, 1],
@@ -137,7 +137,7 @@ async def test_memories_are_listed_newest_first_and_filtered(alice: Client) -> N
         "type=feedback&status=enabled": [1],
     }  # fmt: skip
     assert {query: await ids(alice, query) for query in expected} == expected
-    page = await alice.ask("GET", "memories?offset=1&limit=1")
+    page = await alice.request("GET", "memories?offset=1&limit=1")
     assert ([each["id"] for each in page.body["items"]], page.body["total"]) == ([2], 3)
 
 
@@ -154,48 +154,50 @@ async def test_memories_are_listed_newest_first_and_filtered(alice: Client) -> N
     ],
 )
 async def test_a_query_out_of_bounds_is_422(alice: Client, query: str, detail: str) -> None:
-    assert await alice.ask("GET", f"memories?{query}") == (422, {"detail": detail})
+    assert await alice.request("GET", f"memories?{query}") == (422, {"detail": detail})
 
 
 @requirement("blade:memories:change")
-async def test_a_change_leaves_what_it_does_not_name_and_an_empty_text_takes_away(desk: Desk, alice: Client) -> None:
-    await alice.ask("POST", "memories", {"content": "likes tea", "topic": "taste", "record_type": "memory"})
-    desk.clock.move(60)
+async def test_a_change_leaves_what_it_does_not_name_and_an_empty_text_takes_away(
+    rest_fixture: RestFixture, alice: Client
+) -> None:
+    await alice.request("POST", "memories", {"content": "likes tea", "topic": "taste", "record_type": "memory"})
+    rest_fixture.clock.move(60)
     later = "2026-03-04T05:07:07Z"
     changed = memory(topic="taste", record_type="memory", updated_at=later, scope="home")
-    assert await alice.ask("PUT", "memories/1", {"scope": "home", "content": None}) == (200, changed)
+    assert await alice.request("PUT", "memories/1", {"scope": "home", "content": None}) == (200, changed)
     body = {"topic": "", "record_type": "", "type": "experience", "content": "likes coffee"}
     bare = memory(type="experience", content="likes coffee", scope="home", updated_at=later)
-    assert await alice.ask("PUT", "memories/1", body) == (200, bare)
-    assert await alice.ask("GET", "memories/1") == (200, bare)
+    assert await alice.request("PUT", "memories/1", body) == (200, bare)
+    assert await alice.request("GET", "memories/1") == (200, bare)
 
 
 @requirement("blade:memories:switch")
 async def test_a_memory_is_disabled_and_enabled(alice: Client) -> None:
-    await alice.ask("POST", "memories", {"content": "likes tea"})
+    await alice.request("POST", "memories", {"content": "likes tea"})
     off = memory(disabled=True, updated_at=NOON)
-    assert await alice.ask("PATCH", "memories/1", {"disabled": True}) == (200, off)
-    assert await alice.ask("PATCH", "memories/1", {"disabled": False}) == (200, {**off, "disabled": False})
-    assert await alice.ask("PATCH", "memories/1", {}) == (422, {"detail": "disabled: is required"})
+    assert await alice.request("PATCH", "memories/1", {"disabled": True}) == (200, off)
+    assert await alice.request("PATCH", "memories/1", {"disabled": False}) == (200, {**off, "disabled": False})
+    assert await alice.request("PATCH", "memories/1", {}) == (422, {"detail": "disabled: is required"})
 
 
 @requirement("blade:memories:delete")
 async def test_a_deleted_memory_is_gone(alice: Client) -> None:
-    await alice.ask("POST", "memories", {"content": "likes tea"})
-    assert await alice.ask("DELETE", "memories/1") == (200, {"ok": True})
+    await alice.request("POST", "memories", {"content": "likes tea"})
+    assert await alice.request("DELETE", "memories/1") == (200, {"ok": True})
     gone = {"detail": "there is no memory 1"}
-    assert await alice.ask("DELETE", "memories/1") == (404, gone)
-    assert await alice.ask("GET", "memories/1") == (404, gone)
-    assert await alice.ask("PUT", "memories/1", {"content": "c"}) == (404, gone)
-    assert await alice.ask("PATCH", "memories/1", {"disabled": True}) == (404, gone)
+    assert await alice.request("DELETE", "memories/1") == (404, gone)
+    assert await alice.request("GET", "memories/1") == (404, gone)
+    assert await alice.request("PUT", "memories/1", {"content": "c"}) == (404, gone)
+    assert await alice.request("PATCH", "memories/1", {"disabled": True}) == (404, gone)
 
 
 @requirement("blade:memories:batch")
-async def test_a_batch_tells_how_many_it_changed(alice: Client) -> None:
+async def test_a_batch_reports_how_many_it_changed(alice: Client) -> None:
     for _ in range(3):
-        await alice.ask("POST", "memories", {"content": "likes tea"})
+        await alice.request("POST", "memories", {"content": "likes tea"})
     answers = [
-        await alice.ask("POST", "memories/batch", {"action": action, "ids": numbers})
+        await alice.request("POST", "memories/batch", {"action": action, "ids": numbers})
         for action, numbers in (
             ("disable", [1, 1, 2, 99]),
             ("disable", [1, 2]),
@@ -222,36 +224,39 @@ async def test_a_batch_tells_how_many_it_changed(alice: Client) -> None:
     ],
 )
 async def test_a_batch_out_of_bounds_is_422(alice: Client, body: dict[str, Any]) -> None:
-    assert (await alice.ask("POST", "memories/batch", body)).status == 422
+    assert (await alice.request("POST", "memories/batch", body)).status == 422
 
 
 @requirement("blade:memories:own")
-async def test_another_users_memories_are_not_there(desk: Desk, alice: Client) -> None:
-    await alice.ask("POST", "memories", {"content": "likes tea"})
-    bob = await desk.client("bob")
+async def test_another_users_memories_are_not_there(rest_fixture: RestFixture, alice: Client) -> None:
+    await alice.request("POST", "memories", {"content": "likes tea"})
+    bob = await rest_fixture.client("bob")
     gone = (404, {"detail": "there is no memory 1"})
     assert await ids(bob) == []
-    assert await bob.ask("GET", "memories/1") == gone
-    assert await bob.ask("PUT", "memories/1", {"content": "c"}) == gone
-    assert await bob.ask("PATCH", "memories/1", {"disabled": True}) == gone
-    assert await bob.ask("DELETE", "memories/1") == gone
-    assert await bob.ask("POST", "memories/batch", {"action": "delete", "ids": [1]}) == (200, {"ok": True, "count": 0})
+    assert await bob.request("GET", "memories/1") == gone
+    assert await bob.request("PUT", "memories/1", {"content": "c"}) == gone
+    assert await bob.request("PATCH", "memories/1", {"disabled": True}) == gone
+    assert await bob.request("DELETE", "memories/1") == gone
+    assert await bob.request("POST", "memories/batch", {"action": "delete", "ids": [1]}) == (
+        200,
+        {"ok": True, "count": 0},
+    )
     assert await ids(alice) == [1]
 
 
 @requirement("blade:memories:own")
 @pytest.mark.parametrize("name", ["x", "-1", "1.0", "9" * 30, "%F0%9F%8D%B5"])
 async def test_what_is_no_id_is_not_there(alice: Client, name: str) -> None:
-    assert await alice.ask("GET", f"memories/{name}") == (404, {"detail": "Memory not found"})
+    assert await alice.request("GET", f"memories/{name}") == (404, {"detail": "Memory not found"})
 
 
 @requirement("blade:memories:injected")
-async def test_a_chat_is_told_of_memories_counts_them_and_refers_to_them(shared: SocketHouse) -> None:
-    caller = Caller(url_of(shared), shared.key("bob"))
-    written = (await caller.ask("POST", "memories", {"content": "likes tea " + "very much " * 20})).body
+async def test_a_chat_gets_memories_counts_them_and_refers_to_them(shared_server: SocketServer) -> None:
+    caller = RestClient(url_of(shared_server), shared_server.key("bob"))
+    written = (await caller.request("POST", "memories", {"content": "likes tea " + "very much " * 20})).body
     session, off = await caller.session(), await caller.session(memory_enabled=False)
     refs = [{"id": written["id"], "content_preview": written["content"][:80], "skill_name": None}]
-    async with tab(caller.url, caller.key) as mine:
+    async with socket_client(caller.url, caller.key) as mine:
         events = await mine.send(session, script({"say": "one"}, call("add", a=1, b=2), {"say": "two"}))
         names = [name for name, _ in events]
         told = next(payload for name, payload in events if name == "memory:inject:done")
@@ -262,25 +267,25 @@ async def test_a_chat_is_told_of_memories_counts_them_and_refers_to_them(shared:
     assert [turn["memory_refs"] for turn in turns] == [None, refs, None]
     assert "memory:inject:done" not in quiet
     assert [turn["memory_refs"] for turn in await caller.messages(off)] == [None, None]
-    hit = (await caller.ask("GET", f"memories/{written['id']}")).body
+    hit = (await caller.request("GET", f"memories/{written['id']}")).body
     assert (hit["hit_count"], hit["last_hit_at"] is not None) == (1, True)
-    await caller.ask("DELETE", f"memories/{written['id']}")
+    await caller.request("DELETE", f"memories/{written['id']}")
 
 
 @requirement("blade:memories:private")
-async def test_who_reads_a_shared_session_is_told_nothing_of_its_owners_memories(tmp_path: Path) -> None:
-    async with servers.opened_socket(tmp_path) as house:
-        owner, viewer = (Caller(url_of(house), house.key(name)) for name in ("alice", "bob"))
-        written = (await owner.ask("POST", "memories", {"content": "a canary that is the owner's"})).body
+async def test_who_reads_a_shared_session_learns_nothing_of_its_owners_memories(tmp_path: Path) -> None:
+    async with servers.running_socket_server(tmp_path) as house:
+        owner, viewer = (RestClient(url_of(house), house.key(name)) for name in ("alice", "bob"))
+        written = (await owner.request("POST", "memories", {"content": "a canary that is the owner's"})).body
         refs = [{"id": written["id"], "content_preview": written["content"], "skill_name": None}]
         session = await owner.session()
-        await owner.ask("PATCH", f"sessions/{session}/sharing", {"shared": True})
+        await owner.request("PATCH", f"sessions/{session}/sharing", {"shared": True})
         waits = script({"say": "one"}, {"wait_ms": 600_000})
         async with (
-            tab(owner.url, owner.key) as hers,
-            tab(viewer.url, viewer.key) as plain,
-            tab(viewer.url, viewer.key) as raw,
-            tab(viewer.url, viewer.key) as late,
+            socket_client(owner.url, owner.key) as hers,
+            socket_client(viewer.url, viewer.key) as plain,
+            socket_client(viewer.url, viewer.key) as raw,
+            socket_client(viewer.url, viewer.key) as late,
         ):
             await plain.call("session:subscribe", {"session_id": session})
             await raw.call("session:subscribe", {"session_id": session, "event_format": "raw"})
@@ -307,8 +312,8 @@ async def test_who_reads_a_shared_session_is_told_nothing_of_its_owners_memories
         [checkpoint] = await viewer.get(f"sessions/{session}/checkpoints")
         whole = {"checkpoint_id": checkpoint["checkpoint_id"], "position": "turn_end"}
         for answer in (
-            await viewer.ask("GET", f"sessions/{session}/messages"),
-            await viewer.ask("POST", f"sessions/{session}/checkout", whole),
+            await viewer.request("GET", f"sessions/{session}/messages"),
+            await viewer.request("POST", f"sessions/{session}/checkout", whole),
         ):
             assert answer.status == 200
             assert "canary" not in str(answer.body)
@@ -319,30 +324,31 @@ async def test_a_session_made_over_blade_remembers_through_other_protocols_too_a
     tmp_path: Path,
 ) -> None:
     """Rulings, 23."""
-    async with servers.opened(tmp_path) as house, client_of(house, "alice") as alice:
-        await alice.ask("POST", "memories", {"content": "likes tea"})
-        made = (await alice.ask("POST", "sessions", {})).body["session_id"]
-        face = house.face("alice")
+    async with servers.running_server(tmp_path) as house, client_of(house, "alice") as alice:
+        await alice.request("POST", "memories", {"content": "likes tea"})
+        made = (await alice.request("POST", "sessions", {})).body["session_id"]
+        face = house.aap_client("alice")
         await Session(face, made.removeprefix("sess_")).run("hello")
-        assert (await alice.ask("GET", "memories/1")).body["hit_count"] == 1
+        assert (await alice.request("GET", "memories/1")).body["hit_count"] == 1
         elsewhere = await face.create()
         await elsewhere.run("hello")
-        assert (await alice.ask("GET", "memories/1")).body["hit_count"] == 1
-        assert (await alice.ask("GET", f"sessions/{elsewhere.id}")).body["memory_enabled"] is False
+        assert (await alice.request("GET", "memories/1")).body["hit_count"] == 1
+        assert (await alice.request("GET", f"sessions/{elsewhere.id}")).body["memory_enabled"] is False
 
 
 @requirement("blade:memories:injected")
 async def test_where_the_server_says_so_new_sessions_have_memory_off(tmp_path: Path) -> None:
-    async with servers.opened(tmp_path, blade_memory=False) as house, client_of(house, "alice") as alice:
+    async with servers.running_server(tmp_path, blade_memory=False) as house, client_of(house, "alice") as alice:
         made = [
-            (await alice.ask("POST", "sessions", body)).body["session_id"] for body in ({}, {"memory_enabled": True})
+            (await alice.request("POST", "sessions", body)).body["session_id"]
+            for body in ({}, {"memory_enabled": True})
         ]
-        shown = [(await alice.ask("GET", f"sessions/{each}")).body["memory_enabled"] for each in made]
-        assert (shown, (await alice.ask("GET", "config")).body["memoryEnabled"]) == ([False, True], False)
+        shown = [(await alice.request("GET", f"sessions/{each}")).body["memory_enabled"] for each in made]
+        assert (shown, (await alice.request("GET", "config")).body["memoryEnabled"]) == ([False, True], False)
 
 
 @requirement("blade:memories:own")
-async def test_a_key_that_reads_cannot_write(desk: Desk) -> None:
-    reader = await desk.client(scope="read")
-    assert (await reader.ask("GET", "memories")).status == 200
-    assert (await reader.ask("POST", "memories", {"content": "c"})).status == 403
+async def test_a_key_that_reads_cannot_write(rest_fixture: RestFixture) -> None:
+    reader = await rest_fixture.client(scope="read")
+    assert (await reader.request("GET", "memories")).status == 200
+    assert (await reader.request("POST", "memories", {"content": "c"})).status == 403

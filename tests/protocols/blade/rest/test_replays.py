@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.conversations import CONVERSATIONS, Conversation, Cut, call, play, script
-from tests.protocols.blade.client import Caller, Tab, kinds, tab
+from tests.conversations import CONVERSATIONS, Conversation, Interruption, call, play, script
+from tests.protocols.blade.client import RestClient, SocketClient, kinds, socket_client
 from tests.protocols.blade.driver import BladeDriver
-from tests.protocols.blade.patch_folding import Folded
+from tests.protocols.blade.patch_folding import FoldedTurns
 from tests.requirements import requirement
-from tests.servers import SocketHouse
+from tests.servers import SocketServer
 
 Json = Any
 ASKS = {"questions": [{"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}]}
@@ -25,10 +25,10 @@ VARYING = {"id", "turn_id", "loop_id", "parent_fork_tool_call_id", "sequence", "
 TIMES = {"started_at", "duration_ms"}
 
 
-async def recorded(caller: Caller, *messages: str) -> str:
+async def recorded(caller: RestClient, *messages: str) -> str:
     """A session in which these messages were answered, and the first option of every question chosen."""
     session = await caller.session(intent="to be shown")
-    async with tab(caller.url, caller.key) as mine:
+    async with socket_client(caller.url, caller.key) as mine:
         for message in messages:
             told = await mine.send(session, message)
             while told[-1][1]["waiting_for_input"]:
@@ -44,16 +44,18 @@ async def recorded(caller: Caller, *messages: str) -> str:
 
 def ends_early(conversation: Conversation) -> bool:
     """Whether its session, or the server, is gone in between."""
-    return conversation.crashes() or any(isinstance(step, Cut) and step.how == "delete" for step in conversation.steps)
+    return conversation.crashes() or any(
+        isinstance(step, Interruption) and step.how == "delete" for step in conversation.steps
+    )
 
 
-async def replay_of(caller: Caller, session: str, speed: int = 5) -> str:
-    told = await caller.ask("POST", f"sessions/{session}/replay", {"speed": speed})
+async def replay_of(caller: RestClient, session: str, speed: int = 5) -> str:
+    told = await caller.request("POST", f"sessions/{session}/replay", {"speed": speed})
     assert (told.status, list(told.body)) == (200, ["session_id"]), told
     return str(told.body["session_id"])
 
 
-def shown(turns: list[dict[str, Json]]) -> list[Json]:
+def comparable_turns(turns: list[dict[str, Json]]) -> list[Json]:
     """Turns without what is another one's in every session: ids by their order, no times and no memories."""
     names: dict[str, str] = {}
     apart = VARYING | TIMES | {"memory_refs"}
@@ -72,16 +74,16 @@ def shown(turns: list[dict[str, Json]]) -> list[Json]:
 
 
 @requirement("blade:replay:plays")
-async def test_a_replay_shows_the_turns_that_were_recorded_and_folds_as_every_chat_does(alice: Caller) -> None:
+async def test_a_replay_shows_the_turns_that_were_recorded_and_folds_as_every_chat_does(alice: RestClient) -> None:
     source = await recorded(alice, FIRST, SECOND)
     replay = await replay_of(alice, source)
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         events = [event for message in (FIRST, SECOND) for event in await mine.send(replay, message)]
-    folded = Folded()
+    folded = FoldedTurns()
     for event in events:
         folded.feed(event)
     turns = await alice.messages(replay)
-    assert shown(turns) == shown(await alice.messages(source))
+    assert comparable_turns(turns) == comparable_turns(await alice.messages(source))
     assert [turn["turn_id"] for turn in turns] == list(folded.turns)
     ends = [payload for name, payload in events if name == "chat:end"]
     assert [(each["status"], each["waiting_for_input"]) for each in ends] == [("completed", False)] * 2
@@ -94,24 +96,24 @@ async def test_a_replay_shows_the_turns_that_were_recorded_and_folds_as_every_ch
     ids=lambda each: each.name,
 )
 async def test_every_conversation_is_shown_again_as_it_was(
-    alice: Caller, shared: SocketHouse, conversation: Conversation
+    alice: RestClient, shared_server: SocketServer, conversation: Conversation
 ) -> None:
     driver = BladeDriver()
     try:
-        await play(conversation, driver, shared)
+        await play(conversation, driver, shared_server)
     finally:
         await driver.close()
     replay = await replay_of(alice, driver.session)
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         for _ in range((await alice.get(f"sessions/{replay}"))["replay_state"]["total"]):
             await mine.send(replay, "", replay_decision="keep_replay")
-    assert shown(await alice.messages(replay)) == shown(await alice.messages(driver.session))
+    assert comparable_turns(await alice.messages(replay)) == comparable_turns(await alice.messages(driver.session))
 
 
 @requirement("blade:replay:plays")
-async def test_the_recorded_changes_of_mode_hold_whatever_the_client_sends(alice: Caller) -> None:
+async def test_the_recorded_changes_of_mode_hold_whatever_the_client_sends(alice: RestClient) -> None:
     source = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         for mode in ("planning", "planning", "executing"):
             await mine.send(source, "hello", mode=mode)
         replay = await replay_of(alice, source)
@@ -119,11 +121,11 @@ async def test_the_recorded_changes_of_mode_hold_whatever_the_client_sends(alice
             await mine.send(replay, "hello", mode="executing")
     turns = await alice.messages(replay)
     assert [turn["role"] for turn in turns].count("system") == 2
-    assert shown(turns) == shown(await alice.messages(source))
+    assert comparable_turns(turns) == comparable_turns(await alice.messages(source))
 
 
 @requirement("blade:replay:state")
-async def test_how_far_a_replay_is_stands_in_its_session_and_is_told_when_it_changes(alice: Caller) -> None:
+async def test_how_far_a_replay_is_stands_in_its_session_and_is_reported_when_it_changes(alice: RestClient) -> None:
     source = await recorded(alice, "hello", "hello again")
     replay = await replay_of(alice, source, speed=2)
     state = {"source_session_id": source, "status": "waiting", "speed": 2, "position": 0, "total": 2}
@@ -137,7 +139,7 @@ async def test_how_far_a_replay_is_stands_in_its_session_and_is_told_when_it_cha
         found = [payload.get("replay_state") for name, payload in events if name == "session:updated"]
         return [(each["status"], each["position"]) for each in found if each]
 
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         first, second = await mine.send(replay, "hello"), await mine.send(replay, "hello again")
     assert states(first) == [("replaying", 1), ("waiting", 1)]
     assert states(second) == [("replaying", 2), ("finished", 2)]
@@ -145,17 +147,17 @@ async def test_how_far_a_replay_is_stands_in_its_session_and_is_told_when_it_cha
     assert (await alice.get(f"sessions/{replay}"))["replay_state"] == {**state, "status": "finished", "position": 2}
 
 
-async def refused(mine: Tab, session: str, message: str, **fields: Json) -> dict[str, Json]:
+async def refused(mine: SocketClient, session: str, message: str, **fields: Json) -> dict[str, Json]:
     told = await mine.call("chat:send", {"session_id": session, "message": message, **fields})
     assert told["status"] == "error", told
     return told
 
 
 @requirement("blade:replay:mismatch")
-async def test_other_words_play_nothing_until_the_client_says_which_are_to_stand_there(alice: Caller) -> None:
+async def test_other_words_play_nothing_until_the_client_says_which_are_to_stand_there(alice: RestClient) -> None:
     source = await recorded(alice, "hello", "hello again", "hello more")
     replay = await replay_of(alice, source)
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         assert (await refused(mine, replay, "hullo"))["code"] == "replay_input_mismatch"
         [event] = await mine.until("replay:input_mismatch")
         assert event[1] == {"session_id": replay, "expected": "hello", "received": "hullo"}
@@ -177,23 +179,23 @@ async def test_other_words_play_nothing_until_the_client_says_which_are_to_stand
 
 
 @requirement("blade:replay:over", "blade:replay:autonomous")
-async def test_when_the_recording_is_over_nothing_runs_until_the_replay_is_left(alice: Caller) -> None:
+async def test_when_the_recording_is_over_nothing_runs_until_the_replay_is_left(alice: RestClient) -> None:
     source = await recorded(alice, "hello")
     replay = await replay_of(alice, source)
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(replay, "hello")
         over = "the recording is over: set the replay's status to autonomous to go on"
         assert await refused(mine, replay, "live") == {"status": "error", "code": "bad_request", "message": over}
-        left = await alice.ask("PATCH", f"sessions/{replay}/replay", {"status": "autonomous"})
+        left = await alice.request("PATCH", f"sessions/{replay}/replay", {"status": "autonomous"})
         assert left.body["replay_state"]["status"] == "autonomous"
         await mine.send(replay, "live")
     assert (await alice.messages(replay))[-1]["blocks"][0]["content"] == "You said: live"
 
 
 @requirement("blade:replay:refused")
-async def test_a_replay_takes_no_whatif_and_no_schema(alice: Caller) -> None:
+async def test_a_replay_takes_no_whatif_and_no_schema(alice: RestClient) -> None:
     replay = await replay_of(alice, await recorded(alice, "hello"))
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         for field in ({"whatif": {"from_step": 0}}, {"output_schema": {"type": "object"}}):
             assert (await refused(mine, replay, "hello", **field))["code"] == "bad_request"
         answer = {"tool_call_id": "tc_none", "selections": {"0": [0]}}
@@ -201,14 +203,14 @@ async def test_a_replay_takes_no_whatif_and_no_schema(alice: Caller) -> None:
 
 
 @requirement("blade:replay:pace")
-async def test_a_replay_can_be_hurried_and_stopped_while_it_plays(alice: Caller) -> None:
+async def test_a_replay_can_be_hurried_and_stopped_while_it_plays(alice: RestClient) -> None:
     slow = script({"say": "first"}, {"wait_ms": 300}, {"say": " last"})
     replay = await replay_of(alice, await recorded(alice, slow), speed=1)
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         told = await mine.call("chat:send", {"session_id": replay, "message": slow})
         assert told["status"] == "ok"
         await mine.until("turn:patch")
-        faster = await alice.ask("PATCH", f"sessions/{replay}/replay", {"speed": 5, "status": None})
+        faster = await alice.request("PATCH", f"sessions/{replay}/replay", {"speed": 5, "status": None})
         assert (faster.status, faster.body["replay_state"]["speed"]) == (200, 5)
         assert faster.body["replay_state"]["status"] == "replaying"
         assert (await refused(mine, replay, "else"))["code"] == "session_busy"
@@ -217,52 +219,52 @@ async def test_a_replay_can_be_hurried_and_stopped_while_it_plays(alice: Caller)
 
 
 @requirement("blade:replay:preview")
-async def test_a_preview_says_whether_a_session_can_be_shown_again(alice: Caller) -> None:
+async def test_a_preview_says_whether_a_session_can_be_shown_again(alice: RestClient) -> None:
     empty = await alice.session(intent="empty")
     path = f"sessions/{empty}/replay/preview"
     told = {"session_id": empty, "intent": "empty", "supported": False, "reason": "the session has no completed turn"}
     assert await alice.get(path) == told
-    assert (await alice.ask("POST", f"sessions/{empty}/replay", {"speed": 1})).status == 409
-    async with tab(alice.url, alice.key) as mine:
+    assert (await alice.request("POST", f"sessions/{empty}/replay", {"speed": 1})).status == 409
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(empty, "hello")
         assert await alice.get(path) == {**told, "supported": True, "reason": None}
         waits = script({"say": "x"}, {"wait_ms": 600_000})
         await mine.call("chat:send", {"session_id": empty, "message": waits})
         assert await alice.get(path) == {**told, "reason": "a chat of this session is running"}
-        assert (await alice.ask("POST", f"sessions/{empty}/replay", {"speed": 1})).status == 409
+        assert (await alice.request("POST", f"sessions/{empty}/replay", {"speed": 1})).status == 409
         await mine.call("chat:stop", {"session_id": empty})
 
 
 @requirement("blade:replay:refused")
 @pytest.mark.parametrize("body", [{"speed": 3}, {"speed": "2"}, {"speed": None}, {"speed": True}, []])
-async def test_a_wrong_speed_is_refused(alice: Caller, body: Json) -> None:
-    told = await alice.ask("POST", f"sessions/{await recorded(alice, 'hello')}/replay", body)
+async def test_a_wrong_speed_is_refused(alice: RestClient, body: Json) -> None:
+    told = await alice.request("POST", f"sessions/{await recorded(alice, 'hello')}/replay", body)
     assert (told.status, list(told.body)) == (422, ["detail"])
 
 
 @requirement("blade:replay:refused")
 async def test_only_its_owner_shows_a_session_again_and_only_a_replay_can_be_changed(
-    alice: Caller, bob: Caller
+    alice: RestClient, bob: RestClient
 ) -> None:
     source = await recorded(alice, "hello")
     change = {"speed": 2}
     for path, method in (("replay", "POST"), ("replay", "PATCH"), ("replay/preview", "GET")):
-        assert (await bob.ask(method, f"sessions/{source}/{path}", change)).status == 404
-    await alice.ask("PATCH", f"sessions/{source}/sharing", {"shared": True})
-    assert (await bob.ask("POST", f"sessions/{source}/replay", change)).status == 403
+        assert (await bob.request(method, f"sessions/{source}/{path}", change)).status == 404
+    await alice.request("PATCH", f"sessions/{source}/sharing", {"shared": True})
+    assert (await bob.request("POST", f"sessions/{source}/replay", change)).status == 403
     assert (await bob.get(f"sessions/{source}/replay/preview"))["supported"] is True
-    told = await alice.ask("PATCH", f"sessions/{source}/replay", change)
+    told = await alice.request("PATCH", f"sessions/{source}/replay", change)
     assert (told.status, told.body) == (409, {"detail": "this session is no replay"})
     replay = await replay_of(alice, source)
     for body in ({"status": "finished"}, {"speed": 4}):
-        assert (await alice.ask("PATCH", f"sessions/{replay}/replay", body)).status == 422
+        assert (await alice.request("PATCH", f"sessions/{replay}/replay", body)).status == 422
 
 
 @requirement("blade:replay:source")
-async def test_a_replay_whose_recording_was_deleted_says_so(alice: Caller) -> None:
+async def test_a_replay_whose_recording_was_deleted_says_so(alice: RestClient) -> None:
     source = await recorded(alice, "hello")
     replay = await replay_of(alice, source)
-    await alice.ask("DELETE", f"sessions/{source}")
-    async with tab(alice.url, alice.key) as mine:
+    await alice.request("DELETE", f"sessions/{source}")
+    async with socket_client(alice.url, alice.key) as mine:
         told = await refused(mine, replay, "hello")
     assert (told["code"], told["message"]) == ("bad_request", "the recorded session was deleted")

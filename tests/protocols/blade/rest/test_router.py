@@ -13,17 +13,17 @@ from dragoman.core.refusals import Invalid, Unauthenticated, all_refusals
 from dragoman.protocols.blade import errors
 from dragoman.protocols.blade.rest import bodies
 from dragoman.protocols.blade.rest.router import App, Route
-from dragoman.protocols.kit.http import caller_of, json_answer
+from dragoman.protocols.kit.http import json_response, principal_of
 from tests.requirements import requirement
 
 
-async def told(request: Request) -> Response:
+async def route_handler(request: Request) -> Response:
     """Says which path was found."""
-    return json_answer({**request.path_params, "user": caller_of(request).user})
+    return json_response({**request.path_params, "user": principal_of(request).user})
 
 
 async def open_to_all(_: Request) -> Response:
-    return json_answer({"status": "ok"})
+    return json_response({"status": "ok"})
 
 
 async def broken(_: Request) -> Response:
@@ -38,8 +38,8 @@ def authenticate(header: str | None, _: str) -> Principal:
 
 APP = App(
     [
-        Route("GET", "things/{id}", told),
-        Route("GET", "things/{id}/parts/{part}", told),
+        Route("GET", "things/{id}", route_handler),
+        Route("GET", "things/{id}/parts/{part}", route_handler),
         Route("GET", "things/calendar", open_to_all),
         Route("GET", "health", open_to_all, is_open=True),
         Route("POST", "broken", broken),
@@ -48,7 +48,7 @@ APP = App(
 )
 
 
-async def asked(method: str, path: str, key: str = "right") -> tuple[int, Any]:
+async def send_request(method: str, path: str, key: str = "right") -> tuple[int, Any]:
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=APP), base_url="http://here") as client:
         answer = await client.request(method, path, headers={"authorization": f"Bearer {key}"})
         return answer.status_code, answer.json()
@@ -70,27 +70,27 @@ async def asked(method: str, path: str, key: str = "right") -> tuple[int, Any]:
     ],
 )
 async def test_a_path_finds_what_answers_it(method: str, path: str, expected: tuple[int, Any]) -> None:
-    assert await asked(method, path) == expected
+    assert await send_request(method, path) == expected
 
 
 @requirement("blade:rest:keys")
 async def test_only_open_paths_answer_without_a_key() -> None:
-    assert await asked("GET", "/health", "wrong") == (200, {"status": "ok"})
-    assert await asked("GET", "/things/1", "wrong") == (401, {"detail": "this key is not known here"})
-    assert await asked("GET", "/nowhere", "wrong") == (401, {"detail": "this key is not known here"})
+    assert await send_request("GET", "/health", "wrong") == (200, {"status": "ok"})
+    assert await send_request("GET", "/things/1", "wrong") == (401, {"detail": "this key is not known here"})
+    assert await send_request("GET", "/nowhere", "wrong") == (401, {"detail": "this key is not known here"})
 
 
 @requirement("blade:rest:failures-tell-nothing")
-async def test_a_failure_of_ours_tells_nothing() -> None:
-    assert await asked("POST", "/broken") == (500, {"detail": "Internal Server Error"})
+async def test_a_failure_of_ours_reveals_nothing() -> None:
+    assert await send_request("POST", "/broken") == (500, {"detail": "Internal Server Error"})
 
 
 @requirement("blade:rest:every-refusal")
 def test_every_refusal_has_its_answer() -> None:
-    assert set(errors.ANSWERS) == set(all_refusals())
+    assert set(errors.ERROR_TABLE) == set(all_refusals())
 
 
-class Body(bodies.In, frozen=True):
+class Body(bodies.RequestBody, frozen=True):
     """A body for the tests."""
 
     name: str
@@ -110,7 +110,7 @@ class Body(bodies.In, frozen=True):
         (b'{"name": "\xff"}', "the body is not JSON"),
     ],
 )
-def test_what_is_invalid_is_told_in_one_sentence_that_names_the_field(body: bytes, expected: str) -> None:
+def test_what_is_invalid_is_reported_in_one_sentence_that_names_the_field(body: bytes, expected: str) -> None:
     with pytest.raises(Invalid) as refused:
         bodies.decode(Body, body)
-    assert errors.tell(refused.value)[:2] == (422, expected)
+    assert errors.to_response(refused.value)[:2] == (422, expected)

@@ -12,7 +12,7 @@ from dragoman.server.app import Application
 from tests.engine.test_scheduler import until
 from tests.protocols.blade.rest_client import Client, client_of
 from tests.requirements import requirement
-from tests.servers import House, opened
+from tests.servers import AppServer, running_server
 
 TASKS = "scheduled-tasks"
 NOON = "2026-11-21T12:00:00Z"
@@ -21,27 +21,27 @@ BODY = {"title": "Daily report", "prompt": "say done", "cron": "0 9 * * *", "tim
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with opened(tmp_path, held_clock=True) as house:
+async def app_server(tmp_path: Path) -> AsyncIterator[AppServer]:
+    async with running_server(tmp_path, held_clock=True) as house:
         yield house
 
 
 @pytest.fixture
-async def alice(house: House) -> AsyncIterator[Client]:
-    async with client_of(house, "alice") as alice:
+async def alice(app_server: AppServer) -> AsyncIterator[Client]:
+    async with client_of(app_server, "alice") as alice:
         yield alice
 
 
 @pytest.fixture
-async def bob(house: House) -> AsyncIterator[Client]:
-    async with client_of(house, "bob") as bob:
+async def bob(app_server: AppServer) -> AsyncIterator[Client]:
+    async with client_of(app_server, "bob") as bob:
         yield bob
 
 
-def task(shown: dict[str, Any], **fields: Any) -> dict[str, Any]:
+def task(record: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """A task as a client reads it."""
     return {
-        "id": shown["id"],
+        "id": record["id"],
         **BODY,
         "enabled": True,
         "expires_at": None,
@@ -56,20 +56,20 @@ def task(shown: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 async def created(client: Client, **fields: Any) -> dict[str, Any]:
-    status, body = await client.ask("POST", TASKS, {**BODY, **fields})
+    status, body = await client.request("POST", TASKS, {**BODY, **fields})
     assert status == 201, body
     shown: dict[str, Any] = body
     return shown
 
 
-async def kept(house: House, **ahead: float) -> None:
+async def advance_and_fire(server: AppServer, **ahead: float) -> None:
     """Move the clock, and have what is due then done."""
-    house.clock.advance(**ahead)
-    book = cast("Application", house.line.app).schedules
+    server.clock.advance(**ahead)
+    book = cast("Application", server.connection.app).schedules
     await book.tick()
 
     async def is_quiet() -> bool:
-        return not book._playing
+        return not book._fire_tasks
 
     await until(is_quiet)
 
@@ -85,13 +85,13 @@ async def test_a_task_is_created_listed_and_read(alice: Client) -> None:
     assert full == task(
         full, enabled=False, expires_at="2026-12-31T16:00:00Z", skip_confirmations=True, model="m", next_run_at=None
     )
-    assert await alice.ask("GET", TASKS) == (200, [shown, full])
-    assert await alice.ask("GET", f"{TASKS}/{full['id']}/") == (200, full)
+    assert await alice.request("GET", TASKS) == (200, [shown, full])
+    assert await alice.request("GET", f"{TASKS}/{full['id']}/") == (200, full)
 
 
 @requirement("blade:schedules:zone")
-async def test_without_a_zone_it_is_the_users_or_the_servers(house: House, alice: Client, bob: Client) -> None:
-    await cast("Application", house.line.app).profiles.change(UserId("alice"), time_zone="Europe/Berlin")
+async def test_without_a_zone_it_is_the_users_or_the_servers(app_server: AppServer, alice: Client, bob: Client) -> None:
+    await cast("Application", app_server.connection.app).profiles.change(UserId("alice"), time_zone="Europe/Berlin")
     assert (await created(alice, timezone=None))["timezone"] == "Europe/Berlin"
     assert (await created(bob, timezone=None))["timezone"] == "UTC"
 
@@ -116,24 +116,24 @@ async def test_without_a_zone_it_is_the_users_or_the_servers(house: House, alice
     ],
 )
 async def test_a_field_out_of_bounds_is_422(alice: Client, fields: dict[str, Any], detail: str) -> None:
-    assert await alice.ask("POST", TASKS, {**BODY, **fields}) == (422, {"detail": detail})
-    assert await alice.ask("GET", TASKS) == (200, [])
+    assert await alice.request("POST", TASKS, {**BODY, **fields}) == (422, {"detail": detail})
+    assert await alice.request("GET", TASKS) == (200, [])
     shown = await created(alice)
     if fields.get("title", "") is not None:
-        assert await alice.ask("PATCH", f"{TASKS}/{shown['id']}", fields) == (422, {"detail": detail})
-        assert await alice.ask("GET", f"{TASKS}/{shown['id']}") == (200, shown)
+        assert await alice.request("PATCH", f"{TASKS}/{shown['id']}", fields) == (422, {"detail": detail})
+        assert await alice.request("GET", f"{TASKS}/{shown['id']}") == (200, shown)
 
 
 @requirement("blade:schedules:bounds")
 async def test_an_expiry_without_an_offset_and_a_missing_field_are_422(alice: Client) -> None:
-    assert (await alice.ask("POST", TASKS, {**BODY, "expires_at": "2027-01-01T00:00:00"})).status == 422
-    assert await alice.ask("POST", TASKS, {"title": "t"}) == (422, {"detail": "prompt: is required"})
+    assert (await alice.request("POST", TASKS, {**BODY, "expires_at": "2027-01-01T00:00:00"})).status == 422
+    assert await alice.request("POST", TASKS, {"title": "t"}) == (422, {"detail": "prompt: is required"})
 
 
 @requirement("blade:schedules:change")
-async def test_a_change_finds_the_next_time_anew(house: House, alice: Client) -> None:
+async def test_a_change_finds_the_next_time_anew(app_server: AppServer, alice: Client) -> None:
     shown = await created(alice, expires_at="2027-01-01T00:00:00Z", model="m")
-    house.clock.advance(minutes=1)
+    app_server.clock.advance(minutes=1)
     path = f"{TASKS}/{shown['id']}"
     later = "2026-11-21T12:01:00Z"
     changes = {"cron": "0 10 * * *", "timezone": "UTC", "title": "Other", "prompt": None, "expires_at": None}
@@ -141,9 +141,9 @@ async def test_a_change_finds_the_next_time_anew(house: House, alice: Client) ->
         shown, cron="0 10 * * *", timezone="UTC", title="Other", model="m", updated_at=later,
         next_run_at="2026-11-22T10:00:00Z",
     )  # fmt: skip
-    assert await alice.ask("PATCH", path, changes) == (200, changed)
-    assert await alice.ask("PATCH", path, {"model": None}) == (200, {**changed, "model": None})
-    assert await alice.ask("PATCH", path, {}) == (200, {**changed, "model": None})
+    assert await alice.request("PATCH", path, changes) == (200, changed)
+    assert await alice.request("PATCH", path, {"model": None}) == (200, {**changed, "model": None})
+    assert await alice.request("PATCH", path, {}) == (200, {**changed, "model": None})
 
 
 @requirement("blade:schedules:start-stop")
@@ -151,49 +151,51 @@ async def test_a_task_is_stopped_and_started_and_started_again(alice: Client) ->
     shown = await created(alice)
     path = f"{TASKS}/{shown['id']}"
     stopped = task(shown, enabled=False, next_run_at=None)
-    assert [await alice.ask("POST", f"{path}/stop") for _ in range(2)] == [(200, stopped)] * 2
-    assert [await alice.ask("POST", f"{path}/start") for _ in range(2)] == [(200, shown)] * 2
-    assert await alice.ask("GET", f"{path}/runs") == (200, [])
+    assert [await alice.request("POST", f"{path}/stop") for _ in range(2)] == [(200, stopped)] * 2
+    assert [await alice.request("POST", f"{path}/start") for _ in range(2)] == [(200, shown)] * 2
+    assert await alice.request("GET", f"{path}/runs") == (200, [])
 
 
 @requirement("blade:schedules:start-expired", "blade:schedules:expiry")
-async def test_an_expired_task_is_disabled_at_its_time_and_cannot_be_started(house: House, alice: Client) -> None:
+async def test_an_expired_task_is_disabled_at_its_time_and_cannot_be_started(
+    app_server: AppServer, alice: Client
+) -> None:
     shown = await created(alice, expires_at="2026-11-21T18:00:00Z")
     path = f"{TASKS}/{shown['id']}"
-    house.clock.advance(hours=7)
-    assert (await alice.ask("GET", path)).body["enabled"] is True
-    assert (await alice.ask("POST", f"{path}/start")).status == 409, "it has expired, though its time has not come"
-    await kept(house, hours=6)
-    assert (await alice.ask("GET", path)).body["enabled"] is False
-    assert await alice.ask("POST", f"{path}/start") == (409, {"detail": "this scheduled task has expired"})
-    assert await alice.ask("GET", f"{path}/runs") == (200, [])
+    app_server.clock.advance(hours=7)
+    assert (await alice.request("GET", path)).body["enabled"] is True
+    assert (await alice.request("POST", f"{path}/start")).status == 409, "it has expired, though its time has not come"
+    await advance_and_fire(app_server, hours=6)
+    assert (await alice.request("GET", path)).body["enabled"] is False
+    assert await alice.request("POST", f"{path}/start") == (409, {"detail": "this scheduled task has expired"})
+    assert await alice.request("GET", f"{path}/runs") == (200, [])
 
 
 @requirement("blade:schedules:delete")
 async def test_a_deleted_task_is_gone(alice: Client) -> None:
     path = f"{TASKS}/{(await created(alice))['id']}"
-    assert await alice.ask("DELETE", path) == (204, None)
-    assert await alice.ask("DELETE", path) == GONE
-    assert await alice.ask("GET", path) == GONE
-    assert await alice.ask("PATCH", path, {}) == GONE
-    assert await alice.ask("POST", f"{path}/start") == GONE
-    assert await alice.ask("GET", f"{path}/runs") == GONE
+    assert await alice.request("DELETE", path) == (204, None)
+    assert await alice.request("DELETE", path) == GONE
+    assert await alice.request("GET", path) == GONE
+    assert await alice.request("PATCH", path, {}) == GONE
+    assert await alice.request("POST", f"{path}/start") == GONE
+    assert await alice.request("GET", f"{path}/runs") == GONE
 
 
 @requirement("blade:schedules:own")
 async def test_another_users_task_is_not_there(alice: Client, bob: Client) -> None:
     path = f"{TASKS}/{(await created(alice))['id']}"
     calls = [("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/start"), ("POST", "/stop"), ("GET", "/runs")]
-    assert [await bob.ask(method, path + rest) for method, rest in calls] == [GONE] * len(calls)
-    assert await bob.ask("GET", TASKS) == (200, [])
+    assert [await bob.request(method, path + rest) for method, rest in calls] == [GONE] * len(calls)
+    assert await bob.request("GET", TASKS) == (200, [])
 
 
 @requirement("blade:schedules:run", "blade:schedules:runs")
-async def test_at_its_time_a_session_of_its_own_answers_the_prompt(house: House, alice: Client) -> None:
+async def test_at_its_time_a_session_of_its_own_answers_the_prompt(app_server: AppServer, alice: Client) -> None:
     shown = await created(alice, model="m")
     path = f"{TASKS}/{shown['id']}"
-    await kept(house, hours=13)
-    ((status, (run,)),) = [await alice.ask("GET", f"{path}/runs")]
+    await advance_and_fire(app_server, hours=13)
+    ((status, (run,)),) = [await alice.request("GET", f"{path}/runs")]
     assert (status, run) == (
         200,
         {
@@ -207,41 +209,41 @@ async def test_at_its_time_a_session_of_its_own_answers_the_prompt(house: House,
         },
     )
     assert re.fullmatch(r"run_[0-9a-f-]{36}", run["id"])
-    session = (await alice.ask("GET", f"sessions/{run['session_id']}")).body
+    session = (await alice.request("GET", f"sessions/{run['session_id']}")).body
     assert (session["intent"], session["model"], session["status"]) == ("Daily report", "m", "completed")
-    turns = (await alice.ask("GET", f"sessions/{run['session_id']}/messages")).body
+    turns = (await alice.request("GET", f"sessions/{run['session_id']}/messages")).body
     assert [(turn["role"], turn["blocks"][0]["content"]) for turn in turns[:1]] == [("user", "say done")]
-    now = (await alice.ask("GET", path)).body
+    now = (await alice.request("GET", path)).body
     assert (now["last_run_at"], now["next_run_at"]) == ("2026-11-22T01:00:00Z", "2026-11-23T01:00:00Z")
-    await kept(house, hours=24)
-    times = [each["triggered_at"] for each in (await alice.ask("GET", f"{path}/runs")).body]
+    await advance_and_fire(app_server, hours=24)
+    times = [each["triggered_at"] for each in (await alice.request("GET", f"{path}/runs")).body]
     assert times == ["2026-11-23T01:00:00Z", "2026-11-22T01:00:00Z"]
-    assert [each["triggered_at"] for each in (await alice.ask("GET", f"{path}/runs?limit=1&offset=1")).body] == times[
-        1:
-    ]
+    assert [
+        each["triggered_at"] for each in (await alice.request("GET", f"{path}/runs?limit=1&offset=1")).body
+    ] == times[1:]
 
 
 @requirement("blade:schedules:missed")
-async def test_a_time_missed_is_told(house: House, alice: Client) -> None:
+async def test_a_time_missed_is_reported(app_server: AppServer, alice: Client) -> None:
     shown = await created(alice)
-    await kept(house, hours=13, minutes=5)
-    (run,) = (await alice.ask("GET", f"{TASKS}/{shown['id']}/runs")).body
+    await advance_and_fire(app_server, hours=13, minutes=5)
+    (run,) = (await alice.request("GET", f"{TASKS}/{shown['id']}/runs")).body
     assert (run["status"], run["error"], run["session_id"]) == ("failed", "missed: server was not running", None)
 
 
 @requirement("blade:schedules:calendar")
-async def test_the_calendar_tells_when_enabled_tasks_are_due(alice: Client, bob: Client) -> None:
+async def test_the_calendar_reports_when_enabled_tasks_are_due(alice: Client, bob: Client) -> None:
     daily = await created(alice, expires_at="2026-11-23T12:00:00Z")
     busy = await created(alice, cron="* * * * *", title="Busy")
     await created(alice, cron="0 0 1 1 *")
     await created(alice, enabled=False)
-    status, (first, second) = await alice.ask(
+    status, (first, second) = await alice.request(
         "GET", f"{TASKS}/calendar?from=2026-11-22T01:00:00Z&to=2026-11-25T09:00:00+08:00"
     )
     occurrences = ["2026-11-22T01:00:00Z", "2026-11-23T01:00:00Z"]
     assert (status, first) == (200, {"task_id": daily["id"], "title": "Daily report", "occurrences": occurrences})
     assert (second["task_id"], len(second["occurrences"]), second["truncated"]) == (busy["id"], 1000, True)
-    assert await bob.ask("GET", f"{TASKS}/calendar?from=2026-11-22T00:00:00Z&to=2026-11-25T00:00:00Z") == (200, [])
+    assert await bob.request("GET", f"{TASKS}/calendar?from=2026-11-22T00:00:00Z&to=2026-11-25T00:00:00Z") == (200, [])
 
 
 @requirement("blade:schedules:calendar")
@@ -258,27 +260,27 @@ async def test_the_calendar_tells_when_enabled_tasks_are_due(alice: Client, bob:
     ],
 )  # fmt: skip
 async def test_a_span_out_of_bounds_is_422(alice: Client, query: str, detail: str) -> None:
-    assert await alice.ask("GET", f"{TASKS}/calendar?{query}") == (422, {"detail": detail})
+    assert await alice.request("GET", f"{TASKS}/calendar?{query}") == (422, {"detail": detail})
 
 
 @requirement("blade:schedules:preview")
-async def test_the_next_times_are_told_before_a_task_is_made(alice: Client) -> None:
+async def test_the_next_times_are_reported_before_a_task_is_made(alice: Client) -> None:
     asked = f"{TASKS}/preview?cron=30+2+*+*+*&timezone=America/New_York&count=2"
     told = {"timezone": "America/New_York", "occurrences": ["2026-11-22T07:30:00Z", "2026-11-23T07:30:00Z"]}
-    assert await alice.ask("GET", asked) == (200, told)
-    status, body = await alice.ask("GET", f"{TASKS}/preview?cron=0+9+*+*+*")
+    assert await alice.request("GET", asked) == (200, told)
+    status, body = await alice.request("GET", f"{TASKS}/preview?cron=0+9+*+*+*")
     assert (status, body["timezone"], len(body["occurrences"])) == (200, "UTC", 5)
     no_zone = "timezone: 'Berlin' is no IANA time zone such as Europe/Berlin"
-    assert await alice.ask("GET", f"{TASKS}/preview?cron=0+9+*+*+*&timezone=Berlin") == (422, {"detail": no_zone})
-    status, body = await alice.ask("GET", f"{TASKS}/preview?cron=0+0+31+2+*")
+    assert await alice.request("GET", f"{TASKS}/preview?cron=0+9+*+*+*&timezone=Berlin") == (422, {"detail": no_zone})
+    status, body = await alice.request("GET", f"{TASKS}/preview?cron=0+0+31+2+*")
     assert (status, body["detail"].partition(":")[0]) == (422, "cron")
 
 
 @requirement("blade:schedules:once")
-async def test_a_server_that_starts_again_keeps_a_time_once(house: House, alice: Client) -> None:
+async def test_a_server_that_starts_again_keeps_a_time_once(app_server: AppServer, alice: Client) -> None:
     shown = await created(alice)
-    await kept(house, hours=13)
-    await house.restart()
-    async with client_of(house, "alice") as again:
-        await kept(house)
-        assert len((await again.ask("GET", f"{TASKS}/{shown['id']}/runs")).body) == 1
+    await advance_and_fire(app_server, hours=13)
+    await app_server.restart()
+    async with client_of(app_server, "alice") as again:
+        await advance_and_fire(app_server)
+        assert len((await again.request("GET", f"{TASKS}/{shown['id']}/runs")).body) == 1

@@ -6,11 +6,11 @@ import httpx2
 import pytest
 
 from tests.conversations import call, script
-from tests.protocols.blade.client import Caller, kinds, tab
+from tests.protocols.blade.client import RestClient, kinds, socket_client
 from tests.protocols.blade.driver import url_of
 from tests.protocols.blade.patch_folding import SEED_FIELDS
 from tests.requirements import requirement
-from tests.servers import SocketHouse, opened_socket
+from tests.servers import SocketServer, running_socket_server
 
 Json = Any
 SESSION_FIELDS = [
@@ -31,7 +31,7 @@ SESSION_FIELDS = [
 ]
 
 
-async def said(alice: Caller, session: str) -> list[str]:
+async def message_texts(alice: RestClient, session: str) -> list[str]:
     return [
         "".join(block["content"] for block in turn["blocks"] if block["type"] == "text")
         for turn in await alice.messages(session)
@@ -39,8 +39,8 @@ async def said(alice: Caller, session: str) -> list[str]:
 
 
 @requirement("blade:server:open")
-async def test_what_a_client_asks_first_needs_no_key(shared: SocketHouse) -> None:
-    async with httpx2.AsyncClient(base_url=url_of(shared), verify=False) as http:
+async def test_what_a_client_asks_first_needs_no_key(shared_server: SocketServer) -> None:
+    async with httpx2.AsyncClient(base_url=url_of(shared_server), verify=False) as http:
         assert (await http.get("/api/health")).json() == {"status": "ok"}
         version = (await http.get("/api/version/")).json()
         assert (version["version"], version["min_sdk"]) == ("2608.0.4", "0.4.17")
@@ -50,18 +50,18 @@ async def test_what_a_client_asks_first_needs_no_key(shared: SocketHouse) -> Non
 
 
 @requirement("blade:server:about")
-async def test_a_caller_learns_who_it_is_and_what_is_served(alice: Caller) -> None:
+async def test_a_caller_learns_who_it_is_and_what_is_served(alice: RestClient) -> None:
     assert (await alice.get("auth/me"))["username"] == "alice"
     solutions = (await alice.get("solutions"))["items"]
     assert [each["id"] for each in solutions] == ["rehearsal", "rehearsal-bare"]
     assert (await alice.get("solutions/rehearsal/biz-roles"))["items"] == []
-    assert (await alice.ask("GET", "solutions/none/biz-roles")).status == 404
+    assert (await alice.request("GET", "solutions/none/biz-roles")).status == 404
     models = await alice.get("config/models")
     assert models["default"] in [each["id"] for each in models["models"]]
 
 
 @requirement("blade:sessions:create", "blade:sessions:fields", "blade:sessions:detail")
-async def test_a_new_session_has_every_field(alice: Caller) -> None:
+async def test_a_new_session_has_every_field(alice: RestClient) -> None:
     session = await alice.session(
         intent="dig",
         solution_id="rehearsal-bare",
@@ -110,40 +110,40 @@ async def test_a_new_session_has_every_field(alice: Caller) -> None:
         ({"options": {"greeting": 7}}, 422),
     ],
 )
-async def test_a_wrong_session_is_refused_with_one_sentence(alice: Caller, body: Json, status: int) -> None:
-    told = await alice.ask("POST", "sessions", body)
+async def test_a_wrong_session_is_refused_with_one_sentence(alice: RestClient, body: Json, status: int) -> None:
+    told = await alice.request("POST", "sessions", body)
     assert (told.status, list(told.body)) == (status, ["detail"])
     assert isinstance(told.body["detail"], str)
 
 
 @requirement("blade:sessions:options")
-async def test_a_session_can_be_made_with_the_options_of_its_agent(alice: Caller) -> None:
+async def test_a_session_can_be_made_with_the_options_of_its_agent(alice: RestClient) -> None:
     session = await alice.session(options={"greeting": "Ahoy!", "token": "12345"})
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(session, script({"option": "greeting"}, {"say": " "}, {"option": "token"}))
-    told = (await said(alice, session))[-1]
+    told = (await message_texts(alice, session))[-1]
     assert "Ahoy!" in told
     assert "set(5)" in told
 
 
 @requirement("blade:sessions:disable-tools")
-async def test_tools_can_be_switched_off_for_a_session(alice: Caller) -> None:
+async def test_tools_can_be_switched_off_for_a_session(alice: RestClient) -> None:
     session = await alice.session(disable_tools=["add", "unknown"])
     assert (await alice.get(f"sessions/{session}"))["session_setup"]["disable_tools"] == ["add"]
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(session, script(call("add", a=1, b=1), {"say": "{result}"}))
-    assert (await said(alice, session))[-1] == "Tool not found: add"
+    assert (await message_texts(alice, session))[-1] == "Tool not found: add"
 
 
 @requirement("blade:sessions:list", "blade:sessions:search", "blade:rest:paging")
 async def test_sessions_are_listed_by_use_and_found_by_what_was_said(tmp_path: Any) -> None:
-    async with opened_socket(tmp_path) as house:
-        alice, bob = (Caller(url_of(house), house.key(name)) for name in ("alice", "bob"))
+    async with running_socket_server(tmp_path) as house:
+        alice, bob = (RestClient(url_of(house), house.key(name)) for name in ("alice", "bob"))
         made = [await alice.session(intent=f"number {number}") for number in range(3)]
         await bob.session(intent="number 9")
-        async with tab(alice.url, alice.key) as mine:
+        async with socket_client(alice.url, alice.key) as mine:
             await mine.send(made[0], "杭州 is far")
-        await alice.ask("PATCH", f"sessions/{made[1]}/pin", {"pinned": True})
+        await alice.request("PATCH", f"sessions/{made[1]}/pin", {"pinned": True})
         page = await alice.get("sessions")
         assert [each["id"] for each in page["items"]] == [made[1], made[0], made[2]]
         assert (page["total"], page["limit"], page["offset"], page["content_match_truncated"]) == (3, 20, 0, False)
@@ -153,11 +153,13 @@ async def test_sessions_are_listed_by_use_and_found_by_what_was_said(tmp_path: A
             assert (await alice.get(f"sessions?q={words}"))["total"] == found
         assert (await alice.get("sessions?template_id_prefix=x"))["items"] == []
         for query in ("limit=0", "limit=201", "offset=-1", "limit=x"):
-            assert (await alice.ask("GET", f"sessions?{query}")).status == 422
+            assert (await alice.request("GET", f"sessions?{query}")).status == 422
 
 
 @requirement("blade:sessions:list")
-async def test_a_session_without_a_title_is_called_by_its_first_words_wherever_they_were_said(alice: Caller) -> None:
+async def test_a_session_without_a_title_is_called_by_its_first_words_wherever_they_were_said(
+    alice: RestClient,
+) -> None:
     session = await alice.session()
     answer = {
         "stream": "none",
@@ -165,44 +167,44 @@ async def test_a_session_without_a_title_is_called_by_its_first_words_wherever_t
     }
     for text in (answer, {**answer, "messages": [{"role": "user", "content": "And elsewhere?"}]}):
         path = f"../aap/v3/sessions/{session.removeprefix('sess_')}/turns"
-        assert (await alice.ask("POST", path, text)).status == 200
-    async with tab(alice.url, alice.key) as mine:
+        assert (await alice.request("POST", path, text)).status == 200
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(session, "thanks")
     title = "What grows\nin the shade of a walnut tre"
     listed = {each["id"]: each["intent"] for each in (await alice.get("sessions"))["items"]}
     assert listed[session] == title
     assert (await alice.get(f"sessions/{session}"))["intent"] == title
-    assert (await alice.ask("PATCH", f"sessions/{session}", {"intent": "Shade"})).body["intent"] == "Shade"
+    assert (await alice.request("PATCH", f"sessions/{session}", {"intent": "Shade"})).body["intent"] == "Shade"
 
 
 @requirement("blade:sessions:change")
-async def test_a_session_can_be_changed_and_every_change_is_shown(alice: Caller) -> None:
+async def test_a_session_can_be_changed_and_every_change_is_shown(alice: RestClient) -> None:
     session = await alice.session()
-    assert (await alice.ask("PATCH", f"sessions/{session}", {"intent": "new"})).body["intent"] == "new"
-    assert (await alice.ask("PATCH", f"sessions/{session}", {"intent": " "})).status == 422
-    assert (await alice.ask("PATCH", f"sessions/{session}/pin", {"pinned": True})).body["is_pinned"] is True
+    assert (await alice.request("PATCH", f"sessions/{session}", {"intent": "new"})).body["intent"] == "new"
+    assert (await alice.request("PATCH", f"sessions/{session}", {"intent": " "})).status == 422
+    assert (await alice.request("PATCH", f"sessions/{session}/pin", {"pinned": True})).body["is_pinned"] is True
     env = {"env": {"B": "2"}}
-    assert (await alice.ask("PUT", f"sessions/{session}/env", env)).body["env"] == {"B": "2"}
-    assert (await alice.ask("PATCH", f"sessions/{session}/memory", {"memory_enabled": False})).body == {
+    assert (await alice.request("PUT", f"sessions/{session}/env", env)).body["env"] == {"B": "2"}
+    assert (await alice.request("PATCH", f"sessions/{session}/memory", {"memory_enabled": False})).body == {
         "memory_enabled": False
     }
-    assert (await alice.ask("PATCH", f"sessions/{session}/sharing", {"shared": True})).body == {"shared": True}
+    assert (await alice.request("PATCH", f"sessions/{session}/sharing", {"shared": True})).body == {"shared": True}
     detail = await alice.get(f"sessions/{session}/")
     kept = (detail["intent"], detail["is_pinned"], detail["memory_enabled"], detail["shared"], detail["env"])
     assert kept == ("new", True, False, True, {"B": "2"})
 
 
 @requirement("blade:sessions:env")
-async def test_variables_of_a_session_and_of_a_chat_stand_in_no_turn(alice: Caller) -> None:
+async def test_variables_of_a_session_and_of_a_chat_stand_in_no_turn(alice: RestClient) -> None:
     session = await alice.session(env={"A": "hidden-1"})
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         events = await mine.send(session, "hello", runtime_env={"B": "hidden-2"})
     for told in (events, await alice.messages(session), await alice.get(f"sessions/{session}/history")):
         assert "hidden" not in str(told)
 
 
 @requirement("blade:sessions:foreign")
-async def test_another_users_session_is_not_there(alice: Caller, bob: Caller) -> None:
+async def test_another_users_session_is_not_there(alice: RestClient, bob: RestClient) -> None:
     session = await alice.session()
     for method, path, body in (
         ("GET", "", None),
@@ -211,50 +213,52 @@ async def test_another_users_session_is_not_there(alice: Caller, bob: Caller) ->
         ("GET", "/messages", None),
         ("POST", "/rewind", {"checkpoint_id": "cp_1"}),
     ):
-        assert (await bob.ask(method, f"sessions/{session}{path}", body)).status == 404
-        assert (await bob.ask(method, f"sessions/sess_none{path}", body)).status == 404
+        assert (await bob.request(method, f"sessions/{session}{path}", body)).status == 404
+        assert (await bob.request(method, f"sessions/sess_none{path}", body)).status == 404
 
 
 @requirement("blade:sessions:viewer")
-async def test_a_shared_session_can_be_read_by_others_and_by_them_alone_not_changed(alice: Caller, bob: Caller) -> None:
+async def test_a_shared_session_can_be_read_by_others_and_by_them_alone_not_changed(
+    alice: RestClient, bob: RestClient
+) -> None:
     session = await alice.session(env={"A": "1"})
-    await alice.ask("PATCH", f"sessions/{session}/sharing", {"shared": True})
+    await alice.request("PATCH", f"sessions/{session}/sharing", {"shared": True})
     detail = await bob.get(f"sessions/{session}")
     assert (detail["viewer_role"], "env" in detail) == ("viewer", False)
-    assert (await bob.ask("PATCH", f"sessions/{session}", {"intent": "x"})).status == 403
-    assert (await bob.ask("DELETE", f"sessions/{session}")).status == 403
-    async with tab(bob.url, bob.key) as his, tab(alice.url, alice.key) as hers:
+    assert (await bob.request("PATCH", f"sessions/{session}", {"intent": "x"})).status == 403
+    assert (await bob.request("DELETE", f"sessions/{session}")).status == 403
+    async with socket_client(bob.url, bob.key) as his, socket_client(alice.url, alice.key) as hers:
         assert (await his.call("session:subscribe", {"session_id": session}))["status"] == "ok"
         for name in ("chat:send", "chat:stop"):
             told = await his.call(name, {"session_id": session, "message": "x"})
             assert told["code"] == "forbidden"
         await hers.send(session, "hello")
         assert kinds(await his.until("chat:end"))[-1] == "chat:end"
-        await alice.ask("PATCH", f"sessions/{session}/sharing", {"shared": False})
-        assert (await bob.ask("GET", f"sessions/{session}")).status == 404
+        await alice.request("PATCH", f"sessions/{session}/sharing", {"shared": False})
+        assert (await bob.request("GET", f"sessions/{session}")).status == 404
         heard = len(his.events)
         await hers.send(session, "hello")
         assert len(his.events) == heard
 
 
 @requirement("blade:sessions:delete")
-async def test_a_deleted_session_is_gone(alice: Caller) -> None:
+async def test_a_deleted_session_is_gone(alice: RestClient) -> None:
     session = await alice.session()
-    assert (await alice.ask("DELETE", f"sessions/{session}")).body == {"deleted": True}
-    assert (await alice.ask("DELETE", f"sessions/{session}")).status == 404
+    assert (await alice.request("DELETE", f"sessions/{session}")).body == {"deleted": True}
+    assert (await alice.request("DELETE", f"sessions/{session}")).status == 404
 
 
 @requirement("blade:sessions:ids")
-async def test_a_session_is_found_by_its_prefixed_and_by_its_bare_id(alice: Caller) -> None:
+async def test_a_session_is_found_by_its_prefixed_and_by_its_bare_id(alice: RestClient) -> None:
     session = await alice.session()
     assert session.startswith("sess_")
     assert (await alice.get(f"sessions/{session.removeprefix('sess_')}"))["id"] == session
 
 
 @requirement("blade:turns:fields", "blade:turns:messages")
-async def test_messages_are_a_bare_array_of_whole_turns(alice: Caller) -> None:
+async def test_messages_are_a_bare_array_of_whole_turns(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(session, "add 2 and 3")
     turns = await alice.messages(session)
     assert [turn["role"] for turn in turns] == ["user", "assistant", "assistant"]
@@ -269,34 +273,34 @@ async def test_messages_are_a_bare_array_of_whole_turns(alice: Caller) -> None:
 
 
 @requirement("blade:branches:checkpoints", "blade:branches:rewind", "blade:branches:switch", "blade:branches:checkout")
-async def test_a_session_goes_back_and_forth_between_its_branches(alice: Caller) -> None:
+async def test_a_session_goes_back_and_forth_between_its_branches(alice: RestClient) -> None:
     session = await alice.session()
     path = f"sessions/{session}"
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         for text in ("one", "two"):
             await mine.send(session, text)
         first, second = await alice.get(f"{path}/checkpoints")
         assert [each["preview"] for each in (first, second)] == ["one", "two"]
         before = await alice.messages(session)
         at = {"checkpoint_id": second["checkpoint_id"]}
-        rewound = (await alice.ask("POST", f"{path}/rewind", at)).body
+        rewound = (await alice.request("POST", f"{path}/rewind", at)).body
         assert (rewound["message"], rewound["leaf_entry_id"]) == ("two", before[1]["id"])
         assert rewound["removed_turn_ids"] == [turn["turn_id"] for turn in before[2:]]
         await mine.until(lambda name, payload: (name, payload["session_id"]) == ("session:updated", session))
         assert await alice.messages(session) == before[:2]
         await mine.send(session, "other")
         assert [turn["sequence"] for turn in await alice.messages(session)] == [0, 1, 4, 5]
-        whole = (await alice.ask("POST", f"{path}/checkout", {**at, "position": "turn_end"})).body
+        whole = (await alice.request("POST", f"{path}/checkout", {**at, "position": "turn_end"})).body
         assert whole["turns"] == before
-        part = (await alice.ask("POST", f"{path}/checkout", at)).body
+        part = (await alice.request("POST", f"{path}/checkout", at)).body
         assert part["turns"] == before[:2]
         active = [each["active"] for each in await alice.get(f"{path}/checkpoints")]
         assert active == [True, False, True]
-        switched = (await alice.ask("POST", f"{path}/switch-branch", at)).body
+        switched = (await alice.request("POST", f"{path}/switch-branch", at)).body
         assert switched["leaf_entry_id"] == before[3]["id"]
         assert await alice.messages(session) == before
         await mine.send(session, script({"recall": "user"}))
-        assert (await said(alice, session))[-1] == "one | two", "the agent sees the branch alone"
+        assert (await message_texts(alice, session))[-1] == "one | two", "the agent sees the branch alone"
     nodes = (await alice.get(f"{path}/history"))["nodes"]
     parents = {node["entry_id"]: node["parent_entry_id"] for node in nodes}
     assert parents[nodes[4]["entry_id"]] == before[1]["id"]
@@ -304,37 +308,37 @@ async def test_a_session_goes_back_and_forth_between_its_branches(alice: Caller)
 
 
 @requirement("blade:branches:refused")
-async def test_branches_are_refused_where_they_make_no_sense(alice: Caller) -> None:
+async def test_branches_are_refused_where_they_make_no_sense(alice: RestClient) -> None:
     session = await alice.session()
     path = f"sessions/{session}"
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.call("chat:send", {"session_id": session, "message": script({"say": "x"}, {"wait_ms": 600_000})})
         await mine.until("turn:patch")
         [checkpoint] = await alice.get(f"{path}/checkpoints")
         at = {"checkpoint_id": checkpoint["checkpoint_id"]}
         for what in ("rewind", "switch-branch", "compact"):
-            assert (await alice.ask("POST", f"{path}/{what}", at)).status == 409
-        assert (await alice.ask("PATCH", path, {"intent": "x"})).status == 409
-        assert (await alice.ask("POST", f"{path}/checkout", at)).status == 200
+            assert (await alice.request("POST", f"{path}/{what}", at)).status == 409
+        assert (await alice.request("PATCH", path, {"intent": "x"})).status == 409
+        assert (await alice.request("POST", f"{path}/checkout", at)).status == 200
         await mine.call("chat:stop", {"session_id": session})
     for what in ("rewind", "checkout", "switch-branch"):
-        assert (await alice.ask("POST", f"{path}/{what}", {"checkpoint_id": "cp_999"})).status == 404
-        assert (await alice.ask("POST", f"{path}/{what}", {})).status == 422
-    assert (await alice.ask("POST", f"{path}/checkout", {**at, "position": "after"})).status == 422
+        assert (await alice.request("POST", f"{path}/{what}", {"checkpoint_id": "cp_999"})).status == 404
+        assert (await alice.request("POST", f"{path}/{what}", {})).status == 422
+    assert (await alice.request("POST", f"{path}/checkout", {**at, "position": "after"})).status == 422
 
 
 @requirement("blade:compaction:rest", "blade:compaction:turn", "blade:compaction:socket")
-async def test_a_session_can_be_summed_up_and_nobody_loses_their_history(alice: Caller) -> None:
+async def test_a_session_can_be_summed_up_and_nobody_loses_their_history(alice: RestClient) -> None:
     session = await alice.session()
     path = f"sessions/{session}"
-    async with tab(alice.url, alice.key) as mine:
-        assert (await alice.ask("POST", f"{path}/compact")).status == 409
+    async with socket_client(alice.url, alice.key) as mine:
+        assert (await alice.request("POST", f"{path}/compact")).status == 409
         nothing = await mine.call("chat:compact", {"session_id": session})
         assert (nothing["status"], nothing["code"]) == ("error", "nothing_to_compact")
         assert (await mine.until("system:error"))[-1][1]["code"] == "nothing_to_compact", "announced, as all refusals"
         await mine.send(session, "a rather long word to begin with, so that there is something to sum up")
         await mine.send(session, "two")
-        told = (await alice.ask("POST", f"{path}/compact")).body
+        told = (await alice.request("POST", f"{path}/compact")).body
         events = await mine.until("turn:end")
         assert [(name, payload["kind"]) for name, payload in events[-2:]] == [
             ("turn:start", "compaction"),
@@ -353,15 +357,15 @@ async def test_a_session_can_be_summed_up_and_nobody_loses_their_history(alice: 
 
 
 @requirement("blade:tokens:stats", "blade:tokens:count")
-async def test_tokens_are_estimated(alice: Caller) -> None:
+async def test_tokens_are_estimated(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(session, "hello")
     stats = await alice.get(f"sessions/{session}/context-stats")
     assert stats["used_tokens"] == stats["messages_tokens"] + stats["tools_tokens"] > 0
-    counted = await alice.ask("POST", "sessions/tokenize/prompt", {"prompt": "hello there"})
+    counted = await alice.request("POST", "sessions/tokenize/prompt", {"prompt": "hello there"})
     assert counted.body == {"token_count": 3, "model": None, "approximate": True}
-    several = await alice.ask(
+    several = await alice.request(
         "POST", "sessions/tokenize/messages", {"messages": [{"role": "user", "content": "x"}, "y"]}
     )
     assert several.body["token_count"] == sum(several.body["per_message"])
@@ -369,14 +373,14 @@ async def test_tokens_are_estimated(alice: Caller) -> None:
 
 @requirement("blade:scope:absent")
 @pytest.mark.parametrize("path", ["sessions/SESSION/ls/%2E", "env", "chat-groups", "sessions/SESSION/tasks"])
-async def test_what_is_not_there_is_not_found(alice: Caller, path: str) -> None:
+async def test_what_is_not_there_is_not_found(alice: RestClient, path: str) -> None:
     session = await alice.session()
-    told = await alice.ask("GET", path.replace("SESSION", session))
+    told = await alice.request("GET", path.replace("SESSION", session))
     assert (told.status, told.body) == (404, {"detail": "Not Found"})
 
 
 @requirement("blade:scope:run-service")
-async def test_the_run_service_keeps_its_place(alice: Caller) -> None:
+async def test_the_run_service_keeps_its_place(alice: RestClient) -> None:
     async with httpx2.AsyncClient(base_url=alice.url, verify=False) as http:
         told = await http.get("/api/v1/agent/nothing", headers={"authorization": f"Bearer {alice.key}"})
     assert told.headers["content-type"] == "application/problem+json"

@@ -13,52 +13,52 @@ from dragoman.server.app import Application
 from tests.engine.test_scheduler import until
 from tests.protocols.blade.rest_client import Client, client_of
 from tests.requirements import requirement
-from tests.servers import House, opened
+from tests.servers import AppServer, running_server
 
 GONE = (404, {"detail": "there is no such link"})
 OFF = (403, {"detail": "public sharing is switched off on this server"})
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with opened(tmp_path, held_clock=True) as house:
+async def app_server(tmp_path: Path) -> AsyncIterator[AppServer]:
+    async with running_server(tmp_path, held_clock=True) as house:
         yield house
 
 
 @pytest.fixture
-async def alice(house: House) -> AsyncIterator[Client]:
-    async with client_of(house, "alice") as alice:
+async def alice(app_server: AppServer) -> AsyncIterator[Client]:
+    async with client_of(app_server, "alice") as alice:
         yield alice
 
 
 @pytest.fixture
-async def bob(house: House) -> AsyncIterator[Client]:
-    async with client_of(house, "bob") as bob:
+async def bob(app_server: AppServer) -> AsyncIterator[Client]:
+    async with client_of(app_server, "bob") as bob:
         yield bob
 
 
-async def talked(house: House, client: Client) -> str:
+async def recorded_session(server: AppServer, client: Client) -> str:
     """A session in which something was said, by way of a schedule, with a memory told and a variable set."""
-    app = cast("Application", house.line.app)
+    app = cast("Application", server.connection.app)
     await app.memories.add(UserId("alice"), MemoryTexts(content="a canary that nobody may see"))
     task = {"title": "t", "prompt": "say done", "cron": "0 13 * * *"}
-    shown = (await client.ask("POST", "scheduled-tasks", task)).body
-    house.clock.advance(hours=1)
+    shown = (await client.request("POST", "scheduled-tasks", task)).body
+    server.clock.advance(hours=1)
     await app.schedules.tick()
 
     async def is_over() -> bool:
-        return not app.schedules._playing
+        return not app.schedules._fire_tasks
 
     await until(is_over)
-    (run,) = (await client.ask("GET", f"scheduled-tasks/{shown['id']}/runs")).body
+    (run,) = (await client.request("GET", f"scheduled-tasks/{shown['id']}/runs")).body
     session = str(run["session_id"])
-    answer = await client.ask("PUT", f"sessions/{session}/env", {"env": {"SECRET": "a canary that nobody may see"}})
+    answer = await client.request("PUT", f"sessions/{session}/env", {"env": {"SECRET": "a canary that nobody may see"}})
     assert answer.status == 200
     return session
 
 
 async def shared(client: Client, session: str, **body: Any) -> dict[str, Any]:
-    status, told = await client.ask("POST", f"sessions/{session}/share", body)
+    status, told = await client.request("POST", f"sessions/{session}/share", body)
     assert (status, set(told)) == (200, {"token", "url", "expires_at"})
     found: dict[str, Any] = told
     return found
@@ -70,85 +70,85 @@ def nobody(client: Client) -> Client:
 
 
 @requirement("blade:share:create", "blade:share:reads")
-async def test_whoever_has_the_link_reads_the_turns_and_nothing_else(house: House, alice: Client) -> None:
-    session = await talked(house, alice)
+async def test_whoever_has_the_link_reads_the_turns_and_nothing_else(app_server: AppServer, alice: Client) -> None:
+    session = await recorded_session(app_server, alice)
     link = await shared(alice, session)
     assert re.fullmatch(r"share_[A-Za-z0-9_-]{43}", link["token"])
     assert (link["url"], link["expires_at"]) == (f"http://127.0.0.1:8000/api/share/{link['token']}", None)
-    turns = (await alice.ask("GET", f"sessions/{session}/messages")).body
+    turns = (await alice.request("GET", f"sessions/{session}/messages")).body
     assert [turn["memory_refs"] is not None for turn in turns] == [False, True]
-    status, seen = await nobody(alice).ask("GET", f"share/{link['token']}")
+    status, seen = await nobody(alice).request("GET", f"share/{link['token']}")
     assert (status, seen) == (200, [{**turn, "memory_refs": None} for turn in turns])
     assert "canary" not in str(seen)
 
 
 @requirement("blade:share:expires")
-async def test_a_link_ends_with_its_time(house: House, alice: Client) -> None:
-    session = (await alice.ask("POST", "sessions", {})).body["session_id"]
+async def test_a_link_ends_with_its_time(app_server: AppServer, alice: Client) -> None:
+    session = (await alice.request("POST", "sessions", {})).body["session_id"]
     link = await shared(alice, session, ttl_seconds=60)
     assert link["expires_at"] == "2026-11-21T12:01:00Z"
-    house.clock.advance(seconds=59)
-    assert await nobody(alice).ask("GET", f"share/{link['token']}") == (200, [])
-    house.clock.advance(seconds=1)
-    assert await nobody(alice).ask("GET", f"share/{link['token']}") == GONE
+    app_server.clock.advance(seconds=59)
+    assert await nobody(alice).request("GET", f"share/{link['token']}") == (200, [])
+    app_server.clock.advance(seconds=1)
+    assert await nobody(alice).request("GET", f"share/{link['token']}") == GONE
 
 
 @requirement("blade:share:revoke")
 async def test_a_revoked_link_shows_nothing_any_more(alice: Client) -> None:
-    session, other = [(await alice.ask("POST", "sessions", {})).body["session_id"] for _ in range(2)]
+    session, other = [(await alice.request("POST", "sessions", {})).body["session_id"] for _ in range(2)]
     link, kept = await shared(alice, session), await shared(alice, session)
-    assert await alice.ask("DELETE", f"sessions/{other}/share/{link['token']}") == GONE
-    assert await alice.ask("DELETE", f"sessions/{session}/share/{link['token']}") == (200, {"revoked": True})
-    assert await alice.ask("DELETE", f"sessions/{session}/share/{link['token']}") == GONE
-    assert await nobody(alice).ask("GET", f"share/{link['token']}") == GONE
-    assert await nobody(alice).ask("GET", f"share/{kept['token']}") == (200, [])
+    assert await alice.request("DELETE", f"sessions/{other}/share/{link['token']}") == GONE
+    assert await alice.request("DELETE", f"sessions/{session}/share/{link['token']}") == (200, {"revoked": True})
+    assert await alice.request("DELETE", f"sessions/{session}/share/{link['token']}") == GONE
+    assert await nobody(alice).request("GET", f"share/{link['token']}") == GONE
+    assert await nobody(alice).request("GET", f"share/{kept['token']}") == (200, [])
 
 
 @requirement("blade:share:deleted")
 async def test_a_deleted_sessions_links_show_nothing(alice: Client) -> None:
-    session = (await alice.ask("POST", "sessions", {})).body["session_id"]
+    session = (await alice.request("POST", "sessions", {})).body["session_id"]
     link = await shared(alice, session)
-    assert (await alice.ask("DELETE", f"sessions/{session}")).status == 200
-    assert await nobody(alice).ask("GET", f"share/{link['token']}") == GONE
+    assert (await alice.request("DELETE", f"sessions/{session}")).status == 200
+    assert await nobody(alice).request("GET", f"share/{link['token']}") == GONE
 
 
 @requirement("blade:share:unknown")
 @pytest.mark.parametrize("token", ["x", "share_", "share_" + "A" * 43, "x" * 5000, "%F0%9F%8D%B5"])
 async def test_an_unknown_token_shows_nothing(alice: Client, token: str) -> None:
-    assert await nobody(alice).ask("GET", f"share/{token}") == GONE
+    assert await nobody(alice).request("GET", f"share/{token}") == GONE
 
 
 @requirement("blade:share:own")
 async def test_only_its_owner_shares_a_session(alice: Client, bob: Client) -> None:
-    session = (await alice.ask("POST", "sessions", {})).body["session_id"]
+    session = (await alice.request("POST", "sessions", {})).body["session_id"]
     link = await shared(alice, session)
     paths = [("POST", f"sessions/{session}/share"), ("DELETE", f"sessions/{session}/share/{link['token']}")]
-    assert [(await bob.ask(*path, {})).status for path in paths] == [404, 404]
-    await alice.ask("PATCH", f"sessions/{session}/sharing", {"shared": True})
-    assert [(await bob.ask(*path, {})).status for path in paths] == [403, 403]
-    assert await nobody(alice).ask("GET", f"share/{link['token']}") == (200, [])
+    assert [(await bob.request(*path, {})).status for path in paths] == [404, 404]
+    await alice.request("PATCH", f"sessions/{session}/sharing", {"shared": True})
+    assert [(await bob.request(*path, {})).status for path in paths] == [403, 403]
+    assert await nobody(alice).request("GET", f"share/{link['token']}") == (200, [])
 
 
 @requirement("blade:share:bounds")
 @pytest.mark.parametrize("ttl", [0, -1, "60", 1.5, 10**30])
 async def test_a_time_out_of_bounds_is_422(alice: Client, ttl: object) -> None:
-    session = (await alice.ask("POST", "sessions", {})).body["session_id"]
-    assert (await alice.ask("POST", f"sessions/{session}/share", {"ttl_seconds": ttl})).status == 422
+    session = (await alice.request("POST", "sessions", {})).body["session_id"]
+    assert (await alice.request("POST", f"sessions/{session}/share", {"ttl_seconds": ttl})).status == 422
 
 
 @requirement("blade:share:off")
 async def test_where_sharing_is_off_links_are_403(tmp_path: Path) -> None:
-    async with opened(tmp_path, blade_public_sharing=False) as house, client_of(house, "alice") as alice:
-        session = (await alice.ask("POST", "sessions", {})).body["session_id"]
-        assert await alice.ask("POST", f"sessions/{session}/share", {}) == OFF
-        assert await alice.ask("DELETE", f"sessions/{session}/share/x") == OFF
-        assert await nobody(alice).ask("GET", "share/x") == OFF
-        assert (await alice.ask("GET", "config")).body["publicSharingEnabled"] is False
+    async with running_server(tmp_path, blade_public_sharing=False) as house, client_of(house, "alice") as alice:
+        session = (await alice.request("POST", "sessions", {})).body["session_id"]
+        assert await alice.request("POST", f"sessions/{session}/share", {}) == OFF
+        assert await alice.request("DELETE", f"sessions/{session}/share/x") == OFF
+        assert await nobody(alice).request("GET", "share/x") == OFF
+        assert (await alice.request("GET", "config")).body["publicSharingEnabled"] is False
 
 
 @requirement("blade:share:token")
-async def test_a_token_is_kept_nowhere(house: House, alice: Client) -> None:
-    session = (await alice.ask("POST", "sessions", {})).body["session_id"]
+async def test_a_token_is_kept_nowhere(app_server: AppServer, alice: Client) -> None:
+    session = (await alice.request("POST", "sessions", {})).body["session_id"]
     token = (await shared(alice, session))["token"]
-    content = b"".join(path.read_bytes() for path in house.folder.rglob("*") if path.is_file())
+    content = b"".join(path.read_bytes() for path in app_server.folder.rglob("*") if path.is_file())
     assert token.encode() not in content

@@ -8,7 +8,7 @@ import pytest
 from socketio.exceptions import ConnectionError as Refused  # type: ignore[import-untyped]  # the library is not annotated
 
 from tests.conversations import call, script
-from tests.protocols.blade.client import Caller, Event, Tab, flat, kinds, tab
+from tests.protocols.blade.client import Event, RestClient, SocketClient, flat, kinds, socket_client
 from tests.requirements import requirement
 
 SLOW = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
@@ -16,8 +16,8 @@ SLOW = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
 
 @requirement("blade:socket:connect")
 @pytest.mark.parametrize("token", [None, "", "sk-dragoman-wrong", 7])
-async def test_who_has_no_key_is_refused_at_connect(alice: Caller, token: Any) -> None:
-    knocking = Tab(alice.url, token)
+async def test_who_has_no_key_is_refused_at_connect(alice: RestClient, token: Any) -> None:
+    knocking = SocketClient(alice.url, token)
     said: list[Any] = []
     knocking._sio.on("connect_error", said.append)
     with pytest.raises(Refused):
@@ -28,16 +28,16 @@ async def test_who_has_no_key_is_refused_at_connect(alice: Caller, token: Any) -
 
 @requirement("blade:socket:transports")
 @pytest.mark.parametrize("transports", [["websocket"], ["polling"], ["polling", "websocket"]])
-async def test_both_transports_carry_a_chat(alice: Caller, transports: list[str]) -> None:
+async def test_both_transports_carry_a_chat(alice: RestClient, transports: list[str]) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key, transports) as mine:
+    async with socket_client(alice.url, alice.key, transports) as mine:
         assert kinds(await mine.send(session, "hello"))[-1] == "chat:end"
 
 
 @requirement("blade:chats:order", "blade:chats:acknowledged", "blade:chats:sender-is-subscribed")
-async def test_a_plain_chat_is_told_in_order_to_a_sender_who_never_subscribed(alice: Caller) -> None:
+async def test_a_plain_chat_is_reported_in_order_to_a_sender_who_never_subscribed(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         told = await mine.call("chat:send", {"session_id": session, "message": "add 2 and 3"})
         events = await mine.until("chat:end")
     assert (told["status"], told["session_id"]) == ("ok", session)
@@ -71,10 +71,10 @@ async def test_a_plain_chat_is_told_in_order_to_a_sender_who_never_subscribed(al
 
 
 @requirement("blade:chats:order")
-async def test_events_of_one_socket_are_handled_one_after_the_other(alice: Caller) -> None:
+async def test_events_of_one_socket_are_handled_one_after_the_other(alice: RestClient) -> None:
     """Clients subscribe and send back to back, without waiting."""
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.emit("session:subscribe", {"session_id": session, "event_format": "raw", "after_sequence": 0})
         await mine.emit("chat:send", {"session_id": session, "message": "hello"})
         events = await mine.until("chat:end")
@@ -83,9 +83,9 @@ async def test_events_of_one_socket_are_handled_one_after_the_other(alice: Calle
 
 
 @requirement("blade:raw:batches")
-async def test_raw_sockets_get_batches_whose_ends_repeat_their_fields(alice: Caller) -> None:
+async def test_raw_sockets_get_batches_whose_ends_repeat_their_fields(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as raw, tab(alice.url, alice.key) as plain:
+    async with socket_client(alice.url, alice.key) as raw, socket_client(alice.url, alice.key) as plain:
         await raw.call("session:subscribe", {"session_id": session, "event_format": "raw"})
         await plain.call("session:subscribe", {"session_id": session})
         await raw.emit("chat:send", {"session_id": session, "message": "hello"})
@@ -101,9 +101,9 @@ async def test_raw_sockets_get_batches_whose_ends_repeat_their_fields(alice: Cal
 
 
 @requirement("blade:chats:busy")
-async def test_a_second_message_is_refused_to_its_sender_alone(alice: Caller) -> None:
+async def test_a_second_message_is_refused_to_its_sender_alone(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine, tab(alice.url, alice.key) as other:
+    async with socket_client(alice.url, alice.key) as mine, socket_client(alice.url, alice.key) as other:
         await mine.call("chat:send", {"session_id": session, "message": SLOW})
         told = await other.call("chat:send", {"session_id": session, "message": "hello"})
         assert (told["status"], told["code"]) == ("error", "session_busy")
@@ -151,13 +151,13 @@ async def test_a_second_message_is_refused_to_its_sender_alone(alice: Caller) ->
     ],
 )
 async def test_what_is_refused_is_acknowledged_and_announced(
-    alice: Caller, bob: Caller, name: str, payload: Any, code: str, message: str | None
+    alice: RestClient, bob: RestClient, name: str, payload: Any, code: str, message: str | None
 ) -> None:
     session, foreign = await alice.session(), await bob.session()
     names = {"SESSION": session, "FOREIGN": foreign}
     if isinstance(payload, dict) and payload.get("session_id") in names:
         payload = {**payload, "session_id": names[payload["session_id"]]}
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         told = await mine.call(name, payload)
         [(_, error)] = await mine.until("system:error")
     assert (told["status"], told["code"]) == ("error", code)
@@ -170,9 +170,9 @@ async def test_what_is_refused_is_acknowledged_and_announced(
 
 
 @requirement("blade:chats:stop")
-async def test_a_stopped_chat_keeps_its_words_and_ends_before_the_acknowledgement(alice: Caller) -> None:
+async def test_a_stopped_chat_keeps_its_words_and_ends_before_the_acknowledgement(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.call("chat:send", {"session_id": session, "message": SLOW})
         await mine.until("turn:patch")
         assert await mine.call("chat:stop", {"session_id": session, "chat_run_id": "chat_other"}) == {"status": "idle"}
@@ -187,9 +187,9 @@ async def test_a_stopped_chat_keeps_its_words_and_ends_before_the_acknowledgemen
 
 
 @requirement("blade:chats:stop")
-async def test_a_stop_cancels_the_calls_that_run(alice: Caller) -> None:
+async def test_a_stop_cancels_the_calls_that_run(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.call("chat:send", {"session_id": session, "message": script(call("slow", seconds=600))})
         await mine.until("turn:patch")
         await mine.call("chat:stop", {"session_id": session})
@@ -200,10 +200,10 @@ async def test_a_stop_cancels_the_calls_that_run(alice: Caller) -> None:
 
 
 @requirement("blade:chats:failed")
-async def test_a_failed_chat_ends_its_turn_says_why_and_ends(alice: Caller) -> None:
+async def test_a_failed_chat_ends_its_turn_says_why_and_ends(alice: RestClient) -> None:
     session = await alice.session()
     failing = script({"say": "half"}, {"fail": {"code": "model_error", "message": "The model is gone"}})
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         events = await mine.send(session, failing)
     assert kinds(events)[-3:] == ["turn:end", "system:error", "chat:end"]
     turn, error, end = (payload for _, payload in events[-3:])
@@ -214,48 +214,50 @@ async def test_a_failed_chat_ends_its_turn_says_why_and_ends(alice: Caller) -> N
 
 
 @requirement("blade:chats:limit")
-async def test_a_chat_at_the_limit_of_model_calls_is_completed(alice: Caller) -> None:
+async def test_a_chat_at_the_limit_of_model_calls_is_completed(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         events = await mine.send(session, script(*[call("add", a=1, b=1)] * 26))
     assert (events[-1][1]["status"], events[-1][1]["finish_reason"]) == ("completed", "max_turns")
 
 
-def heard_of(session: str, listener: Tab) -> list[Event]:
+def session_events(session: str, listener: SocketClient) -> list[Event]:
     """What came of a session: news of those of other tests come at any time."""
     return [(name, payload) for name, payload in listener.events if payload["session_id"] == session]
 
 
 @requirement("blade:socket:updated")
-async def test_changes_of_a_session_reach_the_owners_other_sockets_and_nobody_elses(alice: Caller, bob: Caller) -> None:
+async def test_changes_of_a_session_reach_the_owners_other_sockets_and_nobody_elses(
+    alice: RestClient, bob: RestClient
+) -> None:
     session = await alice.session()
     async with (
-        tab(alice.url, alice.key) as subscribed,
-        tab(alice.url, alice.key) as other,
-        tab(bob.url, bob.key) as his,
+        socket_client(alice.url, alice.key) as subscribed,
+        socket_client(alice.url, alice.key) as other,
+        socket_client(bob.url, bob.key) as his,
     ):
-        await alice.ask("PATCH", f"sessions/{session}/pin", {"pinned": True})
+        await alice.request("PATCH", f"sessions/{session}/pin", {"pinned": True})
         pinned = (await other.until(lambda _, payload: payload["session_id"] == session))[-1][1]
         assert pinned == {"session_id": session, "is_pinned": True}
         await subscribed.call("session:subscribe", {"session_id": session})
-        await alice.ask("PATCH", f"sessions/{session}", {"intent": "new"})
+        await alice.request("PATCH", f"sessions/{session}", {"intent": "new"})
         for each in (subscribed, other):
             renamed = (await each.until(lambda _, payload: "intent" in payload))[-1][1]
             assert renamed == {"session_id": session, "intent": "new", "stream_sequence": 2}
-        assert heard_of(session, his) == []
+        assert session_events(session, his) == []
 
 
 @requirement("blade:socket:updated")
-async def test_a_run_through_another_door_changes_status_and_title_in_the_lists_of_its_owner(
-    alice: Caller, bob: Caller
+async def test_a_run_through_another_protocol_changes_status_and_title_in_the_lists_of_its_owner(
+    alice: RestClient, bob: RestClient
 ) -> None:
     session = await alice.session()
     waits = script({"say": "x"}, {"wait_ms": 600_000})
     asked = {"stream": "none", "messages": [{"role": "user", "content": waits}]}
     path = f"/aap/v3/sessions/{session.removeprefix('sess_')}/turns"
     async with (
-        tab(alice.url, alice.key) as list_only,
-        tab(bob.url, bob.key) as his,
+        socket_client(alice.url, alice.key) as list_only,
+        socket_client(bob.url, bob.key) as his,
         httpx2.AsyncClient(base_url=alice.url, verify=False) as http,
     ):
         turn = asyncio.create_task(http.post(path, json=asked, headers={"authorization": f"Bearer {alice.key}"}))
@@ -265,11 +267,11 @@ async def test_a_run_through_another_door_changes_status_and_title_in_the_lists_
             if status == "running":
                 await list_only.call("chat:stop", {"session_id": session})
         assert (await turn).status_code == 200
-        assert heard_of(session, his) == []
+        assert session_events(session, his) == []
 
 
 @requirement("blade:chats:parts")
-async def test_images_and_files_become_notes_and_reach_the_agent_whole(alice: Caller) -> None:
+async def test_images_and_files_become_notes_and_reach_the_agent_whole(alice: RestClient) -> None:
     session = await alice.session()
     png = "data:image/png;base64,iVBORw0KGgo="
     parts = [
@@ -277,7 +279,7 @@ async def test_images_and_files_become_notes_and_reach_the_agent_whole(alice: Ca
         {"type": "image_url", "image_url": {"url": png}},
         {"type": "file", "name": "data.csv", "data": "YSxi"},
     ]
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(session, parts)
     [user, *_] = await alice.messages(session)
     notes = [(block["content"], block.get("attachment")) for block in user["blocks"]]

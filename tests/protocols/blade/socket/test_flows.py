@@ -6,8 +6,8 @@ import httpx2
 import pytest
 
 from tests.conversations import call, script
-from tests.protocols.blade.client import Caller, Event, Tab, kinds, tab
-from tests.protocols.blade.patch_folding import Folded
+from tests.protocols.blade.client import Event, RestClient, SocketClient, kinds, socket_client
+from tests.protocols.blade.patch_folding import FoldedTurns
 from tests.requirements import requirement
 
 Json = Any
@@ -22,14 +22,14 @@ def patches(events: list[Event]) -> list[tuple[str, Json]]:
     return [(payload["patch_type"], payload["data"]) for name, payload in events if name == "turn:patch"]
 
 
-async def answer(mine: Tab, session: str, call_id: str, **given: Json) -> list[Event]:
+async def answer(mine: SocketClient, session: str, call_id: str, **given: Json) -> list[Event]:
     return await mine.send(session, "", askuser_answer={"tool_call_id": call_id, **given})
 
 
 @requirement("blade:questions:ask", "blade:questions:answer")
-async def test_a_question_pauses_its_turn_and_the_answer_completes_it(alice: Caller) -> None:
+async def test_a_question_pauses_its_turn_and_the_answer_completes_it(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         asked = await mine.send(session, "ask me")
         [question] = [data for kind, data in patches(asked) if kind == "add_tool_call"]
         assert question["status"] == "awaiting_answer"
@@ -63,9 +63,9 @@ async def test_a_question_pauses_its_turn_and_the_answer_completes_it(alice: Cal
 
 
 @requirement("blade:questions:text")
-async def test_what_is_said_along_with_an_answer_stands_in_its_turn(alice: Caller) -> None:
+async def test_what_is_said_along_with_an_answer_stands_in_its_turn(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         asked = await mine.send(session, "ask me")
         given = {"tool_call_id": patches(asked)[0][1]["id"], "selections": {"0": [0]}}
         events = await mine.send(session, "hello", askuser_answer=given)
@@ -77,16 +77,16 @@ async def test_what_is_said_along_with_an_answer_stands_in_its_turn(alice: Calle
 
 @requirement("blade:questions:check")
 @pytest.mark.parametrize(
-    "given",
+    "value",
     [{}, {"selections": {"0": [2]}}, {"selections": {"0": [0, 1]}}, {"custom": {"0": ""}}, {"selections": {"1": [0]}}],
 )
-async def test_a_wrong_answer_changes_nothing(alice: Caller, given: dict[str, Json]) -> None:
+async def test_a_wrong_answer_changes_nothing(alice: RestClient, value: dict[str, Json]) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         asked = await mine.send(session, "ask me")
         call_id = patches(asked)[0][1]["id"]
         before = await alice.messages(session)
-        payload = {"session_id": session, "message": "", "askuser_answer": {"tool_call_id": call_id, **given}}
+        payload = {"session_id": session, "message": "", "askuser_answer": {"tool_call_id": call_id, **value}}
         told = await mine.call("chat:send", payload)
         assert told["code"] == "invalid_answer"
         assert await alice.messages(session) == before
@@ -96,10 +96,10 @@ async def test_a_wrong_answer_changes_nothing(alice: Caller, given: dict[str, Js
 
 
 @requirement("blade:questions:several")
-async def test_questions_are_answered_one_by_one_and_the_last_answer_goes_on(alice: Caller) -> None:
+async def test_questions_are_answered_one_by_one_and_the_last_answer_goes_on(alice: RestClient) -> None:
     session = await alice.session()
     both = {"calls": [{"name": "AskUserQuestion", "input": {"questions": [TWO]}}] * 2}
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         asked = await mine.send(session, script(both, {"say": "{answer}"}))
         first, second = (data["id"] for kind, data in patches(asked) if kind == "add_tool_call")
         early = await answer(mine, session, first, selections={"0": [0, 1]})
@@ -108,14 +108,14 @@ async def test_questions_are_answered_one_by_one_and_the_last_answer_goes_on(ali
         assert (await alice.get(f"sessions/{session}"))["status"] == "waiting_for_input"
         late = await answer(mine, session, second, selections={"0": [0]})
         assert late[-1][1]["waiting_for_input"] is False
-    folded = Folded()
+    folded = FoldedTurns()
     for event in (*asked, *early, *late):
         folded.feed(event)
 
 
 @requirement("blade:questions:superseded", "blade:chats:one-end")
 @pytest.mark.parametrize("is_answer", [True, False])
-async def test_a_message_that_leaves_an_allowed_call_behind_is_one_chat(alice: Caller, is_answer: bool) -> None:
+async def test_a_message_that_leaves_an_allowed_call_behind_is_one_chat(alice: RestClient, is_answer: bool) -> None:
     session = await alice.session()
     both = {
         "calls": [
@@ -123,7 +123,7 @@ async def test_a_message_that_leaves_an_allowed_call_behind_is_one_chat(alice: C
             {"name": "AskUserQuestion", "input": {"questions": [TWO]}},
         ]
     }
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         asked = await mine.send(session, script(both, {"say": "."}))
         gated, _, question = (data["id"] for kind, data in patches(asked) if kind == "add_tool_call")
         early = await answer(mine, session, gated, selections={"0": [0]})
@@ -134,16 +134,16 @@ async def test_a_message_that_leaves_an_allowed_call_behind_is_one_chat(alice: C
     assert late[-1][1]["waiting_for_input"] is False
     stamp = (await alice.messages(session))[1]["tool_calls"][0]
     assert stamp["status"] == "cancelled"
-    folded = Folded()
+    folded = FoldedTurns()
     for event in (*asked, *early, *late):
         folded.feed(event)
 
 
 @requirement("blade:questions:superseded")
 @pytest.mark.parametrize("how", ["message", "stop"])
-async def test_a_question_that_is_left_behind_is_cancelled(alice: Caller, how: str) -> None:
+async def test_a_question_that_is_left_behind_is_cancelled(alice: RestClient, how: str) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(session, "ask me")
         if how == "message":
             await mine.send(session, "hello")
@@ -155,10 +155,10 @@ async def test_a_question_that_is_left_behind_is_cancelled(alice: Caller, how: s
 
 
 @requirement("blade:permissions:ask", "blade:permissions:session")
-async def test_a_permission_is_asked_for_as_a_question_and_may_hold_for_the_session(alice: Caller) -> None:
+async def test_a_permission_is_asked_for_as_a_question_and_may_hold_for_the_session(alice: RestClient) -> None:
     session = await alice.session()
     stamp = script(call("stamp", text="x"), {"say": "{result}"})
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         asked = await mine.send(session, stamp)
         gated, question = (data for kind, data in patches(asked) if kind == "add_tool_call")
         assert (gated["tool_name"], question["tool_name"]) == ("stamp", "AskUserQuestion")
@@ -179,9 +179,9 @@ async def test_a_permission_is_asked_for_as_a_question_and_may_hold_for_the_sess
 
 
 @requirement("blade:permissions:deny")
-async def test_a_denied_call_ends_as_an_error(alice: Caller) -> None:
+async def test_a_denied_call_ends_as_an_error(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         asked = await mine.send(session, script(call("stamp", text="x"), {"say": "so what"}))
         gated = patches(asked)[0][1]["id"]
         given = await answer(mine, session, gated, selections={"0": [2]}, custom={"0": "not today"})
@@ -193,10 +193,10 @@ async def test_a_denied_call_ends_as_an_error(alice: Caller) -> None:
 
 
 @requirement("blade:sub-agents:turns", "blade:sub-agents:question")
-async def test_a_question_of_a_sub_agent_bubbles_up_and_its_answer_goes_down(alice: Caller) -> None:
+async def test_a_question_of_a_sub_agent_bubbles_up_and_its_answer_goes_down(alice: RestClient) -> None:
     session = await alice.session()
     inner = [{"ask": {"questions": [TWO]}}, {"say": "chose {answer}"}]
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         asked = await mine.send(
             session, script({"fork": {"description": "dig", "script": inner}}, {"say": "found {result}"})
         )
@@ -217,7 +217,7 @@ async def test_a_question_of_a_sub_agent_bubbles_up_and_its_answer_goes_down(ali
     assert ("set_tool_status", "pending") in changes
     assert ("set_status", "streaming") in changes
     assert [block["content"] for block in ended(given)[-1]["blocks"]] == ["found chose b"]
-    folded = Folded()
+    folded = FoldedTurns()
     for event in (*asked, *given):
         folded.feed(event)
     turns = await alice.messages(session)
@@ -226,10 +226,10 @@ async def test_a_question_of_a_sub_agent_bubbles_up_and_its_answer_goes_down(ali
 
 
 @requirement("blade:modes:turn", "blade:modes:tools")
-async def test_a_change_of_mode_is_a_turn_of_its_own_and_decides_what_may_be_called(alice: Caller) -> None:
+async def test_a_change_of_mode_is_a_turn_of_its_own_and_decides_what_may_be_called(alice: RestClient) -> None:
     session = await alice.session()
     act = script(call("boom"), call("add", a=1, b=1), {"say": "{result}"})
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         events = await mine.send(session, act, mode="planning")
         turns = await alice.messages(session)
         assert [(block["type"], block["content"]) for block in turns[0]["blocks"]] == [
@@ -250,10 +250,10 @@ async def test_a_change_of_mode_is_a_turn_of_its_own_and_decides_what_may_be_cal
 
 
 @requirement("blade:plans:block")
-async def test_a_plan_is_a_block_of_the_turn_that_made_it(alice: Caller) -> None:
+async def test_a_plan_is_a_block_of_the_turn_that_made_it(alice: RestClient) -> None:
     session = await alice.session()
     steps = [{"title": "dig", "status": "pending"}]
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(session, script({"say": "so: "}, {"plan": {"status": "draft", "steps": steps}}))
     [_, turn] = await alice.messages(session)
     blocks = {block["type"]: block["content"] for block in turn["blocks"]}
@@ -261,9 +261,9 @@ async def test_a_plan_is_a_block_of_the_turn_that_made_it(alice: Caller) -> None
 
 
 @requirement("blade:headless:result", "blade:headless:asks-nobody")
-async def test_a_headless_chat_gives_its_words_and_asks_nobody(alice: Caller) -> None:
+async def test_a_headless_chat_gives_its_words_and_asks_nobody(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         events = await mine.send(session, "hello", headless=True)
         words = "Hello! I am the rehearsal agent."
         assert events[-1][1]["result"] == {"output": words, "result": words}
@@ -275,10 +275,10 @@ async def test_a_headless_chat_gives_its_words_and_asks_nobody(alice: Caller) ->
 
 
 @requirement("blade:headless:schema")
-async def test_an_answer_with_a_schema_fits_it_or_the_chat_fails(alice: Caller) -> None:
+async def test_an_answer_with_a_schema_fits_it_or_the_chat_fails(alice: RestClient) -> None:
     session = await alice.session()
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         good = await mine.send(session, script({"say": '{"n": 3, "schema": 1}'}), headless=True, output_schema=schema)
         assert good[-1][1]["result"] == {"output": {"n": 3, "schema": 1}, "schema": schema, "n": 3}
         bad = await mine.send(session, script({"say": '{"n": "x"}'}), headless=True, output_schema=schema)
@@ -287,9 +287,9 @@ async def test_an_answer_with_a_schema_fits_it_or_the_chat_fails(alice: Caller) 
 
 
 @requirement("blade:whatif:branch", "blade:whatif:deprecated")
-async def test_what_if_goes_on_from_an_earlier_entry_and_loses_nothing(alice: Caller) -> None:
+async def test_what_if_goes_on_from_an_earlier_entry_and_loses_nothing(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(session, "one")
         await mine.send(session, "two")
         first = (await alice.messages(session))[0]["id"]
@@ -305,9 +305,9 @@ async def test_what_if_goes_on_from_an_earlier_entry_and_loses_nothing(alice: Ca
 
 
 @requirement("blade:meta:blocks")
-async def test_meta_becomes_blocks_and_stays_in_the_result(alice: Caller) -> None:
+async def test_meta_becomes_blocks_and_stays_in_the_result(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         events = await mine.send(session, script(call("card", title="T"), call("highlight", city="wien")))
     card, highlight = (turn for turn in ended(events) if turn["tool_calls"])
     assert [block["type"] for block in card["blocks"]] == ["tool_use", "tool_result", "tool_ui"]
@@ -329,10 +329,10 @@ async def test_meta_becomes_blocks_and_stays_in_the_result(alice: Caller) -> Non
         {"resourceHTML": "x" * (256 * 1024 + 1)},
     ],
 )
-async def test_a_bad_card_is_a_notification_and_the_call_stays_done(alice: Caller, ui: dict[str, Json]) -> None:
+async def test_a_bad_card_is_a_notification_and_the_call_stays_done(alice: RestClient, ui: dict[str, Json]) -> None:
     session = await alice.session()
     step = {"tool": {"name": "t", "input": {}, "output": {"ok": True, "_meta": {"ui": ui}}}}
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         events = await mine.send(session, script(step))
     [notice] = [payload for name, payload in events if name == "system:notification"]
     assert (notice["notification_type"], notice["status"]) == ("tool_meta_invalid", "warning")
@@ -341,9 +341,9 @@ async def test_a_bad_card_is_a_notification_and_the_call_stays_done(alice: Calle
 
 @requirement("blade:turns:results")
 @pytest.mark.parametrize("value", ["text", 5, 2.5, True, None, [1, {"a": None}], {"a": [1]}])
-async def test_a_tools_return_value_is_the_result_whatever_its_type(alice: Caller, value: Json) -> None:
+async def test_a_tools_return_value_is_the_result_whatever_its_type(alice: RestClient, value: Json) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         events = await mine.send(session, script({"tool": {"name": "t", "input": {}, "output": value}}))
     turn = ended(events)[-1]
     assert [turn["tool_calls"][0]["result"], turn["blocks"][1]["content"]] == [value, value]
@@ -351,39 +351,39 @@ async def test_a_tools_return_value_is_the_result_whatever_its_type(alice: Calle
 
 
 @requirement("blade:meta:check")
-async def test_a_part_of_meta_that_is_null_is_not_there(alice: Caller) -> None:
+async def test_a_part_of_meta_that_is_null_is_not_there(alice: RestClient) -> None:
     session = await alice.session()
     step = {"tool": {"name": "t", "input": {}, "output": {"_meta": {"ui": None, "bridge": None}}}}
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         events = await mine.send(session, script(step))
     assert "system:notification" not in kinds(events)
 
 
 @requirement("blade:meta:model")
-async def test_the_model_never_sees_meta(alice: Caller) -> None:
+async def test_the_model_never_sees_meta(alice: RestClient) -> None:
     session = await alice.session()
     steps = [{"tool": {"name": "t", "input": {}, "output": '{"ok": true, "_meta": {"bridge": {"action": "a"}}}'}}]
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         events = await mine.send(session, script(*steps, {"say": "{result}"}))
     assert ended(events)[-1]["blocks"][0]["content"] == '{"ok":true}'
     assert ended(events)[-2]["blocks"][-1]["type"] == "tool_bridge"
 
 
 @requirement("blade:turns:media")
-async def test_a_picture_in_an_answer_is_a_note_with_its_attachment(alice: Caller) -> None:
+async def test_a_picture_in_an_answer_is_a_note_with_its_attachment(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         events = await mine.send(session, script({"image": "data:image/png;base64,iVBORw0KGgo="}))
     [block] = ended(events)[-1]["blocks"]
     assert (block["type"], block["content"]) == ("text", "[image image/png 1 KB]")
     assert block["attachment"] == {"kind": "image", "name": None, "media_type": "image/png", "size": 8}
-    folded = Folded()
+    folded = FoldedTurns()
     for event in events:
         folded.feed(event)
 
 
 @requirement("blade:sessions:other-doors")
-async def test_a_tool_of_the_applications_shows_as_pending_in_a_session_that_waits(alice: Caller) -> None:
+async def test_a_tool_of_the_applications_shows_as_pending_in_a_session_that_waits(alice: RestClient) -> None:
     paint = {"name": "paint", "description": "", "parameters": {"type": "object"}}
     async with httpx2.AsyncClient(base_url=alice.url, verify=False) as http:
         headers = {"authorization": f"Bearer {alice.key}"}

@@ -1,16 +1,16 @@
 """What the OpenAPI document says of Blade is what answers."""
 
 from dragoman.protocols.blade.rest import replays, server, session_openapi, sessions, turns
-from tests.protocols.blade.client import Caller
+from tests.protocols.blade.client import RestClient
 from tests.requirements import requirement
 
 
 @requirement("blade:server:described")
-async def test_every_route_is_described_and_no_other(alice: Caller) -> None:
+async def test_every_route_is_described_and_no_other(alice: RestClient) -> None:
     engine, about = object(), object()
     answering = [
         *server.routes(engine, about),  # type: ignore[arg-type]  # nothing is asked of them here
-        *sessions.routes(engine, remembers=True),  # type: ignore[arg-type]  # as above
+        *sessions.routes(engine, memory_default=True),  # type: ignore[arg-type]  # as above
         *turns.routes(engine),  # type: ignore[arg-type]  # as above
         *replays.routes(engine),  # type: ignore[arg-type]  # as above
     ]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.conversations import script
-from tests.protocols.blade.client import Caller, kinds, tab
+from tests.protocols.blade.client import RestClient, kinds, socket_client
 from tests.requirements import requirement
 
 Json = Any
@@ -18,9 +18,9 @@ PICTURE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVB
     ("message", "code"),
     [(PICTURE, "bad_request"), ("x" * (1024 * 1024 + 1), "too_large"), ("x", "no_pending_question")],
 )
-async def test_a_refused_what_if_leaves_the_conversation_as_it_is(alice: Caller, message: Json, code: str) -> None:
+async def test_a_refused_what_if_leaves_the_conversation_as_it_is(alice: RestClient, message: Json, code: str) -> None:
     session = await alice.session(solution_id="rehearsal-bare")  # which takes no pictures
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(session, "one")
         before = await alice.get(f"sessions/{session}/history")
         asked = {"session_id": session, "message": message, "whatif": {"from_step": 0}}
@@ -32,9 +32,9 @@ async def test_a_refused_what_if_leaves_the_conversation_as_it_is(alice: Caller,
 
 
 @requirement("blade:whatif:branch")
-async def test_a_what_if_may_say_nothing_and_quotes_are_marked_line_by_line(alice: Caller) -> None:
+async def test_a_what_if_may_say_nothing_and_quotes_are_marked_line_by_line(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(session, "one")
         await mine.send(session, "", whatif={"from_step": 2, "quotes": [{"text": "a\nb"}, {"text": "c"}]})
         quoted = await alice.messages(session)
@@ -44,9 +44,9 @@ async def test_a_what_if_may_say_nothing_and_quotes_are_marked_line_by_line(alic
 
 
 @requirement("blade:chats:busy")
-async def test_who_is_refused_does_not_follow_the_chat(alice: Caller) -> None:
+async def test_who_is_refused_does_not_follow_the_chat(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine, tab(alice.url, alice.key) as other:
+    async with socket_client(alice.url, alice.key) as mine, socket_client(alice.url, alice.key) as other:
         await mine.call("chat:send", {"session_id": session, "message": WAITING})
         await mine.until("turn:patch")
         assert (await other.call("chat:send", {"session_id": session, "message": "x"}))["code"] == "session_busy"
@@ -68,19 +68,19 @@ async def test_who_is_refused_does_not_follow_the_chat(alice: Caller) -> None:
     ],
 )
 async def test_what_a_chat_brings_besides_its_message_is_bounded(
-    alice: Caller, fields: dict[str, Json], message: str
+    alice: RestClient, fields: dict[str, Json], message: str
 ) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         told = await mine.call("chat:send", {"session_id": session, "message": "x", **fields})
     assert told == {"status": "error", "code": "bad_request", "message": message}
 
 
 @requirement("blade:chats:nulls")
-async def test_an_optional_field_may_be_null_and_an_empty_model_is_none(alice: Caller) -> None:
+async def test_an_optional_field_may_be_null_and_an_empty_model_is_none(alice: RestClient) -> None:
     session = await alice.session(model="kept")
     nothing = dict.fromkeys(("mode", "askuser_answer", "headless", "output_schema", "whatif", "runtime_env"))
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         asked = {"session_id": session, "after_sequence": None, "resume": None, "event_format": None}
         assert (await mine.call("session:subscribe", asked))["status"] == "ok"
         await mine.send(session, "ask me", model="", **nothing)
@@ -91,16 +91,16 @@ async def test_an_optional_field_may_be_null_and_an_empty_model_is_none(alice: C
 
 
 @requirement("blade:abuse:events")
-async def test_an_event_that_is_none_of_ours_is_acknowledged_too(alice: Caller) -> None:
-    async with tab(alice.url, alice.key) as mine:
+async def test_an_event_that_is_none_of_ours_is_acknowledged_too(alice: RestClient) -> None:
+    async with socket_client(alice.url, alice.key) as mine:
         told = await mine.call("skills:changed", {"session_id": "x"})
         assert told == {"status": "error", "code": "bad_request", "message": "there is no event 'skills:changed'"}
 
 
 @requirement("blade:chats:stop")
-async def test_a_stop_may_name_the_chat_that_waits_for_an_answer(alice: Caller) -> None:
+async def test_a_stop_may_name_the_chat_that_waits_for_an_answer(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         chat = (await mine.send(session, "ask me"))[-1][1]["chat_run_id"]
         other = {"session_id": session, "chat_run_id": "chat_other"}
         assert await mine.call("chat:stop", other) == {"status": "idle"}
@@ -109,9 +109,9 @@ async def test_a_stop_may_name_the_chat_that_waits_for_an_answer(alice: Caller) 
 
 
 @requirement("blade:catch-up:resume")
-async def test_a_number_that_no_event_has_is_answered_with_a_snapshot(alice: Caller) -> None:
+async def test_a_number_that_no_event_has_is_answered_with_a_snapshot(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine, tab(alice.url, alice.key) as other:
+    async with socket_client(alice.url, alice.key) as mine, socket_client(alice.url, alice.key) as other:
         await mine.call("chat:send", {"session_id": session, "message": WAITING})
         await mine.until("turn:patch")
         told = await other.call("session:subscribe", {"session_id": session, "after_sequence": 10_000})

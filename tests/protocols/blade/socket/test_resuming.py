@@ -5,11 +5,11 @@ from random import Random
 from typing import Any
 
 from tests.conversations import script
-from tests.protocols.blade.client import Caller, Event, Tab, flat, kinds, tab
+from tests.protocols.blade.client import Event, RestClient, SocketClient, flat, kinds, socket_client
 from tests.protocols.blade.driver import url_of
-from tests.protocols.blade.patch_folding import Folded
+from tests.protocols.blade.patch_folding import FoldedTurns
 from tests.requirements import requirement
-from tests.servers import opened_socket
+from tests.servers import running_socket_server
 
 Json = Any
 CUTS = 200
@@ -22,12 +22,12 @@ def numbers(events: list[Event]) -> list[int]:
 
 
 @requirement("blade:catch-up:snapshot", "blade:catch-up:goes-on")
-async def test_who_subscribes_in_mid_chat_gets_a_snapshot_and_goes_on(alice: Caller) -> None:
+async def test_who_subscribes_in_mid_chat_gets_a_snapshot_and_goes_on(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as first:
+    async with socket_client(alice.url, alice.key) as first:
         await first.call("chat:send", {"session_id": session, "message": WAITING})
         await first.until("turn:patch")
-    async with tab(alice.url, alice.key) as second:
+    async with socket_client(alice.url, alice.key) as second:
         told = await second.call("session:subscribe", {"session_id": session})
         assert (told["status"], told["running"]) == ("ok", True)
         [start, turn] = await second.until("turn:start")
@@ -40,11 +40,11 @@ async def test_who_subscribes_in_mid_chat_gets_a_snapshot_and_goes_on(alice: Cal
 
 
 @requirement("blade:catch-up:idle")
-async def test_nothing_is_sent_for_an_idle_session(alice: Caller) -> None:
+async def test_nothing_is_sent_for_an_idle_session(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as first:
+    async with socket_client(alice.url, alice.key) as first:
         sent = await first.send(session, "hello")
-    async with tab(alice.url, alice.key) as second:
+    async with socket_client(alice.url, alice.key) as second:
         told = await second.call("session:subscribe", {"session_id": session, "after_sequence": 0})
         assert told == {
             "status": "ok",
@@ -57,19 +57,19 @@ async def test_nothing_is_sent_for_an_idle_session(alice: Caller) -> None:
 
 
 @requirement("blade:catch-up:resume", "blade:numbers:stream")
-async def test_what_was_missed_of_the_latest_chat_is_sent_again_with_its_numbers(alice: Caller) -> None:
+async def test_what_was_missed_of_the_latest_chat_is_sent_again_with_its_numbers(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.send(session, "hello")
         sent = await mine.send(session, "add 1 and 2")
     after = numbers(sent)[3]
     for is_raw in (False, True):
-        async with tab(alice.url, alice.key) as back:
+        async with socket_client(alice.url, alice.key) as back:
             asked: dict[str, Json] = {"session_id": session, "after_sequence": after, "resume": True}
             told = await back.call("session:subscribe", asked | ({"event_format": "raw"} if is_raw else {}))
             assert told["resumed"] is True
             assert flat(await back.until("chat:end")) == sent[4:]
-        async with tab(alice.url, alice.key) as back:
+        async with socket_client(alice.url, alice.key) as back:
             asked = {"session_id": session, "after_sequence": 0, "resume": True}
             await back.call("session:subscribe", asked | ({"event_format": "raw"} if is_raw else {}))
             assert flat(await back.until("chat:end")) == sent, "from the start of a chat that has just ended"
@@ -77,26 +77,26 @@ async def test_what_was_missed_of_the_latest_chat_is_sent_again_with_its_numbers
 
 @requirement("blade:catch-up:restart", "blade:numbers:stream")
 async def test_after_a_restart_what_was_missed_has_the_same_numbers(tmp_path: Any) -> None:
-    async with opened_socket(tmp_path) as house:
-        alice = Caller(url_of(house), house.key("alice"))
+    async with running_socket_server(tmp_path) as house:
+        alice = RestClient(url_of(house), house.key("alice"))
         session = await alice.session()
-        async with tab(alice.url, alice.key) as mine:
+        async with socket_client(alice.url, alice.key) as mine:
             sent = await mine.send(session, "add 1 and 2")
         turns = await alice.messages(session)
         await house.restart()
-        alice = Caller(url_of(house), house.key("alice"))
+        alice = RestClient(url_of(house), house.key("alice"))
         assert await alice.messages(session) == turns
-        async with tab(alice.url, alice.key) as back:
+        async with socket_client(alice.url, alice.key) as back:
             asked = {"session_id": session, "after_sequence": numbers(sent)[2]}
             await back.call("session:subscribe", asked)
             assert await back.until("chat:end") == sent[3:]
-        async with tab(alice.url, alice.key) as back:
+        async with socket_client(alice.url, alice.key) as back:
             await back.call("session:subscribe", {"session_id": session, "after_sequence": -1})
             assert await back.until("chat:end") == sent[1:], "below zero: the whole latest chat, without the new title"
 
 
 @requirement("blade:catch-up:cut", "blade:catch-up:no-socket")
-async def test_a_connection_that_is_cut_200_times_loses_and_doubles_nothing(alice: Caller) -> None:
+async def test_a_connection_that_is_cut_200_times_loses_and_doubles_nothing(alice: RestClient) -> None:
     chance = Random(5)
     cuts = 0
     while cuts < CUTS:
@@ -123,15 +123,15 @@ async def test_a_connection_that_is_cut_200_times_loses_and_doubles_nothing(alic
                 mine = await opened(alice, session, numbers(seen)[-1] if seen else 0, is_raw, resume=True)
         await mine.leave()
         assert numbers(seen) == list(range(1, len(seen) + 1))
-        folded = Folded()
+        folded = FoldedTurns()
         for event in seen:
             folded.feed(event)
         said = [turn["blocks"] for turn in await alice.messages(session)]
         assert [turn["blocks"] for turn in folded.turns.values()] == said
 
 
-async def opened(alice: Caller, session: str, after: int, is_raw: bool, *, resume: bool) -> Tab:
-    mine = Tab(alice.url, alice.key)
+async def opened(alice: RestClient, session: str, after: int, is_raw: bool, *, resume: bool) -> SocketClient:
+    mine = SocketClient(alice.url, alice.key)
     await mine.connect()
     asked: dict[str, Json] = {"session_id": session, "after_sequence": after, "resume": resume}
     await mine.call("session:subscribe", asked | ({"event_format": "raw"} if is_raw else {}))
@@ -139,11 +139,11 @@ async def opened(alice: Caller, session: str, after: int, is_raw: bool, *, resum
 
 
 @requirement("blade:catch-up:slow")
-async def test_a_slow_socket_is_cut_back_to_a_snapshot_and_disturbs_nobody(alice: Caller) -> None:
+async def test_a_slow_socket_is_cut_back_to_a_snapshot_and_disturbs_nobody(alice: RestClient) -> None:
     session = await alice.session()
     speech: list[dict[str, Json]] = [{"emit": {"count": 110, "text": "x" * 4096}}, {"step": True}]
     steps: list[dict[str, Json]] = [*speech * 23, {"say": "last"}, {"wait_ms": 600_000}]
-    async with tab(alice.url, alice.key) as slow, tab(alice.url, alice.key) as quick:
+    async with socket_client(alice.url, alice.key) as slow, socket_client(alice.url, alice.key) as quick:
         for each in (slow, quick):
             await each.call("session:subscribe", {"session_id": session})
         slow._sio.eio.ws._response.connection.transport.pause_reading()
@@ -165,9 +165,9 @@ async def test_a_slow_socket_is_cut_back_to_a_snapshot_and_disturbs_nobody(alice
 
 
 @requirement("blade:socket:unsubscribe")
-async def test_who_unsubscribes_hears_no_more(alice: Caller) -> None:
+async def test_who_unsubscribes_hears_no_more(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine, tab(alice.url, alice.key) as other:
+    async with socket_client(alice.url, alice.key) as mine, socket_client(alice.url, alice.key) as other:
         await other.call("session:subscribe", {"session_id": session})
         assert await other.call("session:unsubscribe", {"session_id": session}) == {"status": "ok"}
         await mine.send(session, "hello")

@@ -17,32 +17,32 @@ from dragoman.engine.sessions.reader import Reader
 from dragoman.ports import Append
 from dragoman.protocols.blade.projection.projection import Projection
 from dragoman.protocols.blade.socket import rooms
-from dragoman.protocols.blade.socket.server import CUT_BYTES, Socket, event_packet
+from dragoman.protocols.blade.socket.server import DISCONNECT_QUEUE_BYTES, Socket, event_packet
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import script
-from tests.engine.world import open_session, world_over
-from tests.protocols.blade.client import Caller, flat, kinds, tab
+from tests.engine.world import open_session, running_world
+from tests.protocols.blade.client import RestClient, flat, kinds, socket_client
 from tests.protocols.blade.driver import url_of
-from tests.protocols.blade.patch_folding import Folded, of_seed
+from tests.protocols.blade.patch_folding import FoldedTurns, of_seed
 from tests.requirements import requirement
-from tests.servers import opened_socket
+from tests.servers import running_socket_server
 from tests.stores.simulated import SimulatedLog
 
 
 @requirement("blade:rooms:deleted")
-async def test_a_subscriber_of_a_deleted_session_sees_the_chats_end_and_no_more(alice: Caller) -> None:
+async def test_a_subscriber_of_a_deleted_session_sees_the_chats_end_and_no_more(alice: RestClient) -> None:
     session = await alice.session()
-    async with tab(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as mine:
         await mine.call("chat:send", {"session_id": session, "message": script({"say": "x"}, {"wait_ms": 600_000})})
         await mine.until("turn:patch")
-        await alice.ask("DELETE", f"sessions/{session}")
+        await alice.request("DELETE", f"sessions/{session}")
         assert kinds(await mine.until("chat:end")) == ["turn:end", "chat:end"]
         told = await mine.call("session:subscribe", {"session_id": session})
         assert told["code"] == "forbidden"
 
 
 @requirement("blade:rooms:fault")
-async def test_a_fault_of_ours_is_told_once_and_harms_no_other_session(
+async def test_a_fault_of_ours_is_reported_once_and_harms_no_other_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed = Projection.feed
@@ -57,15 +57,15 @@ async def test_a_fault_of_ours_is_told_once_and_harms_no_other_session(
         return feed(self, record)
 
     monkeypatch.setattr(Projection, "feed", failing)
-    monkeypatch.setattr(rooms, "AGAIN_S", 0.0)
-    async with opened_socket(tmp_path) as house:
-        alice = Caller(url_of(house), house.key("alice"))
+    monkeypatch.setattr(rooms, "RELOAD_DELAY_S", 0.0)
+    async with running_socket_server(tmp_path) as house:
+        alice = RestClient(url_of(house), house.key("alice"))
         bad, good = await alice.session(), await alice.session()
         broken.add(bad)
-        async with tab(alice.url, alice.key) as mine:
+        async with socket_client(alice.url, alice.key) as mine:
             told = await mine.call("session:subscribe", {"session_id": bad})
             assert told == {"status": "error", "code": "internal", "message": "The server failed"}
-            assert (await alice.ask("GET", f"sessions/{bad}/messages")).status == 500
+            assert (await alice.request("GET", f"sessions/{bad}/messages")).status == 500
             before = fed
             assert kinds(await mine.send(good, "hello"))[-1] == "chat:end"
             assert fed == before, "nobody tries again and again"
@@ -83,7 +83,7 @@ async def test_a_room_that_nobody_waits_for_any_more_reads_no_longer(monkeypatch
             left.set()
 
     monkeypatch.setattr(Reader, "next", never)
-    async with world_over(SimulatedLog()) as world:
+    async with running_world(SimulatedLog()) as world:
         engine = await world.start()
         opening = asyncio.create_task(rooms.Rooms(engine).open(await open_session(engine)))
         async with asyncio.timeout(DEADLINE_S):
@@ -110,22 +110,24 @@ async def test_who_never_reads_is_cut_off_when_too_much_waits() -> None:
         nonlocal cuts
         cuts += 1
 
-    socket.cut = cut
+    socket.disconnect = cut
     ending = event_packet("turn:end", b'"%s"' % (b"x" * (1024 * 1024)))
-    for _ in range(CUT_BYTES // len(ending.data)):
+    for _ in range(DISCONNECT_QUEUE_BYTES // len(ending.data)):
         socket.send(ending)
     assert cuts == 0
     for _ in range(2):
         socket.send(ending)
-    assert (cuts, line.queue.qsize()) == (1, CUT_BYTES // len(ending.data) + 1), "and nothing more is kept for it"
+    assert (cuts, line.queue.qsize()) == (1, DISCONNECT_QUEUE_BYTES // len(ending.data) + 1), (
+        "and nothing more is kept for it"
+    )
 
 
 @requirement("blade:rooms:lost")
 async def test_who_follows_a_session_goes_on_when_its_store_failed_and_works_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rooms, "AGAIN_S", 0.01)
-    monkeypatch.setattr(registry, "RELOAD_S", 0.01)
+    monkeypatch.setattr(rooms, "RELOAD_DELAY_S", 0.01)
+    monkeypatch.setattr(registry, "RELOAD_DELAY_S", 0.01)
     commit = CountedLog.commit
     failures = 0
 
@@ -138,10 +140,10 @@ async def test_who_follows_a_session_goes_on_when_its_store_failed_and_works_aga
         return await commit(self, batch)
 
     monkeypatch.setattr(CountedLog, "commit", failing)
-    async with opened_socket(tmp_path) as house:
-        alice = Caller(url_of(house), house.key("alice"))
+    async with running_socket_server(tmp_path) as house:
+        alice = RestClient(url_of(house), house.key("alice"))
         session = await alice.session()
-        async with tab(alice.url, alice.key) as plain, tab(alice.url, alice.key) as raw:
+        async with socket_client(alice.url, alice.key) as plain, socket_client(alice.url, alice.key) as raw:
             await raw.call("session:subscribe", {"session_id": session, "event_format": "raw"})
             events = await plain.send(session, script({"say": "one"}, {"wait_ms": 50}, {"say": "two"}, {"step": True}))
             batched = flat(await raw.until("chat:end"))
@@ -149,7 +151,7 @@ async def test_who_follows_a_session_goes_on_when_its_store_failed_and_works_aga
     assert failures == 1
     followed = [each for each in events if each[0] != "session:updated" or "stream_sequence" in each[1]]
     assert [payload["stream_sequence"] for _, payload in followed] == list(range(1, len(followed) + 1))
-    folded = Folded()
+    folded = FoldedTurns()
     for event in followed:
         folded.feed(event)
     assert list(map(of_seed, folded.turns.values())) == list(map(of_seed, turns))

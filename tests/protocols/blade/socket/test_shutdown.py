@@ -4,25 +4,28 @@ import asyncio
 from pathlib import Path
 
 from tests.conversations import script
-from tests.protocols.blade.client import Caller, tab
+from tests.protocols.blade.client import RestClient, socket_client
 from tests.protocols.blade.driver import url_of
 from tests.requirements import requirement
-from tests.servers import program
+from tests.servers import server_process
 
 
 @requirement("blade:socket:stop")
-async def test_a_server_that_is_told_to_stop_closes_its_sockets_and_ends_soon(tmp_path: Path) -> None:
-    async with program(tmp_path) as server:
-        alice = Caller(url_of(server), server.key("alice"))
+async def test_a_server_that_is_asked_to_stop_closes_its_sockets_and_ends_soon(tmp_path: Path) -> None:
+    async with server_process(tmp_path) as server:
+        alice = RestClient(url_of(server), server.key("alice"))
         session = await alice.session()
-        async with tab(alice.url, alice.key) as mine, tab(alice.url, alice.key, ["polling"]) as polling:
+        async with (
+            socket_client(alice.url, alice.key) as mine,
+            socket_client(alice.url, alice.key, ["polling"]) as polling,
+        ):
             await mine.send(session, script({"say": "before"}))
             async with asyncio.timeout(8):
                 await server.stop()
-                await mine.is_gone.wait()
-                await polling.is_gone.wait()
+                await mine.is_disconnected.wait()
+                await polling.is_disconnected.wait()
         await server.start()
-        alice = Caller(url_of(server), server.key("alice"))
-        async with tab(alice.url, alice.key) as mine:
+        alice = RestClient(url_of(server), server.key("alice"))
+        async with socket_client(alice.url, alice.key) as mine:
             events = await mine.send(session, script({"recall": "user"}, {"say": "."}))
         assert events[-1][1]["status"] == "completed"

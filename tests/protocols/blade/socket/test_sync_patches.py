@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tests.conversations import script
-from tests.protocols.blade.client import Caller, Event, flat, tab
+from tests.protocols.blade.client import Event, RestClient, flat, socket_client
 from tests.protocols.blade.driver import url_of
-from tests.protocols.blade.patch_folding import Folded
+from tests.protocols.blade.patch_folding import FoldedTurns
 from tests.requirements import requirement
-from tests.servers import opened_socket
+from tests.servers import running_socket_server
 
 Json = Any
 WAITS = script({"say": "one"}, {"wait_ms": 600_000})
@@ -24,10 +24,10 @@ def is_sync(name: str, payload: dict[str, Json]) -> bool:
 @requirement("blade:patches:sync")
 @pytest.mark.parametrize("form", [{}, {"event_format": "raw"}])
 async def test_a_sync_patch_holds_the_turn_as_it_stands_and_counts_as_nothing(tmp_path: Path, form: Json) -> None:
-    async with opened_socket(tmp_path, blade_sync_patch_ms=1) as house:
-        alice = Caller(url_of(house), house.key("alice"))
+    async with running_socket_server(tmp_path, blade_sync_patch_ms=1) as house:
+        alice = RestClient(url_of(house), house.key("alice"))
         session = await alice.session()
-        async with tab(alice.url, alice.key) as mine:
+        async with socket_client(alice.url, alice.key) as mine:
             await mine.call("session:subscribe", {"session_id": session, **form})
             await mine.call("chat:send", {"session_id": session, "message": WAITS})
             events = flat(await mine.until(is_sync))
@@ -50,7 +50,7 @@ async def test_a_sync_patch_holds_the_turn_as_it_stands_and_counts_as_nothing(tm
     left_out = {"session_id", "patch_sequence", "stream_sequence"}
     text = {"type": "text", "content": "one", "tool_call_id": None, "tool_name": None, "display_name": None}
     assert turn == {**{name: each for name, each in start.items() if name not in left_out}, "blocks": [text]}
-    folded = Folded()
+    folded = FoldedTurns()
     for event in others:
         folded.feed(event)
     numbers = [payload["stream_sequence"] for _, payload in others]
@@ -59,13 +59,13 @@ async def test_a_sync_patch_holds_the_turn_as_it_stands_and_counts_as_nothing(tm
 
 @requirement("blade:patches:sync")
 async def test_nothing_is_sent_twice_for_a_turn_that_does_not_grow(tmp_path: Path) -> None:
-    async with opened_socket(tmp_path, blade_sync_patch_ms=1) as house:
-        alice = Caller(url_of(house), house.key("alice"))
+    async with running_socket_server(tmp_path, blade_sync_patch_ms=1) as house:
+        alice = RestClient(url_of(house), house.key("alice"))
         session = await alice.session()
-        async with tab(alice.url, alice.key) as mine:
+        async with socket_client(alice.url, alice.key) as mine:
             await mine.call("chat:send", {"session_id": session, "message": WAITS})
             await mine.until(is_sync)
-            await alice.ask("GET", f"sessions/{session}/messages")
+            await alice.request("GET", f"sessions/{session}/messages")
             await mine.call("chat:stop", {"session_id": session})
             rest = await mine.until("chat:end")
     assert [name for name, payload in rest if is_sync(name, payload)] == []

@@ -8,20 +8,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.core.ids import SessionId, UserId, parse_session_id
-from dragoman.core.uploads import BUCKET, EXTENSIONS, is_path_of, mime_type_of, sniffed
+from dragoman.core.uploads import BUCKET, EXTENSIONS, is_path_of, mime_type_of, sniff_image_type
 from dragoman.engine.services.uploads import Uploads
 from dragoman.ports import Clock, Transcriber, TranscriptionFailed
 from dragoman.protocols.agui.run_service import wire
-from dragoman.protocols.agui.run_service.errors import FORBIDDEN, NOT_YOURS, Problem
+from dragoman.protocols.agui.run_service.errors import FORBIDDEN_CODE, FOREIGN_OWNER_MESSAGE, Problem
 from dragoman.protocols.agui.run_service.links import LIFETIME_S, Links
 from dragoman.protocols.agui.run_service.rules import RUN_ID_LIMIT
-from dragoman.protocols.kit.http import BodyTooLarge, json_answer, read_body
-from dragoman.protocols.kit.multipart import NotAForm, Part, read_form
+from dragoman.protocols.kit.http import BodyTooLarge, json_response, read_body
+from dragoman.protocols.kit.multipart import InvalidForm, Part, read_form
 
 FILE_LIMIT = 10 * 1024 * 1024
-LISTED = 500
+LIST_LIMIT = 500
 """So many of a user's pictures are listed."""
-FORM_ROOM = 64 * 1024
+FORM_OVERHEAD_LIMIT = 64 * 1024
 """What a form may have around its file."""
 SAFE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -52,7 +52,7 @@ class Files:
 
     # --- links ----------------------------------------------------------------------------------------------------
 
-    def base(self, request: Request) -> str:
+    def base_url(self, request: Request) -> str:
         """Where the client reaches this service."""
         url = self._public_url or f"{request.scope['scheme']}://{request.headers.get('host', '')}"
         return f"{url}{request.scope.get('root_path', '')}"
@@ -60,7 +60,7 @@ class Files:
     def link(self, request: Request, path: str) -> str:
         """A link to an object that holds for an hour from now."""
         until = self._clock.now() + timedelta(seconds=LIFETIME_S)
-        return self._links.make(self.base(request), path, int(until.timestamp()))
+        return self._links.make(self.base_url(request), path, int(until.timestamp()))
 
     def path_of(self, owner: UserId, url: str) -> str | None:
         """The object behind a link of ours that holds now and is the owner's; None when it is no such link."""
@@ -73,55 +73,55 @@ class Files:
 
     async def upload(self, request: Request, owner: UserId, parts: list[Part]) -> Response:
         """`POST /attachments`, once its form is read and its thread is known to be the caller's."""
-        file = _only_file(parts, "AGENT_ATTACHMENT_INVALID", 422)
+        file = _require_single_file(parts, "AGENT_ATTACHMENT_INVALID", 422)
         fields = _fields(parts)
         declared = (file.content_type or "").partition(";")[0].strip().lower()
         if not file.content:
             raise Problem(422, "AGENT_ATTACHMENT_EMPTY", "the file is empty")
         if len(file.content) > FILE_LIMIT:
             raise _too_large()
-        if declared not in EXTENSIONS or sniffed(file.content) != declared:
+        if declared not in EXTENSIONS or sniff_image_type(file.content) != declared:
             kinds = ", ".join(EXTENSIONS)
             raise Problem(415, "AGENT_ATTACHMENT_TYPE", f"a file that is what it is declared to be: {kinds}")
         run = fields.get("runId")
         path = await self._uploads.put(owner, thread_of(parts), run, file.content, declared)
-        return json_answer(self._stored(request, path), 201)
+        return json_response(self._stored_object(request, path), 201)
 
-    async def of(self, request: Request, owner: UserId) -> Response:
+    async def list_uploads(self, request: Request, owner: UserId) -> Response:
         """`GET /attachments`: what a user has uploaded, with fresh links. Ours."""
-        paths = [path for path in await self._uploads.of(owner) if is_path_of(owner, path)]
-        return json_answer(wire.StoredPage([self._stored(request, path) for path in paths[:LISTED]]))
+        paths = [path for path in await self._uploads.paths_of_owner(owner) if is_path_of(owner, path)]
+        return json_response(wire.StoredObjectPage([self._stored_object(request, path) for path in paths[:LIST_LIMIT]]))
 
     async def remove(self, request: Request, owner: UserId) -> Response:
         """`DELETE /attachments?path=`; 204 also when it is gone. Ours."""
         path = request.query_params.get("path", "")
         if not is_path_of(owner, path):
-            raise Problem(403, FORBIDDEN, NOT_YOURS)
+            raise Problem(403, FORBIDDEN_CODE, FOREIGN_OWNER_MESSAGE)
         await self._uploads.remove(path)
         return Response(status_code=204)
 
-    def _stored(self, request: Request, path: str) -> wire.Stored:
-        return wire.Stored(bucket=BUCKET, path=path, mime_type=mime_type_of(path), url=self.link(request, path))
+    def _stored_object(self, request: Request, path: str) -> wire.StoredObject:
+        return wire.StoredObject(bucket=BUCKET, path=path, mime_type=mime_type_of(path), url=self.link(request, path))
 
     async def forget(self, owner: UserId, thread: SessionId) -> None:
         """Remove what was uploaded for a thread that is not there."""
-        await self._uploads.forget(owner, thread)
+        await self._uploads.delete_for_thread(owner, thread)
 
     def signed_url(self, request: Request, owner: UserId) -> Response:
         """`GET /attachments/signed-url`."""
         bucket, path = request.query_params.get("bucket"), request.query_params.get("path", "")
         if bucket != BUCKET or not is_path_of(owner, path):
-            raise Problem(403, FORBIDDEN, NOT_YOURS)
-        return json_answer(wire.SignedUrl(bucket=BUCKET, path=path, url=self.link(request, path)))
+            raise Problem(403, FORBIDDEN_CODE, FOREIGN_OWNER_MESSAGE)
+        return json_response(wire.SignedUrl(bucket=BUCKET, path=path, url=self.link(request, path)))
 
     async def content(self, request: Request) -> Response:
         """What a signed link leads to. It needs no key."""
         scope = request.scope
         raw = bytes(scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
         below = raw.removeprefix(scope.get("root_path", ""))
-        link = self._links.read(f"{self.base(request)}{below}?{scope['query_string'].decode('latin-1')}")
+        link = self._links.read(f"{self.base_url(request)}{below}?{scope['query_string'].decode('latin-1')}")
         if link is None or link.expires < self._clock.now().timestamp():
-            raise Problem(403, FORBIDDEN, "this link is not valid, or no longer")
+            raise Problem(403, FORBIDDEN_CODE, "this link is not valid, or no longer")
         content = await self._uploads.get(link.path)
         if content is None:
             raise Problem(404, "AGENT_ATTACHMENT_NOT_FOUND", "the file is gone")
@@ -132,17 +132,17 @@ class Files:
     async def transcribe(self, request: Request) -> Response:
         """`POST /transcribe`."""
         try:
-            parts = await form_of(request)
+            parts = await read_form_body(request)
         except BodyTooLarge:
             raise Problem(400, "AGENT_AUDIO_TOO_LARGE", _audio_limit(), {"Connection": "close"}) from None
-        except NotAForm as error:
+        except InvalidForm as error:
             raise Problem(400, "AGENT_AUDIO_UNSUPPORTED_FORMAT", str(error)) from error
-        audio = _only_file(parts, "AGENT_AUDIO_UNSUPPORTED_FORMAT", 400).content
+        audio = _require_single_file(parts, "AGENT_AUDIO_UNSUPPORTED_FORMAT", 400).content
         if len(audio) > FILE_LIMIT:
             raise Problem(400, "AGENT_AUDIO_TOO_LARGE", _audio_limit())
         if not audio:
             raise Problem(400, "AGENT_AUDIO_EMPTY", "the recording is empty")
-        sound = wav_bytes(audio)
+        sound = wav_data_size(audio)
         if sound is None:
             raise Problem(400, "AGENT_AUDIO_UNSUPPORTED_FORMAT", "a WAV file was expected")
         if not sound:
@@ -154,22 +154,22 @@ class Files:
         except TranscriptionFailed as error:
             log.warning("transcription failed", because=str(error))
             raise Problem(502, "AGENT_ASR_UNAVAILABLE", "the transcription backend gave no answer") from error
-        return json_answer(wire.Transcript(text=text))
+        return json_response(wire.Transcript(text=text))
 
 
 async def read_upload(request: Request) -> list[Part]:
     """The form of an upload."""
     try:
-        return await form_of(request)
+        return await read_form_body(request)
     except BodyTooLarge:
         raise _too_large({"Connection": "close"}) from None
-    except NotAForm as error:
+    except InvalidForm as error:
         raise Problem(422, "AGENT_ATTACHMENT_INVALID", str(error)) from error
 
 
-async def form_of(request: Request) -> list[Part]:
+async def read_form_body(request: Request) -> list[Part]:
     """The form in a request's body. Raises BodyTooLarge and NotAForm."""
-    body = await read_body(request, FILE_LIMIT + FORM_ROOM)
+    body = await read_body(request, FILE_LIMIT + FORM_OVERHEAD_LIMIT)
     return read_form(request.headers.get("content-type", ""), body)
 
 
@@ -192,7 +192,7 @@ def _fields(parts: list[Part]) -> Mapping[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _only_file(parts: list[Part], code: str, status: int) -> Part:
+def _require_single_file(parts: list[Part], code: str, status: int) -> Part:
     files = [part for part in parts if part.name == "file" and part.filename is not None]
     if len(files) != 1:
         raise Problem(status, code, "one file in the field `file` was expected")
@@ -207,7 +207,7 @@ def _audio_limit() -> str:
     return f"a recording has at most {FILE_LIMIT} bytes"
 
 
-def wav_bytes(content: bytes) -> int | None:
+def wav_data_size(content: bytes) -> int | None:
     """How many bytes of sound a WAV file holds; None when it is none."""
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         return None

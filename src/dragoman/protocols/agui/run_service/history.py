@@ -10,30 +10,38 @@ from datetime import date
 from typing import NamedTuple
 
 from dragoman.core import content as core
-from dragoman.core.events import BlockClosed, CallSettled, Logged, MessageAdded, MessageClosed, RunStarted, RunStopped
+from dragoman.core.events import (
+    BlockClosed,
+    CallSettled,
+    LoggedEvent,
+    MessageAdded,
+    MessageClosed,
+    RunStarted,
+    RunStopped,
+)
 from dragoman.core.history import Assembler, is_internal
 from dragoman.core.ids import ROOT, MessageId
-from dragoman.core.uploads import SCHEME, mime_type_of
+from dragoman.core.uploads import UPLOAD_SCHEME, mime_type_of
 from dragoman.protocols.agui.run_service import wire
-from dragoman.protocols.agui.run_service.translate import Cards, locale_of
+from dragoman.protocols.agui.run_service.translate import CardTracker, locale_of
 
 
-class Shown(NamedTuple):
+class HistoryEntry(NamedTuple):
     """A message that the history shows, and its place."""
 
-    logged: Logged
+    logged: LoggedEvent
     ordinal: int
     message: core.UserMessage | core.AssistantMessage
     schema: core.JsonObject | None
 
 
-class Day:
+class DayFinder:
     """Finds one day of a thread, reading its log backwards: the newest that has visible messages, before a given one.
 
     Ordinals count the messages of the root loop from 1, those too that are hidden.
     """
 
-    def __init__(self, messages: int, before: date | None, shows: Callable[[int], bool]) -> None:
+    def __init__(self, messages: int, before: date | None, is_in_branch: Callable[[int], bool]) -> None:
         """Begin at the end.
 
         Args:
@@ -43,19 +51,19 @@ class Day:
         """
         self._ordinal = messages
         self._before = before
-        self._shows = shows
-        self._closing: dict[MessageId, date] = {}
-        self._heard: list[date] = []
+        self._is_in_branch = is_in_branch
+        self._close_days: dict[MessageId, date] = {}
+        self._user_message_days: list[date] = []
         """The days of the user's messages in the run that is being read."""
-        self._kept: list[Logged] = []
+        self._events: list[LoggedEvent] = []
         """The events so far, newest first."""
         self.day: date | None = None
         self.has_more = False
 
-    def feed(self, page: Sequence[Logged]) -> bool:
+    def feed(self, page: Sequence[LoggedEvent]) -> bool:
         """Take the events just before those so far; whether all of the day is there."""
         for logged in reversed(page):
-            for seen in self._visible(logged):
+            for seen in self._visible_days(logged):
                 if self._before is not None and seen >= self._before:
                     continue
                 if self.day is None:
@@ -64,61 +72,63 @@ class Day:
                     self.has_more = True
                     return True
             if self.day is None and isinstance(logged.event, RunStopped) and logged.event.run_id == logged.run_id:
-                self._kept.clear()  # nothing that is shown reaches from one run into another
-            self._kept.append(logged)
-            self._ordinal -= completes(logged)
+                self._events.clear()  # nothing that is shown reaches from one run into another
+            self._events.append(logged)
+            self._ordinal -= completes_message(logged)
         return False
 
     @property
-    def first(self) -> Logged | None:
+    def first(self) -> LoggedEvent | None:
         """The oldest event that belongs to the day's messages or lies between them."""
-        return self._kept[-1] if self._kept else None
+        return self._events[-1] if self._events else None
 
-    def _visible(self, logged: Logged) -> Sequence[date]:
+    def _visible_days(self, logged: LoggedEvent) -> Sequence[date]:
         """The days of the messages that are now known to be visible.
 
         Those of a user are, once the beginning of their run says that somebody wrote them.
         """
         match logged.event:
-            case MessageAdded(message=core.UserMessage(loop="root")) if self._shows(logged.seq):
+            case MessageAdded(message=core.UserMessage(loop="root")) if self._is_in_branch(logged.seq):
                 if logged.run_id is None:
                     return (logged.at.date(),)
-                self._heard.append(logged.at.date())
-            case RunStarted(props=props):
-                heard, self._heard = self._heard, []
+                self._user_message_days.append(logged.at.date())
+            case RunStarted(metadata=props):
+                heard, self._user_message_days = self._user_message_days, []
                 return () if is_internal(props) else heard
-            case MessageClosed(loop="root", message_id=message_id) if self._shows(logged.seq):
-                self._closing[message_id] = logged.at.date()
-            case BlockClosed(message_id=message_id, block=core.Text(text=text)) if text and message_id in self._closing:
-                return (self._closing[message_id],)
+            case MessageClosed(loop="root", message_id=message_id) if self._is_in_branch(logged.seq):
+                self._close_days[message_id] = logged.at.date()
+            case BlockClosed(message_id=message_id, block=core.Text(text=text)) if (
+                text and message_id in self._close_days
+            ):
+                return (self._close_days[message_id],)
         return ()
 
-    def messages(self, started: RunStarted | None) -> list[Shown]:
+    def messages(self, started: RunStarted | None) -> list[HistoryEntry]:
         """The day's messages, oldest first.
 
         Args:
             started: the beginning of the run to which the first event belongs.
         """
-        ordinal, assembler, cards = self._ordinal, Assembler(), Cards()
-        props = {} if started is None else started.props
-        found: list[Shown] = []
-        for logged in reversed(self._kept):
-            ordinal += completes(logged)
+        ordinal, assembler, cards = self._ordinal, Assembler(), CardTracker()
+        props = {} if started is None else started.metadata
+        found: list[HistoryEntry] = []
+        for logged in reversed(self._events):
+            ordinal += completes_message(logged)
             cards.feed(logged)
             if isinstance(logged.event, RunStarted):
-                props = logged.event.props
+                props = logged.event.metadata
             message = assembler.feed(logged)
             schema, is_written = None, logged.run_id is None or not is_internal(props)
             if isinstance(message, core.AssistantMessage) and message.loop == ROOT and core.text_of(message.content):
-                schema = cards.take(locale_of(props))
+                schema = cards.take_schema(locale_of(props))
             elif not isinstance(message, core.UserMessage) or message.loop != ROOT or not is_written:
                 continue
-            if logged.at.date() == self.day and self._shows(logged.seq):
-                found.append(Shown(logged, ordinal, message, schema))
+            if logged.at.date() == self.day and self._is_in_branch(logged.seq):
+                found.append(HistoryEntry(logged, ordinal, message, schema))
         return found
 
 
-def completes(logged: Logged) -> bool:
+def completes_message(logged: LoggedEvent) -> bool:
     """Whether an event completes a message of the root loop."""
     match logged.event:
         case MessageAdded(message=message):
@@ -131,26 +141,26 @@ def completes(logged: Logged) -> bool:
             return False
 
 
-def shown(message: Shown, link: Callable[[str], str]) -> wire.HistoryMessage:
+def history_message(entry: HistoryEntry, link: Callable[[str], str]) -> wire.HistoryMessage:
     """A message as the history shows it.
 
     Args:
         message: the message; its pictures are as `link` expects them.
         link: a fresh link to an uploaded object.
     """
-    at, content = message.logged.at, message.message.content
-    if isinstance(message.message, core.AssistantMessage):
+    at, content = entry.logged.at, entry.message.content
+    if isinstance(entry.message, core.AssistantMessage):
         return wire.HistoryAssistant(
-            id=message.message.id,
-            seq=message.ordinal,
+            id=entry.message.id,
+            seq=entry.ordinal,
             content=core.text_of(content),
-            ui_schema=message.schema,
+            ui_schema=entry.schema,
             timestamp=at,
         )
     blocks = (core.Text(content),) if isinstance(content, str) else content
     return wire.HistoryUser(
-        id=message.message.client_id or message.message.id,
-        seq=message.ordinal,
+        id=entry.message.client_id or entry.message.id,
+        seq=entry.ordinal,
         content="\n".join(block.text for block in blocks if isinstance(block, core.Text)),
         attachments=tuple(_attachment(block.url, link) for block in blocks if isinstance(block, core.Image)),
         timestamp=at,
@@ -158,8 +168,8 @@ def shown(message: Shown, link: Callable[[str], str]) -> wire.HistoryMessage:
 
 
 def _attachment(url: str, link: Callable[[str], str]) -> wire.Attachment:
-    if url.startswith(SCHEME):
-        path = url.removeprefix(SCHEME)
+    if url.startswith(UPLOAD_SCHEME):
+        path = url.removeprefix(UPLOAD_SCHEME)
         return wire.Attachment(mime_type=mime_type_of(path), url=link(path))
     declared = url.removeprefix("data:").partition(";")[0] if url.startswith("data:image/") else "image/*"
     return wire.Attachment(mime_type=declared, url=url)

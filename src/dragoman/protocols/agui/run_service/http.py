@@ -14,35 +14,42 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dragoman.core.events import Logged, RunStarted
+from dragoman.core.events import LoggedEvent, RunStarted
 from dragoman.core.ids import RunId, SessionId, parse_session_id
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import (
     AgentNotFound,
-    Exhausted,
     IdTaken,
     InvalidCursor,
+    LimitReached,
     Refused,
     RunNotFound,
     SessionNotFound,
 )
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
-from dragoman.engine.instrumentation.metrics import FAILED, REFUSED
-from dragoman.engine.runs.submissions import BusyPolicy, Submitted
-from dragoman.engine.services.idempotency import Key
-from dragoman.engine.services.profiles import ProfileBook
+from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
+from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
+from dragoman.engine.services.idempotency import IdempotencyKey
+from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import RunRow
+from dragoman.ports import RunLocation
 from dragoman.protocols.agui.run_service import history as days
 from dragoman.protocols.agui.run_service import rules, translate, wire
-from dragoman.protocols.agui.run_service.errors import FORBIDDEN, MEDIA_TYPE, NOT_YOURS, Problem, Told, tell
+from dragoman.protocols.agui.run_service.errors import (
+    FORBIDDEN_CODE,
+    FOREIGN_OWNER_MESSAGE,
+    MEDIA_TYPE,
+    ErrorResponse,
+    Problem,
+    to_response,
+)
 from dragoman.protocols.agui.run_service.files import Files, read_upload, thread_of
-from dragoman.protocols.agui.run_service.links import PLACE
-from dragoman.protocols.agui.run_service.rules import INPUT, Broken, World
+from dragoman.protocols.agui.run_service.links import CONTENT_PATH
+from dragoman.protocols.agui.run_service.rules import INPUT_INVALID, RuleContext, RuleViolation
 from dragoman.protocols.agui.run_service.streams import open_stream
-from dragoman.protocols.agui.run_service.wire import Misshapen
+from dragoman.protocols.agui.run_service.wire import InvalidBody
 from dragoman.protocols.kit.http import (
     Admit,
     Authenticate,
@@ -50,17 +57,17 @@ from dragoman.protocols.kit.http import (
     BodyTooSlow,
     UnsupportedMediaType,
     address_of,
-    caller_of,
+    log_failure,
+    principal_of,
     read_body,
-    reported,
     require_json,
 )
-from dragoman.protocols.kit.http import json_answer as answer
+from dragoman.protocols.kit.http import json_response as answer
 
 WORKER = "worker"
 """The agent type that stands for the default agent (rulings, 4)."""
-CONTENT = tuple(PLACE.split("/"))
-TRIES = 3
+CONTENT_PATH_PARTS = tuple(CONTENT_PATH.split("/"))
+ATTEMPTS = 3
 """How often a thread is looked for that others make or delete at the same moment."""
 
 
@@ -68,7 +75,7 @@ def app(
     engine: Engine,
     authenticate: Authenticate,
     files: Files,
-    profiles: ProfileBook,
+    profiles: ProfileService,
     *,
     admit_run: Admit,
     admit_stream: Admit,
@@ -85,7 +92,7 @@ def app(
         admit_stream: counts open streams.
         answers_limit: bytes of a body with answers, which can hold a tool's results.
     """
-    door = _Door(engine, files, profiles, admit_run, admit_stream, answers_limit)
+    door = _Handlers(engine, files, profiles, admit_run, admit_stream, answers_limit)
     return _App(door.routes(), files, authenticate)
 
 
@@ -104,25 +111,25 @@ class _App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            response = await self._answer(scope, receive)
+            response = await self._dispatch(scope, receive)
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001  # a request's root: every failure gets its answer
-            told = _told(error)
+            told = _error_response(error)
             if told.status == 500:
-                FAILED.labels(protocol="runs").inc()
+                REQUESTS_FAILED.labels(protocol="runs").inc()
             else:
-                REFUSED.labels(protocol="runs", code=str(told.body["code"])).inc()
+                REQUESTS_REFUSED.labels(protocol="runs", code=str(told.body["code"])).inc()
             response = answer(told.body, told.status, told.headers)
             response.headers["content-type"] = MEDIA_TYPE
         await response(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+    async def _dispatch(self, scope: Scope, receive: Receive) -> Response:
         path: str = scope["path"]
         parts = tuple(path[len(scope.get("root_path", "")) :].strip("/").split("/"))
         method: str = scope["method"]
         request = Request(scope, receive)
-        if parts[: len(CONTENT)] == CONTENT and method in ("GET", "HEAD"):
+        if parts[: len(CONTENT_PATH_PARTS)] == CONTENT_PATH_PARTS and method in ("GET", "HEAD"):
             return await self._files.content(request)
         principal = self._authenticate(request.headers.get("authorization"), address_of(scope))
         principal.require("read" if method in ("GET", "HEAD") else "use")
@@ -140,27 +147,27 @@ class _App:
         return await handler(request)
 
 
-def _told(error: Exception) -> Told:
+def _error_response(error: Exception) -> ErrorResponse:
     match error:
-        case Refused() | Broken() | Misshapen() | Problem():
-            return tell(error)
+        case Refused() | RuleViolation() | InvalidBody() | Problem():
+            return to_response(error)
         case BodyTooLarge():
-            return tell(Problem(413, INPUT, str(error), {"Connection": "close"}))
+            return to_response(Problem(413, INPUT_INVALID, str(error), {"Connection": "close"}))
         case BodyTooSlow():
-            return tell(Problem(408, INPUT, str(error), {"Connection": "close"}))
+            return to_response(Problem(408, INPUT_INVALID, str(error), {"Connection": "close"}))
         case UnsupportedMediaType():
-            return tell(Problem(415, INPUT, str(error)))
+            return to_response(Problem(415, INPUT_INVALID, str(error)))
         case _:
-            reference = reported(error)
-            return tell(Problem(500, "AGENT_INTERNAL", f"the server failed; reference {reference}"))
+            reference = log_failure(error)
+            return to_response(Problem(500, "AGENT_INTERNAL", f"the server failed; reference {reference}"))
 
 
-class _Door:
+class _Handlers:
     def __init__(
         self,
         engine: Engine,
         files: Files,
-        profiles: ProfileBook,
+        profiles: ProfileService,
         admit_run: Admit,
         admit_stream: Admit,
         answers_limit: int,
@@ -193,45 +200,47 @@ class _Door:
         try:
             raw = await read_body(request, rules.BODY_LIMIT)
         except BodyTooLarge:
-            raise Broken(rules.SIZE) from None
-        caller, body = caller_of(request), rules.decode_run(raw)
+            raise RuleViolation(rules.SIZE_RULE) from None
+        caller, body = principal_of(request), rules.decode_run(raw)
         thread = parse_session_id(body.thread_id)
-        world = World(self._is_agent, lambda url: self._files.path_of(caller.user, url) is not None)
+        world = RuleContext(self._is_agent, lambda url: self._files.path_of(caller.user, url) is not None)
         if thread is None or len(body.run_id) > rules.RUN_ID_LIMIT:
             rules.check(body, world)
         assert thread is not None, "the rules ask for an id"
-        key = Key(_once(thread, body.run_id), hashlib.sha256(wire.in_order(raw)).hexdigest(), lasts=True)
-        async with self._once_first(caller, key, body, world) as earlier:
+        key = IdempotencyKey(
+            _idempotency_key_name(thread, body.run_id), hashlib.sha256(wire.canonical_json(raw)).hexdigest(), lasts=True
+        )
+        async with self._reserve_run_id(caller, key, body, world) as earlier:
             if earlier is not None:
-                return _accepted(earlier, thread, body.run_id, created=False)
+                return _accepted_response(earlier, thread, body.run_id, created=False)
             run_id, created = await self._begin(caller, thread, body, key)
-            return _accepted(run_id, thread, body.run_id, created=created)
+            return _accepted_response(run_id, thread, body.run_id, created=created)
 
     @asynccontextmanager
-    async def _once_first(
-        self, caller: Principal, key: Key, body: wire.RunAgentInput, world: World
+    async def _reserve_run_id(
+        self, caller: Principal, key: IdempotencyKey, body: wire.RunAgentInput, world: RuleContext
     ) -> AsyncIterator[RunId | None]:
         """Hold the run's id; gives the run that the same request started before.
 
         A repeated request was checked when it came first: its links may have expired since.
         """
-        earlier = await self._engine.done_once(caller.user, key.name)
+        earlier = await self._engine.find_idempotency_record(caller.user, key.name)
         if earlier is None or earlier.fingerprint != key.fingerprint:
             rules.check(body, world)
-        async with self._engine.once(caller.user, key) as once:
+        async with self._engine.reserve_key(caller.user, key) as once:
             yield None if once is None else once.run_id
 
     async def _begin(
-        self, caller: Principal, thread: SessionId, body: wire.RunAgentInput, key: Key
+        self, caller: Principal, thread: SessionId, body: wire.RunAgentInput, key: IdempotencyKey
     ) -> tuple[RunId, bool]:
         """Start the run, or queue it, on its thread, which is made if need be. Durable when this returns."""
         agent, created = self._agent(rules.agent_type_of(body)), False
-        for _ in range(TRIES):
+        for _ in range(ATTEMPTS):
             try:
                 async with self._thread(caller, thread) as live:
                     return await self._submit(caller, live, agent, body, key, created), created
             except SessionNotFound:
-                create = Create(door=translate.DOOR, agent=agent, session_id=thread, tools="all")
+                create = Create(protocol=translate.PROTOCOL, agent=agent, session_id=thread, tools="all")
                 try:
                     await self._engine.create(caller.user, create)
                     created = True
@@ -240,14 +249,20 @@ class _Door:
         raise SessionNotFound("the thread is being deleted")
 
     async def _submit(
-        self, caller: Principal, live: LiveSession, agent: str, body: wire.RunAgentInput, key: Key, created: bool
+        self,
+        caller: Principal,
+        live: LiveSession,
+        agent: str,
+        body: wire.RunAgentInput,
+        key: IdempotencyKey,
+        created: bool,
     ) -> RunId:
         if live.state.agent != agent:
-            raise Problem(422, INPUT, rules.PROPS)
+            raise Problem(422, INPUT_INVALID, rules.FORWARDED_PROPS_MESSAGE)
         path_of = partial(self._files.path_of, caller.user)
         try:
             submit = translate.submit_from(body, live.state, lambda url: path_of(url) or "")
-            submitted = await self._counted(caller, live, submit, busy="queue", once=key)
+            submitted = await self._submit_counted(caller, live, submit, busy="queue", idempotency_key=key)
         except Refused:
             if created and live.state.last_run is None and not live.state.queue:
                 await self._engine.delete(live)  # what is refused leaves nothing behind
@@ -255,19 +270,21 @@ class _Door:
         assert submitted.run_id is not None, "a message always starts or queues a run"
         return submitted.run_id
 
-    async def _counted(
+    async def _submit_counted(
         self,
         caller: Principal,
         live: LiveSession,
         submit: Submit,
         *,
         busy: BusyPolicy = "refuse",
-        once: Key | None = None,
-    ) -> Submitted:
+        idempotency_key: IdempotencyKey | None = None,
+    ) -> SubmitResult:
         """Submit, and count the run that begins against its caller's share until it ends. Durable when this returns."""
         release = self._admit_run(caller)
         try:
-            submitted = await self._engine.submit(live, submit, by=caller.user, busy=busy, once=once)
+            submitted = await self._engine.submit(
+                live, submit, by=caller.user, busy=busy, idempotency_key=idempotency_key
+            )
         except BaseException:
             release()
             raise
@@ -280,20 +297,20 @@ class _Door:
 
     async def post_answers(self, request: Request) -> Response:
         require_json(request)
-        caller = caller_of(request)
+        caller = principal_of(request)
         async with self._thread(caller, _thread_in_path(request)) as live:
             answers = translate.answers_from(wire.decode_answers(await read_body(request, self._answers_limit)))
-            asked = await self._start_at(live, live.state.last_run_seq)
+            asked = await self._run_start_at(live, live.state.last_run_seq)
             submit = Submit(
-                door=translate.DOOR,
+                protocol=translate.PROTOCOL,
                 answers=answers,
                 client_tools=() if asked is None else asked.client_tools,
                 parameters={} if asked is None else asked.parameters,
-                props={} if asked is None else translate.props_that_go_on(asked.props),
+                metadata={} if asked is None else translate.continued_metadata(asked.metadata),
             )
-            submitted = await self._counted(caller, live, submit)
+            submitted = await self._submit_counted(caller, live, submit)
             run_id = submitted.run_id or live.state.last_run or RunId("")
-            pending = () if submitted.run_id else tuple(call.call.call_id for call in live.state.pending())
+            pending = () if submitted.run_id else tuple(call.call.call_id for call in live.state.pending_root_calls())
             accepted = wire.AnswersAccepted(
                 task_id=run_id,
                 thread_id=live.state.session_id,
@@ -302,34 +319,34 @@ class _Door:
             )
             return answer(accepted, 202)
 
-    async def _start_at(self, live: LiveSession, seq: int) -> RunStarted | None:
+    async def _run_start_at(self, live: LiveSession, seq: int) -> RunStarted | None:
         """The start of the run that event `seq` is."""
         if not seq:
             return None
         await live.until_durable(seq)
-        event = (await self._engine.past.events(live, seq - 1, seq))[0].event
+        event = (await self._engine.history.events(live, seq - 1, seq))[0].event
         return event if isinstance(event, RunStarted) else None
 
     async def cancel(self, request: Request) -> Response:
-        caller, thread = caller_of(request), _thread_in_path(request)
+        caller, thread = principal_of(request), _thread_in_path(request)
         async with self._thread(caller, thread) as live:
             run_id = _run_in_query(request)
             if run_id is None:
                 raise Problem(422, "AGENT_INVALID_RUN_ID", "runId is required")
             row = await self._run(live, thread, run_id)
             accepted = await self._engine.stop_run(live, row.run_id)
-            return answer(wire.Cancelled(thread_id=thread, run_id=run_id, accepted=accepted), 202)
+            return answer(wire.CancelResponse(thread_id=thread, run_id=run_id, accepted=accepted), 202)
 
     async def events(self, request: Request) -> Response:
-        caller, thread = caller_of(request), _thread_in_path(request)
+        caller, thread = principal_of(request), _thread_in_path(request)
         async with self._thread(caller, thread) as live:
             idle = wire.parse_idle_limit(request.query_params.get("idle_limit", str(wire.IDLE_DEFAULT)))
             if idle is None:
-                raise Problem(422, INPUT, "idle_limit must be an integer from 1 to 3600")
+                raise Problem(422, INPUT_INVALID, "idle_limit must be an integer from 1 to 3600")
             only, after = _run_in_query(request), _last_event_id(request)
             try:
                 release = self._admit_stream(caller)
-            except Exhausted as error:
+            except LimitReached as error:
                 headers = {"Retry-After": str(error.retry_after_s)}
                 raise Problem(429, "AGENT_SSE_CONNECTION_LIMIT", str(error), headers) from error
             try:
@@ -337,16 +354,16 @@ class _Door:
                 start = await self._position(live, row, after)
                 told = translate.ThreadEvents(
                     live.state.session_id,
-                    only=None if row is None else row.run_id,
-                    after=after or wire.START,
-                    calls=await self._left_open(live, start),
+                    only_run_id=None if row is None else row.run_id,
+                    after=after or wire.START_EVENT_ID,
+                    calls=await self._open_calls_before(live, start),
                 )
                 return open_stream(self._engine.follow(live, start, ends_on_drain=True), told, idle, release)
             except BaseException:
                 release()
                 raise
 
-    async def _position(self, live: LiveSession, row: RunRow | None, after: wire.EventId | None) -> Cursor:
+    async def _position(self, live: LiveSession, row: RunLocation | None, after: wire.EventId | None) -> Cursor:
         """Where reading has to begin: at the start of a run, so that what is open in it is known."""
         if row is not None:
             await live.until_durable(row.first_seq)
@@ -355,30 +372,30 @@ class _Door:
             newest = live.state.last_run_seq
             await live.until_durable(newest)
             return Cursor(newest - 1 if newest else live.state.seq)
-        seq = min(after.seq, live.durable.seq)
-        async for page in self._engine.past.newest_events(live, seq + 1):
-            if (begun := translate.begins_at(page)) is not None:
+        seq = min(after.seq, live.durable_cursor.seq)
+        async for page in self._engine.history.newest_events(live, seq + 1):
+            if (begun := translate.active_run_start(page)) is not None:
                 return Cursor(begun - 1 if begun else seq)
         return Cursor(seq)
 
-    async def _left_open(self, live: LiveSession, start: Cursor) -> translate.Calls:
+    async def _open_calls_before(self, live: LiveSession, start: Cursor) -> translate.Calls:
         """The calls that wait for an answer where reading begins."""
-        found = translate.LeftOpen()
-        async for page in self._engine.past.newest_events(live, start.seq + 1):
+        found = translate.OpenCallFinder()
+        async for page in self._engine.history.newest_events(live, start.seq + 1):
             if found.feed(page):
                 break
         return found.calls
 
-    async def _run(self, live: LiveSession, thread: SessionId, name: str) -> RunRow:
+    async def _run(self, live: LiveSession, thread: SessionId, name: str) -> RunLocation:
         """A run of the thread, as its client names it, through whichever door, or by its task's id."""
         owner, session_id = live.state.owner, live.state.session_id
-        for key in (_once(thread, name), f"ag-ui:{session_id}:{name}"):
-            once = await self._engine.done_once(owner, key)
+        for key in (_idempotency_key_name(thread, name), f"ag-ui:{session_id}:{name}"):
+            once = await self._engine.find_idempotency_record(owner, key)
             if once is not None and once.run_id is not None:
-                row = await self._engine.past.run_row(owner, once.run_id)
+                row = await self._engine.history.run_row(owner, once.run_id)
                 if row is not None:
                     return row
-        row = await self._engine.past.run_row(owner, RunId(name))
+        row = await self._engine.history.run_row(owner, RunId(name))
         if row is None or row.session_id != session_id:
             raise RunNotFound("this thread has no such run")
         return row
@@ -386,11 +403,11 @@ class _Door:
     # --- threads --------------------------------------------------------------------------------------------------
 
     async def history(self, request: Request) -> Response:
-        caller = caller_of(request)
+        caller = principal_of(request)
         before, named = request.query_params.get("before"), request.query_params.get("threadId")
         day = None if before is None else wire.parse_day(before)
         if before is not None and day is None:
-            raise Problem(422, INPUT, "before must be a date such as 2026-03-15")
+            raise Problem(422, INPUT_INVALID, "before must be a date such as 2026-03-15")
         if named is None:
             newest = await self._engine.page(caller.user, None, 1)
             if not newest:
@@ -403,30 +420,32 @@ class _Door:
 
     async def _history(self, request: Request, live: LiveSession, before: date | None) -> wire.History:
         state = live.state
-        seq, found = state.seq, days.Day(state.messages, before, state.shows)
+        seq, found = state.seq, days.DayFinder(state.message_count, before, state.is_visible)
         await live.until_durable(seq)
-        async for page in self._engine.past.newest_events(live, seq + 1):
+        async for page in self._engine.history.newest_events(live, seq + 1):
             if found.feed(page):
                 break
-        shown = found.messages(await self._started(live, found.first))
+        shown = found.messages(await self._run_start_of(live, found.first))
         return wire.History(
             thread_id=state.session_id,
             day=found.day,
             has_more=found.has_more,
-            messages=tuple([await self._shown(request, live, message) for message in shown]),
+            messages=tuple([await self._history_message(request, live, message) for message in shown]),
         )
 
-    async def _shown(self, request: Request, live: LiveSession, message: days.Shown) -> wire.HistoryMessage:
-        restored = await self._engine.attachments.restored(live.state.session_id, [message.message], with_uploads=False)
-        return days.shown(message._replace(message=restored[0]), lambda path: self._files.link(request, path))
+    async def _history_message(
+        self, request: Request, live: LiveSession, message: days.HistoryEntry
+    ) -> wire.HistoryMessage:
+        restored = await self._engine.attachments.restore(live.state.session_id, [message.message], with_uploads=False)
+        return days.history_message(message._replace(message=restored[0]), lambda path: self._files.link(request, path))
 
-    async def _started(self, live: LiveSession, first: Logged | None) -> RunStarted | None:
+    async def _run_start_of(self, live: LiveSession, first: LoggedEvent | None) -> RunStarted | None:
         """The start of the run to which an event belongs."""
-        row = None if first is None or first.run_id is None else await self._engine.index.run(first.run_id)
-        return None if row is None else await self._start_at(live, row.first_seq)
+        row = None if first is None or first.run_id is None else await self._engine.index.find_run(first.run_id)
+        return None if row is None else await self._run_start_at(live, row.first_seq)
 
     async def delete(self, request: Request) -> Response:
-        caller, thread = caller_of(request), _thread_in_path(request)
+        caller, thread = principal_of(request), _thread_in_path(request)
         try:
             async with self._thread(caller, thread) as live:
                 await self._engine.delete(live)
@@ -437,7 +456,7 @@ class _Door:
     # --- files and the profile ------------------------------------------------------------------------------------
 
     async def upload(self, request: Request) -> Response:
-        caller, parts = caller_of(request), await read_upload(request)
+        caller, parts = principal_of(request), await read_upload(request)
         thread = thread_of(parts)
         if thread is not None:
             try:
@@ -448,13 +467,13 @@ class _Door:
         return await self._files.upload(request, caller.user, parts)
 
     async def uploads(self, request: Request) -> Response:
-        return await self._files.of(request, caller_of(request).user)
+        return await self._files.list_uploads(request, principal_of(request).user)
 
     async def remove_upload(self, request: Request) -> Response:
-        return await self._files.remove(request, caller_of(request).user)
+        return await self._files.remove(request, principal_of(request).user)
 
     async def signed_url(self, request: Request) -> Response:
-        return self._files.signed_url(request, caller_of(request).user)
+        return self._files.signed_url(request, principal_of(request).user)
 
     async def profile(self, request: Request) -> Response:
         return self._profile(request)
@@ -464,13 +483,13 @@ class _Door:
         given = wire.decode_profile(await read_body(request, rules.BODY_LIMIT)).settings
         settings = {"time_zone": given.timezone, "locale": given.locale}
         changed = {name: value for name, value in settings.items() if value is not msgspec.UNSET}
-        await self._profiles.change(caller_of(request).user, **changed)
+        await self._profiles.change(principal_of(request).user, **changed)
         return self._profile(request)
 
     def _profile(self, request: Request) -> Response:
-        profile = self._profiles.of(caller_of(request).user)
-        settings = wire.ShownSettings(timezone=profile.time_zone, locale=profile.locale)
-        return answer(wire.ShownProfile(user_id=profile.user, settings=settings))
+        profile = self._profiles.for_user(principal_of(request).user)
+        settings = wire.ProfileSettings(timezone=profile.time_zone, locale=profile.locale)
+        return answer(wire.ProfileResponse(user_id=profile.user, settings=settings))
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -481,8 +500,8 @@ class _Door:
             async with self._engine.session(caller.user, thread) as live:
                 yield live
         except SessionNotFound:
-            if await self._engine.is_foreign(caller.user, thread):
-                raise Problem(403, FORBIDDEN, NOT_YOURS) from None
+            if await self._engine.exists_for_other_owner(caller.user, thread):
+                raise Problem(403, FORBIDDEN_CODE, FOREIGN_OWNER_MESSAGE) from None
             raise
 
     def _agent(self, agent_type: str) -> str:
@@ -505,11 +524,11 @@ class _Door:
 # --- small things -----------------------------------------------------------------------------------------------------
 
 
-def _once(thread: SessionId, run_id: str) -> str:
+def _idempotency_key_name(thread: SessionId, run_id: str) -> str:
     return f"runs:{thread}:{run_id}"
 
 
-def _accepted(task: RunId | None, thread: SessionId, run_id: str, *, created: bool) -> Response:
+def _accepted_response(task: RunId | None, thread: SessionId, run_id: str, *, created: bool) -> Response:
     assert task is not None, "a run's record names its run"
     return answer(wire.TaskAccepted(task_id=task, thread_id=thread, run_id=run_id, created=created), 202)
 

@@ -12,13 +12,13 @@ import hmac
 import re
 from typing import NamedTuple
 
-from dragoman.core.uploads import BUCKET, PATH
+from dragoman.core.uploads import BUCKET, PATH_PATTERN
 
 LIFETIME_S = 3600
-PLACE = "attachments/content"
+CONTENT_PATH = "attachments/content"
 
 _URL = re.compile(
-    rf"(?P<signed>https?://[!-~]+?/{PLACE}/{re.escape(BUCKET)}/(?P<path>{PATH})\?expires=(?P<expires>[0-9]{{1,12}}))"
+    rf"(?P<signed>https?://[!-~]+?/{CONTENT_PATH}/{re.escape(BUCKET)}/(?P<path>{PATH_PATTERN})\?expires=(?P<expires>[0-9]{{1,12}}))"
     r"&signature=(?P<signature>[0-9a-f]{64})"
 )
 
@@ -44,7 +44,7 @@ class Links:
             path: the object's path in our bucket.
             expires: until when it holds, in whole seconds since 1970.
         """
-        signed = f"{base}/{PLACE}/{BUCKET}/{path}?expires={expires}"
+        signed = f"{base}/{CONTENT_PATH}/{BUCKET}/{path}?expires={expires}"
         return f"{signed}&signature={self._signature(signed)}"
 
     def read(self, url: str) -> Link | None:

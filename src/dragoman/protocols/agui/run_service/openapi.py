@@ -6,7 +6,7 @@ import msgspec
 
 from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.errors import MEDIA_TYPE
-from dragoman.protocols.kit.openapi import Answer, Parameter, Route
+from dragoman.protocols.kit.openapi import Parameter, ResponseSpec, Route
 
 TAG = "AG-UI run service"
 
@@ -21,8 +21,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     code: str
 
 
-_THREAD = Parameter(name="thread_id", place="path", description="the thread, a UUID")
-_RUN = Parameter(name="runId", place="query", description="a run, as its client named it")
+_THREAD = Parameter(name="thread_id", location="path", description="the thread, a UUID")
+_RUN = Parameter(name="runId", location="query", description="a run, as its client named it")
 _ERRORS = {
     401: "no key, or none that is known",
     403: "the thread is another user's, or the key lacks the scope",
@@ -30,14 +30,15 @@ _ERRORS = {
     429: "too much for now; `Retry-After` says when to come again",
     503: "the server stops, or its store takes no writes; `Retry-After`",
 }
-_GONE = {404: "there is no such thread"}
-_TYPED = {415: "the body is not declared as JSON"}
+_NOT_FOUND = {404: "there is no such thread"}
+_MEDIA_TYPE_ERRORS = {415: "the body is not declared as JSON"}
 
 
-def _answers(success: dict[int, Answer], *more: dict[int, str]) -> dict[int, Any]:
+def _answers(success: dict[int, ResponseSpec], *more: dict[int, str]) -> dict[int, Any]:
     told = {status: text for each in (_ERRORS, *more) for status, text in each.items()}
     errors = {
-        status: Answer(description=text, body=Problem, media_type=MEDIA_TYPE) for status, text in sorted(told.items())
+        status: ResponseSpec(description=text, body=Problem, media_type=MEDIA_TYPE)
+        for status, text in sorted(told.items())
     }
     return success | errors
 
@@ -56,10 +57,10 @@ ROUTES = (
             "messages": [{"id": "msg-001", "role": "user", "content": "Hello!"}],
             "forwardedProps": {"agent_type": "worker"},
         },
-        answers=_answers(
-            {202: Answer(description="taken, or taken before", body=wire.TaskAccepted)},
+        responses=_answers(
+            {202: ResponseSpec(description="taken, or taken before", body=wire.TaskAccepted)},
             {409: "the runId was used with another body"},
-            _TYPED,
+            _MEDIA_TYPE_ERRORS,
         ),
     ),
     Route(
@@ -69,14 +70,14 @@ ROUTES = (
         tag=TAG,
         parameters=(
             _THREAD,
-            Parameter(name="Last-Event-ID", place="header", description="the `id` of the last event that was seen"),
+            Parameter(name="Last-Event-ID", location="header", description="the `id` of the last event that was seen"),
             Parameter(
-                name="idle_limit", place="query", description="seconds of silence to the end; else 300", type=int
+                name="idle_limit", location="query", description="seconds of silence to the end; else 300", type=int
             ),
             _RUN,
         ),
-        answers=_answers(
-            {200: Answer(description="AG-UI events", media_type="text/event-stream")},
+        responses=_answers(
+            {200: ResponseSpec(description="AG-UI events", media_type="text/event-stream")},
             {404: "there is no such thread or run"},
         ),
     ),
@@ -86,8 +87,8 @@ ROUTES = (
         summary="Stop a run",
         tag=TAG,
         parameters=(_THREAD, msgspec.structs.replace(_RUN, is_required=True)),
-        answers=_answers(
-            {202: Answer(description="whether it will stop", body=wire.Cancelled)},
+        responses=_answers(
+            {202: ResponseSpec(description="whether it will stop", body=wire.CancelResponse)},
             {404: "there is no such thread or run"},
         ),
     ),
@@ -100,11 +101,11 @@ ROUTES = (
         parameters=(_THREAD,),
         body=wire.Answers,
         body_example={"answers": [{"callId": "0198a1b2-0000-7000-8000-000000000001", "granted": True}]},
-        answers=_answers(
-            {202: Answer(description="taken", body=wire.AnswersAccepted)},
-            _GONE,
+        responses=_answers(
+            {202: ResponseSpec(description="taken", body=wire.AnswersAccepted)},
+            _NOT_FOUND,
             {409: "a run is active, or the call has its result already", 413: "the body is too large"},
-            _TYPED,
+            _MEDIA_TYPE_ERRORS,
         ),
     ),
     Route(
@@ -113,10 +114,12 @@ ROUTES = (
         summary="One day of a thread",
         tag=TAG,
         parameters=(
-            Parameter(name="threadId", place="query", description="the thread; else the newest one"),
-            Parameter(name="before", place="query", description="only days before this one, YYYY-MM-DD"),
+            Parameter(name="threadId", location="query", description="the thread; else the newest one"),
+            Parameter(name="before", location="query", description="only days before this one, YYYY-MM-DD"),
         ),
-        answers=_answers({200: Answer(description="the newest day with messages", body=wire.History)}, _GONE),
+        responses=_answers(
+            {200: ResponseSpec(description="the newest day with messages", body=wire.History)}, _NOT_FOUND
+        ),
     ),
     Route(
         method="DELETE",
@@ -124,7 +127,7 @@ ROUTES = (
         summary="Delete a thread and everything of it",
         tag=TAG,
         parameters=(_THREAD,),
-        answers=_answers({204: Answer(description="it is gone")}),
+        responses=_answers({204: ResponseSpec(description="it is gone")}),
     ),
     Route(
         method="POST",
@@ -132,8 +135,8 @@ ROUTES = (
         summary="Upload a picture",
         description="A form with one file in the field `file`, and perhaps `threadId` and `runId`.",
         tag=TAG,
-        answers=_answers(
-            {201: Answer(description="where it is", body=wire.Stored)},
+        responses=_answers(
+            {201: ResponseSpec(description="where it is", body=wire.StoredObject)},
             {413: "the file is too large", 415: "the file is not what it is declared to be, or no picture"},
         ),
     ),
@@ -143,7 +146,7 @@ ROUTES = (
         summary="The pictures that you uploaded, the newest first",
         description="At most 500. An addition of ours.",
         tag=TAG,
-        answers=_answers({200: Answer(description="where they are", body=wire.StoredPage)}),
+        responses=_answers({200: ResponseSpec(description="where they are", body=wire.StoredObjectPage)}),
     ),
     Route(
         method="DELETE",
@@ -151,8 +154,8 @@ ROUTES = (
         summary="Delete a picture",
         description="Messages that show it show nothing in its place. An addition of ours.",
         tag=TAG,
-        parameters=(Parameter(name="path", place="query", description="as the upload told it", is_required=True),),
-        answers=_answers({204: Answer(description="it is gone")}),
+        parameters=(Parameter(name="path", location="query", description="as the upload told it", is_required=True),),
+        responses=_answers({204: ResponseSpec(description="it is gone")}),
     ),
     Route(
         method="GET",
@@ -160,10 +163,10 @@ ROUTES = (
         summary="A fresh link to an uploaded picture",
         tag=TAG,
         parameters=(
-            Parameter(name="bucket", place="query", description="as the upload told it", is_required=True),
-            Parameter(name="path", place="query", description="as the upload told it", is_required=True),
+            Parameter(name="bucket", location="query", description="as the upload told it", is_required=True),
+            Parameter(name="path", location="query", description="as the upload told it", is_required=True),
         ),
-        answers=_answers({200: Answer(description="the link", body=wire.SignedUrl)}),
+        responses=_answers({200: ResponseSpec(description="the link", body=wire.SignedUrl)}),
     ),
     Route(
         method="POST",
@@ -171,8 +174,8 @@ ROUTES = (
         summary="Make text of a recording",
         description="A form with one WAV file in the field `file`.",
         tag=TAG,
-        answers=_answers(
-            {200: Answer(description="what is said", body=wire.Transcript)},
+        responses=_answers(
+            {200: ResponseSpec(description="what is said", body=wire.Transcript)},
             {400: "no recording that can be read", 502: "there is no transcription backend, or it failed"},
         ),
     ),
@@ -181,7 +184,7 @@ ROUTES = (
         path="/profile",
         summary="What the caller has set for all agents",
         tag=TAG,
-        answers=_answers({200: Answer(description="the profile", body=wire.ShownProfile)}),
+        responses=_answers({200: ResponseSpec(description="the profile", body=wire.ProfileResponse)}),
     ),
     Route(
         method="PATCH",
@@ -190,6 +193,8 @@ ROUTES = (
         tag=TAG,
         body=wire.ProfileChange,
         body_example={"settings": {"timezone": "Europe/Berlin", "locale": "de"}},
-        answers=_answers({200: Answer(description="the profile", body=wire.ShownProfile)}, _TYPED),
+        responses=_answers(
+            {200: ResponseSpec(description="the profile", body=wire.ProfileResponse)}, _MEDIA_TYPE_ERRORS
+        ),
     ),
 )

@@ -12,65 +12,65 @@ from dragoman.protocols.agui.run_service.translate import ThreadEvents
 from dragoman.protocols.kit.http import Chunk, EventStream
 
 KEEP_ALIVE = b": keep-alive\n\n"
-END = Chunk(b"", is_last=True)
+END_CHUNK = Chunk(b"", is_last=True)
 
 
-class Following:
+class ThreadFrameSource:
     """One client's way through a thread."""
 
     def __init__(self, reader: Reader, events: ThreadEvents, idle_limit_s: float) -> None:
         self._reader = reader
         self._events = events
-        self._idle_limit_s = self._left_s = idle_limit_s
+        self._idle_limit_s = self._remaining_s = idle_limit_s
         """How long nothing may come: waiting counts, sending to a slow client does not."""
 
-    async def next(self) -> Chunk:
+    async def next_chunk(self) -> Chunk:
         """Wait for the next events, for a sign of life, or for the end."""
         clock = asyncio.get_running_loop().time
         try:
             while True:
                 began = clock()
-                async with asyncio.timeout(self._left_s):
+                async with asyncio.timeout(self._remaining_s):
                     records = await self._reader.next()
-                self._left_s -= clock() - began
-                chunk = self._told(records)
+                self._remaining_s -= clock() - began
+                chunk = self._encode(records)
                 if chunk.body or chunk.is_last:
                     return chunk
                 if not records:
                     return Chunk(KEEP_ALIVE)
-        except (TimeoutError, _Left, SessionNotFound, ShuttingDown, StoreUnavailable):
-            return END  # the client comes back with its last id, or finds that the thread is gone
+        except (TimeoutError, _ClientDisconnected, SessionNotFound, ShuttingDown, StoreUnavailable):
+            return END_CHUNK  # the client comes back with its last id, or finds that the thread is gone
 
-    def leave(self) -> None:
+    def on_disconnect(self) -> None:
         """End: nobody reads."""
-        self._reader.end(_Left())
+        self._reader.end(_ClientDisconnected())
 
-    def _told(self, records: Sequence[Record]) -> Chunk:
+    def _encode(self, records: Sequence[Record]) -> Chunk:
         frames: list[bytes] = []
         for record in records:
-            frames += [sent.frame() for sent in self._events.feed(record)]
+            frames += [sent.encode_frame() for sent in self._events.feed(record)]
             if self._events.is_over:
                 return Chunk(b"".join(frames), is_last=True)
         if frames:
-            self._left_s = self._idle_limit_s
+            self._remaining_s = self._idle_limit_s
         return Chunk(b"".join(frames))
 
 
-class _Left(Exception):
+class _ClientDisconnected(Exception):
     """The client is gone."""
 
 
-class _Watched(EventStream):
+class _DisconnectAwareStream(EventStream):
     """A stream that notices at once when its client leaves: the places of a user are few."""
 
-    def __init__(self, first: Chunk, following: Following, close: Callable[[], None]) -> None:
-        super().__init__(first, following.next, close)
-        self._following = following
+    def __init__(self, first: Chunk, source: ThreadFrameSource, close: Callable[[], None]) -> None:
+        super().__init__(first, source.next_chunk, close)
+        self._source = source
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See `EventStream`."""
-        watch = asyncio.create_task(_until_left(receive), name="watch a stream's client")
-        watch.add_done_callback(lambda _: self._following.leave())
+        watch = asyncio.create_task(_wait_for_disconnect(receive), name="watch a stream's client")
+        watch.add_done_callback(lambda _: self._source.on_disconnect())
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -78,7 +78,7 @@ class _Watched(EventStream):
             await asyncio.wait({watch})
 
 
-async def _until_left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -91,4 +91,4 @@ def open_stream(reader: Reader, events: ThreadEvents, idle_limit_s: float, relea
         reader.__exit__(None, None, None)
         release()
 
-    return _Watched(Chunk(KEEP_ALIVE), Following(reader, events, idle_limit_s), close)
+    return _DisconnectAwareStream(Chunk(KEEP_ALIVE), ThreadFrameSource(reader, events, idle_limit_s), close)

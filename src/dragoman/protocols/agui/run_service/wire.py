@@ -209,7 +209,7 @@ def picture_of(part: Part) -> BinaryPart | None:
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
 
-class Misshapen(Exception):
+class InvalidBody(Exception):
     """A body is no JSON, or not of its form. `location`: where."""
 
     def __init__(self, location: Sequence[str | int]) -> None:
@@ -219,12 +219,14 @@ class Misshapen(Exception):
 
 def decode_input(raw: bytes) -> RunAgentInput:
     """Read the body of `POST /runs`; its rules are another matter. Raises Misshapen."""
-    return _decode(raw, RunAgentInput, _run_named)
+    return _decode(raw, RunAgentInput, _normalize_run)
 
 
 def decode_answers(raw: bytes) -> "Answers":
     """Read the body of `POST /runs/{thread_id}/answers`. Raises Misshapen."""
-    return _decode(raw, Answers, lambda body: _inside(body, "answers", lambda each: _spelled(each, _ANSWER)))
+    return _decode(
+        raw, Answers, lambda body: _map_member(body, "answers", lambda each: _to_camel_case(each, _ANSWER_NAMES))
+    )
 
 
 def decode_profile(raw: bytes) -> "ProfileChange":
@@ -232,7 +234,7 @@ def decode_profile(raw: bytes) -> "ProfileChange":
     return _decode(raw, ProfileChange, lambda body: body)
 
 
-def in_order(raw: bytes) -> bytes:
+def canonical_json(raw: bytes) -> bytes:
     """A body as JSON with its members in order, so that equal requests are equal bytes. Raises Misshapen."""
     return msgspec.json.encode(_read(raw), order="deterministic")
 
@@ -240,39 +242,39 @@ def in_order(raw: bytes) -> bytes:
 Body = TypeVar("Body")
 
 
-def _decode(raw: bytes, kind: type[Body], named: Callable[[Json], Json]) -> Body:
+def _decode(raw: bytes, kind: type[Body], normalize: Callable[[Json], Json]) -> Body:
     try:
-        return msgspec.convert(named(_read(raw)), kind)
+        return msgspec.convert(normalize(_read(raw)), kind)
     except msgspec.ValidationError as error:
-        raise Misshapen(location_of(str(error))) from error
+        raise InvalidBody(location_of(str(error))) from error
 
 
 def _read(raw: bytes) -> Json:
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # bad UTF-8 and depth raise the last two
-        raise Misshapen([]) from error
+        raise InvalidBody([]) from error
     if is_too_deep(value):
-        raise Misshapen([])
+        raise InvalidBody([])
     return value
 
 
 _PATH = re.compile(r" - at `\$(.*)`$")
 _MISSING = re.compile(r"missing required field `([^`]*)`")
-_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
+_PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 
 
-def location_of(words: str) -> list[str | int]:
+def location_of(text: str) -> list[str | int]:
     """Where the decoder found a fault, as a path of names and places. Its own words go to nobody."""
-    path, missing = _PATH.search(words), _MISSING.search(words)
-    found: list[str | int] = [name or int(place) for name, place in _STEP.findall(path[1] if path else "")]
+    path, missing = _PATH.search(text), _MISSING.search(text)
+    found: list[str | int] = [name or int(place) for name, place in _PATH_STEP.findall(path[1] if path else "")]
     return [*found, missing[1]] if missing else found
 
 
 # --- spelling ---------------------------------------------------------------------------------------------------------
 
 
-def _spelled(value: Json, names: Mapping[str, str]) -> Json:
+def _to_camel_case(value: Json, names: Mapping[str, str]) -> Json:
     """An object with camelCase in place of the snake_case of these names; anything else as it is."""
     if not isinstance(value, dict):
         return value
@@ -280,7 +282,7 @@ def _spelled(value: Json, names: Mapping[str, str]) -> Json:
     return {**value, **renamed} if renamed else value
 
 
-def _inside(value: Json, name: str, change: Callable[[Json], Json]) -> Json:
+def _map_member(value: Json, name: str, change: Callable[[Json], Json]) -> Json:
     """An object whose member `name`, each item of it if it is a list, went through `change`."""
     if not isinstance(value, dict) or name not in value:
         return value
@@ -288,13 +290,13 @@ def _inside(value: Json, name: str, change: Callable[[Json], Json]) -> Json:
     return {**value, name: list(map(change, inner)) if isinstance(inner, list) else change(inner)}
 
 
-_RUN = {
+_RUN_NAMES = {
     "thread_id": "threadId",
     "run_id": "runId",
     "parent_run_id": "parentRunId",
     "forwarded_props": "forwardedProps",
 }
-_MESSAGE = {
+_MESSAGE_NAMES = {
     "tool_calls": "toolCalls",
     "tool_call_id": "toolCallId",
     "encrypted_value": "encryptedValue",
@@ -302,24 +304,26 @@ _MESSAGE = {
 }
 
 
-_ANSWER = {"call_id": "callId"}
+_ANSWER_NAMES = {"call_id": "callId"}
 
 
-def _run_named(value: Json) -> Json:
-    return _inside(_spelled(value, _RUN), "messages", _message_named)
+def _normalize_run(value: Json) -> Json:
+    return _map_member(_to_camel_case(value, _RUN_NAMES), "messages", _normalize_message)
 
 
-def _message_named(value: Json) -> Json:
-    message = _spelled(value, _MESSAGE)
-    message = _inside(message, "toolCalls", lambda call: _spelled(call, {"encrypted_value": "encryptedValue"}))
+def _normalize_message(value: Json) -> Json:
+    message = _to_camel_case(value, _MESSAGE_NAMES)
+    message = _map_member(
+        message, "toolCalls", lambda call: _to_camel_case(call, {"encrypted_value": "encryptedValue"})
+    )
     if isinstance(message, dict) and message.get("role") == "user":
-        return _inside(message, "content", _part_named)
+        return _map_member(message, "content", _normalize_part)
     return message
 
 
-def _part_named(value: Json) -> Json:
-    part = _spelled(value, {"mime_type": "mimeType"})
-    return _inside(part, "source", lambda source: _spelled(source, {"mime_type": "mimeType"}))
+def _normalize_part(value: Json) -> Json:
+    part = _to_camel_case(value, {"mime_type": "mimeType"})
+    return _map_member(part, "source", lambda source: _to_camel_case(source, {"mime_type": "mimeType"}))
 
 
 # --- answers, the profile ---------------------------------------------------------------------------------------------
@@ -342,7 +346,7 @@ class Answers(_In, frozen=True, kw_only=True):
     answers: Annotated[tuple[Answer, ...], Meta(min_length=1, max_length=1000)]
 
 
-class GivenSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ProfileSettingsChange(msgspec.Struct, frozen=True, kw_only=True):
     """What of a profile changes; null takes a setting back."""
 
     timezone: str | UnsetType | None = UNSET
@@ -352,7 +356,7 @@ class GivenSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ProfileChange(msgspec.Struct, frozen=True, kw_only=True):
     """The body of `PATCH /profile`."""
 
-    settings: GivenSettings
+    settings: ProfileSettingsChange
 
 
 # --- what we send -----------------------------------------------------------------------------------------------------
@@ -378,7 +382,7 @@ class AnswersAccepted(_Out, frozen=True, kw_only=True):
     pending: tuple[str, ...]
 
 
-class Cancelled(_Out, frozen=True, kw_only=True):
+class CancelResponse(_Out, frozen=True, kw_only=True):
     """What became of a wish to stop a run. `accepted`: it was active or queued, and stops."""
 
     thread_id: SessionId
@@ -426,7 +430,7 @@ class History(_Out, frozen=True, kw_only=True):
     messages: tuple[HistoryMessage, ...]
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
     """An object that was uploaded, and a link to it."""
 
     bucket: str
@@ -435,10 +439,10 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     url: str
 
 
-class StoredPage(msgspec.Struct, frozen=True):
+class StoredObjectPage(msgspec.Struct, frozen=True):
     """The objects that somebody has uploaded, the newest first."""
 
-    items: list[Stored]
+    items: list[StoredObject]
 
 
 class SignedUrl(msgspec.Struct, frozen=True, kw_only=True):
@@ -455,18 +459,18 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class ShownSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ProfileSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A profile's settings; null where nothing is set."""
 
     timezone: str | None
     locale: str | None
 
 
-class ShownProfile(_Out, frozen=True, kw_only=True):
+class ProfileResponse(_Out, frozen=True, kw_only=True):
     """What a user has set for all agents."""
 
     user_id: str
-    settings: ShownSettings
+    settings: ProfileSettings
 
 
 # --- query parameters -------------------------------------------------------------------------------------------------
@@ -504,21 +508,21 @@ class EventId(NamedTuple):
     """
 
     seq: int
-    step: int
+    ordinal: int
 
     def __str__(self) -> str:
-        return f"{self.seq}-{self.step}"
+        return f"{self.seq}-{self.ordinal}"
 
 
-START = EventId(0, 0)
+START_EVENT_ID = EventId(0, 0)
 
 
 def parse_event_id(text: str) -> EventId | None:
     """Read an event's id; None when it has not the form of one. One that was never given out is a position too."""
     found = _EVENT_ID.fullmatch(text)
-    return None if found is None else EventId(*(_number(each) for each in found.groups()))
+    return None if found is None else EventId(*(_bounded_int(each) for each in found.groups()))
 
 
-def _number(digits: str) -> int:
+def _bounded_int(digits: str) -> int:
     digits = digits.lstrip("0")
     return int(digits or 0) if len(digits) <= POSITION_DIGITS else 10**POSITION_DIGITS

@@ -9,12 +9,12 @@ import msgspec
 from dragoman.core import content as core
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.events import RunStarted, SettingsChange, StopReason
-from dragoman.core.headless import SCHEMA, is_headless
+from dragoman.core.headless import OUTPUT_SCHEMA, is_headless
 from dragoman.core.session import SessionState
 from dragoman.core.tools import FORK
-from dragoman.protocols.blade.wire.chat import Attachment, MemoryRef, ReplayState, shown_session
+from dragoman.protocols.blade.wire.chat import Attachment, MemoryRef, ReplayState, public_session_id
 
-ENDS: Mapping[StopReason, tuple[str, str | None]] = {
+CHAT_OUTCOMES: Mapping[StopReason, tuple[str, str | None]] = {
     "end_turn": ("completed", "completed"),
     "tool_use": ("completed", "completed"),
     "max_tokens": ("completed", "completed"),
@@ -35,26 +35,26 @@ class Chat:
 
     def __init__(self, run_id: str, first: int, started: RunStarted | None, seq: int) -> None:
         self.run_id = run_id
-        self.first = first
-        self.seq = seq
-        props: JsonObject = {} if started is None else started.props
+        self.first_number = first
+        self.started_seq = seq
+        props: JsonObject = {} if started is None else started.metadata
         self.is_headless = is_headless(props)
-        self.schema: Json = props.get(SCHEMA)
+        self.schema: Json = props.get(OUTPUT_SCHEMA)
         text = props.get(ANSWER_TEXT)
         self.answer_text = text if isinstance(text, str) else None
         """What was said along with an answer: it stands in the answer's turn, and has none of its own."""
-        self.is_told = False
+        self.has_merged_answer_text = False
         """Whether it stands there, and the message is still to come."""
-        self.attachments = iter(noted_attachments(props))
+        self.attachments = iter(attachments_from_metadata(props))
         self.memories: list[MemoryRef] | None = None
-        self.is_over = False
+        self.has_ended = False
         self.ended_at: datetime | None = None
 
 
-def noted_attachments(props: JsonObject) -> list[Attachment]:
+def attachments_from_metadata(metadata: JsonObject) -> list[Attachment]:
     """What the door noted about the attachments of a run's input."""
     try:
-        return msgspec.convert(props.get("attachments", []), list[Attachment])
+        return msgspec.convert(metadata.get("attachments", []), list[Attachment])
     except msgspec.ValidationError:
         return []
 
@@ -90,7 +90,7 @@ def replay_state_of(state: SessionState) -> ReplayState | None:
     elif replay.position >= replay.total:
         status = "finished"
     return ReplayState(
-        source_session_id=shown_session(replay.source),
+        source_session_id=public_session_id(replay.source),
         status=status,
         speed=replay.speed,
         position=replay.position,
@@ -110,7 +110,7 @@ def saved_ratio(before: int, after: int) -> float:
     return round(1 - after / before, 4) if before else 0.0
 
 
-def described(call: core.Call) -> str | None:
+def fork_description(call: core.Call) -> str | None:
     """What a sub-agent was asked to do, in a few words."""
     if call.name != FORK:
         return None

@@ -8,11 +8,11 @@ from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.protocols.blade import branches
 from dragoman.protocols.blade.branches import Branch
 from dragoman.protocols.blade.projection.projection import Projection
-from dragoman.protocols.blade.projection.turns import Growing
-from dragoman.protocols.blade.wire.sessions import Node, node_of
+from dragoman.protocols.blade.projection.turns import TurnBuilder
+from dragoman.protocols.blade.wire.sessions import HistoryNode, node_of
 
 
-def titles_of(engine: Engine, live: LiveSession) -> Mapping[str, str]:
+def tool_titles(engine: Engine, live: LiveSession) -> Mapping[str, str]:
     """The names for people of the agent's tools."""
     agent = engine.agents.get(live.state.agent)
     if agent is None:
@@ -20,31 +20,31 @@ def titles_of(engine: Engine, live: LiveSession) -> Mapping[str, str]:
     return {tool.spec.name: tool.spec.title for tool in agent.spec.tools if tool.spec.title}
 
 
-async def folded(engine: Engine, live: LiveSession) -> Projection:
+async def load_projection(engine: Engine, live: LiveSession) -> Projection:
     """Everything that is durable now, with all turns."""
-    projection = Projection(live.state.session_id, titles_of(engine, live), keeps=True)
+    projection = Projection(live.state.session_id, tool_titles(engine, live), keeps_finished_turns=True)
     projection.is_quiet = True
-    durable = live.durable
+    durable = live.durable_cursor
     with engine.follow(live, START) as reader:
         while reader.cursor < durable:
             for record in await reader.next():
                 projection.feed(record)
     for growing in projection.turns:
-        growing.settle()
+        growing.join_text()
     return projection
 
 
-def shown(live: LiveSession, projection: Projection) -> Sequence[Growing]:
+def active_turns(live: LiveSession, projection: Projection) -> Sequence[TurnBuilder]:
     """The turns of the active branch; those that a compaction stands for are marked."""
     state = live.state if projection.state is None else projection.state
-    found = [each for each in projection.turns if state.shows(each.first_seq)]
-    up_to = 0 if state.compacted is None else state.compacted.up_to
+    found = [each for each in projection.turns if state.is_visible(each.first_seq)]
+    up_to = 0 if state.compaction is None else state.compaction.up_to
     for each in found:
         each.turn.archived = each.first_seq <= up_to
     return found
 
 
-def without_memories(turns: Sequence[Growing]) -> None:
+def remove_memories(turns: Sequence[TurnBuilder]) -> None:
     """Take out of turns what was remembered of the session's owner: nobody else is told."""
     for each in turns:
         each.turn.memory_refs = None
@@ -52,10 +52,10 @@ def without_memories(turns: Sequence[Growing]) -> None:
 
 def branches_in(projection: Projection) -> list[Branch]:
     """The branches of a session, as far as it was read."""
-    return branches.branches_of(projection.branches, 0 if projection.state is None else projection.state.seq)
+    return branches.branches_of(projection.branch_marks, 0 if projection.state is None else projection.state.seq)
 
 
-def nodes_of(projection: Projection, active: Sequence[Growing]) -> list[Node]:
+def nodes_of(projection: Projection, active: Sequence[TurnBuilder]) -> list[HistoryNode]:
     """All entries of all branches, as a tree.
 
     Args:

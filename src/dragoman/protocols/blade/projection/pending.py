@@ -6,37 +6,37 @@ import msgspec
 
 from dragoman.core.ids import CallId, fork_loop
 from dragoman.core.session import SessionState
-from dragoman.protocols.blade.projection.chat import described
-from dragoman.protocols.blade.projection.turns import Growing
+from dragoman.protocols.blade.projection.chat import fork_description
+from dragoman.protocols.blade.projection.turns import TurnBuilder
 from dragoman.protocols.blade.wire import chat
 from dragoman.protocols.blade.wire.chat import QuestionRef
 
 
-def waits_in(state: SessionState) -> dict[CallId, QuestionRef | None]:
+def pending_questions(state: SessionState) -> dict[CallId, QuestionRef | None]:
     """The calls that wait for a person, and those above them, with the question that each waits for."""
     found: dict[CallId, QuestionRef | None] = {}
-    for call in state.waiting():
+    for call in state.waiting_calls():
         if call.kind == "client" and not call.parked:
             continue
         call_id = call.call.call_id
-        loop = chat.shown_loop(call.loop)
+        loop = chat.public_loop_id(call.loop)
         if call.kind == "question":
             found[call_id] = None
-            below = QuestionRef(loop, chat.shown_call(call_id), None)
+            below = QuestionRef(loop, chat.public_call_id(call_id), None)
         else:
             below = QuestionRef(loop, chat.permission_id(call_id), f"Allow {call.call.name}?")
             found[call_id] = below
-        above = state.parent(call.loop)
+        above = state.parent_call(call.loop)
         while above is not None:
-            told = msgspec.structs.replace(below, description=below.description or described(above.call))
+            told = msgspec.structs.replace(below, description=below.description or fork_description(above.call))
             found.setdefault(above.call.call_id, told)
-            above = state.parent(above.loop)
+            above = state.parent_call(above.loop)
     return found
 
 
-def is_held(state: SessionState, growing: Growing, waits: Container[CallId]) -> bool:
+def is_waiting(state: SessionState, builder: TurnBuilder, pending: Container[CallId]) -> bool:
     """Whether a call of the turn waits for somebody, also for the application."""
-    return any(call_id in waits or _waits_for_application(state, call_id) for call_id in growing.calls)
+    return any(call_id in pending or _waits_for_application(state, call_id) for call_id in builder.open_calls)
 
 
 def _waits_for_application(state: SessionState, call_id: CallId) -> bool:
@@ -44,5 +44,5 @@ def _waits_for_application(state: SessionState, call_id: CallId) -> bool:
     if call is None:
         return False
     if call.kind != "fork":
-        return call.waits()
-    return any(_waits_for_application(state, each.call.call_id) for each in state.in_loop(fork_loop(call_id)))
+        return call.is_waiting()
+    return any(_waits_for_application(state, each.call.call_id) for each in state.calls_in_loop(fork_loop(call_id)))

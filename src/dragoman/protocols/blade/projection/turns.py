@@ -9,88 +9,94 @@ from datetime import datetime
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.answers import compact, object_with_meta, questions_of
-from dragoman.core.blob_ref import kept_as, kept_in
+from dragoman.core.answers import compact_json, object_with_meta, questions_of
+from dragoman.core.blob_ref import blob_ref_for, parse_blob_ref
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.events import CallOutcome
 from dragoman.core.ids import CallId
-from dragoman.core.tools import ASK
+from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.core.uploads import upload_type
 from dragoman.protocols.blade.wire import chat
 from dragoman.protocols.blade.wire.chat import Attachment, Block, CallStatus, QuestionRef, ToolCall, Turn
 
-WHOLE_CHARS = 4096
+FULL_CONTENT_MAX_CHARS = 4096
 """Characters up to which a growing block is repeated whole with every patch."""
-WHOLE_EVERY = 16
+FULL_CONTENT_EVERY_PATCHES = 16
 """Of a longer one, every so many patches."""
-CARD_BYTES = 256 * 1024
-ALLOWED = ("Allow once", "Allow for this session", "Deny")
+MAX_CARD_BYTES = 256 * 1024
+PERMISSION_OPTIONS = ("Allow once", "Allow for this session", "Deny")
 """The options of a permission request, in their order."""
-UNREADABLE = "_unreadable"
+UNPARSED_ARGUMENTS = "_unreadable"
 """The argument under which the core keeps arguments that were no JSON object."""
 
-Change = tuple[str, JsonObject]
+PatchContent = tuple[str, JsonObject]
 """A patch's type and data."""
 
 
-class Growing:
+class TurnBuilder:
     """A turn that is not over. `patches` counts those that it was sent with."""
 
-    def __init__(self, turn: Turn, begun_at: datetime, seq: int) -> None:
+    def __init__(self, turn: Turn, started_at: datetime, seq: int) -> None:
         self.turn = turn
-        self.begun_at = begun_at
+        self.started_at = started_at
         self.first_seq = seq
-        self.cut_at: int | None = None
+        self.rewind_seq: int | None = None
         """Of what a user said: the event before which the conversation ends when it goes back there."""
-        self.patches = 0
-        self.told = -1
+        self.patch_count = 0
+        self.patches_at_last_end = -1
         """How many patches there were when the turn's end was sent last."""
-        self.synced = 0
+        self.patches_at_last_sync = 0
         """How many there were when the turn was sent whole last, as it grew."""
-        self.is_closed = False
+        self.is_step_closed = False
         """Whether the model step is over; the turn is when its calls have their results too."""
-        self.ends: chat.TurnStatus = "completed"
-        self.is_doomed = False
+        self.final_status: chat.TurnStatus = "completed"
+        self.awaits_run_end = False
         """Whether the run's end decides how the turn ends."""
-        self.calls: dict[CallId, ToolCall] = {}
+        self.open_calls: dict[CallId, ToolCall] = {}
         """Those without a result."""
-        self._index = -1
-        self._place = 0
-        self._words: list[str] = []
-        self._chars = 0
-        self._pieces = 0
+        self._block_index = -1
+        self._block_position = 0
+        self._deltas: list[str] = []
+        self._char_count = 0
+        self._delta_count = 0
 
     # --- blocks -----------------------------------------------------------------------------------------------------
 
-    def grow(self, index: int, kind: str, text: str) -> Change:
+    def append_text(self, index: int, kind: str, text: str) -> PatchContent:
         """Add words to the step's block of that index."""
         turn = self.turn
-        if index != self._index:
-            self.settle()
-            self._index, self._place, self._words, self._chars, self._pieces = index, len(turn.blocks), [], 0, 0
+        if index != self._block_index:
+            self.join_text()
+            self._block_index, self._block_position, self._deltas, self._char_count, self._delta_count = (
+                index,
+                len(turn.blocks),
+                [],
+                0,
+                0,
+            )
             turn.blocks.append(Block(kind, ""))
-        self._words.append(text)
-        self._chars += len(text)
-        self._pieces += 1
-        data: JsonObject = {"type": kind, "block_index": self._place, "text_delta": text}
-        if self._chars <= WHOLE_CHARS or self._pieces % WHOLE_EVERY == 0:
-            data["content"] = self.settle()
+        self._deltas.append(text)
+        self._char_count += len(text)
+        self._delta_count += 1
+        data: JsonObject = {"type": kind, "block_index": self._block_position, "text_delta": text}
+        if self._char_count <= FULL_CONTENT_MAX_CHARS or self._delta_count % FULL_CONTENT_EVERY_PATCHES == 0:
+            data["content"] = self.join_text()
         return "add_content", data
 
-    def settle(self) -> str:
+    def join_text(self) -> str:
         """Put the words of the growing block together; gives its text so far."""
-        if not self._words:
+        if not self._deltas:
             return ""
-        text = self._words[0] if len(self._words) == 1 else "".join(self._words)
-        self._words = [text]
-        self.turn.blocks[self._place].content = text
+        text = self._deltas[0] if len(self._deltas) == 1 else "".join(self._deltas)
+        self._deltas = [text]
+        self.turn.blocks[self._block_position].content = text
         return text
 
-    def has_grown(self, index: int) -> bool:
+    def has_text_of(self, index: int) -> bool:
         """Whether words of the step's block of that index came already."""
-        return index == self._index
+        return index == self._block_index
 
-    def add(self, block: Block) -> Change:
+    def add_block(self, block: Block) -> PatchContent:
         """Add a whole block."""
         self.turn.blocks.append(block)
         data: JsonObject = {
@@ -107,7 +113,7 @@ class Growing:
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
-    def call(self, call: ToolCall, arguments: Json) -> Change:
+    def add_call(self, call: ToolCall, arguments: Json) -> PatchContent:
         """Add a call, and the block that declares it."""
         self.turn.tool_calls.append(call)
         self.turn.blocks.append(Block("tool_use", arguments, call.id, call.tool_name, call.display_name))
@@ -119,7 +125,7 @@ class Growing:
             "status": call.status,
         }
 
-    def result(self, call: ToolCall, status: CallStatus, result: Json, duration_ms: int) -> Change:
+    def add_result(self, call: ToolCall, status: CallStatus, result: Json, duration_ms: int) -> PatchContent:
         """Give a call its result, with a block."""
         call.status, call.result, call.duration_ms, call.pending_question_ref = status, result, duration_ms, None
         self.turn.blocks.append(Block("tool_result", result, call.id, call.tool_name, call.display_name))
@@ -130,26 +136,26 @@ class Growing:
             "duration_ms": duration_ms,
         }
 
-    def mark(self, call: ToolCall, status: CallStatus, ref: QuestionRef | None = None) -> Change:
+    def set_call_status(self, call: ToolCall, status: CallStatus, ref: QuestionRef | None = None) -> PatchContent:
         """Change a call's status."""
         call.status, call.pending_question_ref = status, ref
         return "set_tool_status", {"tool_call_id": call.id, "status": status, "pending_question_ref": ref}
 
-    def status(self, status: chat.TurnStatus) -> Change:
+    def set_status(self, status: chat.TurnStatus) -> PatchContent:
         """Change the turn's status while it goes on."""
         self.turn.status = status
         return "set_status", {"status": status}
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
-    def ready(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing of the turn is still to come."""
-        return self.is_closed and not self.calls and not self.is_doomed
+        return self.is_step_closed and not self.open_calls and not self.awaits_run_end
 
-    def stand(self, at: datetime) -> None:
+    def update_duration(self, at: datetime) -> None:
         """Note how long the turn has taken until now."""
-        self.settle()
-        self.turn.duration_ms = ms_between(self.begun_at, at)
+        self.join_text()
+        self.turn.duration_ms = ms_between(self.started_at, at)
 
 
 def ms_between(begun: datetime, ended: datetime) -> int:
@@ -160,7 +166,7 @@ def ms_between(begun: datetime, ended: datetime) -> int:
 # --- what users said ------------------------------------------------------------------------------------------------
 
 
-def user_blocks(message: core.UserMessage, noted: Iterator[Attachment]) -> list[Block]:
+def user_blocks(message: core.UserMessage, attachments: Iterator[Attachment]) -> list[Block]:
     """A user's message. What is no text becomes a note of one line (specification, 3.3).
 
     Args:
@@ -169,14 +175,14 @@ def user_blocks(message: core.UserMessage, noted: Iterator[Attachment]) -> list[
     """
     if isinstance(message.content, str):
         return [Block("text", message.content)]
-    return [_input_block(block, noted) for block in message.content]
+    return [_input_block(block, attachments) for block in message.content]
 
 
-def _input_block(block: core.InputBlock, noted: Iterator[Attachment]) -> Block:
+def _input_block(block: core.InputBlock, attachments: Iterator[Attachment]) -> Block:
     if isinstance(block, core.Text):
         return Block("text", block.text)
-    attachment = next(noted, None) or attachment_of(block)
-    return Block("text", note_of(attachment), attachment=attachment)
+    attachment = next(attachments, None) or attachment_of(block)
+    return Block("text", attachment_note(attachment), attachment=attachment)
 
 
 def attachment_of(block: core.Image | core.File | core.Data) -> Attachment:
@@ -186,13 +192,13 @@ def attachment_of(block: core.Image | core.File | core.Data) -> Attachment:
     name = block.name if isinstance(block, core.File) else None
     declared = block.media_type if isinstance(block, core.File) else None
     kind = "image" if isinstance(block, core.Image) else block.media
-    kept = kept_as(block.url) if block.url.startswith("data:") else kept_in(block.url)
+    kept = blob_ref_for(block.url) if block.url.startswith("data:") else parse_blob_ref(block.url)
     if kept is not None:
         return Attachment(kind, name, kept.media_type or declared, kept.size_bytes)
     return Attachment(kind, name, declared or upload_type(block.url), 0)
 
 
-def note_of(attachment: Attachment) -> str:
+def attachment_note(attachment: Attachment) -> str:
     """The line that stands for an attachment, such as `[image image/png 48 KB]`."""
     words = [attachment.kind, attachment.name or attachment.media_type or ""]
     size = f"{max(1, round(attachment.size / 1024))} KB" if attachment.size else ""
@@ -204,9 +210,9 @@ def note_of(attachment: Attachment) -> str:
 
 def arguments_of(call: core.Call) -> tuple[str, Json]:
     """A call's arguments: as text, and as the block that declares the call has them."""
-    if call.input.keys() == {UNREADABLE} and isinstance(call.input[UNREADABLE], str):
-        return call.input[UNREADABLE], {"_raw": call.input[UNREADABLE]}
-    return compact(call.input), call.input
+    if call.input.keys() == {UNPARSED_ARGUMENTS} and isinstance(call.input[UNPARSED_ARGUMENTS], str):
+        return call.input[UNPARSED_ARGUMENTS], {"_raw": call.input[UNPARSED_ARGUMENTS]}
+    return compact_json(call.input), call.input
 
 
 def permission_call(call: core.Call) -> tuple[ToolCall, JsonObject]:
@@ -214,11 +220,17 @@ def permission_call(call: core.Call) -> tuple[ToolCall, JsonObject]:
     question: JsonObject = {
         "question": f"Allow {call.name}?",
         "header": "Permission",
-        "options": [{"label": label} for label in ALLOWED],
+        "options": [{"label": label} for label in PERMISSION_OPTIONS],
         "multiSelect": False,
     }
     arguments: JsonObject = {"questions": [question], "source_loop": None}
-    asked = ToolCall(chat.permission_id(call.call_id), ASK, ASK, compact(arguments), "awaiting_answer")
+    asked = ToolCall(
+        chat.permission_id(call.call_id),
+        ASK_USER_QUESTION,
+        ASK_USER_QUESTION,
+        compact_json(arguments),
+        "awaiting_answer",
+    )
     return asked, arguments
 
 
@@ -257,19 +269,19 @@ def answer_block(call_id: str, arguments: JsonObject, answers: list[JsonObject])
         if answer["custom"]:
             custom[str(place)] = answer["custom"]
     content = {"tool_call_id": call_id, "selections": selections, "custom": custom, "answers": answers}
-    return Block("ask_user_answer", content, call_id, ASK, ASK)
+    return Block("ask_user_answer", content, call_id, ASK_USER_QUESTION, ASK_USER_QUESTION)
 
 
 # --- _meta ----------------------------------------------------------------------------------------------------------
 
 
-class Bad(msgspec.Struct, frozen=True):
+class InvalidMeta(msgspec.Struct, frozen=True):
     """A part of `_meta` that is not what it should be."""
 
-    why: str
+    reason: str
 
 
-def meta_blocks(value: Json, call: ToolCall) -> Iterator[Block | Bad]:
+def meta_blocks(value: Json, call: ToolCall) -> Iterator[Block | InvalidMeta]:
     """The page actions and cards in a tool's return value, in that order. Source: specification, section 14."""
     meta = meta_of(value)
     if (bridge := meta.get("bridge")) is not None:
@@ -277,10 +289,10 @@ def meta_blocks(value: Json, call: ToolCall) -> Iterator[Block | Bad]:
             content = {"action": bridge["action"], "payload": bridge.get("payload")}
             yield Block("tool_bridge", content, call.id, call.tool_name, call.display_name)
         else:
-            yield Bad("a bridge has an action, which is a text")
+            yield InvalidMeta("a bridge has an action, which is a text")
     if (card := meta.get("ui")) is not None:
-        why = fault_of_card(card)
-        yield Bad(why) if why else Block("tool_ui", card, call.id, call.tool_name, call.display_name)
+        why = card_error(card)
+        yield InvalidMeta(why) if why else Block("tool_ui", card, call.id, call.tool_name, call.display_name)
 
 
 def meta_of(value: Json) -> JsonObject:
@@ -290,7 +302,7 @@ def meta_of(value: Json) -> JsonObject:
     return meta if isinstance(meta, dict) else {}
 
 
-def fault_of_card(card: Json) -> str | None:
+def card_error(card: Json) -> str | None:
     """What is wrong with a card. One of another shape, such as a table's, passes unchecked."""
     if not isinstance(card, dict):
         return "a card is an object"
@@ -299,8 +311,8 @@ def fault_of_card(card: Json) -> str | None:
         return None
     if (html is None) == (uri is None):
         return "a card has either resourceHTML or resourceUri"
-    if html is not None and not (isinstance(html, str) and len(html.encode("utf-8", "replace")) <= CARD_BYTES):
-        return f"a card's resourceHTML is a text of at most {CARD_BYTES} bytes"
+    if html is not None and not (isinstance(html, str) and len(html.encode("utf-8", "replace")) <= MAX_CARD_BYTES):
+        return f"a card's resourceHTML is a text of at most {MAX_CARD_BYTES} bytes"
     if uri is not None and not (isinstance(uri, str) and uri.startswith(("https://", "http://"))):
         return "a card's resourceUri is an http or https URL"
     if card.get("target", "inline") not in ("inline", "preview"):

@@ -12,16 +12,16 @@ from starlette.responses import Response
 from dragoman.core.ids import KeyId
 from dragoman.core.refusals import NotFound
 from dragoman.engine.services.keys import KeyRing
-from dragoman.ports import Key
+from dragoman.ports import ApiKey
 from dragoman.protocols.blade.rest import bodies
-from dragoman.protocols.blade.rest.bodies import In
+from dragoman.protocols.blade.rest.bodies import RequestBody
 from dragoman.protocols.blade.rest.router import Route, json_body
-from dragoman.protocols.kit.http import caller_of, json_answer
+from dragoman.protocols.kit.http import json_response, principal_of
 
 KEY_PREFIX = "sk-blade-v2-"
-NAME = 50
+MAX_NAME_CHARS = 50
 BODY_LIMIT = 16 * 1024
-_ID = "key_"
+_ID_PREFIX = "key_"
 
 
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,27 +35,27 @@ class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
     last_used_at: datetime | None
 
 
-class NewKey(msgspec.Struct, frozen=True):
+class CreatedKey(msgspec.Struct, frozen=True):
     """The answer to a creation."""
 
     key: KeyInfo
     plaintext: str
 
 
-class NamedKey(In, frozen=True):
+class KeyBody(RequestBody, frozen=True):
     """What clients say of a key."""
 
     name: str
 
 
-def routes(ring: KeyRing, prefix: str = KEY_PREFIX) -> list[Route]:
+def routes(key_ring: KeyRing, prefix: str = KEY_PREFIX) -> list[Route]:
     """What answers below `/api/user/api-keys`.
 
     Args:
         ring: the keys.
         prefix: begins the keys that are made here.
     """
-    door = _Door(ring, prefix)
+    door = _KeyHandlers(key_ring, prefix)
     return [
         Route("GET", "user/api-keys", door.list),
         Route("POST", "user/api-keys", door.create),
@@ -65,50 +65,52 @@ def routes(ring: KeyRing, prefix: str = KEY_PREFIX) -> list[Route]:
     ]
 
 
-class _Door:
+class _KeyHandlers:
     def __init__(self, ring: KeyRing, prefix: str) -> None:
-        self._ring = ring
+        self._key_ring = ring
         self._prefix = prefix
 
     async def list(self, request: Request) -> Response:
-        return json_answer([_shown(key) for key in self._ring.owned(caller_of(request).user)])
+        return json_response([_to_key_info(key) for key in self._key_ring.list_for_user(principal_of(request).user)])
 
     async def create(self, request: Request) -> Response:
-        body = await _named(request)
-        plaintext, key = await self._ring.create(body.name, user=caller_of(request).user, prefix=self._prefix)
-        return json_answer(NewKey(_shown(key), plaintext), 201, {"Cache-Control": "no-store"})
+        body = await _decode_key_body(request)
+        plaintext, key = await self._key_ring.create(body.name, user=principal_of(request).user, prefix=self._prefix)
+        return json_response(CreatedKey(_to_key_info(key), plaintext), 201, {"Cache-Control": "no-store"})
 
     async def get(self, request: Request) -> Response:
-        key_id = _asked(request)
-        for key in self._ring.owned(caller_of(request).user):
+        key_id = _key_id(request)
+        for key in self._key_ring.list_for_user(principal_of(request).user):
             if key.key_id == key_id:
-                return json_answer(_shown(key))
+                return json_response(_to_key_info(key))
         raise NotFound("there is no such key")
 
     async def rename(self, request: Request) -> Response:
-        body = await _named(request)
-        return json_answer(_shown(await self._ring.rename(caller_of(request), _asked(request), body.name)))
+        body = await _decode_key_body(request)
+        return json_response(
+            _to_key_info(await self._key_ring.rename(principal_of(request), _key_id(request), body.name))
+        )
 
     async def revoke(self, request: Request) -> Response:
-        await self._ring.revoke_owned(caller_of(request), _asked(request))
+        await self._key_ring.revoke_owned(principal_of(request), _key_id(request))
         return Response(status_code=204)
 
 
-async def _named(request: Request) -> NamedKey:
-    body = bodies.decode(NamedKey, await json_body(request, BODY_LIMIT))
-    bodies.text(body.name, "name", NAME)
+async def _decode_key_body(request: Request) -> KeyBody:
+    body = bodies.decode(KeyBody, await json_body(request, BODY_LIMIT))
+    bodies.check_text(body.name, "name", MAX_NAME_CHARS)
     return body
 
 
-def _asked(request: Request) -> KeyId:
-    return KeyId(request.path_params["key"].removeprefix(_ID))
+def _key_id(request: Request) -> KeyId:
+    return KeyId(request.path_params["key"].removeprefix(_ID_PREFIX))
 
 
-def _shown(key: Key) -> KeyInfo:
+def _to_key_info(key: ApiKey) -> KeyInfo:
     return KeyInfo(
-        id=_ID + key.key_id,
+        id=_ID_PREFIX + key.key_id,
         name=key.name,
-        masked=key.masked,
+        masked=key.masked_key,
         created_at=key.created_at,
         last_used_at=key.last_used_at,
     )

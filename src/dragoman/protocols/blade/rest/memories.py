@@ -3,18 +3,18 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dragoman.engine.services.memories import MemoryBook
+from dragoman.engine.services.memories import MemoryService
 from dragoman.protocols.blade.rest.bodies import decode
 from dragoman.protocols.blade.rest.router import Route, json_body
 from dragoman.protocols.blade.wire import memories as wire
-from dragoman.protocols.kit.http import caller_of, json_answer
+from dragoman.protocols.kit.http import json_response, principal_of
 
 BODY_LIMIT = 64 * 1024
 
 
-def routes(book: MemoryBook) -> list[Route]:
+def routes(book: MemoryService) -> list[Route]:
     """What answers below `/api/memories`."""
-    door = _Door(book)
+    door = _MemoryHandlers(book)
     return [
         Route("POST", "memories", door.add),
         Route("GET", "memories", door.page),
@@ -26,47 +26,49 @@ def routes(book: MemoryBook) -> list[Route]:
     ]
 
 
-class _Door:
-    def __init__(self, book: MemoryBook) -> None:
+class _MemoryHandlers:
+    def __init__(self, book: MemoryService) -> None:
         self._book = book
 
     async def add(self, request: Request) -> Response:
-        texts = wire.texts_of(decode(wire.ChangedMemory, await json_body(request, BODY_LIMIT)))
-        return json_answer(wire.shown(await self._book.add(caller_of(request).user, texts)), 201)
+        texts = wire.texts_of(decode(wire.MemoryBody, await json_body(request, BODY_LIMIT)))
+        return json_response(wire.to_memory_info(await self._book.add(principal_of(request).user, texts)), 201)
 
     async def page(self, request: Request) -> Response:
-        offset, limit = wire.page_of(request.query_params)
-        asked = wire.filter_of(request.query_params)
-        memories, total = await self._book.page(caller_of(request).user, asked, offset, limit)
-        return json_answer(wire.MemoryPage([wire.shown(each) for each in memories], total))
+        offset, limit = wire.parse_page(request.query_params)
+        asked = wire.parse_filter(request.query_params)
+        memories, total = await self._book.page(principal_of(request).user, asked, offset, limit)
+        return json_response(wire.MemoryPage([wire.to_memory_info(each) for each in memories], total))
 
     async def get(self, request: Request) -> Response:
-        return json_answer(wire.shown(await self._book.get(caller_of(request).user, _asked(request))))
+        return json_response(wire.to_memory_info(await self._book.get(principal_of(request).user, _memory_id(request))))
 
     async def change(self, request: Request) -> Response:
-        changes = wire.changes_of(decode(wire.ChangedMemory, await json_body(request, BODY_LIMIT)))
-        return json_answer(wire.shown(await self._book.change(caller_of(request).user, _asked(request), changes)))
+        changes = wire.changes_of(decode(wire.MemoryBody, await json_body(request, BODY_LIMIT)))
+        return json_response(
+            wire.to_memory_info(await self._book.change(principal_of(request).user, _memory_id(request), changes))
+        )
 
     async def switch(self, request: Request) -> Response:
-        body = decode(wire.SwitchedMemory, await json_body(request, BODY_LIMIT))
-        changed = await self._book.change(caller_of(request).user, _asked(request), {}, disabled=body.disabled)
-        return json_answer(wire.shown(changed))
+        body = decode(wire.MemorySwitchBody, await json_body(request, BODY_LIMIT))
+        changed = await self._book.change(principal_of(request).user, _memory_id(request), {}, disabled=body.disabled)
+        return json_response(wire.to_memory_info(changed))
 
     async def remove(self, request: Request) -> Response:
-        user, memory_id = caller_of(request).user, _asked(request)
+        user, memory_id = principal_of(request).user, _memory_id(request)
         await self._book.get(user, memory_id)
         await self._book.remove(user, (memory_id,))
-        return json_answer({"ok": True})
+        return json_response({"ok": True})
 
     async def batch(self, request: Request) -> Response:
-        body, user = decode(wire.MemoryBatch, await json_body(request, BODY_LIMIT)), caller_of(request).user
+        body, user = decode(wire.MemoryBatchBody, await json_body(request, BODY_LIMIT)), principal_of(request).user
         ids = set(body.ids)
         if body.action == "delete":
             count = await self._book.remove(user, ids)
         else:
-            count = await self._book.switch(user, ids, disabled=body.action == "disable")
-        return json_answer({"ok": True, "count": count})
+            count = await self._book.set_disabled(user, ids, disabled=body.action == "disable")
+        return json_response({"ok": True, "count": count})
 
 
-def _asked(request: Request) -> int:
-    return wire.memory_id(request.path_params["memory"])
+def _memory_id(request: Request) -> int:
+    return wire.parse_memory_id(request.path_params["memory"])

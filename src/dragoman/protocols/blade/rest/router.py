@@ -12,16 +12,16 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dragoman.core.refusals import Refused
-from dragoman.engine.instrumentation.metrics import FAILED, REFUSED
+from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.protocols.blade import errors
-from dragoman.protocols.blade.errors import Told
+from dragoman.protocols.blade.errors import ErrorResponse
 from dragoman.protocols.kit.http import (
     Authenticate,
     BodyTooLarge,
     BodyTooSlow,
     UnsupportedMediaType,
     address_of,
-    json_answer,
+    json_response,
     read_body,
     require_json,
 )
@@ -43,14 +43,14 @@ class Route(NamedTuple):
     is_open: bool = False
 
 
-class _Node:
+class _PathNode:
     """A place in the tree of paths."""
 
     __slots__ = ("methods", "name", "parts", "variable")
 
     def __init__(self) -> None:
-        self.parts: dict[str, _Node] = {}
-        self.variable: _Node | None = None
+        self.parts: dict[str, _PathNode] = {}
+        self.variable: _PathNode | None = None
         self.name = ""
         self.methods: dict[str, Route] = {}
 
@@ -59,14 +59,14 @@ class _Node:
         node = self
         for part in route.path.split("/"):
             if part.startswith("{"):
-                node.variable = node.variable or _Node()
+                node.variable = node.variable or _PathNode()
                 node = node.variable
                 node.name = part[1:-1]
             else:
-                node = node.parts.setdefault(part, _Node())
+                node = node.parts.setdefault(part, _PathNode())
         node.methods[route.method] = route
 
-    def find(self, parts: Sequence[str]) -> tuple["_Node", dict[str, str]] | None:
+    def find(self, parts: Sequence[str]) -> tuple["_PathNode", dict[str, str]] | None:
         """The place of a path, and what its variable parts hold."""
         if not parts:
             return (self, {}) if self.methods else None
@@ -83,26 +83,26 @@ class App:
 
     def __init__(self, routes: Sequence[Route], authenticate: Authenticate) -> None:
         self._authenticate = authenticate
-        self._tree = _Node()
+        self._tree = _PathNode()
         for route in routes:
             self._tree.add(route)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
         try:
-            response = await self._answer(scope, receive)
+            response = await self._dispatch(scope, receive)
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001  # a request's root: every failure gets its answer
-            told = told_of(error)
+            told = to_error_response(error)
             if told.status == 500:
-                FAILED.labels(protocol="blade").inc()
+                REQUESTS_FAILED.labels(protocol="blade").inc()
             else:
-                REFUSED.labels(protocol="blade", code=str(told.status)).inc()
-            response = json_answer(told.body, told.status, told.headers)
+                REQUESTS_REFUSED.labels(protocol="blade", code=str(told.status)).inc()
+            response = json_response(told.body, told.status, told.headers)
         await response(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+    async def _dispatch(self, scope: Scope, receive: Receive) -> Response:
         path: str = scope["path"]
         parts = path[len(scope.get("root_path", "")) :].strip("/").split("/")
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
@@ -114,9 +114,9 @@ class App:
             principal.require("read" if method == "GET" else "use")
             scope["principal"] = principal
         if found is None:
-            return json_answer({"detail": "Not Found"}, 404)
+            return json_response({"detail": "Not Found"}, 404)
         if route is None:
-            return json_answer({"detail": "Method Not Allowed"}, 405, {"Allow": ", ".join(found[0].methods)})
+            return json_response({"detail": "Method Not Allowed"}, 405, {"Allow": ", ".join(found[0].methods)})
         scope["path_params"] = found[1]
         return await route.handler(request)
 
@@ -127,18 +127,18 @@ async def json_body(request: Request, limit: int) -> bytes:
     return await read_body(request, limit)
 
 
-def told_of(error: Exception) -> Told:
+def to_error_response(error: Exception) -> ErrorResponse:
     """What is said of a failure."""
     closes: Mapping[str, str] = {"Connection": "close"}
     match error:
         case Refused():
-            return errors.tell(error)
+            return errors.to_response(error)
         case BodyTooLarge():
-            return Told(413, str(error), closes)
+            return ErrorResponse(413, str(error), closes)
         case BodyTooSlow():
-            return Told(408, str(error), closes)
+            return ErrorResponse(408, str(error), closes)
         case UnsupportedMediaType():
-            return Told(415, str(error))
+            return ErrorResponse(415, str(error))
         case _:
             log.error("request failed", exc_info=error)
-            return Told(500, "Internal Server Error")
+            return ErrorResponse(500, "Internal Server Error")

@@ -15,13 +15,13 @@ from dragoman.protocols.kit.openapi import Route
 class History(msgspec.Struct, frozen=True, kw_only=True):
     """All entries of all branches, and what else a model reads."""
 
-    nodes: list[told.Node]
+    nodes: list[told.HistoryNode]
     system_prompt_tokens: int
     tools_tokens: int
     tokenizer_model: str
 
 
-class Rewound(msgspec.Struct, frozen=True, kw_only=True):
+class RewindResult(msgspec.Struct, frozen=True, kw_only=True):
     """What left the messages, and the text that began it."""
 
     session_id: str
@@ -31,7 +31,7 @@ class Rewound(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class CheckedOut(msgspec.Struct, frozen=True, kw_only=True):
+class CheckoutResult(msgspec.Struct, frozen=True, kw_only=True):
     """The turns up to a checkpoint."""
 
     checkpoint_id: str
@@ -39,14 +39,14 @@ class CheckedOut(msgspec.Struct, frozen=True, kw_only=True):
     turns: list[Turn]
 
 
-class Switched(msgspec.Struct, frozen=True, kw_only=True):
+class SwitchBranchResult(msgspec.Struct, frozen=True, kw_only=True):
     """The entry with which the branch ends that is active now."""
 
     session_id: str
     leaf_entry_id: str
 
 
-class CompactedSession(msgspec.Struct, frozen=True, kw_only=True):
+class CompactResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was summed up."""
 
     status: str
@@ -58,17 +58,33 @@ class CompactedSession(msgspec.Struct, frozen=True, kw_only=True):
     trigger: str
 
 
-_ONE = "/sessions/{session}"
-_PAGE = {"limit": "how many", "offset": "how many to pass over"}
-_SEARCH = {"q": "text in the title or in what was said, in any case and script", **_PAGE}
+_SESSION = "/sessions/{session}"
+_PAGE_QUERY = {"limit": "how many", "offset": "how many to pass over"}
+_SEARCH_QUERY = {"q": "text in the title or in what was said, in any case and script", **_PAGE_QUERY}
 
 
-def _changes(part: str, summary: str, takes: Any, example: JsonObject, body: Any = SessionDetail) -> Route:  # noqa: ANN401
-    return route("PUT" if part == "env" else "PATCH", f"{_ONE}/{part}", summary, body, takes=takes, example=example)
+def _update_route(
+    part: str, summary: str, request_body: Any, example: JsonObject, response_body: Any = SessionDetail
+) -> Route:
+    return route(
+        "PUT" if part == "env" else "PATCH",
+        f"{_SESSION}/{part}",
+        summary,
+        response_body,
+        request_body=request_body,
+        example=example,
+    )
 
 
-def _at(part: str, summary: str, body: Any, takes: Any = told.AtCheckpoint) -> Route:  # noqa: ANN401  # types
-    return route("POST", f"{_ONE}/{part}", summary, body, takes=takes, example={"checkpoint_id": "cp_4"})
+def _checkpoint_route(part: str, summary: str, response_body: Any, request_body: Any = told.CheckpointRequest) -> Route:  # noqa: ANN401  # types
+    return route(
+        "POST",
+        f"{_SESSION}/{part}",
+        summary,
+        response_body,
+        request_body=request_body,
+        example={"checkpoint_id": "cp_4"},
+    )
 
 
 ROUTES = (
@@ -79,45 +95,59 @@ ROUTES = (
     route("GET", "/auth/me", "Who the key belongs to", JsonObject),
     route("GET", "/solutions", "The agents that are served", JsonObject),
     route("GET", "/solutions/{solution}/biz-roles", "The variants of an agent", JsonObject),
-    route("POST", "/sessions", "Make a session", told.Created, takes=told.CreateSession, example={"intent": "a task"}),
-    route("GET", "/sessions", "Your sessions, pinned ones first", told.SessionPage, asks=_SEARCH),
-    route("GET", _ONE, "A session", SessionDetail),
-    route("PATCH", _ONE, "Rename a session", SessionDetail, takes=told.Rename, example={"intent": "another task"}),
-    route("DELETE", _ONE, "Delete a session", dict[str, bool]),
-    _changes("env", "Replace a session's variables", told.Environment, {"env": {"NAME": "value"}}),
-    _changes("pin", "Pin a session", told.Pin, {"pinned": True}),
-    _changes("sharing", "Let others read a session", told.Sharing, {"shared": True}, dict[str, bool]),
-    _changes("memory", "Switch memory", told.Remembering, {"memory_enabled": False}, dict[str, bool]),
-    route("GET", f"{_ONE}/messages", "The turns of the active branch", list[Turn], asks=_PAGE),
-    route("GET", f"{_ONE}/history", "All entries of all branches", History),
-    route("GET", f"{_ONE}/context-stats", "How full the context is, estimated", JsonObject),
-    route("POST", f"{_ONE}/compact", "Sum the older part up", CompactedSession),
-    route("GET", f"{_ONE}/checkpoints", "Where a session can go back to", list[told.Checkpoint]),
-    _at("rewind", "Go back to before a message of the user", Rewound),
-    _at("checkout", "Look at a session as it was", CheckedOut, told.Checkout),
-    _at("switch-branch", "Go on in the branch of a checkpoint", Switched),
-    route("GET", f"{_ONE}/replay/preview", "Whether a session can be shown again", replays.ReplayPreview),
     route(
         "POST",
-        f"{_ONE}/replay",
+        "/sessions",
+        "Make a session",
+        told.CreatedSession,
+        request_body=told.CreateSession,
+        example={"intent": "a task"},
+    ),
+    route("GET", "/sessions", "Your sessions, pinned ones first", told.SessionPage, query=_SEARCH_QUERY),
+    route("GET", _SESSION, "A session", SessionDetail),
+    route(
+        "PATCH",
+        _SESSION,
+        "Rename a session",
+        SessionDetail,
+        request_body=told.Rename,
+        example={"intent": "another task"},
+    ),
+    route("DELETE", _SESSION, "Delete a session", dict[str, bool]),
+    _update_route("env", "Replace a session's variables", told.Environment, {"env": {"NAME": "value"}}),
+    _update_route("pin", "Pin a session", told.Pin, {"pinned": True}),
+    _update_route("sharing", "Let others read a session", told.Sharing, {"shared": True}, dict[str, bool]),
+    _update_route("memory", "Switch memory", told.MemorySetting, {"memory_enabled": False}, dict[str, bool]),
+    route("GET", f"{_SESSION}/messages", "The turns of the active branch", list[Turn], query=_PAGE_QUERY),
+    route("GET", f"{_SESSION}/history", "All entries of all branches", History),
+    route("GET", f"{_SESSION}/context-stats", "How full the context is, estimated", JsonObject),
+    route("POST", f"{_SESSION}/compact", "Sum the older part up", CompactResult),
+    route("GET", f"{_SESSION}/checkpoints", "Where a session can go back to", list[told.Checkpoint]),
+    _checkpoint_route("rewind", "Go back to before a message of the user", RewindResult),
+    _checkpoint_route("checkout", "Look at a session as it was", CheckoutResult, told.Checkout),
+    _checkpoint_route("switch-branch", "Go on in the branch of a checkpoint", SwitchBranchResult),
+    route("GET", f"{_SESSION}/replay/preview", "Whether a session can be shown again", replays.ReplayPreview),
+    route(
+        "POST",
+        f"{_SESSION}/replay",
         "Show a session again, in a new one",
-        told.Created,
-        takes=replays.StartReplay,
+        told.CreatedSession,
+        request_body=replays.StartReplay,
         example={"speed": 2},
     ),
-    _changes(
+    _update_route(
         "replay",
         "Change a replay's speed, or leave it",
         replays.ChangeReplay,
         {"speed": 5},
-        replays.Replaying,
+        replays.ReplayResult,
     ),
     route(
         "POST",
         "/sessions/tokenize/prompt",
         "Estimate the tokens of a text",
         JsonObject,
-        takes=told.TokenizePrompt,
+        request_body=told.TokenizePrompt,
         example={"prompt": "hello"},
     ),
     route(
@@ -125,7 +155,7 @@ ROUTES = (
         "/sessions/tokenize/messages",
         "Estimate the tokens of messages",
         JsonObject,
-        takes=told.TokenizeMessages,
+        request_body=told.TokenizeMessages,
         example={"messages": ["hello"]},
     ),
 )

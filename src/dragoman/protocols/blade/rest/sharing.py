@@ -13,22 +13,22 @@ from starlette.responses import Response
 
 from dragoman.core.refusals import Forbidden, NotFound, SessionNotFound
 from dragoman.engine.engine import Engine
-from dragoman.engine.services.shares import ShareBook
-from dragoman.protocols.blade.projection.loader import folded, shown, without_memories
-from dragoman.protocols.blade.rest.access import owned
-from dragoman.protocols.blade.rest.bodies import In, decode
+from dragoman.engine.services.shares import ShareService
+from dragoman.protocols.blade.projection.loader import active_turns, load_projection, remove_memories
+from dragoman.protocols.blade.rest.access import open_owned_session
+from dragoman.protocols.blade.rest.bodies import RequestBody, decode
 from dragoman.protocols.blade.rest.router import Route, json_body
-from dragoman.protocols.kit.http import json_answer
+from dragoman.protocols.kit.http import json_response
 
 BODY_LIMIT = 16 * 1024
-LONGEST_S = 10 * 366 * 24 * 3600
-PRIVATE = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+MAX_TTL_S = 10 * 366 * 24 * 3600
+PRIVATE_HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
 
-class NewShare(In, frozen=True):
+class NewShare(RequestBody, frozen=True):
     """The body of a creation. Without a time the link lasts until it is revoked."""
 
-    ttl_seconds: Annotated[int, Meta(ge=1, le=LONGEST_S)] | None = None
+    ttl_seconds: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
 
 
 class ShareInfo(msgspec.Struct, frozen=True):
@@ -39,7 +39,9 @@ class ShareInfo(msgspec.Struct, frozen=True):
     expires_at: datetime | None
 
 
-def routes(engine: Engine, book: ShareBook, *, public_url: str | None = None, is_on: bool = True) -> list[Route]:
+def routes(
+    engine: Engine, book: ShareService, *, public_url: str | None = None, is_enabled: bool = True
+) -> list[Route]:
     """What answers about share links.
 
     Args:
@@ -48,16 +50,16 @@ def routes(engine: Engine, book: ShareBook, *, public_url: str | None = None, is
         public_url: the server's address for clients; else as they asked for it.
         is_on: whether there are links at all.
     """
-    door = _Door(engine, book, public_url)
+    door = _ShareHandlers(engine, book, public_url)
     return [
-        Route("POST", "sessions/{session}/share", door.create if is_on else _off),
-        Route("DELETE", "sessions/{session}/share/{token}", door.revoke if is_on else _off),
-        Route("GET", "share/{token}", door.show if is_on else _off, is_open=True),
+        Route("POST", "sessions/{session}/share", door.create if is_enabled else _sharing_disabled),
+        Route("DELETE", "sessions/{session}/share/{token}", door.revoke if is_enabled else _sharing_disabled),
+        Route("GET", "share/{token}", door.show if is_enabled else _sharing_disabled, is_open=True),
     ]
 
 
-class _Door:
-    def __init__(self, engine: Engine, book: ShareBook, public_url: str | None) -> None:
+class _ShareHandlers:
+    def __init__(self, engine: Engine, book: ShareService, public_url: str | None) -> None:
         self._engine = engine
         self._book = book
         self._public_url = public_url
@@ -65,27 +67,27 @@ class _Door:
     async def create(self, request: Request) -> Response:
         body = decode(NewShare, await json_body(request, BODY_LIMIT))
         lasts = None if body.ttl_seconds is None else timedelta(seconds=body.ttl_seconds)
-        async with await owned(self._engine, request) as live:
+        async with await open_owned_session(self._engine, request) as live:
             token, expires_at = await self._book.create(live.state.owner, live.state.session_id, lasts)
         base = self._public_url or f"{request.url.scheme}://{request.url.netloc}"
         url = f"{base.rstrip('/')}{request.scope.get('root_path', '')}/share/{token}"
-        return json_answer(ShareInfo(token, url, expires_at), headers=PRIVATE)
+        return json_response(ShareInfo(token, url, expires_at), headers=PRIVATE_HEADERS)
 
     async def revoke(self, request: Request) -> Response:
-        async with await owned(self._engine, request) as live:
+        async with await open_owned_session(self._engine, request) as live:
             await self._book.revoke(live.state.session_id, request.path_params["token"])
-        return json_answer({"revoked": True})
+        return json_response({"revoked": True})
 
     async def show(self, request: Request) -> Response:
-        share = await self._book.opened(request.path_params["token"])
+        share = await self._book.resolve(request.path_params["token"])
         try:
             async with self._engine.session(share.owner, share.session_id) as live:
-                turns = shown(live, await folded(self._engine, live))
+                turns = active_turns(live, await load_projection(self._engine, live))
         except SessionNotFound as error:
             raise NotFound("there is no such link") from error
-        without_memories(turns)
-        return json_answer([each.turn for each in turns], headers=PRIVATE)
+        remove_memories(turns)
+        return json_response([each.turn for each in turns], headers=PRIVATE_HEADERS)
 
 
-async def _off(_: Request) -> Response:
+async def _sharing_disabled(_: Request) -> Response:
     raise Forbidden("public sharing is switched off on this server")

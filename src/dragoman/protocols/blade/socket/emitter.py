@@ -5,13 +5,13 @@ from typing import NamedTuple
 import msgspec
 
 from dragoman.core.content import JsonObject
-from dragoman.protocols.blade.projection.turns import Change, Growing
+from dragoman.protocols.blade.projection.turns import PatchContent, TurnBuilder
 from dragoman.protocols.blade.wire import chat
 
 _ENCODER = msgspec.json.Encoder()
 
 
-class Emitted(NamedTuple):
+class OutgoingEvent(NamedTuple):
     """An event of the server's. `number` is its `stream_sequence`, `payload` its JSON.
 
     One that repeats others, in a snapshot, has the number 0. `to_viewers` is the payload for those who only read the
@@ -21,14 +21,14 @@ class Emitted(NamedTuple):
     name: str
     number: int
     payload: bytes
-    to_viewers: bytes | None = None
+    viewer_payload: bytes | None = None
 
-    def seen_by_viewers(self) -> "Emitted":
+    def for_viewers(self) -> "OutgoingEvent":
         """The event without what is the owner's alone."""
-        return self if self.to_viewers is None else Emitted(self.name, self.number, self.to_viewers)
+        return self if self.viewer_payload is None else OutgoingEvent(self.name, self.number, self.viewer_payload)
 
 
-class Telling:
+class Emitter:
     """Makes a session's events.
 
     Args:
@@ -40,27 +40,27 @@ class Telling:
         """The number of the last event."""
         self.is_quiet = False
         """Whether events are only counted."""
-        self.head = _ENCODER.encode({"session_id": session_id})[:-1]
+        self.payload_prefix = _ENCODER.encode({"session_id": session_id})[:-1]
         """Begins every payload."""
         self._session_id = session_id
-        self._made: list[Emitted] = []
+        self._events: list[OutgoingEvent] = []
 
-    def taken(self) -> list[Emitted]:
+    def take_events(self) -> list[OutgoingEvent]:
         """What was made since the last time."""
-        made, self._made = self._made, []
+        made, self._events = self._events, []
         return made
 
-    def patch(self, growing: Growing, change: Change, run_id: str | None) -> None:
+    def emit_patch(self, builder: TurnBuilder, change: PatchContent, run_id: str | None) -> None:
         """A change of a turn."""
-        growing.patches += 1
+        builder.patch_count += 1
         self.number += 1
         if self.is_quiet:
             return
-        turn = growing.turn
+        turn = builder.turn
         kind, data = change
         patch = chat.Patch(
             self._session_id,
-            growing.patches,
+            builder.patch_count,
             turn.turn_id,
             turn.loop_id,
             kind,  # type: ignore[arg-type]  # one of the five
@@ -68,38 +68,40 @@ class Telling:
             self.number,
             run_id,
         )
-        self._made.append(Emitted("turn:patch", self.number, _ENCODER.encode(patch)))
+        self._events.append(OutgoingEvent("turn:patch", self.number, _ENCODER.encode(patch)))
 
-    def event(self, name: str, told: JsonObject, run_id: str | None, to_viewers: JsonObject | None = None) -> None:
+    def emit_event(
+        self, name: str, payload: JsonObject, run_id: str | None, viewer_payload: JsonObject | None = None
+    ) -> None:
         """An event of the session, or of the chat that goes on."""
         self.number += 1
         if not self.is_quiet:
-            others = None if to_viewers is None else self._payload(to_viewers, run_id)
-            self._made.append(Emitted(name, self.number, self._payload(told, run_id), others))
+            others = None if viewer_payload is None else self._encode_payload(viewer_payload, run_id)
+            self._events.append(OutgoingEvent(name, self.number, self._encode_payload(payload, run_id), others))
 
-    def turn(self, name: str, growing: Growing) -> None:
+    def emit_turn(self, name: str, builder: TurnBuilder) -> None:
         """A whole turn."""
         self.number += 1
         if not self.is_quiet:
-            self._made.append(self.turn_event(name, growing, self.number))
+            self._events.append(self.make_turn_event(name, builder, self.number))
 
-    def turn_event(self, name: str, growing: Growing, number: int) -> Emitted:
+    def make_turn_event(self, name: str, builder: TurnBuilder, number: int) -> OutgoingEvent:
         """The event of a whole turn; with the number 0 it repeats another."""
-        turn = growing.turn
-        head = self.head + b',"patch_sequence":%d,' % growing.patches
+        turn = builder.turn
+        head = self.payload_prefix + b',"patch_sequence":%d,' % builder.patch_count
         if number:
             head += b'"stream_sequence":%d,' % number
         others = None
         if turn.memory_refs is not None:
             others = head + _ENCODER.encode(msgspec.structs.replace(turn, memory_refs=None))[1:]
-        return Emitted(name, number, head + _ENCODER.encode(turn)[1:], others)
+        return OutgoingEvent(name, number, head + _ENCODER.encode(turn)[1:], others)
 
-    def sync_event(self, growing: Growing) -> Emitted:
+    def make_sync_event(self, builder: TurnBuilder) -> OutgoingEvent:
         """A turn that grows, as a patch that repeats it whole."""
-        turn = growing.turn
+        turn = builder.turn
         told: JsonObject = {
             "session_id": self._session_id,
-            "sequence": growing.patches,
+            "sequence": builder.patch_count,
             "turn_id": turn.turn_id,
             "loop_id": turn.loop_id,
             "patch_type": "sync",
@@ -107,14 +109,14 @@ class Telling:
         }
         hidden = {"turn": msgspec.structs.replace(turn, memory_refs=None)}
         others = None if turn.memory_refs is None else _ENCODER.encode({**told, "data": hidden})
-        return Emitted("turn:patch", 0, _ENCODER.encode({**told, "data": {"turn": turn}}), others)
+        return OutgoingEvent("turn:patch", 0, _ENCODER.encode({**told, "data": {"turn": turn}}), others)
 
-    def repeated_start(self, run_id: str) -> Emitted:
+    def make_snapshot_start(self, run_id: str) -> OutgoingEvent:
         """The beginning of the chat that goes on, for who comes later."""
-        return Emitted("chat:start", 0, self.head + b',"chat_run_id":' + _ENCODER.encode(run_id) + b"}")
+        return OutgoingEvent("chat:start", 0, self.payload_prefix + b',"chat_run_id":' + _ENCODER.encode(run_id) + b"}")
 
-    def _payload(self, told: JsonObject, run_id: str | None) -> bytes:
-        payload = {"session_id": self._session_id, **told, "stream_sequence": self.number}
+    def _encode_payload(self, fields: JsonObject, run_id: str | None) -> bytes:
+        payload = {"session_id": self._session_id, **fields, "stream_sequence": self.number}
         if run_id is not None:
             payload["chat_run_id"] = run_id
         return _ENCODER.encode(payload)

@@ -13,7 +13,7 @@ import structlog
 from engineio import packet  # type: ignore[import-untyped]  # the library is not annotated
 
 from dragoman.core.content import JsonObject, UserMessage
-from dragoman.core.events import Logged, MessageAdded, RunStarted, RunStopped, SettingsChanged
+from dragoman.core.events import LoggedEvent, MessageAdded, RunStarted, RunStopped, SettingsChanged
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import START, Cursor, Record, cursor_of
@@ -21,20 +21,20 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.runs.replays import is_replay
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.protocols.blade.projection.chat import replay_state_of, updated_fields
-from dragoman.protocols.blade.projection.loader import titles_of
+from dragoman.protocols.blade.projection.loader import tool_titles
 from dragoman.protocols.blade.projection.projection import Projection
-from dragoman.protocols.blade.socket.emitter import Emitted
+from dragoman.protocols.blade.socket.emitter import OutgoingEvent
 from dragoman.protocols.blade.socket.server import Socket, event_packet
 from dragoman.protocols.blade.translate import status_of
-from dragoman.protocols.blade.wire.chat import shown_session
+from dragoman.protocols.blade.wire.chat import public_session_id
 
-BATCHED = frozenset({"chat:start", "turn:start", "turn:patch", "turn:end"})
+BATCHED_EVENTS = frozenset({"chat:start", "turn:start", "turn:patch", "turn:end"})
 """Events that raw sockets get in batches (specification, section 16)."""
-REPEATED = frozenset({"turn:start", "turn:end"})
+FLATTENED_EVENTS = frozenset({"turn:start", "turn:end"})
 """Of those, the ones whose fields stand at the item's top level too."""
-LISTS_S = 1.0
+LIST_UPDATE_INTERVAL_S = 1.0
 """How often a socket is told of a session that it does not follow."""
-AGAIN_S = 0.5
+RELOAD_DELAY_S = 0.5
 """After which time a session that left the memory is looked for again."""
 
 log = structlog.get_logger(__name__)
@@ -47,47 +47,47 @@ class Room:
         self,
         engine: Engine,
         live: LiveSession,
-        on_updated: Callable[["Room", Emitted], None],
-        sync_s: float = 0.0,
+        on_updated: Callable[["Room", OutgoingEvent], None],
+        sync_interval_s: float = 0.0,
     ) -> None:
         self.session_id: SessionId = live.state.session_id
         self.owner = live.state.owner
-        self.plain: dict[str, Socket] = {}
-        self.raw: dict[str, Socket] = {}
-        self.projection = fresh(engine, live)
+        self.standard_sockets: dict[str, Socket] = {}
+        self.raw_sockets: dict[str, Socket] = {}
+        self.projection = new_projection(engine, live)
         self._engine = engine
         self._live = live
         self._on_updated = on_updated
-        self._sync_s = sync_s
-        self._syncing: asyncio.TimerHandle | None = None
-        self._sent = 0
-        self._is_caught_up = asyncio.Event()
-        self._holding: dict[str, list[Emitted]] = {}
+        self._sync_interval_s = sync_interval_s
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._sent_number = 0
+        self._caught_up = asyncio.Event()
+        self._buffers: dict[str, list[OutgoingEvent]] = {}
         """What came meanwhile for those who are still being told what they missed."""
-        self._lagging: set[str] = set()
-        self._passed = START
-        self._passing: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._slow_sids: set[str] = set()
+        self._sent_cursor = START
+        self._sent_cursor_advanced: asyncio.Future[None] | None = None
+        self._follow_task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Follow the session. Returns when all that is durable now was taken in."""
-        self._task = asyncio.create_task(self._follow(), name=f"blade room {self.session_id}")
-        waiting = asyncio.create_task(self._is_caught_up.wait())
+        self._follow_task = asyncio.create_task(self._follow(), name=f"blade room {self.session_id}")
+        waiting = asyncio.create_task(self._caught_up.wait())
         try:
-            await asyncio.wait([self._task, waiting], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([self._follow_task, waiting], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:  # who asked is gone, and nobody else knows of the room
-            self._task.cancel()
+            self._follow_task.cancel()
             raise
         finally:
             waiting.cancel()
-        if self._task.done():
-            await self._task
+        if self._follow_task.done():
+            await self._follow_task
             raise SessionNotFound("there is no such session")
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether nobody follows the session here any more."""
-        return self._task is None or self._task.done()
+        return self._follow_task is None or self._follow_task.done()
 
     @property
     def is_shared(self) -> bool:
@@ -97,105 +97,105 @@ class Room:
     @property
     def is_empty(self) -> bool:
         """Whether nobody is in the room."""
-        return not (self.plain or self.raw or self._holding)
+        return not (self.standard_sockets or self.raw_sockets or self._buffers)
 
     async def close(self) -> None:
         """Stop following."""
-        if self._syncing is not None:
-            self._syncing.cancel()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            if not self._task.cancelled():
-                self._task.exception()  # it was logged when it was raised
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+        if self._follow_task is not None:
+            self._follow_task.cancel()
+            await asyncio.wait([self._follow_task])
+            if not self._follow_task.cancelled():
+                self._follow_task.exception()  # it was logged when it was raised
 
     # --- who is here ------------------------------------------------------------------------------------------------
 
     def join(self, socket: Socket, *, is_raw: bool) -> None:
         """Let a socket in, unless it is gone; from now on it gets what comes."""
-        self._turn_out(socket)
-        if not socket.is_gone and (self.is_shared or not self._is_viewer(socket)):
-            (self.raw if is_raw else self.plain)[socket.sid] = socket
+        self._remove(socket)
+        if not socket.is_disconnected and (self.is_shared or not self._is_viewer(socket)):
+            (self.raw_sockets if is_raw else self.standard_sockets)[socket.sid] = socket
 
-    def hold(self, socket: Socket) -> Callable[[], None]:
+    def start_buffering(self, socket: Socket) -> Callable[[], None]:
         """Keep what comes for a socket until the function that this gives is called, which sends it.
 
         One that has not come in by then gets only what its owner's other sockets get.
         """
-        held = self._holding[socket.sid] = []
+        held = self._buffers[socket.sid] = []
 
         def release() -> None:
-            if self._holding.get(socket.sid) is held:
-                del self._holding[socket.sid]
-                is_here = self.holds(socket)
-                self._tell(socket, [each for each in held if is_here or each.name == "session:updated"])
+            if self._buffers.get(socket.sid) is held:
+                del self._buffers[socket.sid]
+                is_here = self.contains(socket)
+                self._send_one(socket, [each for each in held if is_here or each.name == "session:updated"])
 
         return release
 
-    async def until_sent(self, cursor: Cursor) -> None:
+    async def wait_until_sent(self, cursor: Cursor) -> None:
         """Wait until everything up to a position was sent."""
-        while self._passed < cursor and not self.is_over:
-            self._passing = self._passing or asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._passing)
+        while self._sent_cursor < cursor and not self.has_ended:
+            self._sent_cursor_advanced = self._sent_cursor_advanced or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._sent_cursor_advanced)
 
-    def holds(self, socket: Socket) -> bool:
+    def contains(self, socket: Socket) -> bool:
         """Whether a socket is here."""
-        return socket.sid in self.plain or socket.sid in self.raw
+        return socket.sid in self.standard_sockets or socket.sid in self.raw_sockets
 
-    def tells(self, socket: Socket) -> bool:
+    def delivers_to(self, socket: Socket) -> bool:
         """Whether a socket is here, or is still being told what it missed."""
-        return self.holds(socket) or socket.sid in self._holding
+        return self.contains(socket) or socket.sid in self._buffers
 
     def leave(self, socket: Socket) -> None:
         """Let a socket go, also one that is still being told what it missed."""
-        self._turn_out(socket)
-        self._holding.pop(socket.sid, None)
+        self._remove(socket)
+        self._buffers.pop(socket.sid, None)
 
-    def _turn_out(self, socket: Socket) -> None:
-        self.plain.pop(socket.sid, None)
-        self.raw.pop(socket.sid, None)
-        self._lagging.discard(socket.sid)
+    def _remove(self, socket: Socket) -> None:
+        self.standard_sockets.pop(socket.sid, None)
+        self.raw_sockets.pop(socket.sid, None)
+        self._slow_sids.discard(socket.sid)
 
-    def tell_snapshot(self, socket: Socket) -> None:
+    def send_snapshot(self, socket: Socket) -> None:
         """Tell a socket how the chat stands that goes on (specification, section 9, rule 1)."""
-        self._tell(socket, self.projection.snapshot())
+        self._send_one(socket, self.projection.snapshot())
 
     async def resume(self, socket: Socket, after: int, *, is_raw: bool) -> None:
         """Let a socket in, and send it first what it has missed of the latest chat: every event after that number.
 
         What was sent before is made again from the log, at any age, and has the same numbers.
         """
-        self._turn_out(socket)
-        held = self._holding[socket.sid] = []
+        self._remove(socket)
+        held = self._buffers[socket.sid] = []
         try:
-            missed = await self._missed(after, self._sent)
+            missed = await self._missed_events(after, self._sent_number)
         finally:
-            is_here = self._holding.get(socket.sid) is held
+            is_here = self._buffers.get(socket.sid) is held
             if is_here:
-                del self._holding[socket.sid]
+                del self._buffers[socket.sid]
         if is_here:
             self.join(socket, is_raw=is_raw)
-            self._tell(socket, [*missed, *held])
+            self._send_one(socket, [*missed, *held])
 
-    async def _missed(self, after: int, up_to: int) -> list[Emitted]:
+    async def _missed_events(self, after: int, up_to: int) -> list[OutgoingEvent]:
         chat = self.projection.chat
-        if chat is None or chat.first > up_to:
+        if chat is None or chat.first_number > up_to:
             return []
-        first = max(after + 1, chat.first)
-        again = fresh(self._engine, self._live)
+        first = max(after + 1, chat.first_number)
+        again = new_projection(self._engine, self._live)
         again.is_quiet = True
-        found: list[Emitted] = []
+        found: list[OutgoingEvent] = []
         with self._engine.follow(self._live, START) as reader:
             while again.number < up_to:
                 for record in await reader.next():
-                    again.is_quiet = again.is_quiet and cursor_of(record).seq < chat.seq
+                    again.is_quiet = again.is_quiet and cursor_of(record).seq < chat.started_seq
                     found += [each for each in again.feed(record) if first <= each.number <= up_to]
         return found
 
-    def _tell(self, socket: Socket, events: Sequence[Emitted]) -> None:
+    def _send_one(self, socket: Socket, events: Sequence[OutgoingEvent]) -> None:
         if self._is_viewer(socket):
-            events = [each.seen_by_viewers() for each in events]
-        if socket.sid in self.raw:
+            events = [each.for_viewers() for each in events]
+        if socket.sid in self.raw_sockets:
             self._send_raw([socket], events)
         else:
             for each in events:
@@ -205,14 +205,14 @@ class Room:
 
     async def _follow(self) -> None:
         try:
-            await self._follow_on()
+            await self._follow_with_reload()
         finally:
-            self._tell_passed()
+            self._notify_sent()
 
-    async def _follow_on(self) -> None:
+    async def _follow_with_reload(self) -> None:
         while True:
             try:
-                await self._read()
+                await self._read_records()
             except (SessionNotFound, ShuttingDown):
                 return
             except Exception as error:  # whatever ended the session's object; only a fault of ours is raised again
@@ -220,70 +220,70 @@ class Room:
                     log.exception("room failed", session_id=self.session_id)
                     raise
                 log.info("session left the memory", session_id=self.session_id, why=type(error).__name__)
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RELOAD_DELAY_S)
             try:
-                self._live = await self._engine.found(self.owner, self.session_id)
+                self._live = await self._engine.find_session(self.owner, self.session_id)
             except SessionNotFound:
                 return
             except StoreUnavailable:
                 continue
-            self.projection = fresh(self._engine, self._live)
+            self.projection = new_projection(self._engine, self._live)
 
-    async def _read(self) -> None:
+    async def _read_records(self) -> None:
         projection = self.projection
-        projection.is_quiet = not self._is_caught_up.is_set()
-        durable = self._live.durable
+        projection.is_quiet = not self._caught_up.is_set()
+        durable = self._live.durable_cursor
         with self._engine.follow(self._live, START) as reader:
             while True:
                 if projection.is_quiet and reader.cursor >= durable:
                     projection.is_quiet = False
-                    self._sent = projection.number
-                    self._is_caught_up.set()
-                self._take(await reader.next())
-                reader.push = self._take
+                    self._sent_number = projection.number
+                    self._caught_up.set()
+                self._publish(await reader.next())
+                reader.push = self._publish
 
-    def _take(self, records: Sequence[Record]) -> bool:
+    def _publish(self, records: Sequence[Record]) -> bool:
         """Send what records make; while the reader waits it is called by the commit itself, which saves a task."""
         events = [each for record in records for each in self.projection.feed(record)]
-        if events and events[0].number <= self._sent:  # read again from the beginning
-            events = [each for each in events if each.number > self._sent]
+        if events and events[0].number <= self._sent_number:  # read again from the beginning
+            events = [each for each in events if each.number > self._sent_number]
         if events:
-            self._sent = events[-1].number
+            self._sent_number = events[-1].number
             self._send(events)
-            if self._sync_s and self._syncing is None:
-                self._syncing = asyncio.get_running_loop().call_later(self._sync_s, self._sync)
-        self._passed = max(self._passed, cursor_of(records[-1])) if records else self._passed
-        self._tell_passed()
+            if self._sync_interval_s and self._sync_timer is None:
+                self._sync_timer = asyncio.get_running_loop().call_later(self._sync_interval_s, self._send_syncs)
+        self._sent_cursor = max(self._sent_cursor, cursor_of(records[-1])) if records else self._sent_cursor
+        self._notify_sent()
         return True
 
-    def _sync(self) -> None:
+    def _send_syncs(self) -> None:
         """Send whole what has grown."""
-        self._syncing = None
-        self._send(self.projection.syncs())
+        self._sync_timer = None
+        self._send(self.projection.sync_events())
 
-    def _tell_passed(self) -> None:
-        if self._passing is not None:
-            self._passing.set_result(None)
-            self._passing = None
+    def _notify_sent(self) -> None:
+        if self._sent_cursor_advanced is not None:
+            self._sent_cursor_advanced.set_result(None)
+            self._sent_cursor_advanced = None
 
-    def _send(self, events: Sequence[Emitted]) -> None:
-        for held in self._holding.values():
+    def _send(self, events: Sequence[OutgoingEvent]) -> None:
+        for held in self._buffers.values():
             held += events
         owners, viewers = list[Socket](), list[Socket]()
-        for socket in (*self.plain.values(), *self.raw.values()):
-            if socket.sid not in self._holding:
+        for socket in (*self.standard_sockets.values(), *self.raw_sockets.values()):
+            if socket.sid not in self._buffers:
                 (viewers if self._is_viewer(socket) else owners).append(socket)
         self._send_to(owners, events)
         if viewers:
-            self._send_to(viewers, [each.seen_by_viewers() for each in events])
+            self._send_to(viewers, [each.for_viewers() for each in events])
         for each in events:
             if each.name == "session:updated":
                 self._on_updated(self, each)
 
-    def _send_to(self, sockets: Sequence[Socket], events: Sequence[Emitted]) -> None:
+    def _send_to(self, sockets: Sequence[Socket], events: Sequence[OutgoingEvent]) -> None:
         """Send events to sockets. Slow ones get no patches: a snapshot repeats those, or the end of their turn."""
-        plain = [socket for socket in sockets if socket.sid in self.plain]
-        raw = [socket for socket in sockets if socket.sid in self.raw]
+        plain = [socket for socket in sockets if socket.sid in self.standard_sockets]
+        raw = [socket for socket in sockets if socket.sid in self.raw_sockets]
         made = [(each.name, event_packet(each.name, each.payload)) for each in events] if plain else []
         for socket in plain:
             is_slow = self._is_slow(socket)
@@ -302,17 +302,17 @@ class Room:
     def _is_slow(self, socket: Socket) -> bool:
         if not socket.is_slow:
             return False
-        if socket.sid not in self._lagging:
-            self._lagging.add(socket.sid)
-            socket.on_drained.append(lambda: self._drained(socket))
+        if socket.sid not in self._slow_sids:
+            self._slow_sids.add(socket.sid)
+            socket.on_drained.append(lambda: self._on_drained(socket))
         return True
 
-    def _drained(self, socket: Socket) -> None:
-        self._lagging.discard(socket.sid)
-        if self.holds(socket):
-            self.tell_snapshot(socket)
+    def _on_drained(self, socket: Socket) -> None:
+        self._slow_sids.discard(socket.sid)
+        if self.contains(socket):
+            self.send_snapshot(socket)
 
-    def _send_raw(self, sockets: Sequence[Socket], events: Sequence[Emitted]) -> None:
+    def _send_raw(self, sockets: Sequence[Socket], events: Sequence[OutgoingEvent]) -> None:
         """Send events as raw sockets get them: in batches, ended by each event that stands alone."""
         if not sockets:
             return
@@ -321,18 +321,18 @@ class Room:
                 socket.send(made)
 
 
-def raw_packets(projection: Projection, events: Iterable[Emitted]) -> list[packet.Packet]:
+def raw_packets(projection: Projection, events: Iterable[OutgoingEvent]) -> list[packet.Packet]:
     """The packets of events in the raw form."""
     made: list[packet.Packet] = []
     items: list[bytes] = []
 
     def flush() -> None:
         if items:
-            made.append(event_packet("turn:events", projection.batch(items)))
+            made.append(event_packet("turn:events", projection.encode_batch(items)))
             items.clear()
 
     for each in events:
-        if each.name in BATCHED:
+        if each.name in BATCHED_EVENTS:
             items.append(raw_item(each))
         else:
             flush()
@@ -341,12 +341,12 @@ def raw_packets(projection: Projection, events: Iterable[Emitted]) -> list[packe
     return made
 
 
-def raw_item(event: Emitted) -> bytes:
+def raw_item(event: OutgoingEvent) -> bytes:
     """One item of a batch. A snapshot's has no number."""
     item = b'{"type":"' + event.name.encode() + b'","payload":' + event.payload
     if event.number:
         item += b',"stream_sequence":%d' % event.number
-    if event.name in REPEATED:
+    if event.name in FLATTENED_EVENTS:
         fields = event.payload[1:-1]
         if event.number:  # its own number is the last field but one place: it stands in the item already
             fields = fields.replace(b',"stream_sequence":%d' % event.number, b"", 1)
@@ -354,32 +354,32 @@ def raw_item(event: Emitted) -> bytes:
     return item + b"}"
 
 
-def fresh(engine: Engine, live: LiveSession) -> Projection:
+def new_projection(engine: Engine, live: LiveSession) -> Projection:
     """A projection of a session that has seen nothing yet."""
-    return Projection(live.state.session_id, titles_of(engine, live))
+    return Projection(live.state.session_id, tool_titles(engine, live))
 
 
 class Rooms:
     """The rooms that are open."""
 
-    def __init__(self, engine: Engine, sync_s: float = 0.0) -> None:
+    def __init__(self, engine: Engine, sync_interval_s: float = 0.0) -> None:
         self._engine = engine
-        self._sync_s = sync_s
+        self._sync_interval_s = sync_interval_s
         self._rooms: dict[SessionId, Room] = {}
-        self._opening: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
+        self._open_locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._sockets: dict[str, Socket] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-        self._unlisted: dict[SessionId, JsonObject] = {}
+        self._close_tasks: set[asyncio.Task[None]] = set()
+        self._pending_list_updates: dict[SessionId, JsonObject] = {}
         """What has changed since lists were told of a session last, for those that were told lately."""
-        engine.watch(self.happened)
-        if engine.neighbours is not None:
-            engine.neighbours.elsewhere.owners = self._owners
+        engine.watch(self.on_events)
+        if engine.cluster is not None:
+            engine.cluster.list_notifier.owners = self._connected_users
 
-    def connected(self, socket: Socket) -> None:
+    def on_connect(self, socket: Socket) -> None:
         """A socket is there; it hears of changes of its owner's sessions."""
         self._sockets[socket.sid] = socket
 
-    def gone(self, socket: Socket) -> None:
+    def on_disconnect(self, socket: Socket) -> None:
         """A socket is gone."""
         self._sockets.pop(socket.sid, None)
         for room in tuple(self._rooms.values()):
@@ -392,11 +392,11 @@ class Rooms:
     async def open(self, live: LiveSession) -> Room:
         """The room of a session, caught up with what is durable. Who asks joins at once, before waiting again."""
         session_id = live.state.session_id
-        lock = self._opening.setdefault(session_id, asyncio.Lock())
+        lock = self._open_locks.setdefault(session_id, asyncio.Lock())
         async with lock:
             room = self._rooms.get(session_id)
-            if room is None or room.is_over:
-                room = Room(self._engine, live, self._updated, self._sync_s)
+            if room is None or room.has_ended:
+                room = Room(self._engine, live, self._broadcast_update, self._sync_interval_s)
                 await room.start()
                 self._rooms[session_id] = room
         return room
@@ -404,38 +404,38 @@ class Rooms:
     def leave(self, room: Room, socket: Socket) -> None:
         """Let a socket go, and close the room when it was the last."""
         room.leave(socket)
-        self.tidy(room)
+        self.close_if_empty(room)
 
-    def tidy(self, room: Room) -> None:
+    def close_if_empty(self, room: Room) -> None:
         """Close a room if nobody is in it."""
         if room.is_empty and self._rooms.get(room.session_id) is room:
             del self._rooms[room.session_id]
             task = asyncio.create_task(room.close(), name="close a room")
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._close_tasks.add(task)
+            task.add_done_callback(self._close_tasks.discard)
 
     async def close(self) -> None:
         """Close all."""
         for room in tuple(self._rooms.values()):
             await room.close()
         self._rooms.clear()
-        if self._closing:
-            await asyncio.wait(self._closing)
+        if self._close_tasks:
+            await asyncio.wait(self._close_tasks)
 
-    def _updated(self, room: Room, event: Emitted) -> None:
+    def _broadcast_update(self, room: Room, event: OutgoingEvent) -> None:
         """Tell the owner's other sockets, so that their lists refresh; viewers go when it is no longer shared."""
         made = event_packet(event.name, event.payload)
         for socket in self._sockets.values():
-            if socket.principal.user == room.owner and not room.tells(socket):
+            if socket.principal.user == room.owner and not room.delivers_to(socket):
                 socket.send(made)
         if not room.is_shared:
-            self._send_viewers_away(room)
+            self._remove_viewers(room)
 
-    def _owners(self) -> set[UserId]:
+    def _connected_users(self) -> set[UserId]:
         """Whose lists of sessions are shown here."""
         return {socket.principal.user for socket in self._sockets.values()}
 
-    def happened(self, live: LiveSession, events: Sequence[Logged]) -> None:
+    def on_events(self, live: LiveSession, events: Sequence[LoggedEvent]) -> None:
         """Tell the owner's sockets what changed in a session that they do not follow; see `engine.sessions.Watcher`.
 
         Of changes that the session's room tells to all of them, only that it runs, or does no more, is told here.
@@ -458,31 +458,33 @@ class Rooms:
                     if room is None and is_replay(state):
                         told["replay_state"] = replay_state_of(state)
         if told:
-            self._tell_lists(state.session_id, state.owner, told)
+            self._notify_lists(state.session_id, state.owner, told)
 
-    def _tell_lists(self, session_id: SessionId, owner: UserId, told: JsonObject) -> None:
+    def _notify_lists(self, session_id: SessionId, owner: UserId, changes: JsonObject) -> None:
         """Tell the owner's sockets that do not follow a session what changed in it, at most once in `LISTS_S`.
 
         A first change is told at once; those that come soon after it are told together.
         """
-        waiting = self._unlisted.get(session_id)
+        waiting = self._pending_list_updates.get(session_id)
         if waiting is not None:
-            waiting.update(told)
+            waiting.update(changes)
             return
         room = self._rooms.get(session_id)
-        made = event_packet("session:updated", msgspec.json.encode({"session_id": shown_session(session_id), **told}))
+        made = event_packet(
+            "session:updated", msgspec.json.encode({"session_id": public_session_id(session_id), **changes})
+        )
         for socket in self._sockets.values():
-            if socket.principal.user == owner and (room is None or not room.tells(socket)):
+            if socket.principal.user == owner and (room is None or not room.delivers_to(socket)):
                 socket.send(made)
-        self._unlisted[session_id] = {}
-        asyncio.get_running_loop().call_later(LISTS_S, self._tell_rest, session_id, owner)
+        self._pending_list_updates[session_id] = {}
+        asyncio.get_running_loop().call_later(LIST_UPDATE_INTERVAL_S, self._flush_list_updates, session_id, owner)
 
-    def _tell_rest(self, session_id: SessionId, owner: UserId) -> None:
-        told = self._unlisted.pop(session_id)
+    def _flush_list_updates(self, session_id: SessionId, owner: UserId) -> None:
+        told = self._pending_list_updates.pop(session_id)
         if told:
-            self._tell_lists(session_id, owner, told)
+            self._notify_lists(session_id, owner, told)
 
-    def _send_viewers_away(self, room: Room) -> None:
+    def _remove_viewers(self, room: Room) -> None:
         """End the following of all but the owner, whichever server the session stopped to be shared at."""
         for socket in tuple(self._sockets.values()):
             if socket.principal.user != room.owner:

@@ -12,7 +12,7 @@ import msgspec
 
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, forking_call, parse_session_id
-from dragoman.protocols.blade.rest.bodies import misshapen
+from dragoman.protocols.blade.rest.bodies import to_invalid
 
 SessionStatus = Literal["created", "running", "completed", "failed", "interrupted", "waiting_for_input"]
 TurnStatus = Literal["streaming", "completed", "paused", "failed", "interrupted"]
@@ -23,53 +23,53 @@ T = TypeVar("T")
 
 # --- ids: ours with Blade's prefixes ----------------------------------------------------------------------------------
 
-_SESSION = "sess_"
-_CALL = "tc_"
-_PERMISSION = "perm_"
-_RUN = "chat_"
-_CHECKPOINT = re.compile(r"cp_([1-9][0-9]{0,14})")
+_SESSION_PREFIX = "sess_"
+_CALL_PREFIX = "tc_"
+_PERMISSION_PREFIX = "perm_"
+_RUN_PREFIX = "chat_"
+_CHECKPOINT_ID = re.compile(r"cp_([1-9][0-9]{0,14})")
 
 
-def session_name(text: str) -> str:
+def parse_session_name(text: str) -> str:
     """A session's name as our other protocols have it: Blade shows `sess_` and the UUID, and takes both."""
-    bare = text.removeprefix(_SESSION)
+    bare = text.removeprefix(_SESSION_PREFIX)
     return bare if parse_session_id(bare) is not None else text
 
 
-def shown_session(session_id: SessionId) -> str:
+def public_session_id(session_id: SessionId) -> str:
     """A session's id for clients."""
-    return _SESSION + session_id
+    return _SESSION_PREFIX + session_id
 
 
-def shown_call(call_id: CallId) -> str:
+def public_call_id(call_id: CallId) -> str:
     """A call's id for clients."""
-    return _CALL + call_id
+    return _CALL_PREFIX + call_id
 
 
 def permission_id(call_id: CallId) -> str:
     """The id of the question that asks whether a call may run."""
-    return _PERMISSION + call_id
+    return _PERMISSION_PREFIX + call_id
 
 
-def is_permission(text: str) -> bool:
+def is_permission_id(text: str) -> bool:
     """Whether an id is that of such a question."""
-    return text.startswith(_PERMISSION)
+    return text.startswith(_PERMISSION_PREFIX)
 
 
-def read_call(text: str) -> CallId:
+def parse_call_id(text: str) -> CallId:
     """The call that an answer names, by its own id or by that of the question about it."""
-    return CallId(text.removeprefix(_PERMISSION if is_permission(text) else _CALL))
+    return CallId(text.removeprefix(_PERMISSION_PREFIX if is_permission_id(text) else _CALL_PREFIX))
 
 
-def shown_loop(loop: LoopId) -> str:
+def public_loop_id(loop: LoopId) -> str:
     """A loop for clients: `root`, or `fork:` and the call that started it."""
     call_id = forking_call(loop)
-    return loop if call_id is None else f"fork:{shown_call(call_id)}"
+    return loop if call_id is None else f"fork:{public_call_id(call_id)}"
 
 
-def shown_run(run_id: RunId) -> str:
+def public_run_id(run_id: RunId) -> str:
     """A run for clients, which they call a chat."""
-    return _RUN + run_id
+    return _RUN_PREFIX + run_id
 
 
 def entry_id(message_id: MessageId) -> str:
@@ -92,9 +92,9 @@ def compaction_id(seq: int) -> str:
     return f"compaction_{seq}"
 
 
-def read_checkpoint(text: str) -> int:
+def parse_checkpoint_id(text: str) -> int:
     """The inverse of `checkpoint_id`; 0 when it is none."""
-    found = _CHECKPOINT.fullmatch(text)
+    found = _CHECKPOINT_ID.fullmatch(text)
     return int(found[1]) if found else 0
 
 
@@ -324,13 +324,13 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     event_format: Literal["raw"] | None = None
 
 
-class OfSession(msgspec.Struct, frozen=True, kw_only=True):
+class SessionCommand(msgspec.Struct, frozen=True, kw_only=True):
     """`session:unsubscribe`, `chat:compact`."""
 
     session_id: str
 
 
-class ChatStop(OfSession, frozen=True, kw_only=True):
+class ChatStop(SessionCommand, frozen=True, kw_only=True):
     """`chat:stop`."""
 
     chat_run_id: str | None = None
@@ -345,4 +345,4 @@ def read_event(kind: type[T], data: Json) -> T:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise misshapen(error) from error
+        raise to_invalid(error) from error

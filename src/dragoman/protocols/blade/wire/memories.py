@@ -10,8 +10,8 @@ from msgspec import Meta
 from dragoman.core.memories import Memory, MemoryFilter, MemoryKind, MemoryStatus, MemoryTexts, RecordType
 from dragoman.core.refusals import Invalid, NotFound
 from dragoman.protocols.blade.rest import bodies
-from dragoman.protocols.blade.rest.bodies import In
-from dragoman.protocols.blade.wire.chat import shown_session
+from dragoman.protocols.blade.rest.bodies import RequestBody
+from dragoman.protocols.blade.wire.chat import public_session_id
 
 FILTERS = ("keyword", "skill_name", "type", "record_type", "scope", "owner", "topic", "status")
 _CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -19,7 +19,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "record_type": get_args(RecordType),
     "status": get_args(MemoryStatus),
 }
-_LARGEST_ID = 2**63 - 1
+_MAX_ID = 2**63 - 1
 
 
 class MemoryInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class MemoryPage(msgspec.Struct, frozen=True):
     total: int
 
 
-class ChangedMemory(In, frozen=True):
+class MemoryBody(RequestBody, frozen=True):
     """The texts of a memory. In a change, null or nothing leaves one as it is, and an empty text takes it away."""
 
     content: str | None = None
@@ -65,20 +65,20 @@ class ChangedMemory(In, frozen=True):
     write_reason: str | None = None
 
 
-class SwitchedMemory(In, frozen=True):
+class MemorySwitchBody(RequestBody, frozen=True):
     """The body of a PATCH."""
 
     disabled: bool
 
 
-class MemoryBatch(In, frozen=True):
+class MemoryBatchBody(RequestBody, frozen=True):
     """One thing to be done to several memories."""
 
     action: Literal["delete", "disable", "enable"]
-    ids: Annotated[list[Annotated[int, Meta(ge=0, le=_LARGEST_ID)]], Meta(min_length=1, max_length=100)]
+    ids: Annotated[list[Annotated[int, Meta(ge=0, le=_MAX_ID)]], Meta(min_length=1, max_length=100)]
 
 
-def shown(memory: Memory) -> MemoryInfo:
+def to_memory_info(memory: Memory) -> MemoryInfo:
     """A memory as clients see it."""
     source = memory.source_session
     return MemoryInfo(
@@ -90,11 +90,11 @@ def shown(memory: Memory) -> MemoryInfo:
         hit_count=memory.hit_count,
         last_hit_at=memory.last_hit_at,
         disabled=memory.disabled,
-        source_session="" if source is None else shown_session(source),
+        source_session="" if source is None else public_session_id(source),
     )
 
 
-def texts_of(body: ChangedMemory) -> MemoryTexts:
+def texts_of(body: MemoryBody) -> MemoryTexts:
     """A new memory's texts. Raises Invalid when it says nothing, or gives a reason that says nothing."""
     if body.content is None:
         raise Invalid("is required", path="content")
@@ -103,13 +103,13 @@ def texts_of(body: ChangedMemory) -> MemoryTexts:
     return MemoryTexts(**changes_of(body))  # type: ignore[arg-type]  # the fields have the same names and types
 
 
-def changes_of(body: ChangedMemory) -> dict[str, str | None]:
+def changes_of(body: MemoryBody) -> dict[str, str | None]:
     """What a change changes."""
     changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not None}
     return {**changes, "record_type": None} if changes.get("record_type") == "" else changes
 
 
-def filter_of(query: Mapping[str, str]) -> MemoryFilter:
+def parse_filter(query: Mapping[str, str]) -> MemoryFilter:
     """Which memories a listing asks for. Raises Invalid."""
     asked = {name: query[name] for name in FILTERS if query.get(name)}
     for name, choices in _CHOICES.items():
@@ -118,14 +118,14 @@ def filter_of(query: Mapping[str, str]) -> MemoryFilter:
     return msgspec.convert(asked, MemoryFilter)
 
 
-def memory_id(text: str) -> int:
+def parse_memory_id(text: str) -> int:
     """A memory's id in a path. Raises NotFound: no memory has such an id."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise NotFound("Memory not found")
     return int(text)
 
 
-def page_of(query: Mapping[str, str]) -> tuple[int, int]:
+def parse_page(query: Mapping[str, str]) -> tuple[int, int]:
     """Offset and limit. Raises Invalid."""
-    offset = bodies.number(query, "offset", 0, least=0, most=999_999_999)
-    return offset, bodies.number(query, "limit", 20, least=1, most=100)
+    offset = bodies.parse_int(query, "offset", 0, minimum=0, maximum=999_999_999)
+    return offset, bodies.parse_int(query, "limit", 20, minimum=1, maximum=100)

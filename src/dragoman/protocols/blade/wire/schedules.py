@@ -10,11 +10,11 @@ from msgspec import UNSET, Meta, UnsetType
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import Invalid
 from dragoman.core.schedules import Fire, FireStatus, Schedule, ScheduleId
-from dragoman.protocols.blade.rest.bodies import In
-from dragoman.protocols.blade.wire.chat import shown_session
+from dragoman.protocols.blade.rest.bodies import RequestBody
+from dragoman.protocols.blade.wire.chat import public_session_id
 
-LONGEST_CALENDAR = timedelta(days=366)
-_ID = "task_"
+MAX_CALENDAR_SPAN = timedelta(days=366)
+_ID_PREFIX = "task_"
 _Instant = Annotated[datetime, Meta(tz=True)]
 
 
@@ -57,14 +57,14 @@ class CalendarEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     truncated: bool = False
 
 
-class Preview(msgspec.Struct, frozen=True, kw_only=True):
+class SchedulePreview(msgspec.Struct, frozen=True, kw_only=True):
     """The next times of an expression, and the zone that it was read in."""
 
     timezone: str
     occurrences: list[datetime]
 
 
-class NewTask(In, frozen=True):
+class NewTask(RequestBody, frozen=True):
     """The body of a creation."""
 
     title: str
@@ -77,7 +77,7 @@ class NewTask(In, frozen=True):
     model: str | None = None
 
 
-class ChangedTask(In, frozen=True):
+class TaskChanges(RequestBody, frozen=True):
     """The body of a change. Null takes the expiry or the model away, and leaves everything else as it is."""
 
     title: str | None = None
@@ -90,20 +90,20 @@ class ChangedTask(In, frozen=True):
     model: str | UnsetType | None = UNSET
 
 
-def shown_task(schedule_id: ScheduleId) -> str:
+def public_task_id(schedule_id: ScheduleId) -> str:
     """A task's id as clients have it."""
-    return _ID + schedule_id
+    return _ID_PREFIX + schedule_id
 
 
-def read_task(text: str) -> ScheduleId:
+def parse_task_id(text: str) -> ScheduleId:
     """A task's id as we have it."""
-    return ScheduleId(text.removeprefix(_ID))
+    return ScheduleId(text.removeprefix(_ID_PREFIX))
 
 
-def shown(schedule: Schedule) -> TaskInfo:
+def to_task_info(schedule: Schedule) -> TaskInfo:
     """A task as clients see it."""
     return TaskInfo(
-        id=shown_task(schedule.schedule_id),
+        id=public_task_id(schedule.schedule_id),
         title=schedule.title,
         prompt=schedule.prompt,
         cron=schedule.cron,
@@ -119,12 +119,12 @@ def shown(schedule: Schedule) -> TaskInfo:
     )
 
 
-def shown_fire(fire: Fire) -> TaskRun:
+def to_task_run(fire: Fire) -> TaskRun:
     """A run of a task as clients see it."""
     return TaskRun(
         id=f"run_{fire.fire_id}",
-        task_id=shown_task(fire.schedule_id),
-        session_id=None if fire.session_id is None else shown_session(fire.session_id),
+        task_id=public_task_id(fire.schedule_id),
+        session_id=None if fire.session_id is None else public_session_id(fire.session_id),
         status=fire.status,
         error=fire.error,
         triggered_at=fire.due_at,
@@ -152,7 +152,7 @@ def schedule_of(body: NewTask, user: UserId, *, time_zone: str, now: datetime) -
         cron=body.cron,
         time_zone=time_zone if body.timezone is None else body.timezone,
         enabled=True if body.enabled is None else body.enabled,
-        expires_at=None if body.expires_at is None else _later(body.expires_at, now),
+        expires_at=None if body.expires_at is None else _check_future(body.expires_at, now),
         skip_confirmations=bool(body.skip_confirmations),
         model=body.model or None,
         created_at=now,
@@ -160,7 +160,7 @@ def schedule_of(body: NewTask, user: UserId, *, time_zone: str, now: datetime) -
     )
 
 
-def changes_of(body: ChangedTask, now: datetime) -> dict[str, object]:
+def changes_of(body: TaskChanges, now: datetime) -> dict[str, object]:
     """What a change changes, by the schedule's own names. Raises Invalid: it would have expired."""
     changes: dict[str, object] = {
         "time_zone" if name == "timezone" else name: value
@@ -168,43 +168,46 @@ def changes_of(body: ChangedTask, now: datetime) -> dict[str, object]:
         if (value := getattr(body, name)) is not None
     }
     if body.expires_at is not UNSET:
-        changes["expires_at"] = None if body.expires_at is None else _later(body.expires_at, now)
+        changes["expires_at"] = None if body.expires_at is None else _check_future(body.expires_at, now)
     if body.model is not UNSET:
         changes["model"] = body.model or None
     return changes
 
 
-def entry(schedule: Schedule, times: Sequence[datetime], *, is_cut: bool) -> CalendarEntry:
+def to_calendar_entry(schedule: Schedule, times: Sequence[datetime], *, is_truncated: bool) -> CalendarEntry:
     """A task's line in the calendar."""
     return CalendarEntry(
-        task_id=shown_task(schedule.schedule_id), title=schedule.title, occurrences=list(times), truncated=is_cut
+        task_id=public_task_id(schedule.schedule_id),
+        title=schedule.title,
+        occurrences=list(times),
+        truncated=is_truncated,
     )
 
 
-def span_of(query: Mapping[str, str]) -> tuple[datetime, datetime]:
+def parse_span(query: Mapping[str, str]) -> tuple[datetime, datetime]:
     """The calendar's span. Raises Invalid: it is not told, is empty, or is longer than 366 days."""
-    first, end = _instant(query, "from"), _instant(query, "to")
-    if not timedelta(0) < end - first <= LONGEST_CALENDAR:
-        raise Invalid(f"must be after from, by at most {LONGEST_CALENDAR.days} days", path="to")
+    first, end = _parse_instant(query, "from"), _parse_instant(query, "to")
+    if not timedelta(0) < end - first <= MAX_CALENDAR_SPAN:
+        raise Invalid(f"must be after from, by at most {MAX_CALENDAR_SPAN.days} days", path="to")
     return first, end
 
 
-def _instant(query: Mapping[str, str], name: str) -> datetime:
+def _parse_instant(query: Mapping[str, str], name: str) -> datetime:
     # A plus sign that was not escaped arrives as a space.
     given = query.get(name, "").strip().replace(" ", "+")
     try:
-        return _utc(msgspec.convert(given, _Instant), name)
+        return _to_utc(msgspec.convert(given, _Instant), name)
     except msgspec.ValidationError as error:
         raise Invalid("must be a time with an offset, as in 2026-01-01T00:00:00Z", path=name) from error
 
 
-def _later(at: datetime, now: datetime) -> datetime:
-    if (moment := _utc(at, "expires_at")) <= now:
+def _check_future(at: datetime, now: datetime) -> datetime:
+    if (moment := _to_utc(at, "expires_at")) <= now:
         raise Invalid("must be in the future", path="expires_at")
     return moment
 
 
-def _utc(at: datetime, name: str) -> datetime:
+def _to_utc(at: datetime, name: str) -> datetime:
     try:
         moment = at.astimezone(UTC)
     except OverflowError as error:

@@ -5,27 +5,27 @@ from datetime import datetime
 
 import msgspec
 
-from dragoman.core.answers import compact
+from dragoman.core.answers import compact_json
 from dragoman.core.content import Json
 from dragoman.core.refusals import Invalid
-from dragoman.core.tokens import tokens_of_text
-from dragoman.protocols.blade.projection.turns import Growing
-from dragoman.protocols.blade.rest.bodies import In, text
+from dragoman.core.tokens import estimate_tokens
+from dragoman.protocols.blade.projection.turns import TurnBuilder
+from dragoman.protocols.blade.rest.bodies import RequestBody, check_text
 from dragoman.protocols.blade.wire import chat
 
-INTENT = 1000
-NAME = 255
-ENV = 200
+MAX_INTENT_CHARS = 1000
+MAX_NAME_CHARS = 255
+MAX_ENV_VARIABLES = 200
 """Variables of a session."""
-ENV_CHARS = 10_000
-PREVIEW = 80
-WORDS = 500
+MAX_ENV_VALUE_CHARS = 10_000
+CHECKPOINT_PREVIEW_CHARS = 80
+MAX_QUERY_CHARS = 500
 """Characters that may be searched for."""
-MESSAGES = 1000
+MAX_TOKENIZED_MESSAGES = 1000
 """Messages whose tokens are counted at a time."""
 
 
-class CreateSession(In, frozen=True, kw_only=True):
+class CreateSession(RequestBody, frozen=True, kw_only=True):
     """`POST /api/sessions`."""
 
     intent: str | None = ""
@@ -40,63 +40,63 @@ class CreateSession(In, frozen=True, kw_only=True):
     """Ours to add: values for options that the agent declares."""
 
 
-class Rename(In, frozen=True, kw_only=True):
+class Rename(RequestBody, frozen=True, kw_only=True):
     """`PATCH /api/sessions/{id}`."""
 
     intent: str
 
 
-class Environment(In, frozen=True, kw_only=True):
+class Environment(RequestBody, frozen=True, kw_only=True):
     """`PUT …/env`."""
 
     env: dict[str, str]
 
 
-class Pin(In, frozen=True, kw_only=True):
+class Pin(RequestBody, frozen=True, kw_only=True):
     """`PATCH …/pin`."""
 
     pinned: bool
 
 
-class Sharing(In, frozen=True, kw_only=True):
+class Sharing(RequestBody, frozen=True, kw_only=True):
     """`PATCH …/sharing`."""
 
     shared: bool
 
 
-class Remembering(In, frozen=True, kw_only=True):
+class MemorySetting(RequestBody, frozen=True, kw_only=True):
     """`PATCH …/memory`."""
 
     memory_enabled: bool
 
 
-class AtCheckpoint(In, frozen=True, kw_only=True):
+class CheckpointRequest(RequestBody, frozen=True, kw_only=True):
     """`POST …/rewind` and `…/switch-branch`."""
 
     checkpoint_id: str
 
 
-class Checkout(AtCheckpoint, frozen=True, kw_only=True):
+class Checkout(CheckpointRequest, frozen=True, kw_only=True):
     """`POST …/checkout`."""
 
     position: chat.Position = "before"
 
 
-class TokenizePrompt(In, frozen=True, kw_only=True):
+class TokenizePrompt(RequestBody, frozen=True, kw_only=True):
     """`POST /api/sessions/tokenize/prompt`."""
 
     prompt: str
     model: str | None = None
 
 
-class TokenizeMessages(In, frozen=True, kw_only=True):
+class TokenizeMessages(RequestBody, frozen=True, kw_only=True):
     """`POST /api/sessions/tokenize/messages`."""
 
     messages: tuple[Json, ...]
     model: str | None = None
 
 
-class Created(msgspec.Struct, frozen=True):
+class CreatedSession(msgspec.Struct, frozen=True):
     """A new session."""
 
     session_id: str
@@ -112,7 +112,7 @@ class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
     content_match_truncated: bool = False
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryNode(msgspec.Struct, frozen=True, kw_only=True):
     """An entry in the tree of a session's history."""
 
     entry_id: str
@@ -142,38 +142,40 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     active: bool
 
 
-def checked_env(env: Mapping[str, str], path: str = "env") -> dict[str, str]:
+def check_env(env: Mapping[str, str], path: str = "env") -> dict[str, str]:
     """Variables of a bounded number and size. Raises Invalid."""
-    if len(env) > ENV:
-        raise Invalid(f"must have at most {ENV} variables", path=path)
+    if len(env) > MAX_ENV_VARIABLES:
+        raise Invalid(f"must have at most {MAX_ENV_VARIABLES} variables", path=path)
     for name, value in env.items():
-        if not name or len(name) > NAME or len(value) > ENV_CHARS:
-            raise Invalid(f"a name has 1 to {NAME} characters, a value at most {ENV_CHARS}", path=path)
+        if not name or len(name) > MAX_NAME_CHARS or len(value) > MAX_ENV_VALUE_CHARS:
+            raise Invalid(
+                f"a name has 1 to {MAX_NAME_CHARS} characters, a value at most {MAX_ENV_VALUE_CHARS}", path=path
+            )
     return dict(env)
 
 
-def optional(value: str | None, name: str, most: int = NAME) -> str | None:
+def optional_text(value: str | None, name: str, max_length: int = MAX_NAME_CHARS) -> str | None:
     """A text that may be missing, or empty, which means the same."""
-    return text(value, name, most) if value else None
+    return check_text(value, name, max_length) if value else None
 
 
-def checkpoint_of(growing: Growing, *, active: bool) -> Checkpoint:
+def checkpoint_of(builder: TurnBuilder, *, active: bool) -> Checkpoint:
     """A user's turn as a checkpoint."""
-    turn = growing.turn
+    turn = builder.turn
     return Checkpoint(
-        checkpoint_id=chat.checkpoint_id(growing.first_seq),
+        checkpoint_id=chat.checkpoint_id(builder.first_seq),
         turn_id=turn.turn_id,
         sequence=turn.sequence,
         created_at=turn.started_at,
-        preview=text_of(turn)[:PREVIEW],
+        preview=text_of(turn)[:CHECKPOINT_PREVIEW_CHARS],
         active=active,
     )
 
 
-def node_of(growing: Growing, parent: str | None, *, active: bool) -> Node:
+def node_of(builder: TurnBuilder, parent: str | None, *, active: bool) -> HistoryNode:
     """A turn as an entry in the tree."""
-    turn = growing.turn
-    return Node(
+    turn = builder.turn
+    return HistoryNode(
         entry_id=turn.id,
         parent_entry_id=parent,
         turn_id=turn.turn_id,
@@ -182,7 +184,7 @@ def node_of(growing: Growing, parent: str | None, *, active: bool) -> Node:
         kind=turn.kind,
         sequence=turn.sequence,
         status=turn.status,
-        checkpoint_id=chat.checkpoint_id(growing.first_seq) if growing.cut_at is not None else None,
+        checkpoint_id=chat.checkpoint_id(builder.first_seq) if builder.rewind_seq is not None else None,
         active=active,
         deprecated=turn.deprecated,
         tokens=tokens_of(turn),
@@ -199,10 +201,10 @@ def text_of(turn: chat.Turn) -> str:
 def tokens_of(turn: chat.Turn) -> int:
     """About how many tokens a turn has."""
     if turn.kind == "compaction":
-        return tokens_of_text(turn.summary_full or "")
+        return estimate_tokens(turn.summary_full or "")
     return sum(tokens_of_value(block.content) for block in turn.blocks)
 
 
 def tokens_of_value(value: Json) -> int:
     """About how many tokens a text, or a value as JSON, has."""
-    return tokens_of_text(value if isinstance(value, str) else compact(value))
+    return estimate_tokens(value if isinstance(value, str) else compact_json(value))
