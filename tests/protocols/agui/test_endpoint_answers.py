@@ -86,7 +86,7 @@ async def test_an_answer_that_comes_again_does_not_end_what_the_first_one_began(
     answer = {**body, "runId": "yes", "resume": [resume(call_id, {"approved": True})]}
     first = await started(endpoint, answer, x_run_on_disconnect="continue")
     await first.exchange.disconnect()
-    await first.exchange.over()
+    await first.exchange.wait_until_released()
     assert error_of(await endpoint.run({**answer, "runId": "yes again"})) == (["RUN_ERROR"], "thread_busy")
     stopped = await endpoint.request("POST", f"rehearsal/stop/{body['threadId']}", {"runId": "yes"})
     assert stopped.json == {"stopped": True}

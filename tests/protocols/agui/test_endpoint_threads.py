@@ -229,7 +229,7 @@ async def test_with_a_header_or_a_setting_the_run_goes_on(
             reading = await started(where, body, **header)
             exchange = reading.exchange
             await exchange.disconnect()
-            await exchange.over()
+            await exchange.wait_until_released()
             joined = StreamReader(
                 await where.open("POST", "rehearsal/connect", {**body, "runId": "back", "messages": []})
             )
@@ -257,7 +257,7 @@ async def test_a_run_without_a_reader_makes_way_for_the_next_message(endpoint: E
     body = an_input(LONG)
     first = await started(endpoint, body, x_run_on_disconnect="continue")
     await first.exchange.disconnect()
-    await first.exchange.over()
+    await first.exchange.wait_until_released()
     reply = await endpoint.run({**body, "runId": "next", "messages": [*body["messages"], user("hello")]})
     assert reply.text == HELLO
 

@@ -116,7 +116,7 @@ async def test_who_joins_at_any_moment_holds_in_the_end_what_is_stored(
     await endpoint.run(body)
     engine = app_server.connection.app.engine  # type: ignore[attr-defined]  # the bridge knows it as any ASGI application
     async with engine.session(UserId("alice"), body["threadId"]) as live:
-        events = await engine.past.events(live, 0)
+        events = await engine.history.events(live, 0)
     records = expand(events)
     told_words = (wire.AssistantMessage, wire.ReasoningMessage, wire.ToolMessage)
     transcript = Transcript()

@@ -252,7 +252,7 @@ async def test_a_link_with_any_byte_changed_is_refused(app_server: AppServer, al
 
 @requirement("runs:links:expiry")
 async def test_a_link_holds_for_an_hour(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(held_clock=True) as house:
+    async with open_app_server(manual_clock=True) as house:
         alice, visitor = (
             RunServiceClient(house.connection, house.key("alice")),
             RunServiceClient(house.connection, None, base=""),

@@ -49,7 +49,7 @@ def contents(day: Json) -> list[tuple[str, str]]:
 
 @requirement("runs:history:fields", "runs:history:clock")
 async def test_messages_have_the_fields_of_their_role(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(held_clock=True) as house:
+    async with open_app_server(manual_clock=True) as house:
         alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
         set_clock(house, "2027-03-15T10:00:00+00:00")
         frames = await alice.play(thread, "hello")
@@ -102,7 +102,7 @@ async def test_instructions_of_other_protocols_are_hidden(app_server: AppServer,
 
 @requirement("runs:history:internal")
 async def test_prompts_that_nobody_wrote_are_hidden_and_their_answers_shown(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(held_clock=True) as house:
+    async with open_app_server(manual_clock=True) as house:
         alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
         set_clock(house, "2027-03-15T10:00:00+00:00")
         await alice.play(thread, "one", "r-1")
@@ -147,7 +147,7 @@ async def test_an_answer_appears_once_it_is_complete(alice: RunServiceClient) ->
 
 @requirement("runs:history:attachments", "runs:files:no-link-stored")
 async def test_pictures_come_with_links_that_are_signed_anew(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(held_clock=True) as house:
+    async with open_app_server(manual_clock=True) as house:
         alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
         stored = (await alice.upload(threadId=thread)).json
         parts = [{"type": "text", "text": "see"}, {"type": "binary", "mimeType": "image/png", "url": stored["url"]}]
@@ -278,7 +278,7 @@ async def test_days_are_paged_through_over_months_and_changes_of_the_clock(open_
         "2028-01-01T00:30:00+00:00",
         "2028-02-29T12:00:00+00:00",
     )
-    async with open_app_server(held_clock=True) as house:
+    async with open_app_server(manual_clock=True) as house:
         alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
         for place, moment in enumerate(moments):
             set_clock(house, moment)
@@ -303,7 +303,7 @@ async def test_days_are_paged_through_over_months_and_changes_of_the_clock(open_
 
 @requirement("runs:history:day")
 async def test_an_answer_after_midnight_belongs_to_the_next_day(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(held_clock=True) as house:
+    async with open_app_server(manual_clock=True) as house:
         alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
         set_clock(house, "2027-04-30T23:59:00+00:00")
         await alice.submit(run_input(thread, script({"call": {"name": "stamp", "input": {"text": "x"}}}, {"say": "y"})))

@@ -104,7 +104,7 @@ async def test_repeats_that_come_at_once_start_one_run(alice: RunServiceClient) 
 
 @requirement("runs:submit:idempotent")
 async def test_a_repeat_is_known_long_after_and_after_a_restart(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(held_clock=True) as house:
+    async with open_app_server(manual_clock=True) as house:
         thread = new_thread()
         first = await RunServiceClient(house.connection, house.key("alice")).submit(run_input(thread))
         house.clock.advance(days=40)
