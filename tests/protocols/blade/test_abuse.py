@@ -167,7 +167,7 @@ async def test_a_connection_that_shows_no_key_is_closed_and_one_that_did_is_not(
 ) -> None:
     defaults = SocketServer.__init__.__kwdefaults__
     assert defaults is not None, "it has keyword defaults"
-    monkeypatch.setitem(defaults, "connect_s", 0.2)
+    monkeypatch.setitem(defaults, "connect_timeout_s", 0.2)
     async with running_socket_server(tmp_path) as house:
         url = url_of(house)
         address = url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"

@@ -54,7 +54,7 @@ queries = st.dictionaries(
 
 @pytest.fixture(scope="module")
 async def app_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppServer]:
-    async with running_server(Path(tmp_path_factory.mktemp("any")), held_clock=True) as house:
+    async with running_server(Path(tmp_path_factory.mktemp("any")), manual_clock=True) as house:
         yield house
 
 

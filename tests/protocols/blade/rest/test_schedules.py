@@ -22,7 +22,7 @@ BODY = {"title": "Daily report", "prompt": "say done", "cron": "0 9 * * *", "tim
 
 @pytest.fixture
 async def app_server(tmp_path: Path) -> AsyncIterator[AppServer]:
-    async with running_server(tmp_path, held_clock=True) as house:
+    async with running_server(tmp_path, manual_clock=True) as house:
         yield house
 
 

@@ -21,7 +21,7 @@ OFF = (403, {"detail": "public sharing is switched off on this server"})
 
 @pytest.fixture
 async def app_server(tmp_path: Path) -> AsyncIterator[AppServer]:
-    async with running_server(tmp_path, held_clock=True) as house:
+    async with running_server(tmp_path, manual_clock=True) as house:
         yield house
 
 
