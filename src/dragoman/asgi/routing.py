@@ -1,12 +1,11 @@
-"""A protocol's door, seen from the server: its streams are counted, and end when the key that opened them is revoked.
+"""Routing of requests to the protocols, and the guard that ends a protocol's streams when their key is revoked.
 
-A pure ASGI wrapper that knows no protocol: what it needs is the caller, which each protocol notes in the scope, and the
-`farewell` that a protocol whose streams must not end without a word may note beside it.
+Pure ASGI wrappers that know no protocol. A protocol stores the caller in `scope["principal"]`; if its streams need a
+last frame, it stores that in `scope["farewell"]`.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import takewhile
 
 from starlette.routing import BaseRoute, Mount, Route, Router
 
@@ -16,43 +15,50 @@ from dragoman.engine.instrumentation.metrics import STREAMS_OPEN, Gauge
 from dragoman.engine.services.keys import Authenticator
 
 _EVENT_STREAM_HEADER = (b"content-type", b"text/event-stream; charset=utf-8")
+_SUBTREE_SUFFIX = "/{rest:path}"
 
 
 class PathRouter:
-    """Where a request goes: to the door whose path it begins with, else to the router with the server's own pages.
+    """Dispatches requests to the protocols by path, and everything else to a Starlette router.
 
-    The way through the router would cost a door's stream more memory than the door itself: four coroutines that stay
-    open as long as the stream.
+    Protocols are not dispatched by the router, because its four coroutines would stay open as long as a stream does and
+    cost more memory than the protocol's own.
     """
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._mounts: tuple[tuple[str, App], ...] = ()
-        self._exact_routes: dict[str, App] = {}
+        self._subtrees: list[tuple[str, App, str]] = []
+        """Path prefix, app, and what the prefix adds to `root_path`."""
+        self._exact: dict[str, App] = {}
 
     def set_routes(self, routes: Sequence[BaseRoute]) -> None:
-        """Let requests in. Mounts that come first are doors, and so are routes that lead to one."""
+        """Accept requests. Mounts, and routes to a `StreamGuard`, are the protocols'; exact paths go first."""
         self._router.routes = list(routes)
-        led = (route for route in routes if isinstance(route, Route) and isinstance(route.app, StreamGuard))
-        self._exact_routes = {route.path: route.app for route in led}
-        mounts = takewhile(lambda route: isinstance(route, Mount), routes)
-        self._mounts = tuple((f"{mount.path}/", mount.app) for mount in mounts if isinstance(mount, Mount))
+        self._subtrees, self._exact = [], {}
+        for route in routes:
+            if isinstance(route, Mount):
+                self._subtrees.append((f"{route.path}/", route.app, route.path))
+            elif isinstance(route, Route) and isinstance(route.app, StreamGuard):
+                if route.path.endswith(_SUBTREE_SUFFIX):
+                    self._subtrees.append((route.path.removesuffix("{rest:path}"), route.app, ""))
+                else:
+                    self._exact.setdefault(route.path, route.app)
 
     def __call__(self, scope: Message, receive: Receive, send: Send) -> Awaitable[None]:
-        """See ASGI."""
+        """Dispatch an ASGI request."""
         path, root = scope.get("path", ""), scope.get("root_path", "")
-        exact = self._exact_routes.get(path[len(root) :])
-        if exact is not None and scope["type"] == "http":
+        exact = self._exact.get(path[len(root) :])
+        if exact is not None:
             return exact(scope, receive, send)
-        for begin, door in self._mounts:
-            if path.startswith(begin, len(root)):
-                scope["root_path"] = root + begin[:-1]
-                return door(scope, receive, send)
+        for prefix, app, mount_path in self._subtrees:
+            if path.startswith(prefix, len(root)):
+                scope["root_path"] = root + mount_path
+                return app(scope, receive, send)
         return self._router(scope, receive, send)
 
 
 class StreamGuard:
-    """A protocol's app."""
+    """A protocol's app, wrapped so that its streams are counted and end when the key that opened them is revoked."""
 
     def __init__(self, app: App, protocol: str, authenticator: Authenticator) -> None:
         self._app = app
@@ -60,8 +66,8 @@ class StreamGuard:
         self._open_streams = STREAMS_OPEN.labels(protocol=protocol)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """See ASGI."""
-        if scope["type"] != "http":  # a WebSocket: no protocol behind a door has any
+        """Handle an ASGI request. WebSockets are refused: no guarded protocol uses them."""
+        if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
         stream = _GuardedStream(self._authenticator, self._open_streams, scope, send)
@@ -70,7 +76,7 @@ class StreamGuard:
         except asyncio.CancelledError:
             if not stream.was_revoked():
                 raise
-            # The frames so far are whole, and the run goes on; a client that comes back is told about its key.
+            # The frames so far are whole, and the run goes on. A client that reconnects learns that its key is invalid.
             farewell: bytes = scope.get("farewell", b"")
             await send({"type": "http.response.body", "body": farewell, "more_body": False})
         finally:
@@ -78,10 +84,10 @@ class StreamGuard:
 
 
 class _GuardedStream:
-    """A stream's tie to its key, if the answer is one: a revocation cancels the request's task, until it has ended."""
+    """Ties a response to its caller's key if it is an event stream: a revocation cancels the request's task."""
 
     RECANCEL_DELAY_S = 1.0
-    """Code that waits for a task of its own that it cancelled can swallow a cancellation that was meant for it."""
+    """Cancels again after this time: code that awaits a task of its own which it cancelled can swallow our cancel."""
 
     __slots__ = (
         "_authenticator",
@@ -100,13 +106,13 @@ class _GuardedStream:
         self._scope = scope
         self._send = send
         self._task: asyncio.Task[object] | None = None
-        """The request's, once the stream is open."""
+        """The request's task, once the stream is open."""
         self._cancel_count = 0
         self._recancel_timer: asyncio.TimerHandle | None = None
         self._unsubscribe: Callable[[], None] | None = None
 
     async def send(self, message: Message) -> None:
-        """See ASGI: what begins as a stream is tied to the key that opened it."""
+        """Pass an ASGI message on. The start of an event stream ties it to the key that opened it."""
         await self._send(message)
         if message["type"] == "http.response.start" and _EVENT_STREAM_HEADER in message["headers"]:
             self._task = asyncio.current_task()
@@ -116,7 +122,7 @@ class _GuardedStream:
                 self._unsubscribe = self._authenticator.on_revoked(principal, self._cancel)
 
     def close(self) -> None:
-        """The answer has ended."""
+        """Release everything; the response has ended."""
         if self._task is None:
             return
         self._open_streams.dec()
@@ -126,15 +132,15 @@ class _GuardedStream:
             self._recancel_timer.cancel()
 
     def was_revoked(self) -> bool:
-        """Whether it was the revocation that cancelled, and nobody else besides."""
-        left = 1
+        """Whether the revocation cancelled the task, and nobody else did as well."""
+        remaining = 1
         for _ in range(self._cancel_count):
-            assert self._task is not None, "it was cut"
-            left = self._task.uncancel()
-        return left == 0
+            assert self._task is not None, "only an open stream is cancelled"
+            remaining = self._task.uncancel()
+        return remaining == 0
 
     def _cancel(self) -> None:
-        assert self._task is not None, "only what is open is cut"
+        assert self._task is not None, "only an open stream is cancelled"
         self._cancel_count += 1
         self._task.cancel()
         self._recancel_timer = asyncio.get_running_loop().call_later(self.RECANCEL_DELAY_S, self._cancel)

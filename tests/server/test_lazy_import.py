@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.lazy_import import lazy_imports
+from dragoman.server.lazy_import import lazy_imports
 
 
 @pytest.fixture

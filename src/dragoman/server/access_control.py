@@ -1,0 +1,52 @@
+"""Who may call, and how much at a time: what every protocol is given to check its callers."""
+
+from typing import NamedTuple
+
+from dragoman.core.principal import Principal
+from dragoman.engine.services.keys import Authenticator, KeyRing, NoKeys
+from dragoman.engine.services.limits import ConcurrencyLimit, Limits, make_limits
+from dragoman.protocols.kit.http import Admit, Authenticate
+from dragoman.settings import Settings
+
+
+class AccessControl(NamedTuple):
+    """How a protocol authenticates its callers and applies their limits."""
+
+    keys: KeyRing
+    authenticator: Authenticator
+    """Checks keys without counting requests, and reports revocations."""
+    authenticate: Authenticate
+    """Checks the key of a request, and counts the request against the key's rate limit."""
+    admit_run: Admit
+    admit_stream: Admit
+
+
+def make_access_control(settings: Settings, keys: KeyRing) -> AccessControl:
+    """The access control of a server with these settings."""
+    authenticator: Authenticator = keys if settings.auth else NoKeys()
+    limits = make_limits(
+        requests_per_minute=settings.requests_per_minute,
+        runs=settings.max_runs_per_user,
+        streams=settings.max_streams_per_user,
+    )
+    return AccessControl(
+        keys=keys,
+        authenticator=authenticator,
+        authenticate=_rate_limited(authenticator, limits),
+        admit_run=reserve_for_user(limits.runs),
+        admit_stream=reserve_for_user(limits.streams),
+    )
+
+
+def reserve_for_user(limit: ConcurrencyLimit) -> Admit:
+    """An `Admit` that reserves one of the caller's places under a limit."""
+    return lambda principal: limit.acquire(principal.user)
+
+
+def _rate_limited(authenticator: Authenticator, limits: Limits) -> Authenticate:
+    def authenticate(header: str | None, address: str) -> Principal:
+        principal = authenticator.authenticate(header, address)
+        limits.requests.consume(principal.key_id or principal.user)
+        return principal
+
+    return authenticate

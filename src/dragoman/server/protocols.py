@@ -1,0 +1,226 @@
+"""The protocols that a server can mount. Adding one is one factory and one entry in `PROTOCOLS`.
+
+Each factory imports its protocol only if the settings turn it on.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+import structlog
+from starlette.routing import BaseRoute, Mount, Route
+
+from dragoman.asgi.routing import StreamGuard
+from dragoman.asgi.security import App
+from dragoman.engine.engine import Engine
+from dragoman.engine.scheduler import Scheduler
+from dragoman.engine.services.limits import ConcurrencyLimit
+from dragoman.engine.services.memories import MemoryService
+from dragoman.engine.services.profiles import ProfileService
+from dragoman.engine.services.shares import ShareService
+from dragoman.engine.services.uploads import Uploads
+from dragoman.ports import Clock, Transcriber
+from dragoman.protocols.kit import openapi
+from dragoman.server.access_control import AccessControl, reserve_for_user
+from dragoman.server.lazy_import import lazy_imports
+from dragoman.settings import Settings
+from dragoman.stores.encryption import load_or_create_key
+
+log = structlog.get_logger(__name__)
+
+
+class ServerContext(NamedTuple):
+    """What a protocol may be built from."""
+
+    settings: Settings
+    version: str
+    engine: Engine
+    access: AccessControl
+    clock: Clock
+    memories: MemoryService
+    profiles: ProfileService
+    schedules: Scheduler
+    shares: ShareService
+    uploads: Uploads
+    transcriber: Transcriber | None
+    readiness: Callable[[], Awaitable[str]]
+    """Returns `ready`, or why the server is not."""
+
+    def guard(self, app: App, protocol: str) -> StreamGuard:
+        """Wrap a protocol's app, so that its streams are counted and end when their key is revoked."""
+        return StreamGuard(app, protocol, self.access.authenticator)
+
+
+async def _nothing_to_close() -> None:
+    pass
+
+
+class MountedProtocol(NamedTuple):
+    """A protocol as the server mounts it."""
+
+    routes: Sequence[BaseRoute]
+    openapi_routes: Sequence[openapi.Route]
+    close: Callable[[], Awaitable[None]] = _nothing_to_close
+    """Closes the protocol's connections. Called when the server drains and again when it stops."""
+
+
+ProtocolFactory = Callable[[ServerContext], MountedProtocol | None]
+"""Builds a protocol; returns None if it is turned off or not installed."""
+
+
+def mount_aap(context: ServerContext) -> MountedProtocol | None:
+    """AAP v3."""
+    settings, access = context.settings, context.access
+    if not settings.aap:
+        return None
+    from dragoman.protocols.aap import http
+    from dragoman.protocols.aap.openapi import ROUTES
+
+    app = http.app(
+        context.engine,
+        access.authenticate,
+        http.AapOptions(body_limit=settings.body_bytes, public_meta=settings.public_meta),
+        admit_run=access.admit_run,
+        admit_stream=access.admit_stream,
+    )
+    return MountedProtocol(
+        routes=[Mount(settings.aap_path, app=context.guard(app, "aap"))],
+        openapi_routes=openapi.with_prefix(ROUTES, settings.aap_path),
+    )
+
+
+def mount_agui(context: ServerContext) -> MountedProtocol | None:
+    """AG-UI's standard endpoint."""
+    settings, access = context.settings, context.access
+    if not settings.ag_ui:
+        return None
+    from dragoman.protocols.agui import http
+    from dragoman.protocols.agui.openapi import ROUTES
+
+    app = http.app(
+        context.engine,
+        access.authenticate,
+        http.AguiOptions(
+            body_limit=settings.body_bytes,
+            on_disconnect=settings.ag_ui_on_disconnect,
+            min_generation=settings.ag_ui_min_client,
+        ),
+        admit_run=access.admit_run,
+        admit_stream=access.admit_stream,
+    )
+    return MountedProtocol(
+        routes=[Mount(settings.ag_ui_path, app=context.guard(app, "ag-ui"))],
+        openapi_routes=openapi.with_prefix(ROUTES, settings.ag_ui_path),
+    )
+
+
+def mount_run_service(context: ServerContext) -> MountedProtocol | None:
+    """The AG-UI run service."""
+    settings, access = context.settings, context.access
+    if not settings.run_service:
+        return None
+    from dragoman.protocols.agui.run_service import http
+    from dragoman.protocols.agui.run_service.files import Files
+    from dragoman.protocols.agui.run_service.links import Links
+    from dragoman.protocols.agui.run_service.openapi import ROUTES
+
+    files = Files(
+        uploads=context.uploads,
+        links=Links(load_or_create_key(settings.folder / "links.key")),
+        clock=context.clock,
+        transcriber=context.transcriber,
+        public_url=settings.public_url,
+    )
+    app = http.app(
+        context.engine,
+        access.authenticate,
+        files,
+        context.profiles,
+        admit_run=access.admit_run,
+        admit_stream=reserve_for_user(ConcurrencyLimit(settings.run_service_streams, "open event streams")),
+        answers_limit=settings.body_bytes,
+    )
+    return MountedProtocol(
+        routes=[Mount(settings.run_service_path, app=context.guard(app, "runs"))],
+        openapi_routes=openapi.with_prefix(ROUTES, settings.run_service_path),
+    )
+
+
+def mount_agentscope(context: ServerContext) -> MountedProtocol | None:
+    """The Agent API of AgentScope Runtime. It has paths at the root, so it gets routes and no mount."""
+    settings, access = context.settings, context.access
+    if not settings.agentscope:
+        return None
+    from dragoman.protocols.agentscope import http
+    from dragoman.protocols.agentscope.openapi import routes
+    from dragoman.protocols.agentscope.paths import all_paths
+
+    path = settings.agentscope_path
+    app = http.app(
+        context.engine,
+        access.authenticate,
+        http.AgentScopeOptions(path=path, body_limit=settings.body_bytes),
+        admit_run=access.admit_run,
+        admit_stream=access.admit_stream,
+        state=context.readiness,
+    )
+    guarded = context.guard(app, "agentscope")
+    return MountedProtocol(routes=[Route(each, guarded) for each in all_paths(path)], openapi_routes=routes(path))
+
+
+def mount_blade(context: ServerContext) -> MountedProtocol | None:
+    """Blade: REST at `/api`, Socket.IO at `/socket.io`."""
+    settings, access = context.settings, context.access
+    if not settings.blade:
+        return None
+    try:
+        with lazy_imports("aiohttp", "requests", "websocket"):  # for the Socket.IO library's client only; takes 0.2 s
+            from dragoman.protocols.blade import http
+    except ModuleNotFoundError as error:
+        log.warning("Blade is not served", reason=str(error), hint="install the extra `blade`")
+        return None
+    from dragoman.protocols.blade.rest import archives, keys, memories, schedules, session_openapi, sharing
+    from dragoman.protocols.blade.rest.openapi import ROUTES
+
+    blade = http.Blade(
+        context.engine,
+        access.authenticate,
+        access.authenticator,
+        http.BladeOptions(
+            server_info=http.ServerInfo(
+                level=settings.blade_level,
+                oldest_client_level=http.OLDEST_CLIENT_LEVEL,
+                server_version=context.version,
+                sharing_enabled=settings.blade_public_sharing,
+                memory_enabled=settings.blade_memory,
+            ),
+            memory_default=settings.blade_memory,
+            sync_patch_interval_s=settings.blade_sync_patch_ms / 1000,
+        ),
+        extra_routes=[
+            *memories.routes(context.memories),
+            *keys.routes(access.keys, settings.blade_key_prefix),
+            *archives.routes(context.engine, memory_default=settings.blade_memory),
+            *sharing.routes(
+                context.engine,
+                context.shares,
+                public_url=settings.public_url,
+                is_enabled=settings.blade_public_sharing,
+            ),
+            *schedules.routes(
+                context.schedules,
+                context.clock,
+                lambda user: context.profiles.for_user(user).time_zone or settings.time_zone,
+            ),
+        ],
+        admit_run=access.admit_run,
+        admit_stream=access.admit_stream,
+    )
+    return MountedProtocol(
+        routes=[Mount("/socket.io", app=blade.socket_server), Mount("/api", app=context.guard(blade.rest, "blade"))],
+        openapi_routes=openapi.with_prefix((*session_openapi.ROUTES, *ROUTES), "/api"),
+        close=blade.close,
+    )
+
+
+PROTOCOLS: tuple[ProtocolFactory, ...] = (mount_aap, mount_agui, mount_run_service, mount_agentscope, mount_blade)
+"""All protocols. Where two claim a path, the first one gets it."""
