@@ -609,8 +609,8 @@ def test_what_cannot_be_an_agent_is_refused_with_the_reason() -> None:
         return ""
 
     cases: list[tuple[Callable[..., Any], str]] = [
-        (plain, "agent plain: an async generator function expected (`async def` with `yield`)"),
-        (two, "agent two: its function takes one parameter, the run"),
+        (plain, "agent plain: expected an async generator function (`async def` with `yield`)"),
+        (two, "agent two: the function must take exactly one parameter, the run"),
     ]
     for function, message in cases:
         with pytest.raises(DeclarationError) as refused:

@@ -14,6 +14,7 @@ import dragoman
 from dragoman import Agent, Capabilities, McpServer, SelectOption, TextOption, agent, tool
 from dragoman.agents import serving
 from dragoman.agents.loading import LoadError, is_agent, load
+from dragoman.agents.options import DEFAULTS, AgentOptions
 from dragoman.agents.parameters import DeclarationError
 from dragoman.core.tools import AgentSpec, ServerTool, ToolSpec
 from tests.agents.agent_harness import ScriptedModel, agent_harness
@@ -117,7 +118,7 @@ def test_a_file_may_have_the_name_of_a_module(app: Callable[..., Path]) -> None:
         (
             "from dragoman import tool\n\n@tool\ndef add(a, b):\n    return a + b",
             "",
-            "line 3: dragoman.agents.parameters.Misdeclared: tool add: parameter 'a' has no type annotation",
+            "line 3: dragoman.agents.parameters.DeclarationError: tool add: parameter 'a' has no type annotation",
         ),
     ],
 )
@@ -247,15 +248,15 @@ def test_what_can_be_served_passes() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Agent("a", max_steps=0), "agent a: max_steps is at least 1, got 0"),
-        (lambda: Agent("a", max_messages=1), "agent a: max_messages is at least 2, got 1"),
+        (lambda: Agent("a", max_steps=0), "agent a: max_steps must be at least 1, got 0"),
+        (lambda: Agent("a", max_messages=1), "agent a: max_messages must be at least 2, got 1"),
         (
             lambda: Agent("a", tools=[3]),  # type: ignore[list-item]  # that is the point
-            "agent a: a function, a tool or an MCP server expected among its tools, got 3",
+            "agent a: expected a function, a tool or an MCP server in tools, got 3",
         ),
         (
             lambda: Agent("a", tools=[MinimalAgent]),
-            f"agent a: a function, a tool or an MCP server expected among its tools, got {MinimalAgent!r}",
+            f"agent a: expected a function, a tool or an MCP server in tools, got {MinimalAgent!r}",
         ),
     ],
 )
@@ -265,18 +266,36 @@ def test_an_agent_is_refused_where_it_is_made(make: Callable[[], object], messag
     assert str(refused.value) == message
 
 
-async def test_agents_of_any_kind_pass_through_binding_and_starting() -> None:
-    asked: list[str] = []
+SHARED_OPTIONS = (
+    "aliases, ask_user, capabilities, client_tools, description, history, images, max_steps, memory, options, "
+    "resumable, subagents, title, tools, version"
+)
+
+
+def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
+    own = "context_window, instructions, max_messages, max_run_tokens, max_tokens, model, parameters"
+    known = ", ".join(sorted([*own.split(", "), *SHARED_OPTIONS.split(", ")]))
+    with pytest.raises(TypeError) as refused:
+        Agent("a", modle="x")  # type: ignore[call-arg]  # that is the point
+    assert str(refused.value) == f"agent a: unknown option 'modle' (known options: {known})"
+    known = ", ".join(sorted(["name", *SHARED_OPTIONS.split(", ")]))
+    with pytest.raises(TypeError) as refused:
+        agent("f", tool=[], model="x")(lambda_agent)  # type: ignore[call-overload]  # that is the point
+    assert str(refused.value) == f"agent f: unknown option 'model', 'tool' (known options: {known})"
+
+
+async def test_agents_of_any_kind_can_be_bound_and_started() -> None:
+    resolved: list[str] = []
 
     def resolve(name: str) -> ScriptedModel:
-        asked.append(name)
+        resolved.append(name)
         return ScriptedModel()
 
     agents: list[Any] = [Agent("a"), MinimalAgent(), agent("f")(lambda_agent)]
     serving.bind(agents, resolve, "openai:x")
     await serving.start(agents)
     await serving.close(agents)
-    assert asked == ["openai:x"]
+    assert resolved == ["openai:x"]
 
 
 async def lambda_agent(run: dragoman.Run) -> str:
@@ -316,15 +335,17 @@ def test_what_the_pages_show_can_be_run(block: str) -> None:
     assert found or any(isinstance(each, McpServer) for each in variables.values())
 
 
-def test_the_page_reports_the_parameters_as_they_are() -> None:
+def test_the_page_lists_the_parameters_of_an_agent() -> None:
     """Names, order and defaults of `Agent(…)`."""
     page = (DOCS / "agents.md").read_text(encoding="utf-8")
-    shown = re.search(r"```python\nAgent\(\n(.*?)\n\)\n```", page, re.DOTALL)
-    assert shown is not None
-    lines = [re.fullmatch(r"    (\w+): .*?(?: = (.*))?,", line) for line in shown[1].splitlines() if line != "    *,"]
-    told = [(line[1], line[2]) for line in lines if line is not None]
-    true = [
-        (name, None if each.default is each.empty else repr(each.default).replace("'", '"'))
-        for name, each in inspect.signature(Agent).parameters.items()
+    listing = re.search(r"```python\nAgent\(\n(.*?)\n\)\n```", page, re.DOTALL)
+    assert listing is not None
+    lines = [re.fullmatch(r"    (\w+): .*?(?: = (.*))?,", line) for line in listing[1].splitlines()]
+    documented = [(line[1], line[2]) for line in lines if line is not None]
+    own = {name: each.default for name, each in inspect.signature(Agent).parameters.items() if name != "agent_options"}
+    assert list(AgentOptions.__annotations__) == list(DEFAULTS)
+    declared = [
+        (name, None if default is inspect.Parameter.empty else repr(default).replace("'", '"'))
+        for name, default in {**own, **DEFAULTS}.items()
     ]
-    assert told == true
+    assert documented == declared

@@ -1,98 +1,66 @@
-"""What all agents of ours have in common: a face, tools, sub-agents, and a life from the server's start to its end."""
+"""What `Agent` and function agents have in common: a specification, tools, sub-agents, and starting and closing."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Protocol, runtime_checkable
+from typing import Unpack
 
 import msgspec
 
 from dragoman.agents.builtins import parse_task
+from dragoman.agents.options import DEFAULTS, AgentOptions, ToolLike, ToolSource
 from dragoman.agents.parameters import DeclarationError
 from dragoman.agents.subagent import SubAgent
 from dragoman.agents.tool import tool as make_tool
 from dragoman.core import agent as contract
 from dragoman.core.agent import RunnableTool
 from dragoman.core.content import Call
-from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, Capabilities, Option
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, Capabilities
 from dragoman.ports import Model
 
 ModelResolver = Callable[[str], Model]
-"""Gives the model of a name such as `embedded` or `openai:gpt-5-mini`."""
-
-
-@runtime_checkable
-class ToolSource(Protocol):
-    """Tools that are known only once something was started, such as an MCP server."""
-
-    @property
-    def tools(self) -> Sequence[RunnableTool]:
-        """The tools; none before `start`."""
-
-    async def start(self) -> None:
-        """Get ready. Called by each agent that has the source."""
-
-    async def aclose(self) -> None:
-        """The counterpart of `start`."""
-
-
-ToolLike = Callable[..., Any] | RunnableTool | ToolSource
-"""What can stand in an agent's `tools`: a typed function, a tool object, an MCP server."""
+"""Returns the model for a name such as `embedded` or `openai:gpt-5-mini`."""
 
 
 class ServableAgent:
-    """The part of `core.agent.Agent` that does not depend on how the agent plays.
+    """The part of `core.agent.Agent` that does not depend on how the agent answers.
 
     Args:
-        name: how clients call it.
-        title: for people.
-        description: for people, and for agents that have this one as a sub-agent.
-        version: semantic.
-        aliases: further names.
-        tools: see `ToolLike`.
-        options: what clients may set.
-        subagents: agents that it can give tasks to.
-        ask_user: it can ask the person questions.
-        capabilities: what clients may use.
-        max_steps: model steps of one run.
-        resumable: whether a run can go on after a crash.
-        memory: whether it is told what is remembered of the user, in sessions that do not say.
+        name: the name that clients use.
+        agent_options: see `AgentOptions`.
 
     Raises:
-        Misdeclared: something here cannot be a tool.
+        DeclarationError: an entry of `tools` cannot be used as a tool.
+        TypeError: an option does not exist.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        title: str | None,
-        description: str | None,
-        version: str,
-        aliases: Sequence[str],
-        tools: Sequence[ToolLike],
-        options: Sequence[Option],
-        subagents: Sequence[contract.Agent],
-        ask_user: bool,
-        capabilities: Capabilities,
-        max_steps: int,
-        resumable: bool,
-        memory: bool | None = None,
-    ) -> None:
-        self.subagents: tuple[contract.Agent, ...] = tuple(subagents)
-        """The agents that it can give tasks to."""
-        self._tool_sources = tuple(_as_tool(each, name) for each in tools)
+    def __init__(self, name: str, **agent_options: Unpack[AgentOptions]) -> None:
+        if unknown := sorted(agent_options.keys() - DEFAULTS.keys()):
+            own = [
+                each.name
+                for each in inspect.signature(type(self)).parameters.values()
+                if each.kind is each.KEYWORD_ONLY
+            ]
+            raise TypeError(
+                f"agent {name}: unknown option {', '.join(map(repr, unknown))} "
+                f"(known options: {', '.join(sorted([*own, *DEFAULTS]))})"
+            )
+        chosen: AgentOptions = {**DEFAULTS, **agent_options}
+        self.subagents: tuple[contract.Agent, ...] = tuple(chosen["subagents"])
+        """The agents that it can delegate tasks to."""
+        self._tool_sources = tuple(_as_tool(each, name) for each in chosen["tools"])
         self._base_spec = AgentSpec(
             name=name,
-            title=title,
-            description=description,
-            version=version,
-            aliases=tuple(aliases),
-            options=tuple(options),
-            capabilities=capabilities,
-            builtins=frozenset([ASK_USER_QUESTION] * ask_user + [FORK] * bool(subagents)),
-            max_steps=max_steps,
-            can_resume=resumable,
-            memory=memory,
+            title=chosen["title"],
+            description=chosen["description"],
+            version=chosen["version"],
+            aliases=tuple(chosen["aliases"]),
+            options=tuple(chosen["options"]),
+            capabilities=_capabilities(chosen),
+            builtins=frozenset([ASK_USER_QUESTION] * chosen["ask_user"] + [FORK] * bool(self.subagents)),
+            max_steps=chosen["max_steps"],
+            can_resume=chosen["resumable"],
+            memory=chosen["memory"],
         )
         self._exit_stack = AsyncExitStack()
         self._reference_count = 0
@@ -103,25 +71,25 @@ class ServableAgent:
 
     @property
     def name(self) -> str:
-        """How clients call it."""
+        """The name that clients use."""
         return self._base_spec.name
 
     @property
     def spec(self) -> AgentSpec:
-        """See `Agent.spec`. MCP servers' tools are part of it from `start` on."""
+        """The agent's specification. It includes the tools of MCP servers only after `start`."""
         return self._spec
 
     @property
     def tools(self) -> Sequence[RunnableTool]:
-        """All its tools, exposed and hidden."""
+        """All tools, exposed and hidden."""
         return self._tools
 
     def tool(self, name: str) -> RunnableTool | None:
-        """See `Agent.tool`."""
+        """The tool of that name, exposed or hidden."""
         return self._tools_by_name.get(name)
 
     def child(self, call: Call) -> contract.Agent | None:
-        """See `Agent.child`."""
+        """The sub-agent that a call of the built-in tool `Agent` names; None if the call is not valid."""
         task = parse_task(call)
         if task is None:
             return None
@@ -129,41 +97,38 @@ class ServableAgent:
         return None if agent is None else SubAgent(agent, task.task)
 
     def bind(self, resolve: ModelResolver, default: str = "embedded") -> None:
-        """Give the agent and its sub-agents their models. Called by the server, before the first run.
+        """Give the agent and its sub-agents their models. The server calls this before the first run.
 
         Args:
-            resolve: asked once for each name that is needed.
-            default: the name for agents that name no model.
+            resolve: called once for each model name that is needed.
+            default: the model name of agents that specify none.
         """
         for agent in self.subagents:
             if isinstance(agent, ServableAgent):
                 agent.bind(resolve, default)
 
     async def start(self) -> None:
-        """Start what the agent's tools, and its sub-agents', depend on. What was begun is closed when it fails.
+        """Start the tool sources of the agent and of its sub-agents. If one fails, those already started are closed.
 
-        An agent may be served by itself and as a sub-agent of others: each further start counts another user.
+        An agent may be served directly and also be a sub-agent of others, so starts are counted.
         """
         self._reference_count += 1
         if self._reference_count > 1:
             return
         try:
-            await self._start()
+            async with AsyncExitStack() as started:
+                for source in (*self._tool_sources, *self.subagents):
+                    if isinstance(source, ToolSource | ServableAgent):
+                        await source.start()
+                        started.push_async_callback(source.aclose)
+                self._collect_tools()
+                self._exit_stack = started.pop_all()
         except BaseException:
             self._reference_count = 0
             raise
 
-    async def _start(self) -> None:
-        async with AsyncExitStack() as begun:
-            for source in (*self._tool_sources, *self.subagents):
-                if isinstance(source, ToolSource | ServableAgent):
-                    await source.start()
-                    begun.push_async_callback(source.aclose)
-            self._collect_tools()
-            self._exit_stack = begun.pop_all()
-
     async def aclose(self) -> None:
-        """End what `start` began, with the last user."""
+        """Undo one `start`. The last one closes the tool sources."""
         self._reference_count -= 1
         if self._reference_count == 0:
             await self._exit_stack.aclose()
@@ -179,26 +144,20 @@ class ServableAgent:
         self._spec = msgspec.structs.replace(self._base_spec, tools=declarations)
 
 
-def capabilities_of(given: Capabilities | None, *, client_tools: bool, images: bool, history: bool) -> Capabilities:
-    """The capabilities as given, or those that the simple flags mean."""
-    if given is not None:
-        return given
-    return Capabilities(
-        history_full=history,
-        history_compacted=history,
-        client_tools=client_tools,
-        image_http=images,
-        image_data=images,
+def _capabilities(options: AgentOptions) -> Capabilities:
+    """The capabilities as given, or those that the flags stand for."""
+    return options["capabilities"] or Capabilities(
+        history_full=options["history"],
+        history_compacted=options["history"],
+        client_tools=options["client_tools"],
+        image_http=options["images"],
+        image_data=options["images"],
     )
 
 
-def _as_tool(given: ToolLike, agent: str) -> RunnableTool | ToolSource:
-    if isinstance(given, ToolSource):
-        return given
-    if hasattr(given, "declaration") and hasattr(given, "run"):
-        return given
-    if isinstance(given, type) or not callable(given):
-        raise DeclarationError(
-            f"agent {agent}: a function, a tool or an MCP server expected among its tools, got {given!r}"
-        )
-    return make_tool(given)
+def _as_tool(entry: ToolLike, agent: str) -> RunnableTool | ToolSource:
+    if isinstance(entry, ToolSource) or (hasattr(entry, "declaration") and hasattr(entry, "run")):
+        return entry
+    if isinstance(entry, type) or not callable(entry):
+        raise DeclarationError(f"agent {agent}: expected a function, a tool or an MCP server in tools, got {entry!r}")
+    return make_tool(entry)
