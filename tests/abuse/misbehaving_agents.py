@@ -19,7 +19,7 @@ from dragoman.core import agent as contract
 from dragoman.core.content import AssistantMessage, Call, Message, Usage, UserMessage, text_of
 from dragoman.core.events import StopReason
 from dragoman.core.tools import FORK, AgentSpec, Capabilities
-from dragoman.ports import CallRequested, Finished, ModelEvent, ModelFailed, ModelRequest, TextDelta
+from dragoman.ports.models import CallRequested, Finished, ModelEvent, ModelFailed, ModelRequest, TextDelta
 from tests.protocols.aap.agents import TOOL_GATES
 
 Json = Any

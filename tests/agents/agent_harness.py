@@ -24,7 +24,7 @@ from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submi
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import (
+from dragoman.ports.models import (
     CallRequested,
     Finished,
     ModelEvent,

@@ -8,7 +8,7 @@ from dragoman.agents.window import tokens_of_all
 from dragoman.core.content import AssistantMessage, SystemMessage, Usage, UserMessage
 from dragoman.core.ids import MessageId
 from dragoman.core.tools import FORK
-from dragoman.ports import ContextTooLong, ModelRequest, ModelUnavailable
+from dragoman.ports.models import ContextTooLong, ModelRequest, ModelUnavailable
 from tests.agents.agent_harness import Part, ScriptedModel, agent_harness, call, end
 
 LONG = "word " * 400

@@ -12,7 +12,7 @@ from dragoman.core.events import RunStopped
 from dragoman.core.ids import MessageId
 from dragoman.core.inputs import Create, Submit, UserInput
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, ToolGrant, ToolSpec
-from dragoman.ports import ContextTooLong, Finished, ModelFailed, ModelUnavailable
+from dragoman.ports.models import ContextTooLong, Finished, ModelFailed, ModelUnavailable
 from tests.agents.agent_harness import (
     ANN,
     DEADLINE_S,

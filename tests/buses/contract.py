@@ -4,7 +4,7 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from dragoman.ports import MAX_HINT_BYTES, Bus
+from dragoman.ports.bus import MAX_HINT_BYTES, Bus
 
 DEADLINE_S = 20.0
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from dragoman.buses import nats as nats_module
 from dragoman.buses.local import LocalBus
 from dragoman.buses.nats import HintCounts, NatsBus, parse_urls
-from dragoman.ports import DELTAS_SUBJECT_PREFIX, MAX_HINT_BYTES, Bus
+from dragoman.ports.bus import DELTAS_SUBJECT_PREFIX, MAX_HINT_BYTES, Bus
 from tests.buses.contract import DEADLINE_S, BusContract, RecordingSubscriber
 from tests.buses.nats_server import Nats, server
 from tests.requirements import requirement

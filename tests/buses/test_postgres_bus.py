@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from dragoman.buses.postgres import PostgresBus
-from dragoman.ports import Bus
+from dragoman.ports.bus import Bus
 from tests.buses.contract import DEADLINE_S, BusContract, RecordingSubscriber
 from tests.stores.postgres import server
 

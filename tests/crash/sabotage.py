@@ -12,7 +12,7 @@ COMMIT_DELAY_S = 0.1
 
 def acknowledge_first() -> None:
     """Tell everybody that a commit is done, and write it a while later."""
-    from dragoman.ports import Append
+    from dragoman.ports.log import Append
     from dragoman.stores.sqlite.log import SqliteLog
 
     commit = SqliteLog.commit

@@ -19,12 +19,12 @@ from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import Bus
+from dragoman.ports.bus import Bus
+from dragoman.ports.log import SessionStore
 from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
 from tests.engine.world import DEADLINE_S, ReversingCipher, World, running_world
-from tests.stores.simulated import FullStore
 
 LEASE_S = 4.0
 
@@ -112,7 +112,7 @@ class ClusterWorld(World):
 
     def __init__(
         self,
-        store: FullStore,
+        store: SessionStore,
         url: str,
         databases: ExitStack,
         count: int,
@@ -128,7 +128,7 @@ class ClusterWorld(World):
         self._chance = Random(1)
         self._home_names = 0
 
-    async def start(self, store: FullStore | None = None, **options: Any) -> Any:
+    async def start(self, store: SessionStore | None = None, **options: Any) -> Any:
         if store is not None:
             return await super().start(store, **options)
         shared = LocalBus()

@@ -9,8 +9,7 @@ from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.session import SessionState
-from dragoman.ports import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
-from tests.stores.simulated import FullStore
+from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, SessionStore, Snapshot
 
 Moment = Literal["before", "after"]
 """Whether a fault strikes before a commit took effect, or after it did but before anybody was told."""
@@ -19,7 +18,7 @@ Moment = Literal["before", "after"]
 class FaultyLog:
     """A store between an engine and the real one."""
 
-    def __init__(self, store: FullStore) -> None:
+    def __init__(self, store: SessionStore) -> None:
         self.store = store
         self.commits = 0
         self.reads = 0

@@ -27,7 +27,7 @@ from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId
 from dragoman.core.session import SessionState, fold, initial_state
 from dragoman.core.stream import cursor_of, expand, pieces_of
 from dragoman.core.tools import ServerTool
-from tests.stores.simulated import FullStore
+from dragoman.ports.log import SessionStore
 
 
 class DeclaredTool(Protocol):
@@ -38,7 +38,7 @@ class DeclaredTool(Protocol):
 
 
 async def check_session(
-    store: FullStore, session_id: SessionId, tools: Mapping[str, DeclaredTool], repeats: Collection[str] = ()
+    store: SessionStore, session_id: SessionId, tools: Mapping[str, DeclaredTool], repeats: Collection[str] = ()
 ) -> None:
     """Check a session's log, and the stored state against it."""
     events = list(await store.events(session_id, 0, 1_000_000))

@@ -32,7 +32,7 @@ from dragoman.engine import scheduler as module
 from dragoman.engine.engine import Engine
 from dragoman.engine.instrumentation.metrics import exposition
 from dragoman.engine.scheduler import NO_USER_ANSWER, Scheduler
-from dragoman.ports import ScheduleStore
+from dragoman.ports.accounts import ScheduleStore
 from dragoman.stores.sqlite import schedules as sqlite_schedules
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.schedules import SqliteSchedules

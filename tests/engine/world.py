@@ -25,8 +25,9 @@ from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, Capabilities
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
 from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.ports.log import SessionStore
 from tests.engine.log_checker import check_session
-from tests.stores.simulated import FullStore, SimulatedBlobs
+from tests.stores.simulated import SimulatedBlobs
 
 DEADLINE_S = 20.0
 """Nothing here takes long; what takes longer than this hangs."""
@@ -217,7 +218,7 @@ async def wait_until_durable(run: Run) -> None:
 class World:
     """Engines one after the other over one store, with the same agents, tools, clock and ids."""
 
-    def __init__(self, store: FullStore) -> None:
+    def __init__(self, store: SessionStore) -> None:
         self.store = store
         self.owner = ANN
         self.blobs = SimulatedBlobs()
@@ -255,7 +256,7 @@ class World:
 
         return self.tool(name, say_again, **policy)
 
-    async def start(self, store: FullStore | None = None, **options: Any) -> Engine:
+    async def start(self, store: SessionStore | None = None, **options: Any) -> Engine:
         """Start an engine on the store."""
         store = store or self.store
         engine = Engine(
@@ -321,7 +322,7 @@ class World:
 
 
 @asynccontextmanager
-async def running_world(over: FullStore | World) -> AsyncIterator[World]:
+async def running_world(over: SessionStore | World) -> AsyncIterator[World]:
     """A world; at its end every log in it has to keep the rules."""
     world = over if isinstance(over, World) else World(over)
     yield world

@@ -14,7 +14,7 @@ from dragoman.core.events import Event, LoggedEvent, MessageAdded, SessionCreate
 from dragoman.core.ids import MessageId, SessionId
 from dragoman.core.session import encode_head, fold, initial_state
 from dragoman.core.stream import Cursor, Record
-from dragoman.ports import Append
+from dragoman.ports.log import Append
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.engine.world import ANN, World, play, running_world

@@ -7,7 +7,7 @@ from typing import Any
 from dragoman.core.content import AssistantMessage, Call, Message, ToolMessage, UserMessage
 from dragoman.core.ids import CallId, MessageId
 from dragoman.core.tools import ToolSpec
-from dragoman.ports import Model, ModelEvent, ModelFailed, ModelRequest
+from dragoman.ports.models import Model, ModelEvent, ModelFailed, ModelRequest
 
 TIMEOUT_S = 60.0
 

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from dragoman.ports import CallRequested, Finished, ModelEvent, ModelUnavailable, TextDelta, ThinkingDelta
+from dragoman.ports.models import CallRequested, Finished, ModelEvent, ModelUnavailable, TextDelta, ThinkingDelta
 from tests.models.adapter_fixtures import (
     BROKEN,
     CALLS,

@@ -16,7 +16,7 @@ import pytest
 
 from dragoman.models import embedded
 from dragoman.models.embedded import EmbeddedModel, smollm2_weights
-from dragoman.ports import ContextTooLong, Finished, ModelFailed, ModelUnavailable, TextDelta
+from dragoman.ports.models import ContextTooLong, Finished, ModelFailed, ModelUnavailable, TextDelta
 from tests.models.request_builders import (
     ADD,
     TIMEOUT_S,

@@ -10,7 +10,7 @@ from dragoman.core.content import Usage
 from dragoman.models import openai
 from dragoman.models.openai import OpenAIModel
 from dragoman.models.openai_wire import Dialect
-from dragoman.ports import CallRequested, ContextTooLong, Finished, ModelFailed, ModelUnavailable, TextDelta
+from dragoman.ports.models import CallRequested, ContextTooLong, Finished, ModelFailed, ModelUnavailable, TextDelta
 from tests.models.fake_openai_server import (
     DONE,
     Answer,

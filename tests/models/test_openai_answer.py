@@ -12,7 +12,7 @@ from dragoman.models.openai_answer import (
     classify_error_body,
     parse_arguments,
 )
-from dragoman.ports import (
+from dragoman.ports.models import (
     CallRequested,
     ContextTooLong,
     Finished,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dragoman.core.content import Data, File, Image, Message, SystemMessage, Text, Thinking
 from dragoman.core.ids import MessageId
 from dragoman.models.openai_wire import Dialect, request_body, wire_messages
-from dragoman.ports import ModelRequest
+from dragoman.ports.models import ModelRequest
 from tests.models.request_builders import ADD, a_request, assistant, call, result, user
 
 PLAIN = Dialect()

@@ -35,7 +35,7 @@ from dragoman.models.providers_wire import (
     to_provider_parameters,
     to_provider_settings,
 )
-from dragoman.ports import CallRequested, ContextTooLong, Finished, ModelFailed, ModelUnavailable, TextDelta
+from dragoman.ports.models import CallRequested, ContextTooLong, Finished, ModelFailed, ModelUnavailable, TextDelta
 from tests.models.fake_openai_server import (
     DONE,
     Answer,

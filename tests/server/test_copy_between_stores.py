@@ -18,9 +18,10 @@ from dragoman.core.memories import Memory, MemoryTexts
 from dragoman.core.profile import Profile
 from dragoman.core.schedules import Fire, FireId, Schedule, ScheduleId
 from dragoman.core.session import Head, decode_head, encode_head
-from dragoman.ports import ApiKey, Append, Share
+from dragoman.ports.accounts import ApiKey, Share
+from dragoman.ports.log import Append, SessionStore
 from dragoman.server.copy_between_stores import CopyCounts, CopyError, copy
-from dragoman.server.stores import Log, Stores, open_stores_at
+from dragoman.server.stores import Stores, open_stores_at
 from tests.core.log_generator import generated_log
 from tests.core.strategies import NOON
 from tests.servers import COMMAND, AppServer, server_process
@@ -175,7 +176,7 @@ async def test_attachments_go_into_a_bucket_and_back(
 class LossyLog:
     """A log that loses something."""
 
-    def __init__(self, log: Log, what: str) -> None:
+    def __init__(self, log: SessionStore, what: str) -> None:
         self._log = log
         self._what = what
 

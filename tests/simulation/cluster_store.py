@@ -14,7 +14,8 @@ from dragoman.buses.local import LocalBus
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.stream import Cursor
-from dragoman.ports import Append, Node, PendingCommand, SessionClaim, SessionUpdate
+from dragoman.ports.cluster import Node, PendingCommand, SessionClaim, SessionUpdate
+from dragoman.ports.log import Append
 from tests.simulation.store_connection import StoreConnection
 from tests.simulation.virtual_loop import Machine, VirtualLoop, world_context
 from tests.stores.simulated import SimulatedLog

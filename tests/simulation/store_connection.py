@@ -11,9 +11,8 @@ from random import Random
 from typing import Any, Literal, cast
 
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.ports import Append
+from dragoman.ports.log import Append, SessionStore
 from tests.simulation.virtual_loop import Machine, VirtualLoop, world_context
-from tests.stores.simulated import FullStore
 
 WriteFault = Literal["refused", "unanswered", "torn", "repeated"]
 OperationHook = Callable[[str, tuple[Any, ...]], None]
@@ -25,7 +24,7 @@ RARE_LATENCY_S = 0.3
 class StoreConnection:
     """What one machine sees of the store."""
 
-    def __init__(self, machine: Machine, store: FullStore, chance: Random, on_operation: OperationHook) -> None:
+    def __init__(self, machine: Machine, store: SessionStore, chance: Random, on_operation: OperationHook) -> None:
         self.writes: deque[WriteFault] = deque()
         """What happens to the next writes."""
         self.reads_failing = 0
@@ -50,9 +49,9 @@ class StoreConnection:
         return call
 
     @property
-    def store(self) -> FullStore:
+    def store(self) -> SessionStore:
         """The store, as the engine takes it."""
-        return cast(FullStore, self)
+        return cast(SessionStore, self)
 
     def clear_faults(self) -> None:
         """Nothing goes wrong any more."""

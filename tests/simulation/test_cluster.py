@@ -13,7 +13,7 @@ from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.cluster import log_tailer as following_module
 from dragoman.engine.cluster.log_tailer import REACH_TIMEOUT_S, RETRY_DELAY_S
 from dragoman.engine.cluster.remote_commands import Done, Enqueue
-from dragoman.ports import SessionUpdate
+from dragoman.ports.cluster import SessionUpdate
 from tests.engine.world import ANN, PauseGate, open_session, play, send, user_request, wait_for_end
 from tests.simulation.cluster_store import SharedLog
 from tests.simulation.virtual_loop import run

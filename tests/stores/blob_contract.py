@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dragoman.ports import BlobStore
+from dragoman.ports.blobs import BlobStore
 
 
 class BlobsContract:

@@ -34,10 +34,9 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId, UserId, uuid7
 from dragoman.core.session import SessionState, decode_head, encode_head, fold, initial_state
 from dragoman.core.stream import Piece, cursor_of
-from dragoman.ports import Append, IdempotencyRecord, RunLocation, Snapshot
+from dragoman.ports.log import Append, IdempotencyRecord, RunLocation, SessionStore, Snapshot
 from tests.core.log_generator import LogGenerator, generated_log
 from tests.core.strategies import NOON
-from tests.stores.simulated import FullStore
 
 ANN, BOB = UserId("ann"), UserId("bob")
 DEADLINE_S = 20.0
@@ -97,19 +96,19 @@ class SessionWriter:
         return self.append(MessageAdded(message=UserMessage(id=MessageId(f"m{len(self.log)}"), content=text)))
 
 
-async def commit_accepted(store: FullStore, *appends: Append) -> list[bool]:
+async def commit_accepted(store: SessionStore, *appends: Append) -> list[bool]:
     async with asyncio.timeout(DEADLINE_S):
         return list(await store.commit(appends))
 
 
-async def new_session_in(store: FullStore, number: int = 1, **fields: Any) -> SessionWriter:
+async def new_session_in(store: SessionStore, number: int = 1, **fields: Any) -> SessionWriter:
     """A new session in the store."""
     writing = SessionWriter(number, epoch=await store.claim_epoch(), **fields)
     assert await commit_accepted(store, writing.new()) == [True]
     return writing
 
 
-async def dump_session(store: FullStore, of: SessionId) -> tuple[Snapshot | None, Sequence[LoggedEvent]]:
+async def dump_session(store: SessionStore, of: SessionId) -> tuple[Snapshot | None, Sequence[LoggedEvent]]:
     """What a store tells of a session."""
     return await store.load(of), await store.events(of, 0, 1_000_000)
 
@@ -190,13 +189,13 @@ class StoreContract:
 
     # --- fences -----------------------------------------------------------------------------------------------------
 
-    async def test_claims_grow(self, store: FullStore) -> None:
+    async def test_claims_grow(self, store: SessionStore) -> None:
         claims = [await store.claim_epoch() for _ in range(3)]
         assert claims == sorted(set(claims))
         assert claims[0] > 0
 
     @pytest.mark.parametrize("after", [-1, 1])
-    async def test_a_writer_that_is_behind_or_ahead_writes_nothing(self, store: FullStore, after: int) -> None:
+    async def test_a_writer_that_is_behind_or_ahead_writes_nothing(self, store: SessionStore, after: int) -> None:
         writing = await new_session_in(store)
         assert await commit_accepted(store, writing.text_events("one")) == [True]
         before = await dump_session(store, writing.session_id)
@@ -205,7 +204,7 @@ class StoreContract:
         assert await commit_accepted(store, wrong) == [False]
         assert await dump_session(store, writing.session_id) == before
 
-    async def test_a_writer_that_was_overtaken_writes_nothing(self, store: FullStore) -> None:
+    async def test_a_writer_that_was_overtaken_writes_nothing(self, store: SessionStore) -> None:
         old = await new_session_in(store)
         new = SessionWriter(1, epoch=await store.claim_epoch())
         assert old.state is not None
@@ -217,13 +216,13 @@ class StoreContract:
             assert await commit_accepted(store, late) == [False]
         assert await dump_session(store, old.session_id) == before
 
-    async def test_a_claim_alone_takes_nothing_from_anybody(self, store: FullStore) -> None:
+    async def test_a_claim_alone_takes_nothing_from_anybody(self, store: SessionStore) -> None:
         """Only who writes with it overtakes."""
         writing = await new_session_in(store)
         await store.claim_epoch()
         assert await commit_accepted(store, writing.text_events("still here")) == [True]
 
-    async def test_a_session_begins_once(self, store: FullStore) -> None:
+    async def test_a_session_begins_once(self, store: SessionStore) -> None:
         await new_session_in(store)
         before = await dump_session(store, session_id(1))
         again = SessionWriter(1, epoch=await store.claim_epoch(), owner=BOB)
@@ -231,13 +230,13 @@ class StoreContract:
         assert await dump_session(store, session_id(1)) == before
         assert await store.find_idempotency_record(BOB, "k") is None, "nothing of a refused append is kept"
 
-    async def test_what_was_never_begun_takes_nothing(self, store: FullStore) -> None:
+    async def test_what_was_never_begun_takes_nothing(self, store: SessionStore) -> None:
         writing = SessionWriter(1, epoch=await store.claim_epoch())
         writing.new()
         assert await commit_accepted(store, writing.text_events("one")) == [False]
         assert await dump_session(store, writing.session_id) == (None, [])
 
-    async def test_a_late_writer_of_a_deleted_session_writes_nothing(self, store: FullStore) -> None:
+    async def test_a_late_writer_of_a_deleted_session_writes_nothing(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         assert await commit_accepted(store, writing.append(started(1))) == [True]
         await store.delete(writing.session_id)
@@ -245,7 +244,7 @@ class StoreContract:
             assert await commit_accepted(store, late) == [False]
         assert await dump_session(store, writing.session_id) == (None, [])
 
-    async def test_an_id_may_be_used_again_after_a_deletion(self, store: FullStore) -> None:
+    async def test_an_id_may_be_used_again_after_a_deletion(self, store: SessionStore) -> None:
         await new_session_in(store)
         await store.delete(session_id(1))
         again = await new_session_in(store, owner=BOB)
@@ -255,7 +254,7 @@ class StoreContract:
 
     # --- commits ----------------------------------------------------------------------------------------------------
 
-    async def test_of_a_batch_each_is_taken_or_refused_by_itself(self, store: FullStore) -> None:
+    async def test_of_a_batch_each_is_taken_or_refused_by_itself(self, store: SessionStore) -> None:
         epoch = await store.claim_epoch()
         sessions = [SessionWriter(number, epoch=epoch) for number in range(1, 6)]
         assert await commit_accepted(store, *(each.new() for each in sessions)) == [True] * 5
@@ -266,10 +265,10 @@ class StoreContract:
         for place, each in enumerate(sessions):
             assert len(await store.events(each.session_id, 0, 10)) == (1 if place in (1, 3) else 2)
 
-    async def test_an_empty_batch_is_taken(self, store: FullStore) -> None:
+    async def test_an_empty_batch_is_taken(self, store: SessionStore) -> None:
         assert await commit_accepted(store) == []
 
-    async def test_batches_at_once_do_not_mix(self, store: FullStore) -> None:
+    async def test_batches_at_once_do_not_mix(self, store: SessionStore) -> None:
         epoch = await store.claim_epoch()
         sessions = [SessionWriter(number, epoch=epoch) for number in range(1, 21)]
         async with asyncio.timeout(DEADLINE_S):
@@ -279,7 +278,7 @@ class StoreContract:
         for each in sessions:
             assert await store.events(each.session_id, 0, 100) == each.log
 
-    async def test_a_caller_who_gives_up_leaves_nothing_half_done(self, store: FullStore) -> None:
+    async def test_a_caller_who_gives_up_leaves_nothing_half_done(self, store: SessionStore) -> None:
         """Whole or not at all; and the store goes on."""
         writing = await new_session_in(store)
         for number in range(1, 20):
@@ -301,7 +300,7 @@ class StoreContract:
     # --- reading back -----------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("seed", range(12))
-    async def test_after_any_prefix_of_appends_the_store_holds_their_fold(self, store: FullStore, seed: int) -> None:
+    async def test_after_any_prefix_of_appends_the_store_holds_their_fold(self, store: SessionStore, seed: int) -> None:
         """A random conversation, committed in random parts; a crash after each would lose nothing."""
         scribe = generated_log(seed, 80)
         for append, state, pieces in commits_of(scribe, Random(seed), await store.claim_epoch()):
@@ -313,7 +312,7 @@ class StoreContract:
             assert [*await store.unfinished_sessions()] == ([append.session_id] if append.head is None else [])
         assert [*await store.events(append.session_id, 0, 100_000)] == scribe.log
 
-    async def test_events_are_read_from_any_place_in_both_directions(self, store: FullStore) -> None:
+    async def test_events_are_read_from_any_place_in_both_directions(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         for number in range(20):
             assert await commit_accepted(store, writing.text_events(f"{number}")) == [True]
@@ -325,7 +324,7 @@ class StoreContract:
         assert [*await store.events(session_id(99), 0, 10)] == []
         assert [*await store.events_before(session_id(99), 10, 10)] == []
 
-    async def test_what_is_stored_is_what_was_given(self, store: FullStore) -> None:
+    async def test_what_is_stored_is_what_was_given(self, store: SessionStore) -> None:
         """Texts with everything that a text may have, times to the microsecond, objects of any depth that is taken."""
         hard = "\0 \u202e \U0001f600 é \r\n \x1b[31m '; DROP TABLE events; -- " + "x" * 100_000
         writing = SessionWriter(1, epoch=await store.claim_epoch(), at=NOON + timedelta(microseconds=123_457))
@@ -341,7 +340,7 @@ class StoreContract:
         assert snapshot is not None
         assert fold(snapshot.head, snapshot.events) == writing.state
 
-    async def test_settings_that_change_during_a_run_are_there_afterwards(self, store: FullStore) -> None:
+    async def test_settings_that_change_during_a_run_are_there_afterwards(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         change = SettingsChanged(change=SettingsChange(title="new", options={"o": "x"}))
         for event in (started(1), change, stopped(1)):
@@ -354,7 +353,7 @@ class StoreContract:
 
     # --- pieces -----------------------------------------------------------------------------------------------------
 
-    async def test_pieces_are_there_until_their_block_is_closed(self, store: FullStore) -> None:
+    async def test_pieces_are_there_until_their_block_is_closed(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         opened = MessageOpened(message_id=MessageId("m"))
         assert await commit_accepted(store, writing.append(started(1), opened)) == [True]
@@ -374,7 +373,7 @@ class StoreContract:
 
     # --- what is looked up --------------------------------------------------------------------------------------------
 
-    async def test_runs_are_found_by_their_id(self, store: FullStore) -> None:
+    async def test_runs_are_found_by_their_id(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         queued = RunQueued(run_id=RunId("run-2"), protocol="test")
         assert await commit_accepted(store, writing.append(started(1), queued)) == [True]
@@ -390,7 +389,7 @@ class StoreContract:
         assert await store.find_run(RunId("run-1")) == row
         assert await store.find_run(RunId("nobody's")) is None
 
-    async def test_calls_are_known_once_they_were_made(self, store: FullStore) -> None:
+    async def test_calls_are_known_once_they_were_made(self, store: SessionStore) -> None:
         writing, other = await new_session_in(store), await new_session_in(store, 2)
         ids = [CallId(name) for name in ("seeded", "made", "settled", "strange")]
         seeded = AssistantMessage(id=MessageId("a"), content=(Call(ids[0], "t", {}),))
@@ -413,7 +412,7 @@ class StoreContract:
         assert await store.known_calls(other.session_id, ids) == set(), "a call belongs to its session"
         assert await store.known_calls(writing.session_id, []) == set()
 
-    async def test_names_belong_to_their_owners(self, store: FullStore) -> None:
+    async def test_names_belong_to_their_owners(self, store: SessionStore) -> None:
         epoch = await store.claim_epoch()
         for number, owner, name in ((1, ANN, "mine"), (2, BOB, "mine"), (3, ANN, "x" * 5000)):
             assert await commit_accepted(store, SessionWriter(number, epoch=epoch, owner=owner).new(name=name)) == [
@@ -425,7 +424,7 @@ class StoreContract:
         assert await store.find_by_name(BOB, "x" * 5000) is None
 
     async def test_of_two_sessions_with_one_name_the_first_has_it_and_nobody_else_is_harmed(
-        self, store: FullStore
+        self, store: SessionStore
     ) -> None:
         epoch = await store.claim_epoch()
         first, second, neighbour = (SessionWriter(number, epoch=epoch) for number in (1, 2, 3))
@@ -435,7 +434,7 @@ class StoreContract:
         assert await dump_session(store, session_id(2)) == (None, [])
         assert [state.session_id for state in await store.page(ANN, None, 10)] == [session_id(3), session_id(1)]
 
-    async def test_unfinished_are_those_with_a_run(self, store: FullStore) -> None:
+    async def test_unfinished_are_those_with_a_run(self, store: SessionStore) -> None:
         idle, running, ended = [await new_session_in(store, number) for number in (1, 2, 3)]
         assert await commit_accepted(store, running.append(started(1)), ended.append(started(2), stopped(2))) == [
             True,
@@ -447,7 +446,7 @@ class StoreContract:
 
     # --- doing things once ------------------------------------------------------------------------------------------
 
-    async def test_what_a_request_did_is_kept_with_it(self, store: FullStore) -> None:
+    async def test_what_a_request_did_is_kept_with_it(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         kept = [idempotency_record("a", run=1), idempotency_record("b"), idempotency_record("a", owner=BOB)]
         assert await commit_accepted(store, writing.append(started(1), once=kept)) == [True]
@@ -456,14 +455,14 @@ class StoreContract:
         assert await store.find_idempotency_record(BOB, "a") == kept[2]
         assert await store.find_idempotency_record(BOB, "b") is None
 
-    async def test_what_a_refused_append_did_is_not_kept(self, store: FullStore) -> None:
+    async def test_what_a_refused_append_did_is_not_kept(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         refused = writing.append(started(1), once=[idempotency_record("a")])
         refused.after = 9
         assert await commit_accepted(store, refused) == [False]
         assert await store.find_idempotency_record(ANN, "a") is None
 
-    async def test_a_key_is_kept_for_a_day_and_then_makes_room(self, store: FullStore) -> None:
+    async def test_a_key_is_kept_for_a_day_and_then_makes_room(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         assert await commit_accepted(store, writing.append(started(1), once=[idempotency_record("old")])) == [True]
         assert await commit_accepted(store, writing.append(stopped(1), once=[idempotency_record("new", hours=24)])) == [
@@ -476,7 +475,7 @@ class StoreContract:
         assert await store.find_idempotency_record(ANN, "old") is None
         assert await store.find_idempotency_record(ANN, "new") is not None
 
-    async def test_a_key_that_lasts_goes_with_its_session(self, store: FullStore) -> None:
+    async def test_a_key_that_lasts_goes_with_its_session(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         lasting = msgspec.structs.replace(idempotency_record("lasting"), lasts=True)
         assert await commit_accepted(store, writing.append(started(1), once=[lasting])) == [True]
@@ -487,7 +486,7 @@ class StoreContract:
         await store.delete(writing.session_id)
         assert await store.find_idempotency_record(ANN, "lasting") is None
 
-    async def test_a_key_and_ids_of_messages_are_looked_up_in_one(self, store: FullStore) -> None:
+    async def test_a_key_and_ids_of_messages_are_looked_up_in_one(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         said = MessageAdded(message=UserMessage(id=MessageId("ours"), content="hi", client_id="theirs"))
         assert await commit_accepted(store, writing.append(said, once=[idempotency_record("a")])) == [True]
@@ -500,7 +499,7 @@ class StoreContract:
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
-    async def test_messages_are_found_by_their_ids_and_by_the_clients(self, store: FullStore) -> None:
+    async def test_messages_are_found_by_their_ids_and_by_the_clients(self, store: SessionStore) -> None:
         writing, other = await new_session_in(store), await new_session_in(store, 2)
         said = UserMessage(id=MessageId("m-1"), client_id="c-1", content="hello")
         answered = AssistantMessage(id=MessageId("m-2"), content="Hello.")
@@ -519,7 +518,7 @@ class StoreContract:
 
     # --- lists ------------------------------------------------------------------------------------------------------
 
-    async def test_pages_hold_an_owners_sessions_newest_first(self, store: FullStore) -> None:
+    async def test_pages_hold_an_owners_sessions_newest_first(self, store: SessionStore) -> None:
         made = [
             await new_session_in(store, number, at=NOON + timedelta(seconds=number // 2)) for number in range(1, 12)
         ]
@@ -533,7 +532,7 @@ class StoreContract:
         assert [state.session_id for state in await store.page(BOB, None, 10)] == [session_id(50)]
         assert [*await store.page(UserId("carl"), None, 10)] == []
 
-    async def test_pages_are_stable_while_sessions_come_go_and_change(self, store: FullStore) -> None:
+    async def test_pages_are_stable_while_sessions_come_go_and_change(self, store: SessionStore) -> None:
         made = [await new_session_in(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 10)]
         first = await store.page(ANN, None, 4)
         await new_session_in(store, 50, at=NOON + timedelta(hours=1))
@@ -547,7 +546,7 @@ class StoreContract:
         shown = [state.session_id for state in (*first, *rest)]
         assert shown == [each.session_id for each in reversed(made) if each is not made[3]]
 
-    async def test_a_list_shows_sessions_as_they_were_at_their_last_rest(self, store: FullStore) -> None:
+    async def test_a_list_shows_sessions_as_they_were_at_their_last_rest(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         assert await commit_accepted(store, writing.append(started(1)), writing.text_events("x")) == [True, True]
         (state,) = await store.page(ANN, None, 10)
@@ -555,7 +554,7 @@ class StoreContract:
         assert await commit_accepted(store, writing.append(stopped(1))) == [True]
         assert [*await store.page(ANN, None, 10)] == [writing.state]
 
-    async def test_sessions_by_use_are_the_pinned_then_those_changed_last(self, store: FullStore) -> None:
+    async def test_sessions_by_use_are_the_pinned_then_those_changed_last(self, store: SessionStore) -> None:
         made = [await new_session_in(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 5)]
         await new_session_in(store, 50, owner=BOB)
         made[0].at = NOON + timedelta(hours=1)
@@ -569,7 +568,7 @@ class StoreContract:
         assert [*(await store.recent(UserId("carl"), "", 0, 3)).states] == []
 
     async def test_sessions_are_found_by_their_title_and_by_what_was_said_in_whatever_case(
-        self, store: FullStore
+        self, store: SessionStore
     ) -> None:
         made = [await new_session_in(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 4)]
         title = SettingsChanged(change=SettingsChange(title="Grüße aus Wien"))
@@ -589,7 +588,7 @@ class StoreContract:
 
     # --- deletion ---------------------------------------------------------------------------------------------------
 
-    async def test_deleting_removes_everything_of_a_session_and_nothing_else(self, store: FullStore) -> None:
+    async def test_deleting_removes_everything_of_a_session_and_nothing_else(self, store: SessionStore) -> None:
         gone, neighbour = await new_session_in(store, 1), await new_session_in(store, 2)
         for number, writing in enumerate((gone, neighbour), start=1):
             called = CallOpened(message_id=MessageId("m"), index=0, call=Call(CallId("c"), "t", {}), kind="client")

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from dragoman.core.content import AssistantMessage, UserMessage
 from dragoman.core.events import (
@@ -18,15 +18,11 @@ from dragoman.core.events import decode as decode_event
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.session import SessionState, decode_head
 from dragoman.core.stream import Piece
-from dragoman.ports import Append, EventLog, IdempotencyRecord, RecentSessions, RunLocation, SessionIndex, Snapshot
+from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
 from dragoman.stores.folder_blobs import validate_blob_name
 from dragoman.stores.lookups import text_in
 
 IDEMPOTENCY_RETENTION = timedelta(hours=24)
-
-
-class FullStore(EventLog, SessionIndex, Protocol):
-    """What an adapter is: the log, and what is looked up across it."""
 
 
 class _Row(NamedTuple):
@@ -56,7 +52,7 @@ class _Session:
 
 
 class SimulatedLog:
-    """`EventLog` and `SessionIndex` in memory. Nothing in it waits."""
+    """A `SessionStore` in memory. Nothing in it waits."""
 
     def __init__(self) -> None:
         self._epoch = 0

@@ -1,7 +1,7 @@
 """Links in a dictionary: the contract in the fewest words."""
 
 from dragoman.core.ids import SessionId
-from dragoman.ports import Share
+from dragoman.ports.accounts import Share
 
 
 class SimulatedShares:

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.ports import BlobStore
+from dragoman.ports.blobs import BlobStore
 from dragoman.server.stores import open_stores
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.folder_blobs import FolderBlobs

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, searchable_text, trigrams
 from dragoman.engine.services.memories import MemoryService
-from dragoman.ports import MemoryStore
+from dragoman.ports.accounts import MemoryStore
 from dragoman.stores.lookups import MAX_NEWEST_CANDIDATES
 from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres.memories import PostgresMemories

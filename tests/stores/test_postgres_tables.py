@@ -9,7 +9,7 @@ import pytest
 
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.profile import Profile
-from dragoman.ports import ApiKey
+from dragoman.ports.accounts import ApiKey
 from dragoman.stores.postgres.blobs import PostgresBlobs
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.keys import PostgresKeys

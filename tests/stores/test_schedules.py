@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.schedules import Fire, FireId, Schedule, ScheduleId
-from dragoman.ports import ScheduleStore
+from dragoman.ports.accounts import ScheduleStore
 from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres import schedules as postgres_schedules
 from dragoman.stores.postgres.schedules import PostgresSchedules

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from dragoman.core.ids import UserId
-from dragoman.ports import Share, ShareStore
+from dragoman.ports.accounts import Share, ShareStore
+from dragoman.ports.log import SessionStore
 from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.postgres.shares import PostgresShares
@@ -18,7 +19,6 @@ from dragoman.stores.sqlite.log import SqliteLog
 from dragoman.stores.sqlite.shares import SqliteShares
 from tests.core.strategies import NOON
 from tests.stores.contract import new_session_in, session_id
-from tests.stores.simulated import FullStore
 from tests.stores.simulated_shares import SimulatedShares
 
 HOUR = timedelta(hours=1)
@@ -28,7 +28,7 @@ class Stored(NamedTuple):
     """A store of links, and the log of the sessions that they show."""
 
     shares: ShareStore
-    log: FullStore
+    log: SessionStore
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -16,7 +16,7 @@ from dragoman.core.events import BlockClosed, MessageClosed, MessageOpened
 from dragoman.core.ids import MessageId, RunId
 from dragoman.core.session import fold
 from dragoman.core.stream import cursor_of
-from dragoman.ports import RunLocation
+from dragoman.ports.log import RunLocation
 from dragoman.stores.sqlite import pieces
 from dragoman.stores.sqlite.appends import AppendWriter
 from dragoman.stores.sqlite.database import Database

@@ -16,7 +16,7 @@ from dragoman.core import agent as contract
 from dragoman.core.agent import RunnableTool
 from dragoman.core.content import Call
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, Capabilities
-from dragoman.ports import Model
+from dragoman.ports.models import Model
 
 ModelResolver = Callable[[str], Model]
 """Returns the model for a name such as `embedded` or `openai:gpt-5-mini`."""

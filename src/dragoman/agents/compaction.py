@@ -24,7 +24,7 @@ from dragoman.core.content import (
 )
 from dragoman.core.ids import MessageId
 from dragoman.core.tokens import CHARS_PER_TOKEN, estimate_tokens
-from dragoman.ports import Finished, Model, ModelFailed, ModelRequest, TextDelta
+from dragoman.ports.models import Finished, Model, ModelFailed, ModelRequest, TextDelta
 
 if TYPE_CHECKING:
     from dragoman.core.agent import Run

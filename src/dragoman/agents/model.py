@@ -12,7 +12,7 @@ from dragoman.agents.window import tokens_of_all
 from dragoman.core import agent as contract
 from dragoman.core.content import JsonObject, Message
 from dragoman.core.events import StopReason
-from dragoman.ports import Model
+from dragoman.ports.models import Model
 
 
 class Agent(ServableAgent):

@@ -35,7 +35,7 @@ from dragoman.core.headless import output_instruction
 from dragoman.core.ids import MessageId
 from dragoman.core.tokens import estimate_tokens
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, WRITE_MEMORY, ToolSpec
-from dragoman.ports import (
+from dragoman.ports.models import (
     CallRequested,
     ContextTooLong,
     Finished,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from dragoman.ports import ModelEvent
+from dragoman.ports.models import ModelEvent
 
 CLOSE_TIMEOUT_S = 5.0
 """For a model's stream that is left early."""

@@ -30,7 +30,7 @@ from nats.aio.msg import Msg
 
 from dragoman.buses.local import LocalBus
 from dragoman.buses.nats_credentials import read_credentials
-from dragoman.ports import DELTAS_SUBJECT_PREFIX, MAX_DELTAS_BYTES, MAX_HINT_BYTES
+from dragoman.ports.bus import DELTAS_SUBJECT_PREFIX, MAX_DELTAS_BYTES, MAX_HINT_BYTES
 
 RETRY_DELAY_S = 1.0
 """Between two attempts to connect, more or less: servers that lost NATS together do not come back in one moment."""

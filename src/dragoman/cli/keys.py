@@ -12,7 +12,7 @@ from dragoman.buses.local import LocalBus
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.services.keys import KeyRing
 from dragoman.engine.services.profiles import ProfileService
-from dragoman.ports import ApiKeyStore, ProfileStore
+from dragoman.ports.accounts import ApiKeyStore, ProfileStore
 from dragoman.server.admin_socket import (
     ListKeys,
     Reply,

@@ -51,18 +51,11 @@ from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.reader import Reader, ReaderRegistry
 from dragoman.engine.sessions.registry import SessionLease, SessionRegistry, Watcher
-from dragoman.ports import (
-    BlobStore,
-    Bus,
-    Cipher,
-    Clock,
-    ClusterStore,
-    EventLog,
-    IdempotencyRecord,
-    Ids,
-    RecentSessions,
-    SessionIndex,
-)
+from dragoman.ports.blobs import BlobStore
+from dragoman.ports.bus import Bus
+from dragoman.ports.cluster import ClusterStore
+from dragoman.ports.environment import Cipher, Clock, Ids
+from dragoman.ports.log import EventLog, IdempotencyRecord, RecentSessions, StoreIndex
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +77,7 @@ class Engine:
         self,
         *,
         log: EventLog,
-        index: SessionIndex,
+        index: StoreIndex,
         blobs: BlobStore,
         bus: Bus,
         cipher: Cipher,

@@ -43,7 +43,9 @@ from dragoman.core.session import OpenCall
 from dragoman.engine.engine import Engine
 from dragoman.engine.instrumentation.metrics import SCHEDULE_FIRES
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import Clock, ClusterStore, Ids, ScheduleStore
+from dragoman.ports.accounts import ScheduleStore
+from dragoman.ports.cluster import ScheduleClaims
+from dragoman.ports.environment import Clock, Ids
 
 PROTOCOL = "blade"
 CHECK_INTERVAL_S = 30.0
@@ -79,7 +81,7 @@ class Scheduler:
         *,
         max_concurrent_fires: int = 50,
         memory_enabled: bool | None = True,
-        cluster_store: ClusterStore | None = None,
+        cluster_store: ScheduleClaims | None = None,
     ) -> None:
         """Args:
         store: where they are.

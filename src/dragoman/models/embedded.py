@@ -23,7 +23,7 @@ import httpx2
 from dragoman.models.openai import UNLIMITED, OpenAIModel
 from dragoman.models.openai_wire import Dialect
 from dragoman.models.optional_dependencies import INSTALL_HINTS, MissingOptionalDependency, require
-from dragoman.ports import ModelEvent, ModelRequest, ModelUnavailable
+from dragoman.ports.models import ModelEvent, ModelRequest, ModelUnavailable
 
 MAX_CONVERSATIONS = 4
 """That the engine works on at once; further ones wait for their turn."""

@@ -10,7 +10,7 @@ import httpx2
 from dragoman.models.openai_answer import AnswerReader, classify_error_body, excerpt
 from dragoman.models.openai_wire import Dialect, request_body
 from dragoman.models.sse import EventReader, EventTooLong
-from dragoman.ports import ModelEvent, ModelFailed, ModelRequest, ModelUnavailable
+from dragoman.ports.models import ModelEvent, ModelFailed, ModelRequest, ModelUnavailable
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 300.0

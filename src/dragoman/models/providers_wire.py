@@ -42,7 +42,7 @@ from dragoman.core.content import (
 from dragoman.models.openai_answer import parse_arguments
 from dragoman.models.openai_wire import file_placeholder
 from dragoman.models.tool_call_pairing import with_paired_calls
-from dragoman.ports import (
+from dragoman.ports.models import (
     CallRequested,
     ContextTooLong,
     Finished,

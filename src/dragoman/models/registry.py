@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dragoman.models.optional_dependencies import is_installed
-from dragoman.ports import ModelEvent, ModelRequest
+from dragoman.ports.models import ModelEvent, ModelRequest
 
 OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_URL = "http://127.0.0.1:11434"

@@ -7,7 +7,7 @@ import httpx2
 import msgspec
 
 from dragoman.models.registry import OPENAI_URL, ModelNameError
-from dragoman.ports import Transcriber, TranscriptionFailed
+from dragoman.ports.models import Transcriber, TranscriptionFailed
 
 REQUEST_TIMEOUT_S = 120.0
 MAX_RESPONSE_BYTES = 4 * 1024 * 1024

@@ -19,7 +19,7 @@ import structlog
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.profile import Profile
 from dragoman.core.refusals import Refused
-from dragoman.ports import ApiKey
+from dragoman.ports.accounts import ApiKey
 
 SOCKET_FILE = "admin.sock"
 MAX_LINE_BYTES = 64 * 1024

@@ -9,7 +9,8 @@ import structlog
 from dragoman.core.agent import Agent
 from dragoman.engine.instrumentation.counted_model import CountedModel
 from dragoman.models.registry import ManagedModel, default_model, resolve
-from dragoman.ports import Clock, Model
+from dragoman.ports.environment import Clock
+from dragoman.ports.models import Model
 from dragoman.settings import Settings, SettingsError
 
 STARTS_FILE = "rehearsal-starts.jsonl"

@@ -35,7 +35,9 @@ from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.services.shares import ShareService
 from dragoman.engine.services.uploads import Uploads
-from dragoman.ports import Bus, Cipher, Clock, Transcriber
+from dragoman.ports.bus import Bus
+from dragoman.ports.environment import Cipher, Clock
+from dragoman.ports.models import Transcriber
 from dragoman.protocols.kit import openapi
 from dragoman.server.access_control import make_access_control
 from dragoman.server.admin_socket import AdminSocket

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dragoman.buses.local import LocalBus
-from dragoman.ports import Bus
+from dragoman.ports.bus import Bus
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.encryption import load_or_create_key
 

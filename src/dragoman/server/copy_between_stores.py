@@ -14,8 +14,10 @@ from dragoman.core.profile import Profile
 from dragoman.core.schedules import Fire, Schedule
 from dragoman.core.session import SessionState, encode_head, fold, initial_state
 from dragoman.core.stream import Piece
-from dragoman.ports import Append, ArchivedSession, IdempotencyRecord, Share, Snapshot
-from dragoman.server.stores import Log, Stores
+from dragoman.ports.accounts import Share
+from dragoman.ports.archive import ArchivedSession
+from dragoman.ports.log import Append, IdempotencyRecord, SessionStore, Snapshot
+from dragoman.server.stores import Stores
 
 PAGE_SIZE = 500
 """Sessions, events or memories that are read at once."""
@@ -105,14 +107,14 @@ async def _session_records(stores: Stores) -> AsyncIterator[ArchivedSession]:
         last = page[-1].session_id
 
 
-async def _events(log: Log, session_id: SessionId) -> AsyncIterator[Sequence[LoggedEvent]]:
+async def _events(log: SessionStore, session_id: SessionId) -> AsyncIterator[Sequence[LoggedEvent]]:
     after = 0
     while page := await log.events(session_id, after, PAGE_SIZE):
         yield page
         after = page[-1].seq
 
 
-async def _appends(log: Log, record: ArchivedSession, epoch: int) -> AsyncIterator[Append]:
+async def _appends(log: SessionStore, record: ArchivedSession, epoch: int) -> AsyncIterator[Append]:
     """A session as appends: its first event, what follows up to its last rest, and what came after that."""
     session_id, owner = record.session_id, record.owner
     snapshot = await _load_snapshot(log, session_id)
@@ -143,14 +145,14 @@ async def _appends(log: Log, record: ArchivedSession, epoch: int) -> AsyncIterat
             )
 
 
-async def _commit(log: Log, batch: Sequence[Append]) -> None:
+async def _commit(log: SessionStore, batch: Sequence[Append]) -> None:
     taken = await log.commit(batch)
     refused = [append.session_id for append, was_taken in zip(batch, taken, strict=True) if not was_taken]
     if refused:
         raise CopyError(f"session {refused[0]} was not taken: its id or its name is there already")
 
 
-async def _load_snapshot(log: Log, session_id: SessionId) -> Snapshot:
+async def _load_snapshot(log: SessionStore, session_id: SessionId) -> Snapshot:
     snapshot = await log.load(session_id)
     if snapshot is None:
         raise CopyError(f"session {session_id} is not there")
@@ -176,13 +178,13 @@ async def _compare_sessions(source: Stores, target: Stores, done: CopyCounts, pr
             progress("sessions compared", compared, done.sessions)
 
 
-async def _name(log: Log, record: ArchivedSession) -> str | None:
+async def _name(log: SessionStore, record: ArchivedSession) -> str | None:
     """A session's name, if it is found by it."""
     name = record.name
     return name if name is None or await log.find_by_name(record.owner, name) == record.session_id else None
 
 
-async def _missing_idempotency_records(log: Log, record: ArchivedSession) -> list[IdempotencyRecord]:
+async def _missing_idempotency_records(log: SessionStore, record: ArchivedSession) -> list[IdempotencyRecord]:
     """What requests with keys of their own did, and is not known any more; what does not last may go at any time."""
     return [
         once
@@ -191,7 +193,7 @@ async def _missing_idempotency_records(log: Log, record: ArchivedSession) -> lis
     ]
 
 
-async def _fold_session(log: Log, record: ArchivedSession) -> SessionState | None:
+async def _fold_session(log: SessionStore, record: ArchivedSession) -> SessionState | None:
     """A session's state as all its events make it."""
     state: SessionState | None = None
     async for page in _events(log, record.session_id):
@@ -203,7 +205,9 @@ async def _fold_session(log: Log, record: ArchivedSession) -> SessionState | Non
     return state
 
 
-async def _stored_state(log: Log, session_id: SessionId) -> tuple[SessionState, list[LoggedEvent], list[Piece]]:
+async def _stored_state(
+    log: SessionStore, session_id: SessionId
+) -> tuple[SessionState, list[LoggedEvent], list[Piece]]:
     """What is stored of a session: its state at its last rest, and what came after it."""
     snapshot = await _load_snapshot(log, session_id)
     return snapshot.head, list(snapshot.events), list(snapshot.pieces)

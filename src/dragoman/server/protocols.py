@@ -18,7 +18,8 @@ from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.services.shares import ShareService
 from dragoman.engine.services.uploads import Uploads
-from dragoman.ports import Clock, Transcriber
+from dragoman.ports.environment import Clock
+from dragoman.ports.models import Transcriber
 from dragoman.protocols.kit import openapi
 from dragoman.server.access_control import AccessControl, reserve_for_user
 from dragoman.server.lazy_import import lazy_imports

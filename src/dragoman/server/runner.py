@@ -24,7 +24,7 @@ from dragoman.asgi.security import App
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.instrumentation import tracing
 from dragoman.engine.runs.loop_watchdog import LoopWatchdog
-from dragoman.ports import ModelFailed
+from dragoman.ports.models import ModelFailed
 from dragoman.server.app import VERSION, Application, build
 from dragoman.server.bootstrap_key import curl_line, ensure_bootstrap_key
 from dragoman.server.logging import configure_logging, configure_tracing

@@ -10,23 +10,16 @@ import platform
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.ports import (
-    ApiKeyStore,
-    BlobStore,
-    ClusterStore,
-    EventLog,
-    MemoryStore,
-    ProfileStore,
-    ScheduleStore,
-    SessionIndex,
-    ShareStore,
-    StoreArchive,
-)
+from dragoman.ports.accounts import ApiKeyStore, MemoryStore, ProfileStore, ScheduleStore, ShareStore
+from dragoman.ports.archive import StoreArchive
+from dragoman.ports.blobs import BlobStore
+from dragoman.ports.cluster import ClusterStore
+from dragoman.ports.log import SessionStore
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.encryption import load_or_create_key
 from dragoman.stores.folder_blobs import FolderBlobs
@@ -51,14 +44,10 @@ CHANGE_POLL_INTERVAL_S = 1.0
 log = structlog.get_logger(__name__)
 
 
-class Log(EventLog, SessionIndex, Protocol):
-    """The sessions' logs, and what is looked up across them."""
-
-
 class Stores(NamedTuple):
     """All stores of a server."""
 
-    log: Log
+    log: SessionStore
     keys: ApiKeyStore
     profiles: ProfileStore
     memories: MemoryStore

@@ -15,7 +15,7 @@ from dragoman.engine.cluster import cluster as neighbours_module
 from dragoman.engine.engine import Engine
 from dragoman.engine.services import idempotency
 from dragoman.engine.services.idempotency import IdempotencyKey
-from dragoman.ports import DELTAS_SUBJECT_PREFIX
+from dragoman.ports.bus import DELTAS_SUBJECT_PREFIX
 from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog

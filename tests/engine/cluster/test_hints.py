@@ -10,7 +10,8 @@ from dragoman.core.ids import SessionId
 from dragoman.engine.cluster.delta_relay import SUBSCRIBE_SUBJECT, DeltaRelay
 from dragoman.engine.cluster.list_notifier import LIST_CHANGED_SUBJECT, MAX_CONCURRENT_LOOKUPS, SessionListNotifier
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import DELTAS_SUBJECT_PREFIX, Append
+from dragoman.ports.bus import DELTAS_SUBJECT_PREFIX
+from dragoman.ports.log import Append
 from tests.engine.world import DEADLINE_S, World, open_session, play
 
 

@@ -18,7 +18,7 @@ from dragoman.engine.instrumentation import metrics, tracing
 from dragoman.engine.instrumentation.counted_model import CountedModel
 from dragoman.engine.instrumentation.metrics import Counter, Gauge, Histogram
 from dragoman.engine.instrumentation.tracing import model_span, run_span, tool_span
-from dragoman.ports import Finished, Model, ModelEvent, ModelRequest, ModelUnavailable, TextDelta
+from dragoman.ports.models import Finished, Model, ModelEvent, ModelRequest, ModelUnavailable, TextDelta
 
 CANARY = "canary-5e8f"
 

@@ -15,7 +15,7 @@ from dragoman.core.refusals import Conflict, Forbidden, Invalid, LimitReached, N
 from dragoman.engine.services import keys as module
 from dragoman.engine.services.keys import LOCAL_USER, KeyRing, NoKeys, client_network
 from dragoman.engine.services.limits import RateLimit
-from dragoman.ports import ApiKey
+from dragoman.ports.accounts import ApiKey
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.keys import SqliteKeys
 

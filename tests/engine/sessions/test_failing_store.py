@@ -15,7 +15,7 @@ from dragoman.core.tools import Capabilities
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions import registry as sessions_module
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import Append
+from dragoman.ports.log import Append
 from tests.engine.faulty_log import FaultyLog, Moment
 from tests.engine.world import (
     ANN,

@@ -28,7 +28,7 @@ from dragoman.engine.sessions import history as past_module
 from dragoman.engine.sessions import live_session as live_module
 from dragoman.engine.sessions import registry as sessions_module
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import Append, Snapshot
+from dragoman.ports.log import Append, SessionStore, Snapshot
 from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import (
     ANN,
@@ -46,7 +46,6 @@ from tests.engine.world import (
     wait_for_end,
     wait_until_durable,
 )
-from tests.stores.simulated import FullStore
 
 
 async def long_session(world: World, messages: int) -> SessionId:
@@ -222,7 +221,7 @@ async def test_who_gives_up_asking_for_a_session_does_not_take_it_from_others(an
 class BlockingLog(FaultyLog):
     """A store whose deletions, or loads, last as long as the test wants. A load sees what was there when it began."""
 
-    def __init__(self, store: FullStore, what: str) -> None:
+    def __init__(self, store: SessionStore, what: str) -> None:
         super().__init__(store)
         self._what = what
         self.started = asyncio.Event()

@@ -6,7 +6,7 @@ from dragoman.core.events import BlockClosed, MessageOpened, RunStarted, Session
 from dragoman.core.ids import ROOT, MessageId, RunId, SessionId
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import Append
+from dragoman.ports.log import Append
 
 RUN, MESSAGE = RunId("run"), MessageId("message")
 

@@ -11,7 +11,7 @@ from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import START, Record, cursor_of, expand
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import Append
+from dragoman.ports.log import Append
 from tests.engine.world import DEADLINE_S, World, is_stop, open_session, play, read, reasons, send, wait_until_durable
 
 

@@ -28,7 +28,10 @@ from dragoman.engine.cluster.remote_commands import COMMAND_SUBJECT, Command, Do
 from dragoman.engine.instrumentation.metrics import LEASES_LOST, RUNS_TAKEN_OVER, SERVERS
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.registry import SessionRegistry
-from dragoman.ports import Append, Bus, ClusterStore, EventLog, Ids
+from dragoman.ports.bus import Bus
+from dragoman.ports.cluster import ClusterStore
+from dragoman.ports.environment import Ids
+from dragoman.ports.log import Append, EventLog
 
 CHECK_MEMBERSHIP_HINT = "look"
 """What is said, in place of a server that is asked, by one that joins or stops."""

@@ -19,7 +19,8 @@ from dragoman.core.ids import SessionId
 from dragoman.core.stream import Cursor, Piece, Record, cursor_of
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.registry import SessionRegistry
-from dragoman.ports import DELTAS_SUBJECT_PREFIX, MAX_DELTAS_BYTES, MAX_HINT_BYTES, Append, Bus
+from dragoman.ports.bus import DELTAS_SUBJECT_PREFIX, MAX_DELTAS_BYTES, MAX_HINT_BYTES, Bus
+from dragoman.ports.log import Append
 
 SUBSCRIBE_SUBJECT = "follows"
 """The subject on which is said who follows what: who can read what is sent, the address, ids of sessions."""

@@ -19,7 +19,8 @@ from dragoman.core.ids import SessionId
 from dragoman.core.refusals import Refused
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.registry import SessionRegistry
-from dragoman.ports import Append, Bus, EventLog
+from dragoman.ports.bus import Bus
+from dragoman.ports.log import Append, EventLog
 
 LIST_CHANGED_SUBJECT = "changed"
 """The subject on which is said what lists show otherwise: by which server, the session, whose, after which event."""

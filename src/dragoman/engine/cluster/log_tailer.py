@@ -21,7 +21,9 @@ from dragoman.engine.cluster.delta_relay import SUBSCRIBE_SUBJECT, DeltaRelay, U
 from dragoman.engine.cluster.ownership import Ownership
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.registry import SessionRegistry
-from dragoman.ports import MAX_HINT_BYTES, Append, Bus, ClusterStore, SessionUpdate
+from dragoman.ports.bus import MAX_HINT_BYTES, Bus
+from dragoman.ports.cluster import SessionFeed, SessionUpdate
+from dragoman.ports.log import Append
 
 LOG_SUBJECT = "log"
 """The subject of the bus on which is said which sessions went on: their ids."""
@@ -43,7 +45,7 @@ class LogTailer:
     """Both sides of it for one server."""
 
     def __init__(
-        self, cluster_store: ClusterStore, *, bus: Bus, sessions: SessionRegistry, ownership: Ownership, address: str
+        self, cluster_store: SessionFeed, *, bus: Bus, sessions: SessionRegistry, ownership: Ownership, address: str
     ) -> None:
         """Args:
         nodes: where the news is read.

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from dragoman.core.ids import SessionId
 from dragoman.engine.sessions.registry import SessionRegistry
-from dragoman.ports import Bus
+from dragoman.ports.bus import Bus
 
 PRESENCE_QUERY_SUBJECT, PRESENCE_REPLY_SUBJECT = "watched", "watching"
 """Subjects of the bus: who watches this session; somebody does."""

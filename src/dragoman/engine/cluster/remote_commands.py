@@ -21,7 +21,10 @@ from dragoman.engine.cluster.log_tailer import LogTailer
 from dragoman.engine.cluster.ownership import Ownership
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.registry import SessionRegistry
-from dragoman.ports import Bus, ClusterStore, IdempotencyRecord, Ids, PendingCommand
+from dragoman.ports.bus import Bus
+from dragoman.ports.cluster import CommandQueue, PendingCommand
+from dragoman.ports.environment import Ids
+from dragoman.ports.log import IdempotencyRecord
 
 COMMAND_SUBJECT, REPLY_SUBJECT = "asked", "answered"
 """Subjects of the bus: a server that is asked something; a request that was answered."""
@@ -89,7 +92,7 @@ class RemoteCommands:
 
     def __init__(
         self,
-        cluster_store: ClusterStore,
+        cluster_store: CommandQueue,
         *,
         bus: Bus,
         ids: Ids,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.instrumentation.metrics import COMMIT_SECONDS, COMMITS, EVENTS, PIECES
-from dragoman.ports import Append, EventLog
+from dragoman.ports.log import Append, EventLog
 
 _WRITTEN = COMMITS.labels(outcome="written")
 _FAILED = COMMITS.labels(outcome="failed")

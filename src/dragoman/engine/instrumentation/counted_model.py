@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from dragoman.engine.instrumentation.metrics import MODEL_CALLS, MODEL_SECONDS, MODEL_TOKENS
 from dragoman.engine.instrumentation.tracing import end_failed, model_span
-from dragoman.ports import Finished, Model, ModelEvent, ModelFailed, ModelRequest
+from dragoman.ports.models import Finished, Model, ModelEvent, ModelFailed, ModelRequest
 
 
 class CountedModel:

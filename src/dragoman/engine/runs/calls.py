@@ -32,7 +32,7 @@ from dragoman.core.tools import WRITE_MEMORY, ServerTool
 from dragoman.engine.instrumentation.metrics import TOOL_CALLS
 from dragoman.engine.instrumentation.tracing import tool_span
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import Ids
+from dragoman.ports.environment import Ids
 
 MAX_DEPTH = 8
 """Sub-agents below one another."""

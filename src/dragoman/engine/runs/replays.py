@@ -33,7 +33,8 @@ from dragoman.core.tools import AgentSpec
 from dragoman.engine.runs.run_context import LoopRun
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import EventLog, Ids
+from dragoman.ports.environment import Ids
+from dragoman.ports.log import EventLog
 
 PAGE = 400
 MIN_PAUSE_S = 0.005

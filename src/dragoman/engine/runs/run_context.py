@@ -43,7 +43,7 @@ from dragoman.engine.runs.calls import CallRunner, LeaseCheck
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession, OpenBlock
-from dragoman.ports import Ids
+from dragoman.ports.environment import Ids
 
 MIN_SECRET_CHARS = 6
 """Characters from which on a secret's value is looked for in results: a shorter one stands in too many words."""

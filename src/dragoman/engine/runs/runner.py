@@ -48,7 +48,7 @@ from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.services.memories import MemoryService, MemoryTool
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import Ids
+from dragoman.ports.environment import Ids
 
 STOP_TIMEOUT_S = 5.0
 """How long a stopped agent or tool may take to give up; then the run ends over it."""

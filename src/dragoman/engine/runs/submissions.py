@@ -26,7 +26,8 @@ from dragoman.engine.services.idempotency import Idempotency, IdempotencyKey
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.sessions.branches import Branches
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import Ids, SessionIndex
+from dragoman.ports.environment import Ids
+from dragoman.ports.log import LogLookup
 
 BusyPolicy = Literal["refuse", "queue", "supersede"]
 """What a second input does while a run is active: it is refused, it waits, or the run is stopped for it."""
@@ -49,7 +50,7 @@ class Submissions:
         branches: Branches,
         runner: Runner,
         *,
-        index: SessionIndex,
+        index: LogLookup,
         idempotency: Idempotency,
         attachments: Attachments,
         profiles: ProfileService | None,

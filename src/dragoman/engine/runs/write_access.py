@@ -16,13 +16,13 @@ from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.cluster.remote_commands import Command, Done, Enqueue, Moved, Stop, UpdateReplay
 from dragoman.engine.runs.runner import Runner
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import IdempotencyRecord, SessionIndex
+from dragoman.ports.log import IdempotencyRecord, LogLookup
 
 
 class WriteAccess:
     """See the module. Without neighbours every session is written here, and nothing is waited for."""
 
-    def __init__(self, runner: Runner, index: SessionIndex, limits: InputLimits) -> None:
+    def __init__(self, runner: Runner, index: LogLookup, limits: InputLimits) -> None:
         self.cluster: Cluster | None = None
         self._runner = runner
         self._index = index

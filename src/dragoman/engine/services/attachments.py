@@ -17,7 +17,7 @@ from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Decision, Result, UserInput
 from dragoman.core.uploads import UPLOAD_SCHEME as UPLOAD
 from dragoman.core.uploads import mime_type_of, thread_folder
-from dragoman.ports import BlobStore
+from dragoman.ports.blobs import BlobStore
 
 ATTACHMENT_THRESHOLD_CHARS = 32 * 1024
 """Characters from which on a `data:` URI is kept beside the log."""

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from dragoman.core.ids import RunId, SessionId, UserId
 from dragoman.core.refusals import IdempotencyKeyReused, StoreUnavailable
-from dragoman.ports import Clock, ClusterStore, IdempotencyRecord, SessionIndex
+from dragoman.ports.cluster import ClusterStore
+from dragoman.ports.environment import Clock
+from dragoman.ports.log import IdempotencyIndex, IdempotencyRecord
 
 RETENTION = timedelta(hours=24)
 """How long a key is remembered, unless it lasts as long as its session."""
@@ -49,7 +51,7 @@ class _KeyLock:
 class Idempotency:
     """The keys of all owners. Who holds one keeps others with the same key waiting."""
 
-    def __init__(self, index: SessionIndex, clock: Clock) -> None:
+    def __init__(self, index: IdempotencyIndex, clock: Clock) -> None:
         self.store_unless_alone: Callable[[], ClusterStore | None] = lambda: None
         """The other servers on the store, while there are any: they hold keys too."""
         self._index = index
@@ -89,7 +91,7 @@ class Idempotency:
     async def find_with_messages(
         self, owner: UserId, name: str, session_id: SessionId, ids: Collection[str]
     ) -> tuple[IdempotencyRecord | None, dict[str, int]]:
-        """The same, and which of these ids are of messages of a session; see `SessionIndex.messages`."""
+        """The same, and which of these ids are of messages of a session; see `LogLookup.find_messages`."""
         once, known = await self._index.find_request(owner, name, session_id, ids)
         return self._unless_expired(once), known
 

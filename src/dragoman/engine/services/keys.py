@@ -21,7 +21,9 @@ from dragoman.core.ids import KeyId, UserId
 from dragoman.core.principal import Principal, Scope
 from dragoman.core.refusals import Conflict, Invalid, NotFound, StoreUnavailable, Unauthenticated
 from dragoman.engine.services.limits import RateLimit
-from dragoman.ports import ApiKey, ApiKeyStore, Bus, Clock, Ids
+from dragoman.ports.accounts import ApiKey, ApiKeyStore
+from dragoman.ports.bus import Bus
+from dragoman.ports.environment import Clock, Ids
 
 PREFIX = "sk-dragoman-"
 """Begins the keys of the command line; doors that make keys have prefixes of their own. It is part of the key."""

@@ -22,7 +22,8 @@ from dragoman.core.memories import (
 )
 from dragoman.core.refusals import Invalid, NotFound
 from dragoman.core.tools import WRITE_MEMORY, ServerTool, ToolPolicy, ToolSpec
-from dragoman.ports import Clock, MemoryStore
+from dragoman.ports.accounts import MemoryStore
+from dragoman.ports.environment import Clock
 
 
 class MemoryService:

@@ -9,7 +9,8 @@ import structlog
 from dragoman.core.ids import UserId
 from dragoman.core.profile import Profile, validate
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.ports import Bus, ProfileStore
+from dragoman.ports.accounts import ProfileStore
+from dragoman.ports.bus import Bus
 
 PROFILES_CHANGED_SUBJECT = "profiles"
 """What the bus says when a profile changed; not whose."""

@@ -11,7 +11,8 @@ import structlog
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import NotFound
 from dragoman.engine.services.keys import secret_digest
-from dragoman.ports import Clock, Share, ShareStore
+from dragoman.ports.accounts import Share, ShareStore
+from dragoman.ports.environment import Clock
 
 PREFIX = "share_"
 MAX_TOKEN_CHARS = 200

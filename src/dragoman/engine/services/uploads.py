@@ -2,7 +2,8 @@
 
 from dragoman.core.ids import UserId
 from dragoman.core.uploads import owner_folder, path_for, thread_folder
-from dragoman.ports import BlobStore, Ids
+from dragoman.ports.blobs import BlobStore
+from dragoman.ports.environment import Ids
 
 
 class Uploads:

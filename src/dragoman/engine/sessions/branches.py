@@ -7,7 +7,7 @@ from dragoman.core.events import Branched, Compaction, CompactionMade
 from dragoman.core.refusals import SessionBusy
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import Ids
+from dragoman.ports.environment import Ids
 
 
 class Branches:

@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.ports import Append, EventLog
+from dragoman.ports.log import Append, EventLog
 
 WINDOW_S = 0.002
 LOOP_TURNS_BEFORE_FIRST_COMMIT = 3

@@ -13,7 +13,7 @@ from dragoman.core.ids import ROOT, LoopId, MessageId, RunId, UserId
 from dragoman.core.stream import Cursor, Record, expand
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.sessions.live_session import LiveSession, LoggedMessage
-from dragoman.ports import EventLog, RunLocation, SessionIndex
+from dragoman.ports.log import EventLog, LogLookup, RunLocation
 
 PAGE = 2000
 BACK_PAGE = 400
@@ -30,7 +30,7 @@ class History:
         attachments: give messages their large contents back.
     """
 
-    def __init__(self, log: EventLog, index: SessionIndex, attachments: Attachments) -> None:
+    def __init__(self, log: EventLog, index: LogLookup, attachments: Attachments) -> None:
         self._log = log
         self._index = index
         self._attachments = attachments

@@ -19,7 +19,8 @@ from dragoman.core.session import Head, SessionState, apply, encode_head, initia
 from dragoman.core.stream import PIECE_LIMIT, Cursor, Piece, Record, cursor_of, expand, gather_cuts, split_into_pieces
 from dragoman.engine.instrumentation.metrics import DELTAS
 from dragoman.engine.sessions.group_commit import GroupCommitter
-from dragoman.ports import Append, Clock, IdempotencyRecord, Snapshot
+from dragoman.ports.environment import Clock
+from dragoman.ports.log import Append, IdempotencyRecord, Snapshot
 
 RING_RECORDS = 1024
 """Records kept for readers who follow live; a reader who falls further behind reads the log."""

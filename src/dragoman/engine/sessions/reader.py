@@ -13,7 +13,7 @@ from types import TracebackType
 from dragoman.core.events import LoggedEvent, RunStopped
 from dragoman.core.stream import Cursor, Record, cursor_of, expand
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import EventLog
+from dragoman.ports.log import EventLog
 
 PAGE = 500
 """Events read from the log at a time. A page ends at the end of a run, where no block is open."""

@@ -18,7 +18,8 @@ from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailab
 from dragoman.core.session import SessionState
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import Clock, EventLog
+from dragoman.ports.environment import Clock
+from dragoman.ports.log import EventLog
 
 MIN_RECENT_SESSIONS = 16
 """The sessions used last stay in memory: who asked for one that was just loaded may not have it in hands yet."""

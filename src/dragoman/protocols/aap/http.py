@@ -30,7 +30,7 @@ from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_RE
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.registry import SessionLease
-from dragoman.ports import IdempotencyRecord
+from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.aap import errors, translate, wire
 from dragoman.protocols.aap.cursors import page_cursor, parse_page_cursor, parse_turn_cursor
 from dragoman.protocols.aap.errors import ErrorResponse

@@ -12,7 +12,7 @@ from dragoman.core.stream import Cursor, Record
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.reader import Reader
-from dragoman.ports import Clock
+from dragoman.ports.environment import Clock
 from dragoman.protocols.agentscope import wire
 from dragoman.protocols.agentscope.translate import ResponseEvents
 from dragoman.protocols.kit.http import Chunk, EventStream, LiveSource

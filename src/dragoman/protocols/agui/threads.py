@@ -40,7 +40,7 @@ from dragoman.core.stream import Cursor, cursor_of
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import IdempotencyRecord
+from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.agui import content as wire
 from dragoman.protocols.agui import events as told_events
 from dragoman.protocols.agui.downgrade import Generation, downgrade_events, text_of

@@ -9,7 +9,9 @@ from psycopg.rows import dict_row
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.memories import Memory, searchable_text
-from dragoman.ports import ArchivedSession, IdempotencyRecord, Share
+from dragoman.ports.accounts import Share
+from dragoman.ports.archive import ArchivedSession
+from dragoman.ports.log import IdempotencyRecord
 from dragoman.stores.postgres.arrays import Texts
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import decode_text

@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.stream import Cursor
-from dragoman.ports import Node, PendingCommand, SessionClaim, SessionUpdate
+from dragoman.ports.cluster import Node, PendingCommand, SessionClaim, SessionUpdate
 from dragoman.stores.postgres.appends import encode_text
 from dragoman.stores.postgres.arrays import Bigints, Texts
 from dragoman.stores.postgres.database import Database, connect

@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from dragoman.core.ids import KeyId
-from dragoman.ports import ApiKey
+from dragoman.ports.accounts import ApiKey
 from dragoman.stores.postgres.arrays import Bigints, Texts
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements

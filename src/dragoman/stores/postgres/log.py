@@ -13,7 +13,7 @@ from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.session import SessionState, decode_head
 from dragoman.core.stream import Piece
-from dragoman.ports import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
+from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
 from dragoman.stores.postgres import appends
 from dragoman.stores.postgres.appends import encode_text
 from dragoman.stores.postgres.arrays import Bytes

@@ -8,7 +8,7 @@ from psycopg import Connection
 from dragoman.core import events
 from dragoman.core.ids import UserId
 from dragoman.core.session import decode_head
-from dragoman.ports import RecentSessions
+from dragoman.ports.log import RecentSessions
 from dragoman.stores.lookups import MAX_SEARCHED_EVENTS, text_in
 from dragoman.stores.postgres.statements import statements
 

@@ -3,7 +3,7 @@
 from psycopg import Connection
 
 from dragoman.core.ids import SessionId, UserId
-from dragoman.ports import Share
+from dragoman.ports.accounts import Share
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dragoman.core.events import LoggedEvent, type_of
 from dragoman.core.ids import SessionId
 from dragoman.core.stream import Piece
-from dragoman.ports import Append, IdempotencyRecord
+from dragoman.ports.log import Append, IdempotencyRecord
 from dragoman.stores.lookups import IDEMPOTENCY_RETENTION, call_ids_in, message_ids_in, run_id_in
 from dragoman.stores.sqlite.pieces import PieceTable
 from dragoman.stores.times import to_us

@@ -8,7 +8,9 @@ import msgspec
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.memories import Memory, searchable_text
-from dragoman.ports import ArchivedSession, IdempotencyRecord, Share
+from dragoman.ports.accounts import Share
+from dragoman.ports.archive import ArchivedSession
+from dragoman.ports.log import IdempotencyRecord
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.memories import select_memories
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from dragoman.core.ids import KeyId, UserId
-from dragoman.ports import ApiKey
+from dragoman.ports.accounts import ApiKey
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 

@@ -15,7 +15,7 @@ from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.session import SessionState, decode_head
-from dragoman.ports import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
+from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
 from dragoman.stores.sqlite.appends import AppendWriter
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.session_search import find_recent_sessions

@@ -15,7 +15,7 @@ from dragoman.core.content import StreamedBlockKind
 from dragoman.core.events import BlockClosed
 from dragoman.core.ids import LoopId, MessageId, SessionId
 from dragoman.core.stream import Piece, cursor_of
-from dragoman.ports import Append
+from dragoman.ports.log import Append
 
 SWEEP_BATCH_ROWS = 256
 """Rows that go at a time: one range costs a tenth of so many single rows, and holds a commit up for a moment only, even

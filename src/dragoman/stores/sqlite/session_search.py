@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dragoman.core import events
 from dragoman.core.ids import UserId
 from dragoman.core.session import decode_head
-from dragoman.ports import RecentSessions
+from dragoman.ports.log import RecentSessions
 from dragoman.stores.lookups import MAX_SEARCHED_EVENTS, text_in
 
 _ORDER = (

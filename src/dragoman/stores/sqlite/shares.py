@@ -4,7 +4,7 @@ import sqlite3
 from functools import partial
 
 from dragoman.core.ids import SessionId, UserId
-from dragoman.ports import Share
+from dragoman.ports.accounts import Share
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 

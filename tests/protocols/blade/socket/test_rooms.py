@@ -14,7 +14,7 @@ from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.instrumentation.counted_log import CountedLog
 from dragoman.engine.sessions import registry
 from dragoman.engine.sessions.reader import Reader
-from dragoman.ports import Append
+from dragoman.ports.log import Append
 from dragoman.protocols.blade.projection.projection import Projection
 from dragoman.protocols.blade.socket import rooms
 from dragoman.protocols.blade.socket.server import DISCONNECT_QUEUE_BYTES, Socket, event_packet

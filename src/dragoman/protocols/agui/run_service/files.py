@@ -10,7 +10,8 @@ from starlette.responses import Response
 from dragoman.core.ids import SessionId, UserId, parse_session_id
 from dragoman.core.uploads import BUCKET, EXTENSIONS, is_path_of, mime_type_of, sniff_image_type
 from dragoman.engine.services.uploads import Uploads
-from dragoman.ports import Clock, Transcriber, TranscriptionFailed
+from dragoman.ports.environment import Clock
+from dragoman.ports.models import Transcriber, TranscriptionFailed
 from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.errors import FORBIDDEN_CODE, FOREIGN_OWNER_MESSAGE, Problem
 from dragoman.protocols.agui.run_service.links import LIFETIME_S, Links

@@ -34,7 +34,7 @@ from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports import RunLocation
+from dragoman.ports.log import RunLocation
 from dragoman.protocols.agui.run_service import history as days
 from dragoman.protocols.agui.run_service import rules, translate, wire
 from dragoman.protocols.agui.run_service.errors import (

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from dragoman.core.ids import KeyId
 from dragoman.core.refusals import NotFound
 from dragoman.engine.services.keys import KeyRing
-from dragoman.ports import ApiKey
+from dragoman.ports.accounts import ApiKey
 from dragoman.protocols.blade.rest import bodies
 from dragoman.protocols.blade.rest.bodies import RequestBody
 from dragoman.protocols.blade.rest.router import Route, json_body

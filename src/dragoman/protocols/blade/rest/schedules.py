@@ -8,7 +8,7 @@ from starlette.responses import Response
 from dragoman.core.ids import UserId
 from dragoman.core.schedules import ScheduleId, upcoming_times
 from dragoman.engine.scheduler import Scheduler
-from dragoman.ports import Clock
+from dragoman.ports.environment import Clock
 from dragoman.protocols.blade.rest import bodies
 from dragoman.protocols.blade.rest.router import Route, json_body
 from dragoman.protocols.blade.wire import schedules as wire

@@ -1,0 +1,138 @@
+"""What is stored for users outside of their sessions: API keys, profiles, memories, share links and schedules."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from dragoman.core.ids import KeyId, RunId, SessionId, UserId
+from dragoman.core.memories import Memory, MemoryFilter
+from dragoman.core.profile import Profile
+from dragoman.core.schedules import Fire, Schedule, ScheduleId
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
+    """An API key as it is stored, without the key itself. `masked_key` shows its prefix and last four characters."""
+
+    key_id: KeyId
+    digest: bytes
+    name: str
+    user: UserId
+    masked_key: str = msgspec.field(name="masked")
+    scopes: frozenset[str]
+    created_at: datetime
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+
+class ApiKeyStore(Protocol):
+    """The stored API keys."""
+
+    async def add(self, key: ApiKey) -> None:
+        """Store a key."""
+
+    async def all(self) -> Sequence[ApiKey]:
+        """List all keys, oldest first."""
+
+    async def remove(self, key_id: KeyId) -> bool:
+        """Remove a key. Returns False if there was none."""
+
+    async def rename(self, key_id: KeyId, name: str) -> None:
+        """Rename a key. Does nothing if there is none."""
+
+    async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
+        """Record when keys were last used."""
+
+
+class ProfileStore(Protocol):
+    """The stored user profiles."""
+
+    async def all(self) -> Sequence[Profile]:
+        """List all profiles."""
+
+    async def put(self, profile: Profile) -> None:
+        """Store a user's profile, replacing any previous one."""
+
+
+class MemoryStore(Protocol):
+    """What is remembered about users. Each memory belongs to one user and is visible only to that user."""
+
+    async def add(self, memory: Memory, replaces: int | None = None) -> Memory | None:
+        """Store a new memory and return it with its id.
+
+        The memory `replaces` is marked as superseded by it. If the user has no such memory, nothing is stored and the
+        result is None.
+        """
+
+    async def get(self, user: UserId, ids: Collection[int]) -> Sequence[Memory]:
+        """Return those of the memories that belong to the user, newest first."""
+
+    async def page(self, user: UserId, criteria: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
+        """Return a page of the matching memories, newest first, and the total number of matches."""
+
+    async def put(self, memory: Memory, *, expected: Memory) -> bool:
+        """Store a memory's texts, time of change and whether it is disabled.
+
+        Returns False, and stores nothing, if the memory is gone or no longer equals `expected`.
+        """
+
+    async def set_disabled(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
+        """Disable or enable memories. Returns how many changed."""
+
+    async def remove(self, user: UserId, ids: Collection[int]) -> int:
+        """Remove memories permanently. Returns how many there were."""
+
+    async def candidates(self, user: UserId, trigrams: Sequence[str]) -> Sequence[Memory]:
+        """Return enabled memories that may be relevant: the newest, and those that share most trigrams."""
+
+    async def record_hits(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
+        """Count that an agent received these memories, at most once per run."""
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """A share link as it is stored, without its token. Whoever has the link may read the session."""
+
+    digest: bytes
+    owner: UserId
+    session_id: SessionId
+    created_at: datetime
+    expires_at: datetime | None = None
+
+
+class ShareStore(Protocol):
+    """The stored share links. Deleting a session deletes its links."""
+
+    async def add(self, share: Share) -> None:
+        """Store a link. Links that expired before its creation may be removed."""
+
+    async def get(self, digest: bytes) -> Share | None:
+        """Find a link by its token's digest."""
+
+    async def remove(self, session_id: SessionId, digest: bytes) -> bool:
+        """Remove a session's link. Returns False if there was none."""
+
+
+class ScheduleStore(Protocol):
+    """The users' schedules and their fires: the times that came due."""
+
+    async def put(self, schedule: Schedule) -> None:
+        """Store a schedule, replacing any previous one of its id."""
+
+    async def remove(self, schedule_id: ScheduleId) -> None:
+        """Remove a schedule and all its fires."""
+
+    async def all(self) -> Sequence[Schedule]:
+        """List all schedules, oldest first."""
+
+    async def claim_fire(self, schedule: Schedule, fire: Fire) -> bool:
+        """Store a fire and its updated schedule together. Returns False if that time was already claimed."""
+
+    async def update_fire(self, fire: Fire) -> None:
+        """Store a fire's outcome. Does nothing if the fire no longer exists."""
+
+    async def fires(self, schedule_id: ScheduleId, offset: int, limit: int) -> Sequence[Fire]:
+        """Return a page of a schedule's fires, newest first."""
+
+    async def running_fires(self) -> Sequence[Fire]:
+        """List the fires that have not ended, oldest first."""
