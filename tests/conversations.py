@@ -201,10 +201,10 @@ class Driver(Protocol):
     async def begin(self, setup: Setup) -> None:
         """Make the session."""
 
-    async def run(self, input: Input) -> Outcome:
+    async def run(self, user_input: Input) -> Outcome:
         """Do it and read to the end of the run."""
 
-    async def start(self, input: Prompt, after_text: str) -> None:
+    async def start(self, user_input: Prompt, after_text: str) -> None:
         """Do it and read until that has been said; the run goes on."""
 
     async def rejoin(self) -> Outcome:

@@ -135,7 +135,7 @@ class AppServer:
 
 
 class AppServerFactory(Protocol):
-    """Opens a house of one's own; settings by name, `agents` and `held_clock` besides."""
+    """Opens a house of one's own; settings by name, `agents` and `manual_clock` besides."""
 
     def __call__(
         self, *, agents: Sequence[Agent] = ..., manual_clock: bool = ..., **settings: Any

@@ -23,7 +23,7 @@ CASES: dict[int, Case] = {
         "body over the limit, chunked or with a false length",
         (
             "test_a_body_over_the_limit_is_413_while_it_comes_and_the_connection_ends",
-            "test_a_client_that_sends_all_before_it_reads_is_told_too",
+            "test_a_client_that_sends_all_before_it_reads_gets_the_error_too",
             "test_a_length_that_is_none_is_400_and_changes_nothing",
             "test_a_length_that_is_too_small_is_400_and_the_rest_is_no_second_request",
             "test_a_length_that_a_server_in_front_let_through_is_no_failure",
@@ -55,8 +55,8 @@ CASES: dict[int, Case] = {
     5: Case(
         "ids with slashes, dots, line ends",
         (
-            "test_a_strange_call_id_is_kept_and_answered_as_it_is",
-            "test_a_strange_idempotency_key_is_a_key_or_refused",
+            "test_an_unusual_call_id_is_kept_and_answered_as_it_is",
+            "test_an_unusual_idempotency_key_is_a_key_or_refused",
             "test_no_way_of_writing_a_path_gets_past_the_key",
         ),
     ),
@@ -89,9 +89,9 @@ CASES: dict[int, Case] = {
         (
             "test_http_1_0_is_answered_and_the_connection_ends",
             "test_head_answers_as_get_without_a_body_and_ends_where_a_stream_would_begin",
-            "test_options_without_a_preflight_is_405_and_tells_nothing",
+            "test_options_without_a_preflight_is_405_and_reveals_nothing",
             "test_no_way_of_writing_a_path_gets_past_the_key",
-            "asgi/test_routing.py::test_a_web_socket_at_a_door_is_closed_and_reaches_no_protocol",
+            "asgi/test_routing.py::test_a_web_socket_at_a_protocol_path_is_closed_and_reaches_no_protocol",
         ),
     ),
     12: Case(
@@ -175,7 +175,7 @@ CASES: dict[int, Case] = {
     ),
     26: Case(
         "reader that never reads",
-        ("test_a_reader_with_a_closed_window_holds_up_neither_its_turn_nor_others",),
+        ("test_a_reader_with_a_closed_window_blocks_neither_its_turn_nor_others",),
     ),
     27: Case(
         "a thousand readers, a thousand sessions",
@@ -217,10 +217,10 @@ CASES: dict[int, Case] = {
     34: Case(
         "models that break off or lie",
         (
-            "test_an_answer_that_breaks_off_makes_no_call_ends_with_error_and_tells_no_internals",
+            "test_an_answer_that_breaks_off_makes_no_call_ends_with_error_and_reveals_no_internals",
             "test_a_providers_stream_that_breaks_inside_a_calls_arguments_makes_no_call",
             "test_arguments_that_cannot_be_fail_the_call_and_the_model_reads_why",
-            "test_a_tool_that_does_not_exist_is_told_so_whatever_its_name",
+            "test_a_call_of_an_unknown_tool_fails_whatever_its_name",
             "test_a_thousand_calls_in_one_step_have_a_thousand_results",
             "test_calls_of_one_id_get_ids_of_their_own_and_a_result_each",
         ),
@@ -232,15 +232,15 @@ CASES: dict[int, Case] = {
             "test_a_hundred_megabytes_are_cut_with_a_mark",
             "test_what_is_no_json_fails_its_call_and_nothing_else",
             "test_a_tool_that_hangs_fails_at_its_time",
-            "test_a_thread_that_blocks_holds_up_no_other_session",
+            "test_a_thread_that_blocks_blocks_no_other_session",
             "test_a_process_that_a_tool_starts_inherits_no_socket",
         ),
     ),
     36: Case(
         "cancelled during a tool",
         (
-            "test_a_tool_is_told_within_five_seconds_when_its_session_is_deleted",
-            "test_a_stop_during_a_tool_tells_the_tool_and_leaves_no_call_open",
+            "test_a_tool_is_cancelled_within_five_seconds_when_its_session_is_deleted",
+            "test_a_stop_during_a_tool_cancels_the_tool_and_leaves_no_call_open",
         ),
     ),
     37: Case(

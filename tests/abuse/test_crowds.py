@@ -39,8 +39,8 @@ async def test_a_thousand_sessions_with_a_reader_each_are_served_and_over_the_li
 async def test_a_hundred_messages_during_a_turn_are_409_and_the_turn_is_untouched(
     app_server: AppServer, tool_gates: ToolGates
 ) -> None:
-    session = await app_server.aap_client("alice").create("gated", server_tools=enabled_tools("wait_for_gate"))
-    reading = await session.open(script(call("wait_for_gate", gate="crowd"), {"say": "done"}))
+    session = await app_server.aap_client("alice").create("gated", server_tools=enabled_tools("hold"))
+    reading = await session.open(script(call("hold", gate="crowd"), {"say": "done"}))
     await tool_gates.entered("crowd")
     replies = await asyncio.gather(*(session.post([user(f"me too {place}")]) for place in range(100)))
     assert {(reply.status, reply.json["code"]) for reply in replies} == {(409, "turn_in_progress")}

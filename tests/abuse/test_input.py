@@ -247,7 +247,7 @@ def stored(folder: Path, session_id: str) -> list[Path]:
 async def test_a_tools_link_that_looks_like_a_name_of_ours_reads_no_file(aap_client: AapClient) -> None:
     session = await aap_client.create("tools", server_tools=enabled_tools("return_value"))
     wild.ODD["a link"] = lambda: File("attachment:../../../secrets.key")
-    await session.run('give {"what": "a link"}')
+    await session.run('return_value {"what": "a link"}')
     told = json.dumps(await session.history())
     assert "attachment:../../../secrets.key" in told
     assert (await session.run("hello")).stop in ("end_turn", "error")

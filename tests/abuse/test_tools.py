@@ -135,7 +135,7 @@ async def test_a_tool_is_cancelled_within_five_seconds_when_its_session_is_delet
     aap_client: AapClient, tool_gates: ToolGates
 ) -> None:
     session = await aap_client.create("tools", server_tools=enabled_tools(*ALL))
-    reading = await session.open('hold {"gate": "deleted-meanwhile"}')
+    reading = await session.open('wait_for_gate {"gate_name": "deleted-meanwhile"}')
     await tool_gates.entered("deleted-meanwhile")
     async with asyncio.timeout(5):
         assert (await session.delete()).status == 204
@@ -148,7 +148,7 @@ async def test_a_stop_during_a_tool_cancels_the_tool_and_leaves_no_call_open(
 ) -> None:
     session = await app_server.aap_client("alice").create("wild", server_tools=enabled_tools(*ALL))
     wild.PLAYS["hold here"] = wild.parts_in_first_step(
-        *wild.calls(wild.call("wait_for_gate", gate="stopped-meanwhile"))
+        *wild.calls(wild.call("wait_for_gate", gate_name="stopped-meanwhile"))
     )
     reading = await session.open("hold here")
     await tool_gates.entered("stopped-meanwhile")

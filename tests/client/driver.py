@@ -96,12 +96,12 @@ class ClientDriver:
             wishes |= {"server_tools": [*setup.trusted, *setup.untrusted], "trusted_tools": setup.trusted}
         self._session = await self.client.create("rehearsal", **wishes)
 
-    async def run(self, input: c.Input) -> c.Outcome:
-        self._begin(input)
+    async def run(self, user_input: c.Input) -> c.Outcome:
+        self._begin(user_input)
         return await self._read_to_end()
 
-    async def start(self, input: c.Prompt, after_text: str) -> None:
-        self._begin(input)
+    async def start(self, user_input: c.Prompt, after_text: str) -> None:
+        self._begin(user_input)
         said = ""
         while said != after_text:
             event = await anext(self._run)
@@ -134,9 +134,9 @@ class ClientDriver:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _begin(self, input: c.Input) -> None:
+    def _begin(self, user_input: c.Input) -> None:
         self._observed = []
-        match input:
+        match user_input:
             case c.Prompt(text):
                 self._run = self._session.run(text)
             case c.Answers(answers):

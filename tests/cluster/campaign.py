@@ -215,7 +215,8 @@ async def play(
         for each in (each for client in talkers for each in client.history):
             if each.ended_at - each.started_at > LONG_TURN_S:
                 report_progress(
-                    f"{each.text} took {each.ended_at - each.started_at:.1f} s from {each.started_at:.2f}: {each.failures}"
+                    f"{each.text} took {each.ended_at - each.started_at:.1f} s"
+                    f" from {each.started_at:.2f}: {each.failures}"
                 )
         longest = max((each.ended_at - each.started_at for client in talkers for each in client.history), default=0.0)
         given_up = sum(each.stop != "end_turn" for client in talkers for each in client.history)

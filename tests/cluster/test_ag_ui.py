@@ -58,7 +58,7 @@ async def test_a_client_that_leaves_stops_no_run_that_is_watched_at_another_serv
     await asyncio.sleep(2 * REPLY_TIMEOUT_S)  # what must not happen would have happened by now
     following = {**body, "runId": "next", "messages": [*body["messages"], user("hello")]}
     assert error_of(await here.run(following)) == (["RUN_ERROR"], "thread_busy"), "it goes on"
-    await joined.exchange.leave()
+    await joined.exchange.disconnect()
     assert (await here.run(following)).text == HELLO
 
 
@@ -79,5 +79,5 @@ async def test_a_run_that_nobody_watches_makes_way_at_another_server_too(endpoin
     await joined.until("TEXT_MESSAGE_CONTENT")
     following = {**body, "runId": "next", "messages": [*body["messages"], user("hello")]}
     assert error_of(await there.run(following)) == (["RUN_ERROR"], "thread_busy"), "it is watched here"
-    await joined.exchange.leave()
+    await joined.exchange.disconnect()
     assert (await there.run(following)).text == HELLO

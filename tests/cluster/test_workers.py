@@ -49,8 +49,8 @@ async def test_workers_share_a_port_and_one_that_dies_is_started_again(tmp_path:
 
 STUBBORN = """
 import os, signal, sys, time
-from dragoman.server.logging import set_up
-from dragoman.server.supervisor import _Workers
+from dragoman.server.logging import configure_logging
+from dragoman.server.supervisor import _Supervisor
 
 def work(number):
     if number == 1:
@@ -59,12 +59,12 @@ def work(number):
     while True:
         signal.pause()
 
-set_up("json")
+configure_logging("json")
 told, report = os.pipe()
-workers = _Workers(3, work, stop_s=0.5)
+workers = _Supervisor(3, work, stop_timeout_s=0.5)
 assert workers.start(told)
-print(*workers._numbers, flush=True)
-workers.end()
+print(*workers._pids, flush=True)
+workers.stop()
 print("ended", flush=True)
 """
 """Three workers, of which one takes no notice of a signal to stop."""

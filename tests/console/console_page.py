@@ -74,7 +74,8 @@ class ConsolePage:
         """Choose from the list with that label."""
         await self._wait_for_element(label, within)
         await self.run(
-            f"(() => {{ {FIELD} const it = field({js_string(within)}, {js_string(label)}); it.value = {js_string(value)};"
+            f"(() => {{ {FIELD} const it = field({js_string(within)}, {js_string(label)});"
+            f" it.value = {js_string(value)};"
             " it.dispatchEvent(new Event('change', {bubbles: true})); })()"
         )
 

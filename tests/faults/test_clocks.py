@@ -20,7 +20,7 @@ def aap_client_of(server: Server) -> AapClient:
 @requirement("faults:46:apart", "faults:46:jump")
 @pytest.mark.slow
 async def test_servers_whose_clocks_are_apart_and_jump_report_one_history(tmp_path: Path, postgres_url: str) -> None:
-    async with running_cluster(tmp_path, postgres_url, default_agent="rehearsal", held_clock=True) as houses:
+    async with running_cluster(tmp_path, postgres_url, default_agent="rehearsal", manual_clock=True) as houses:
         for house, minutes in zip(houses.servers, (0, 5, -5), strict=True):
             house.clock.advance(minutes=minutes)
 

@@ -35,8 +35,8 @@ from pathlib import Path
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
-from tests.crash.platter import on_sync
-from tests.stores.contract import Writing, begun, taken
+from tests.crash.unsynced_disk import on_sync
+from tests.stores.contract import SessionWriter, commit_accepted, new_session_in
 
 IOERR_FSYNC = 1034
 is_failing = False
@@ -48,16 +48,16 @@ async def main() -> None:
     database.start()
     store = SqliteLog(database)
     for number in range(1, 4):
-        writing = await begun(store, number)
+        writing = await new_session_in(store, number)
         before = database.writer._connection
         is_failing = True
         for other in range(2):
             try:
-                await taken(store, Writing(100 + number * 10 + other, epoch=writing.epoch).new())
+                await commit_accepted(store, SessionWriter(100 + number * 10 + other, epoch=writing.epoch).new())
             except StoreUnavailable as error:
                 print("refused", repr(error.__cause__), flush=True)
         is_failing = False
-        assert await taken(store, writing.words("again")) == [True]
+        assert await commit_accepted(store, writing.text_events("again")) == [True]
         assert database.writer._connection is not before
         print("another", number, flush=True)
     database.close()

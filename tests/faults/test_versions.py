@@ -20,8 +20,8 @@ NEWEST = len(MIGRATIONS)
 DYING = """
 import sys
 from pathlib import Path
-from tests.crash.failpoints import Fuse, arm, parse_fail_point
-arm(Fuse(parse_fail_point(sys.argv[2])))
+from tests.crash.failpoints import FailPointCounter, install, parse_fail_point
+install(FailPointCounter(parse_fail_point(sys.argv[2])))
 from dragoman.stores.sqlite.database import Database
 Database(Path(sys.argv[1])).close()
 """

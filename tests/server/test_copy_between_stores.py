@@ -60,14 +60,23 @@ async def filled(stores: Stores) -> CopyCounts:
     await stores.memories.remove(BOB, (2, 4))
     await stores.memories.record_hits(RunId("r"), BOB, (1,), NOON)
     schedule = Schedule(
-        schedule_id=ScheduleId("s"), user=ANN, title="t", prompt="p", cron="0 9 * * *", time_zone="UTC",
-        created_at=NOON, updated_at=NOON,
-    )  # fmt: skip
+        schedule_id=ScheduleId("s"),
+        user=ANN,
+        title="t",
+        prompt="p",
+        cron="0 9 * * *",
+        time_zone="UTC",
+        created_at=NOON,
+        updated_at=NOON,
+    )
     for hour in range(3):
         fire = Fire(
-            fire_id=FireId(f"f{hour}"), schedule_id=schedule.schedule_id, due_at=NOON + hour * HOUR,
-            status="completed" if hour else "running", started_at=NOON,
-        )  # fmt: skip
+            fire_id=FireId(f"f{hour}"),
+            schedule_id=schedule.schedule_id,
+            due_at=NOON + hour * HOUR,
+            status="completed" if hour else "running",
+            started_at=NOON,
+        )
         await stores.schedules.claim_fire(schedule, fire)
     for digest in (b"x", b"y"):
         await stores.shares.add(
@@ -96,9 +105,15 @@ def _of(append: Append, session_id: SessionId) -> Head | None:
 
 def a_key(name: str) -> ApiKey:
     return ApiKey(
-        key_id=KeyId(name), digest=name.encode() * 32, name=name, user=ANN, masked_key="sk-...", scopes=frozenset({"use"}),
-        created_at=NOON, expires_at=NOON + HOUR,
-    )  # fmt: skip
+        key_id=KeyId(name),
+        digest=name.encode() * 32,
+        name=name,
+        user=ANN,
+        masked_key="sk-...",
+        scopes=frozenset({"use"}),
+        created_at=NOON,
+        expires_at=NOON + HOUR,
+    )
 
 
 async def everything(stores: Stores) -> list[object]:

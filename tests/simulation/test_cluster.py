@@ -85,7 +85,7 @@ def test_what_another_server_announces_is_looked_for_with_pauses_and_not_for_eve
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It may tell of an event that it has yet to write, and die over it."""
-    monkeypatch.setattr(following_module, "occurrence", Time)
+    monkeypatch.setattr(following_module, "time", Time)
     real, looks = SharedLog.node_session_updates, 0
 
     async def news(self: SharedLog, positions: Sequence[Any]) -> list[SessionUpdate]:

@@ -45,7 +45,7 @@ TAKEOVER_TIMEOUT_S = 15.0
 FAR_FUTURE_S = 1e6
 """Deadlines of the tests' own, which have no meaning where time passes by itself."""
 SMALL_LIMITS: dict[Any, dict[str, Any]] = {
-    sessions_module: {"SPARED": 3},
+    sessions_module: {"MIN_RECENT_SESSIONS": 3},
     live_module: {"RING_RECORDS": 6, "TAIL_MESSAGES": 3},
     reader_module: {"PAGE": 9},
     past_module: {"BACK_PAGE": 4},

@@ -104,7 +104,7 @@ class ScriptedKeyboard(Keyboard):
         super().__init__(None)
         self._keys = list(keys)
 
-    def line(self, prompt: str, *, keep_in_history: bool = False) -> str:
+    def read_line(self, prompt: str, *, is_message: bool = False) -> str:
         key = self._keys.pop(0)
         if isinstance(key, str):
             return key

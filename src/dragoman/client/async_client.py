@@ -127,9 +127,8 @@ class AsyncClient:
             Unsupported: the protocol cannot express one of the wishes.
         """
         if isinstance(server_tools, str) or isinstance(trusted_tools, str):
-            raise TypeError(
-                f"use and trust are lists of names, got {server_tools if isinstance(server_tools, str) else trusted_tools!r}"
-            )
+            got = server_tools if isinstance(server_tools, str) else trusted_tools
+            raise TypeError(f"server_tools and trusted_tools are lists of names, got {got!r}")
         toolbox = Toolbox(tools)
         wanted = SessionConfig(
             agent=agent,

@@ -25,7 +25,8 @@ def output_instruction(metadata: JsonObject) -> str:
     schema = metadata.get(OUTPUT_SCHEMA)
     if schema is None:
         return ""
-    return f"Your last answer is read by a program. It has to be JSON alone that fits this JSON Schema: {compact_json(schema)}"
+    text = compact_json(schema)
+    return f"Your last answer is read by a program. It has to be JSON alone that fits this JSON Schema: {text}"
 
 
 def output_error(schema: JsonObject, text: str) -> str | None:

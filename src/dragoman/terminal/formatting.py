@@ -45,7 +45,8 @@ def as_json(value: Json) -> str:
 
 def call_line(name: str, arguments: JsonObject) -> str:
     """A call as code would write it, whole: a person may have to decide on it."""
-    return f"{strip_control_characters(name)}({', '.join(f'{strip_control_characters(key)}={as_json(value)}' for key, value in arguments.items())})"
+    shown = ", ".join(f"{strip_control_characters(key)}={as_json(value)}" for key, value in arguments.items())
+    return f"{strip_control_characters(name)}({shown})"
 
 
 def result_lines(result: ToolResult) -> list[str]:

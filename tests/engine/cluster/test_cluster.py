@@ -76,7 +76,7 @@ async def test_a_reader_on_another_server_sees_the_same_stream(two_engines: TwoE
     reading = asyncio.create_task(read(two_engines.second, there))
     gate.opened.set()
     assert await reading == await read(two_engines.first, live)
-    assert there.is_elsewhere is False
+    assert there.is_remote is False
     assert there.state == live.state
 
 
@@ -133,7 +133,7 @@ async def test_words_come_over_the_bus_and_what_it_loses_is_looked_up(postgres_u
             reading_there = asyncio.create_task(read(second, there))
             gate.opened.set()
             assert await reading_there == await read(first, live)
-            assert (there.state, there.is_elsewhere) == (live.state, False)
+            assert (there.state, there.is_remote) == (live.state, False)
     if isinstance(bus, LossyBus) and kind != "some lost":
         assert (bus.sent > 0, bus.dropped > 0) == (kind == "all there", kind == "all lost")
 
@@ -144,7 +144,7 @@ async def test_what_another_server_runs_can_be_stopped_and_waited_for(two_engine
     live = await open_session(two_engines.first)
     await send(two_engines.first, live, "go")
     there = await session_as_seen_by(two_engines.second, live.state.session_id)
-    assert there.is_elsewhere
+    assert there.is_remote
     with pytest.raises(SessionBusy):
         await two_engines.second.submit(there, user_request("now"), by=ANN)
     queued = await two_engines.second.submit(there, user_request("later"), by=ANN, busy="queue")
@@ -189,9 +189,9 @@ async def test_a_server_whose_lease_ended_writes_nothing_more_and_begins_anew(tw
         await gate.entered.wait()
     two_engines.world.repeatable_calls |= set(live.state.calls)
     nodes: Any = getattr(two_engines.first.cluster, "_cluster_store")  # noqa: B009  # its lease is nobody's business but here
-    before = nodes.node
-    nodes._renewal.stop()
-    nodes._renewal.ends, nodes._renewal.has_lapsed = 0.0, True
+    before = nodes.node_id
+    nodes._renewer.stop()
+    nodes._renewer.lease_ends_at, nodes._renewer.is_lease_expired = 0.0, True
     async with asyncio.timeout(CLOCK_SKEW_S):
         while live.failure is None:
             await live.next_commit()
@@ -200,7 +200,7 @@ async def test_a_server_whose_lease_ended_writes_nothing_more_and_begins_anew(tw
     async with asyncio.timeout(CLOCK_SKEW_S):
         again = await session_as_seen_by(two_engines.first, live.state.session_id)
         await wait_for_end(again)
-    assert nodes.node != before
+    assert nodes.node_id != before
     assert reasons(await two_engines.world.events(live.state.session_id)) == ["end_turn"]
 
 
@@ -247,7 +247,7 @@ async def test_a_request_whose_server_lost_its_lease_in_the_middle_does_nothing(
     """Another server may be doing it by then: the key was let go of with the lease."""
     live = await open_session(two_engines.first)
     seq, key = live.state.seq, IdempotencyKey("key", "f")
-    renewal: Any = getattr(two_engines.first.cluster, "_cluster_store")._renewal  # noqa: B009  # as above
+    renewal: Any = getattr(two_engines.first.cluster, "_cluster_store")._renewer  # noqa: B009  # as above
     async with two_engines.first.reserve_key(ANN, key) as earlier:
         assert earlier is None
         renewal.stop()
@@ -435,7 +435,7 @@ async def test_a_server_that_is_alone_claims_nothing_and_reads_nothing_again(
 
         return count
 
-    for name in ("claim", "release", "news", "hold_key"):
+    for name in ("claim_session", "release_session", "session_updates", "lock_idempotency_key"):
         monkeypatch.setattr(PostgresCluster, name, counted(name))
     with ExitStack() as databases:
         reading = databases.enter_context(closing(Database(postgres_url, access="beside")))
@@ -457,6 +457,6 @@ async def kill_engine(world: ClusterWorld, engine: Engine) -> None:
     neighbours: Any = engine.cluster
     for task in neighbours._tasks:
         task.cancel()
-    neighbours._nodes._renewal.stop()
+    neighbours._cluster_store._renewer.stop()
     await world.kill(engine)
     assert LEASE_S < CLOCK_SKEW_S

@@ -41,12 +41,12 @@ async def block_loop(until: threading.Event) -> None:
 
 
 @requirement("faults:50:processor")
-async def test_who_blocks_the_loop_is_named_with_the_line_and_how_long_it_took(expected: LogCapture) -> None:
+async def test_who_blocks_the_loop_is_named_with_the_line_and_how_long_it_took(log_capture: LogCapture) -> None:
     with LoopWatchdog(0.05):
-        await block_loop(expected.first)
-        await asyncio.to_thread(expected.second.wait, DEADLINE_S)
-    blocked, goes_on = expected.lines[:2]
+        await block_loop(log_capture.first)
+        await asyncio.to_thread(log_capture.second.wait, DEADLINE_S)
+    blocked, goes_on = log_capture.lines[:2]
     assert blocked["event"] == "the event loop is blocked"
     assert [line.rpartition(" ")[2] for line in blocked["at"]][:2] == ["wait", "wait"]
-    assert any(line.startswith(__file__) and line.endswith(" selfish") for line in blocked["at"])
+    assert any(line.startswith(__file__) and line.endswith(" block_loop") for line in blocked["at"])
     assert (goes_on["event"], goes_on["blocked_s"] > 0) == ("the event loop goes on", True)

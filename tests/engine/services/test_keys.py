@@ -246,7 +246,7 @@ async def test_wrong_keys_of_an_address_are_limited_and_a_right_one_never_is(key
             ring.authenticate(bearer(f"sk-dragoman-{number}"), HERE)
         seen.append(refused.typename)
     assert seen[:5] == ["Unauthenticated"] * 5
-    assert set(seen[5:]) == {"Exhausted"}
+    assert set(seen[5:]) == {"LimitReached"}
     ring.authenticate(bearer(secret), HERE)
     with pytest.raises(Unauthenticated):
         ring.authenticate(bearer("sk-dragoman-x"), "192.0.2.2")

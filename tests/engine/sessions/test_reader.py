@@ -267,7 +267,7 @@ async def test_a_reader_that_never_reads_keeps_nothing_in_memory(world: World, m
     world.scripts["many"] = [[f"{place}", measured] for place in range(300)]
     world.scripts["long"] = [["x" * 4000, measured] for _ in range(40)]
     engine = await world.start()
-    world.agents["player"]._face["max_steps"] = 1000  # type: ignore[attr-defined]  # the scripted agent's face
+    world.agents["player"]._spec_fields["max_steps"] = 1000  # type: ignore[attr-defined]  # the scripted agent's declaration
     live = await open_session(engine)
     with engine.follow(live, START) as reader:
         await play(engine, live, "many")

@@ -79,13 +79,13 @@ class AapDriver:
         references = [*enabled_tools(*setup.trusted), *enabled_tools(*setup.untrusted, trust=False)]
         self._session = await self._client(self._server).create(server_tools=references, tools=tools)
 
-    async def run(self, input: Input) -> Outcome:
-        turn = await self.session.run(self._messages(input), self.mode)
+    async def run(self, user_input: Input) -> Outcome:
+        turn = await self.session.run(self._messages(user_input), self.mode)
         return self._outcome(turn.messages, turn.stop)
 
-    async def start(self, input: Prompt, after_text: str) -> None:
+    async def start(self, user_input: Prompt, after_text: str) -> None:
         mode = "delta" if self.mode == "none" else self.mode
-        self._reading = await self.session.open(input.text, stream=mode)
+        self._reading = await self.session.open(user_input.text, stream=mode)
         watching = self._reading if mode == "delta" else await self.session.watch(query="?stream=delta")
         said = ""
         while said != after_text:
@@ -116,8 +116,8 @@ class AapDriver:
     async def is_gone(self) -> bool:
         return (await self.session.client.get(self.session.path)).status == 404
 
-    def _messages(self, input: Input) -> list[Message]:
-        match input:
+    def _messages(self, user_input: Input) -> list[Message]:
+        match user_input:
             case Prompt(text):
                 return [user(text)]
             case Answers(answers):

@@ -241,7 +241,7 @@ async def test_a_refused_request_leaves_its_key_free(aap_client: AapClient, tool
 
 @requirement("aap:idempotency:a-day")
 async def test_a_key_is_remembered_for_24_hours(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(held_clock=True) as house:
+    async with open_app_server(manual_clock=True) as house:
         once, body = {"idempotency-key": "daily"}, {"agent": {"name": "rehearsal"}}
         first = await house.aap_client("alice").post("/sessions", body, headers=once)
         house.clock.advance(hours=23, minutes=59)

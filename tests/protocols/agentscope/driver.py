@@ -65,19 +65,19 @@ class AgentScopeDriver:
     async def begin(self, setup: Setup) -> None:
         self._tools = [tool(name) for name in setup.client_tools]
 
-    async def run(self, input: Input) -> Outcome:
+    async def run(self, user_input: Input) -> Outcome:
         if self._is_official:
             url = self._server.connection.url + "/process"
             with official_client.suppress_client_logs():
                 events = [
                     event
-                    async for event in official_client.events_of(url, self._server.key("alice"), self._body(input))
+                    async for event in official_client.events_of(url, self._server.key("alice"), self._body(user_input))
                 ]
             return self._outcome(check(events))
-        return self._outcome(await (await self._runtime.stream(self._body(input))).end())
+        return self._outcome(await (await self._runtime.stream(self._body(user_input))).end())
 
-    async def start(self, input: Prompt, after_text: str) -> None:
-        self._reading = await self._runtime.stream(self._body(input))
+    async def start(self, user_input: Prompt, after_text: str) -> None:
+        self._reading = await self._runtime.stream(self._body(user_input))
         await self._reading.wait_for_text(after_text)
 
     async def rejoin(self) -> Outcome:
@@ -119,9 +119,9 @@ class AgentScopeDriver:
                 self._names[block["toolCallId"]] = block["name"]
                 return ObservedCall(block["name"], block["input"])
 
-    def _body(self, input: Input) -> Json:
+    def _body(self, user_input: Input) -> Json:
         more = {"session_id": self._session, "tools": self._tools or None}
-        match input:
+        match user_input:
             case Prompt(text):
                 return request_body(text, **more)
             case Answers(answers):

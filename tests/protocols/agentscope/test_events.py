@@ -39,7 +39,7 @@ async def events_of(alice: AgentScopeClient, *messages: Json, **more: Json) -> l
 
 @requirement("agentscope:stream:example", "agentscope:objects:fields", "agentscope:types:message")
 async def test_the_example_stream_whole(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(held_clock=True) as house:
+    async with open_app_server(manual_clock=True) as house:
         alice = AgentScopeClient(house.connection, house.key("alice"))
         steps = script({"say": "Rain all day."}, {"usage": {"input_tokens": 12, "output_tokens": 4}})
         events = await events_of(alice, steps, session_id="s-17", id="response_7f")
@@ -353,7 +353,7 @@ async def test_a_run_past_its_deadline_is_failed_with_timeout(open_app_server: A
 
 @requirement("agentscope:objects:created-at", "agentscope:objects:completed-at")
 async def test_times_are_those_of_the_run_and_not_of_the_server_s_start(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(held_clock=True) as house:
+    async with open_app_server(manual_clock=True) as house:
         alice = AgentScopeClient(house.connection, house.key("alice"))
         first = await alice.run("hello")
         house.clock.advance(hours=1)

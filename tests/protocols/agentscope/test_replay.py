@@ -294,7 +294,7 @@ async def test_the_same_request_attaches_to_the_response_that_it_began(alice: Ag
 
 @requirement("agentscope:once:attach", "agentscope:durable:restart")
 async def test_an_id_is_remembered_as_long_as_its_session(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(held_clock=True) as house:
+    async with open_app_server(manual_clock=True) as house:
         alice = AgentScopeClient(house.connection, house.key("alice"))
         first = await alice.run("hello", id="r-1")
         house.clock.advance(days=30)

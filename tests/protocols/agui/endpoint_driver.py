@@ -75,14 +75,14 @@ class EndpointDriver:
             for name in setup.client_tools
         ]
 
-    async def run(self, input: Input) -> Outcome:
+    async def run(self, user_input: Input) -> Outcome:
         agent = await self._client()
-        ran = check(await agent.run(tools=self._tools, **await self._say(agent, input)))
+        ran = check(await agent.run(tools=self._tools, **await self._say(agent, user_input)))
         return self._outcome(ran)
 
-    async def start(self, input: Prompt, after_text: str) -> None:
+    async def start(self, user_input: Prompt, after_text: str) -> None:
         agent = await self._client()
-        self._running = agent.begin(tools=self._tools, **await self._say(agent, input))
+        self._running = agent.begin(tools=self._tools, **await self._say(agent, user_input))
         await agent.wait_for_text(after_text)
 
     async def rejoin(self) -> Outcome:
@@ -132,14 +132,14 @@ class EndpointDriver:
         key = self._server.key("alice")
         return await self._official.open(self._version, url, thread=self._thread, key=key, messages=messages)
 
-    async def _say(self, agent: Agent, input: Input) -> dict[str, Json]:
+    async def _say(self, agent: Agent, user_input: Input) -> dict[str, Json]:
         """Say it; what else the run needs."""
-        if isinstance(input, Prompt):
-            await agent.say(user(input.text, str(uuid4())))
+        if isinstance(user_input, Prompt):
+            await agent.say(user(user_input.text, str(uuid4())))
             cancelled = [{"interruptId": each["id"], "status": "cancelled"} for each in self._interrupts]
             return {"resume": cancelled} if cancelled else {}
         resume: list[Json] = []
-        for answer in input.answers:
+        for answer in user_input.answers:
             if isinstance(answer, Result):
                 call_id = self._open[answer.name]
                 await agent.say({"id": str(uuid4()), "role": "tool", "toolCallId": call_id, "content": answer.text})

@@ -68,11 +68,11 @@ class RunServiceDriver:
             for name in setup.client_tools
         ]
 
-    async def run(self, input: Input) -> Outcome:
-        return self._outcome(await self.service.events(self._thread, await self._say(input)))
+    async def run(self, user_input: Input) -> Outcome:
+        return self._outcome(await self.service.events(self._thread, await self._say(user_input)))
 
-    async def start(self, input: Prompt, after_text: str) -> None:
-        run = await self._say(input)
+    async def start(self, user_input: Prompt, after_text: str) -> None:
+        run = await self._say(user_input)
         self._watch = watch = StreamReader(await self.service.open(self._thread, f"?runId={run}"))
         while text_of_frames(watch.frames) != after_text:
             chunk = await watch.stream.chunk()
@@ -132,15 +132,15 @@ class RunServiceDriver:
 
     # --- saying ---------------------------------------------------------------------------------------------------
 
-    async def _say(self, input: Input) -> str:
+    async def _say(self, user_input: Input) -> str:
         """Say it; the run that it starts, by its client's name."""
-        if isinstance(input, Prompt):
+        if isinstance(user_input, Prompt):
             run = f"r-{len(self._runs)}"
-            body = run_input(self._thread, input.text, run, tools=self._tools)
+            body = run_input(self._thread, user_input.text, run, tools=self._tools)
             body["messages"][0]["id"] = new_thread()
             await self.service.submit(body)
         else:
-            answers, run = [self._answer(each) for each in input.answers], ""
+            answers, run = [self._answer(each) for each in user_input.answers], ""
             for place, answer in enumerate(answers):  # one by one: the run goes on with the last (rulings, 20)
                 reply = await self.service.post(f"/runs/{self._thread}/answers", {"answers": [answer]})
                 assert reply.status == 202, reply

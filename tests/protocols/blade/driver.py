@@ -73,11 +73,11 @@ class BladeDriver:
     async def begin(self, setup: Setup) -> None:
         self.session = await self._caller.session()
 
-    async def run(self, input: Input) -> Outcome:
+    async def run(self, user_input: Input) -> Outcome:
         tab = await self._opened()
         sees: list[Observation] = []
         events: list[Event] = []
-        for payload in self._payloads(input):
+        for payload in self._payloads(user_input):
             told = await tab.call("chat:send", {"session_id": self.session, **payload})
             assert told["status"] == "ok", told
             events = flat(await tab.until("chat:end"))
@@ -85,9 +85,9 @@ class BladeDriver:
             sees += self._take(events)
         return await self._outcome(sees, events)
 
-    async def start(self, input: Prompt, after_text: str) -> None:
+    async def start(self, user_input: Prompt, after_text: str) -> None:
         tab = await self._opened()
-        await tab.call("chat:send", {"session_id": self.session, "message": input.text})
+        await tab.call("chat:send", {"session_id": self.session, "message": user_input.text})
         said = ""
         self._observed_so_far = []
         while said != after_text:
@@ -138,8 +138,8 @@ class BladeDriver:
             assert told["status"] == "ok", told
         return self._socket
 
-    def _payloads(self, input: Input) -> list[dict[str, Json]]:
-        match input:
+    def _payloads(self, user_input: Input) -> list[dict[str, Json]]:
+        match user_input:
             case Prompt(text):
                 return [{"message": text}]
             case Answers(answers):

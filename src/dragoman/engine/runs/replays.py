@@ -195,7 +195,7 @@ def _current_speed(live: LiveSession) -> int:
 
 
 class ReplayAgent:
-    """See `core.agent.Agent`: the agent of a session whose runs are replayed."""
+    """Plays a recording in place of the agent whose runs were recorded; declares what that agent declares."""
 
     def __init__(self, replays: Replays, agent: Agent) -> None:
         self._replays = replays
@@ -203,14 +203,18 @@ class ReplayAgent:
 
     @property
     def spec(self) -> AgentSpec:
+        """The declaration of the recorded agent."""
         return self._agent.spec
 
     def tool(self, name: str) -> RunnableTool | None:
+        """The recorded agent's tool of that name."""
         return self._agent.tool(name)
 
     def child(self, call: Call) -> Agent | None:
+        """The recorded agent's sub-agent for a call."""
         return self._agent.child(call)
 
     async def play(self, run: Run) -> StopReason | None:
-        assert isinstance(run, LoopRun), "every loop is played here"
+        """Play the recorded turn that belongs to this run."""
+        assert isinstance(run, LoopRun), "the engine runs every loop with its own context"
         return await self._replays.play(run)

@@ -29,7 +29,7 @@ class WriteAccess:
         self._limits = limits
 
     def acquire(self, live: LiveSession) -> "WriteClaim":
-        """Have a session to oneself to write to it, unless its run is played by another server (`is_elsewhere`).
+        """Have a session to oneself to write to it, unless its run is played by another server (`is_remote`).
 
         Entering raises:
             SessionNotFound: it was deleted.

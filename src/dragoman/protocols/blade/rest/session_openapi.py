@@ -64,7 +64,7 @@ _SEARCH_QUERY = {"q": "text in the title or in what was said, in any case and sc
 
 
 def _update_route(
-    part: str, summary: str, request_body: Any, example: JsonObject, response_body: Any = SessionDetail
+    part: str, summary: str, request_body: type, example: JsonObject, response_body: type = SessionDetail
 ) -> Route:
     return route(
         "PUT" if part == "env" else "PATCH",
