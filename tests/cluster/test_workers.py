@@ -63,7 +63,7 @@ configure_logging("json")
 told, report = os.pipe()
 workers = _Supervisor(3, work, stop_timeout_s=0.5)
 assert workers.start(told)
-print(*workers._pids, flush=True)
+print(*workers._number_by_pid, flush=True)
 workers.stop()
 print("ended", flush=True)
 """
