@@ -196,7 +196,7 @@ async def test_required_may_be_null_and_a_description_may_be_empty(alice: AgentS
         ({**OFFERED, "parameters": {"type": "string"}}, ["parameters", "type"]),
         ({**OFFERED, "parameters": {**SCHEMA, "properties": []}}, ["parameters", "properties"]),
         ({**OFFERED, "parameters": {**SCHEMA, "required": "hint"}}, ["parameters", "required"]),
-        ({**OFFERED, "parameters": {**SCHEMA, "required": [1]}}, ["parameters", "required"]),
+        ({**OFFERED, "parameters": {**SCHEMA, "required": [1]}}, ["parameters", "required", 0]),
     ],
 )
 async def test_what_is_no_function_is_refused_with_its_place(

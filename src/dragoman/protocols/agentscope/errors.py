@@ -1,10 +1,10 @@
-"""The Agent API's answers to refusals: one table, complete by test. Source: specification of the face, section 8.
+"""The error responses of the Agent API: one table, complete by test. Source: the protocol's specification, section 8.
 
-The original answers 200 and one frame that its own client drops, so that a refused request looks like an empty
-success. Here everything that is refused before the run is an HTTP status.
+The published package answers 200 with one frame that its own client drops, so that a refused request looks like an
+empty success. Here every refusal before the run is an HTTP status.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from dragoman.core import refusals
@@ -14,7 +14,7 @@ from dragoman.protocols.kit.faults import headers_of, shorten
 
 
 class ErrorRow(NamedTuple):
-    """A status, a code, and a sentence where the core's own has words that the client does not know."""
+    """A status, a code, and a message if the core's own uses terms that the client does not know."""
 
     status: int
     code: str
@@ -70,20 +70,20 @@ RUN_ERROR_CODES: Mapping[str, str] = {
     "context_too_long": "MODEL_CONTEXT_LENGTH_EXCEEDED",
     "model_not_installed": "CONFIGURATION_ERROR",
 }
-"""The codes of the core for a run that failed, in the package's words. An agent's own code stays as it is."""
+"""The package's codes for the core's codes of failed runs. An agent's own code is passed through."""
 
 UNKNOWN_ERROR_CODE = "AGENT_UNKNOWN_ERROR"
 
 
 def run_error(code: str | None, message: str | None) -> Error:
-    """Why a run failed, as its response says it."""
+    """The error of a failed run's response."""
     code = RUN_ERROR_CODES.get(code or "agent_error", code or UNKNOWN_ERROR_CODE)
     message = message or "The agent failed"
     return Error(code, f"Unknown agent error: {message}" if code == UNKNOWN_ERROR_CODE else message)
 
 
 class ErrorResponse(NamedTuple):
-    """An error as it goes out."""
+    """An error response."""
 
     status: int
     body: dict[str, object]
@@ -92,20 +92,16 @@ class ErrorResponse(NamedTuple):
 
 def to_response(refusal: Refused) -> ErrorResponse:
     """The answer to a refusal."""
-    answer = ERROR_TABLE[type(refusal)]
+    row = ERROR_TABLE[type(refusal)]
     headers = {"Retry-After": "1"} if isinstance(refusal, refusals.SessionBusy) else headers_of(refusal)
-    told = error_response(answer.status, answer.code, answer.message or str(refusal), headers=headers)
+    message = row.message or str(refusal)
     path = getattr(refusal, "path", "")
+    response = error_response(row.status, row.code, f"{path}: {message}" if path else message, headers=headers)
     if path:
-        told.body["detail"] = [detail(("body", *location_of(path)), str(refusal))]
-    return told
-
-
-def detail(loc: Sequence[object], message: str) -> dict[str, object]:
-    """One field that is wrong."""
-    return {"loc": list(loc), "msg": shorten(message)}
+        response.body["detail"] = [{"loc": ["body", *location_of(path)], "msg": shorten(message)}]
+    return response
 
 
 def error_response(status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> ErrorResponse:
-    """An error of the door itself."""
+    """An error response for a refusal of the protocol's own."""
     return ErrorResponse(status, {"error": {"code": code, "message": shorten(message)}}, dict(headers or {}))

@@ -174,10 +174,6 @@ def _error_response(error: Exception) -> ErrorResponse:
             return errors.error_response(415, "UNSUPPORTED_MEDIA_TYPE", str(error))
         case wire.InvalidJson():
             return errors.error_response(400, "INVALID_JSON", str(error))
-        case wire.InvalidBody(loc=loc, message=message):
-            told = errors.error_response(422, "INVALID_REQUEST", str(error))
-            told.body["detail"] = [errors.detail(loc, message)]
-            return told
         case MethodNotAllowed(allowed=allowed):
             return errors.error_response(405, "METHOD_NOT_ALLOWED", str(error), headers={"Allow": ", ".join(allowed)})
         case _:

@@ -1,14 +1,14 @@
-"""A request's messages, in the core's words: what is history already, what is said, what is answered. Pure.
+"""Maps a request to the core's inputs: which messages are already history, which are new, and what they answer. Pure.
 
-A session keeps its history itself, so a client sends what is new. Some clients send everything every time: messages
-up to the last one that the session holds are history that came back, and what follows them is new (section 2.1).
+The session keeps its history, so a client sends only new messages. Some clients send the whole conversation every
+time: messages up to the last one that the session already has are skipped (section 2.1).
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,28 +23,30 @@ from dragoman.protocols.agentscope import wire
 
 PROTOCOL = "agentscope"
 MESSAGE_ID_PREFIX = "msg_"
-OUTPUT_TYPES = frozenset({"function_call_output", "plugin_call_output", "component_call_output", "mcp_call_output"})
 CALL_TYPES = frozenset({"function_call", "plugin_call", "component_call", "mcp_call"})
+OUTPUT_TYPES = frozenset(f"{kind}_output" for kind in CALL_TYPES)
 APPROVAL_TYPE = "mcp_approval_response"
 _AGENT_ONLY_TYPES = CALL_TYPES | {"reasoning", "mcp_list_tools", "mcp_approval_request"}
-"""What only an agent says, whatever role a message of it has."""
+"""Message types that only an agent sends, whatever their role."""
 _IGNORED_TYPES = frozenset({"heartbeat", "error"})
 """The web client returns its own error bubbles as history."""
-_CORE_PATH = re.compile(r"(?P<kind>messages|answers|tools)\[(?P<place>\d+)\](?P<rest>.*)")
-"""A field as the core calls it."""
+_CORE_PATH = re.compile(r"(?P<kind>messages|answers|tools)\[(?P<index>\d+)\](?P<rest>.*)")
+"""The path of a field in the core's inputs."""
 _PARAMETERS = ("temperature", "top_p", "max_tokens", "stop", "seed", "frequency_penalty", "presence_penalty")
+
+T = TypeVar("T")
 
 
 class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What this door notes about a run in the log, so that its events are told the same way for ever.
+    """What this protocol stores with a run, so that every replay of its events is the same.
 
     Args:
-        response_id: the client's own id for the response.
-        session_id: what the client calls the session.
-        whole: contents are told once, complete (`stream: false`).
+        response_id: the response id that the client chose.
+        session_id: the client's name for the session.
+        omits_deltas: each content is sent once, complete (`stream: false`).
         heartbeat: the client asked for heartbeat messages.
-        is_task: it was started as a background task.
-        deadline: when the task has used up its time.
+        is_task: the run was started as a background task.
+        deadline: when the task times out.
     """
 
     response_id: str | None = None
@@ -56,52 +58,41 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def read_run_metadata(protocol: str, metadata: JsonObject) -> RunMetadata:
-    """What was noted about a run; nothing, when it came through another door."""
-    return (
-        msgspec.convert(metadata[PROTOCOL], RunMetadata)
-        if protocol == PROTOCOL and PROTOCOL in metadata
-        else RunMetadata()
-    )
+    """The metadata of a run; the defaults if another protocol started it."""
+    return msgspec.convert(metadata.get(PROTOCOL, {}) if protocol == PROTOCOL else {}, RunMetadata)
 
 
 class ParsedInput(NamedTuple):
-    """The new part of a request: messages of any role to open a session with, the user's messages, and answers.
+    """The new part of a request, each item by its path in the body.
 
-    `seed_paths` and the others tell of each where in the request's body it stands.
+    `seeds` are the messages of any role that a new session starts with.
     """
 
-    seeds: tuple[core.Message, ...]
-    messages: tuple[UserInput, ...]
-    answers: tuple[Answer, ...]
-    seed_paths: tuple[str, ...] = ()
-    message_paths: tuple[str, ...] = ()
-    answer_paths: tuple[str, ...] = ()
+    seeds: Mapping[str, core.Message]
+    messages: Mapping[str, UserInput]
+    answers: Mapping[str, Answer]
 
 
 def core_id(message_id: str) -> str:
-    """The core's id in one of ours: `msg_` + UUID + `_` + the place of its first block. Any other id stays as it is."""
+    """The core's id in a message id `msg_` + UUID + `_` + index of its first block. Any other id is returned as is."""
     if not message_id.startswith(MESSAGE_ID_PREFIX):
         return message_id
     return message_id.removeprefix(MESSAGE_ID_PREFIX)[:36]
 
 
 def ids_of(request: wire.AgentRequest) -> set[str]:
-    """The ids by which the session may know messages of a request."""
+    """The ids under which the session may already have messages of a request."""
     return {known for each in request.input if each.id for known in (each.id, core_id(each.id))}
 
 
 def is_same_message(message: wire.MessageIn, stored: core.UserMessage | None) -> bool:
-    """Whether a message with a known id is the one that the session holds (rulings, 13).
+    """Whether a message with a known id is the one that the session has (rulings, 13).
 
     Args:
-        message: as the client sent it.
-        held: what the session holds; None: a message of ours, whose words are never taken from a client.
+        message: the message as the client sent it.
+        stored: the session's message; None for an agent's message, whose text is never taken from a client.
     """
     return stored is None or (bool(message.content) and _blocks(stored.content) == _blocks(_contents(message, "input")))
-
-
-def _blocks(content: str | tuple[core.InputBlock, ...]) -> tuple[core.InputBlock, ...]:
-    return (core.Text(content),) if isinstance(content, str) else content
 
 
 def parse_input(
@@ -111,85 +102,77 @@ def parse_input(
     *,
     new_id: Callable[[], str] | None = None,
 ) -> ParsedInput:
-    """What the new messages of a request bring along.
+    """Parse the new messages of a request.
 
     Args:
-        messages: all of them.
-        start: how many of them are history that came back.
-        waiting: the calls that the session waits for: what answers one of them is new wherever it stands, because a
-            client that lets a person decide sends the question back before the answer.
-        new_id: makes ids for the seeds of a new session; None: the session exists, and keeps its history itself, so
-            that messages of other roles than the user's change nothing.
+        messages: all messages of the request.
+        start: the index of the first message that the session does not have yet.
+        answerable: the calls that wait for an answer. An answer to one of them is new at any index, because a client
+            that asks a person resends the approval request in front of the answer.
+        new_id: generates the ids of a new session's seeds. None if the session exists: it keeps its own history, so
+            messages of other roles than the user's are ignored.
 
     Raises:
-        Invalid: a message cannot be read.
+        Invalid: a message is malformed.
     """
     new = [
-        (f"input[{place}]", each)
-        for place, each in enumerate(messages)
-        if place >= start or _answered_call(each) in answerable
+        (f"input[{index}]", message)
+        for index, message in enumerate(messages)
+        if message.kind not in _IGNORED_TYPES and (index >= start or _answered_call(message) in answerable)
     ]
-    shown = [(path, each) for path, each in new if each.kind not in _IGNORED_TYPES]
-    last = len(shown)
-    while last and _is_new_input(shown[last - 1][1]):
-        last -= 1
-    seeds = () if new_id is None else _seeds(shown[:last], new_id)
-    said: dict[str, UserInput] = {}
+    seed_count = 0 if new_id is None else len(new)
+    while seed_count and _is_new_input(new[seed_count - 1][1]):
+        seed_count -= 1
+    user_messages: dict[str, UserInput] = {}
     answers: dict[str, Answer] = {}
-    for path, message in shown if new_id is None else shown[last:]:
+    for path, message in new[seed_count:]:
         if message.kind in OUTPUT_TYPES:
             answers[path] = _result(message, path)
         elif message.kind == APPROVAL_TYPE:
-            answers[path] = _decision(message, path)
+            data = _data(message, path, wire.ApprovalData)
+            call_id = CallId(data.approval_request_id)
+            answers[path] = Decision(call_id=call_id, granted=data.approve, reason=data.reason or None)
         elif _is_user_message(message):
-            said[path] = UserInput(content=_contents(message, path), client_id=message.id or None)
-    return ParsedInput(
-        seeds=tuple(seed for _, seed in seeds),
-        messages=tuple(said.values()),
-        answers=tuple(answers.values()),
-        seed_paths=tuple(path for path, _ in seeds),
-        message_paths=tuple(said),
-        answer_paths=tuple(answers),
-    )
+            user_messages[path] = UserInput(content=_contents(message, path), client_id=message.id or None)
+    seeds = {} if new_id is None else _parse_seeds(new[:seed_count], new_id)
+    return ParsedInput(seeds, user_messages, answers)
 
 
 @contextmanager
 def translate_error_paths(request: wire.ParsedRequest, parsed: ParsedInput, *, is_new: bool = False) -> Iterator[None]:
-    """Let refusals of the core name the field of the request's body, where they name one of what it was given.
+    """Translate the paths of the core's refusals to paths in the request's body.
 
     Args:
-        asked: the request.
-        brought: what the core is given of its messages.
-        is_new: its seeds are what the core calls messages.
+        request: the request.
+        parsed: its input, which the core is given.
+        is_new: the session is being created, so that the core's `messages` are the seeds.
     """
     try:
         yield
     except Invalid as refused:
-        messages = parsed.seed_paths if is_new else parsed.message_paths
-        kept = {"messages": messages, "answers": parsed.answer_paths, "tools": request.tool_paths}
-        refused.path = _request_path(refused.path, kept, is_new=is_new)
+        match = _CORE_PATH.fullmatch(refused.path)
+        if match is None:
+            refused.path = refused.path.replace("messages", "input")
+            raise
+        paths: Mapping[str, Iterable[str]] = {
+            "messages": parsed.seeds if is_new else parsed.messages,
+            "answers": parsed.answers,
+            "tools": request.tool_paths,
+        }
+        refused.path = list(paths[match["kind"]])[int(match["index"])]
+        if not is_new:  # a seed may stand for several messages, so only the path of the first one is known
+            refused.path += match["rest"]
         raise
 
 
-def _request_path(path: str, request_paths: Mapping[str, Sequence[str]], *, is_new: bool) -> str:
-    found = _CORE_PATH.fullmatch(path)
-    if found is None:
-        return path.replace("messages", "input")
-    own = request_paths[found["kind"]][int(found["place"])]
-    return own if is_new else own + found["rest"]  # a seed may be several messages: its inside says nothing
-
-
 def _answered_call(message: wire.MessageIn) -> CallId | None:
-    """The call that a message answers, as far as that can be read."""
+    """The call that a message answers, if it can be read."""
+    if message.kind not in OUTPUT_TYPES and message.kind != APPROVAL_TYPE:
+        return None
     name = "approval_request_id" if message.kind == APPROVAL_TYPE else "call_id"
-    if (message.kind in OUTPUT_TYPES or message.kind == APPROVAL_TYPE) and isinstance(message.content, tuple):
-        for content in message.content:
-            if (
-                isinstance(content, wire.DataIn)
-                and content.data is not None
-                and isinstance(content.data.get(name), str)
-            ):
-                return CallId(content.data[name])
+    for content in message.content if isinstance(message.content, tuple) else ():
+        if isinstance(content, wire.DataIn) and isinstance(call_id := (content.data or {}).get(name), str):
+            return CallId(call_id)
     return None
 
 
@@ -201,161 +184,142 @@ def _is_new_input(message: wire.MessageIn) -> bool:
     return _is_user_message(message) or message.kind in OUTPUT_TYPES or message.kind == APPROVAL_TYPE
 
 
+# --- contents -----------------------------------------------------------------------------------------------------
+
+
+def _blocks(content: str | tuple[core.InputBlock, ...]) -> tuple[core.InputBlock, ...]:
+    return (core.Text(content),) if isinstance(content, str) else content
+
+
 def _contents(message: wire.MessageIn, path: str) -> str | tuple[core.InputBlock, ...]:
-    content = message.content
-    if isinstance(content, str):
-        return content
-    blocks = tuple(_block(each, f"{path}.content[{place}]") for place, each in enumerate(content or ()))
-    if not blocks:
-        raise Invalid("at least one content was expected", path=f"{path}.content")
-    return blocks
+    if isinstance(message.content, str):
+        return message.content
+    if not message.content:
+        raise Invalid("at least one content is required", path=f"{path}.content")
+    return tuple(_block(content, f"{path}.content[{index}]") for index, content in enumerate(message.content))
 
 
 def _block(content: wire.ContentIn, path: str) -> core.InputBlock:
     match content:
-        case wire.TextIn(text=text):
+        case wire.TextIn(text=text) | wire.RefusalIn(refusal=text):
             return core.Text(text or "")
-        case wire.RefusalIn(refusal=refusal):
-            return core.Text(refusal or "")
         case wire.DataIn(data=data):
             return core.Data(data or {})
         case wire.ImageIn(image_url=str(url)) if url:
             return core.Image(url)
-        case wire.AudioIn(data=str(sound)) if sound:
+        case wire.AudioIn(data=str(audio)) if audio:
             media_type = f"audio/{content.format or 'wav'}"
-            return core.File(_data_uri(sound, media_type), media="audio", media_type=media_type)
+            return core.File(_data_uri(audio, media_type), media="audio", media_type=media_type)
         case wire.VideoIn(video_url=str(url)) if url:
             return core.File(url, media="video")
-        case wire.FileIn(file_url=url, file_data=inside) if url or inside:
+        case wire.FileIn(file_url=url, file_data=file_data) if url or file_data:
             name = content.filename or content.file_name
-            return core.File(url or _data_uri(inside or "", "application/octet-stream"), name=name)
+            return core.File(url or _data_uri(file_data or "", "application/octet-stream"), name=name)
         case _:
-            raise Invalid("a URL, or the content itself, was expected", path=path)
+            raise Invalid("a URL or the content itself is required", path=path)
 
 
-def _data_uri(given: str, media_type: str) -> str:
-    """A URL or `data:` URI as it is; base64 alone as a `data:` URI."""
-    return given if ":" in given[:32] else f"data:{media_type};base64,{given}"
+def _data_uri(value: str, media_type: str) -> str:
+    """A URL or `data:` URI as it is; plain base64 as a `data:` URI."""
+    return value if ":" in value[:32] else f"data:{media_type};base64,{value}"
 
 
-def _payload(message: wire.MessageIn, path: str) -> JsonObject:
-    """The single object of a call, an output or an answer."""
+def _data(message: wire.MessageIn, path: str, kind: type[T]) -> T:
+    """The data of a call, an output or an approval."""
     content = message.content
-    if isinstance(content, tuple) and len(content) == 1 and isinstance(content[0], wire.DataIn):
-        return content[0].data or {}
-    raise Invalid("one content of type 'data' was expected", path=f"{path}.content")
-
-
-def _required_text(payload: JsonObject, name: str, path: str) -> str:
-    value = payload.get(name)
-    if not isinstance(value, str) or not value:
-        raise Invalid("a text was expected", path=f"{path}.content[0].data.{name}")
-    return value
+    if not isinstance(content, tuple) or len(content) != 1 or not isinstance(content[0], wire.DataIn):
+        raise Invalid("exactly one content of type 'data' is required", path=f"{path}.content")
+    return wire.convert(content[0].data or {}, kind, f"{path}.content[0].data")
 
 
 def _result(message: wire.MessageIn, path: str) -> Result:
-    payload = _payload(message, path)
-    output = payload.get("output")
-    if not isinstance(output, str):  # some clients send the structure itself
+    data = _data(message, path, wire.OutputData)
+    output = data.output
+    if not isinstance(output, str):
         output = "" if output is None else msgspec.json.encode(output).decode()
-    return Result(call_id=CallId(_required_text(payload, "call_id", path)), content=output)
+    return Result(call_id=CallId(data.call_id), content=output)
 
 
-def _decision(message: wire.MessageIn, path: str) -> Decision:
-    payload = _payload(message, path)
-    approve, reason = payload.get("approve"), payload.get("reason")
-    if not isinstance(approve, bool):
-        raise Invalid("true or false was expected", path=f"{path}.content[0].data.approve")
-    if reason is not None and not isinstance(reason, str):
-        raise Invalid("a text was expected", path=f"{path}.content[0].data.reason")
-    call_id = CallId(_required_text(payload, "approval_request_id", path))
-    return Decision(call_id=call_id, granted=approve, reason=reason or None)
+# --- the history of a new session ---------------------------------------------------------------------------------
 
 
-# --- the history that a new session is opened with ----------------------------------------------------------------
-
-
-def _seeds(
+def _parse_seeds(
     history: Sequence[tuple[str, wire.MessageIn]], new_id: Callable[[], str]
-) -> Sequence[tuple[str, core.Message]]:
-    """Messages of any role as the history of a new session, each with the place where it begins. Steps that follow
-    each other without a word of somebody else are one model step, as the package splits it; approvals are none of a
-    history's affair.
+) -> Mapping[str, core.Message]:
+    """Parse messages of any role as the history of a new session, each by the path where it begins.
+
+    Adjacent messages of the agent become one model step, because the package splits a step into several messages.
+    Approvals are skipped.
     """
-    found: list[tuple[str, core.Message]] = []
+    seeds: dict[str, core.Message] = {}
     step: list[tuple[str, core.Block]] = []
     names: dict[str, str] = {}
 
-    def close() -> None:
+    def close_step() -> None:
         if step:
             blocks = tuple(block for _, block in step)
-            found.append((step[0][0], core.AssistantMessage(id=MessageId(new_id()), content=blocks)))
+            seeds[step[0][0]] = core.AssistantMessage(id=MessageId(new_id()), content=blocks)
             step.clear()
 
-    def add(path: str, message: core.Message) -> None:
-        close()
-        found.append((path, message))
+    def add(path: str, seed: core.Message) -> None:
+        close_step()
+        seeds[path] = seed
 
     for path, message in history:
         if message.kind in CALL_TYPES:
-            call = _call(_payload(message, path), path)
+            call = _call(message, path)
             names[call.call_id] = call.name
             step.append((path, call))
         elif message.kind in OUTPUT_TYPES:
-            given = _result(message, path)
-            name = names.get(given.call_id, "")
-            result = core.ToolMessage(id=MessageId(new_id()), call_id=given.call_id, name=name, content=given.content)
-            add(path, result)
+            output = _result(message, path)
+            name = names.get(output.call_id, "")
+            add(
+                path,
+                core.ToolMessage(id=MessageId(new_id()), call_id=output.call_id, name=name, content=output.content),
+            )
         elif _is_user_message(message) and message.kind != APPROVAL_TYPE:
-            content = _contents(message, path)
-            add(path, core.UserMessage(id=MessageId(new_id()), content=content, client_id=message.id or None))
+            user = core.UserMessage(
+                id=MessageId(new_id()), content=_contents(message, path), client_id=message.id or None
+            )
+            add(path, user)
         elif message.role == "system":
             add(path, core.SystemMessage(id=MessageId(new_id()), content=core.text_of(_contents(message, path))))
         elif message.role == "assistant" and message.kind == "message":
             step += [(path, block) for block in _blocks(_contents(message, path))]
-    close()
-    return found
+    close_step()
+    return seeds
 
 
-def _call(payload: JsonObject, path: str) -> core.Call:
-    arguments = payload.get("arguments")
+def _call(message: wire.MessageIn, path: str) -> core.Call:
+    data = _data(message, path, wire.CallData)
+    arguments = data.arguments
     if isinstance(arguments, str):
         try:
             arguments = msgspec.json.decode(arguments or "{}")
         except (ValueError, RecursionError):
-            arguments = None
+            arguments = ""
     if not isinstance(arguments, dict):
-        raise Invalid("a JSON object as text was expected", path=f"{path}.content[0].data.arguments")
-    return core.Call(
-        call_id=CallId(_required_text(payload, "call_id", path)),
-        name=_required_text(payload, "name", path),
-        input=arguments,
-    )
+        raise Invalid("a JSON object as text is required", path=f"{path}.content[0].data.arguments")
+    return core.Call(call_id=CallId(data.call_id), name=data.name, input=arguments)
 
 
-# --- what the engine takes ----------------------------------------------------------------------------------------
+# --- the core's inputs --------------------------------------------------------------------------------------------
 
 
 def create_from(parsed_request: wire.ParsedRequest, agent: str, parsed: ParsedInput) -> Create:
-    """A new session, without the id or the name that the client may have chosen."""
+    """The core's input for a new session, without the id or the name that the client may have chosen."""
     user_id = parsed_request.request.user_id
-    return Create(
-        protocol=PROTOCOL,
-        agent=agent,
-        tools="all",
-        labels={"user_id": user_id} if user_id else {},
-        seeds=parsed.seeds,
-    )
+    labels = {"user_id": user_id} if user_id else {}
+    return Create(protocol=PROTOCOL, agent=agent, tools="all", labels=labels, seeds=tuple(parsed.seeds.values()))
 
 
 def submit_from(parsed_request: wire.ParsedRequest, parsed: ParsedInput, run_metadata: RunMetadata) -> Submit:
-    """A request to go on with a session.
+    """The core's input for a run.
 
-    Without answers to all open calls there would be no run, and a task is one. And a session that a client opens with
-    calls would wait for a word about them that it never asked for.
+    A task must be one run, so it has to answer all open calls. So does the first request of a session that a client
+    starts with open calls, which would otherwise wait for decisions that nobody asked for.
     """
     request = parsed_request.request
-    chosen = {name: getattr(request, name) for name in _PARAMETERS}
     props: JsonObject = {PROTOCOL: msgspec.to_builtins(run_metadata)}
     if request.user_id:
         props["user"] = request.user_id
@@ -363,53 +327,50 @@ def submit_from(parsed_request: wire.ParsedRequest, parsed: ParsedInput, run_met
         props["extra"] = extra
     return Submit(
         protocol=PROTOCOL,
-        messages=parsed.messages,
-        answers=parsed.answers,
+        messages=tuple(parsed.messages.values()),
+        answers=tuple(parsed.answers.values()),
         client_run_id=request.client_response_id,
         requires_all_answers=run_metadata.is_task or bool(parsed.seeds),
         client_tools=tuple(
             ToolSpec(name=tool.name, description=tool.description or "", parameters=tool.parameters)
             for tool in parsed_request.tools
         ),
-        parameters={name: _tuple_to_list(value) for name, value in chosen.items() if value is not None},
+        parameters={name: value for name in _PARAMETERS if (value := getattr(request, name)) is not None},
         metadata=props,
     )
-
-
-def _tuple_to_list(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def require_new_input(parsed: ParsedInput, *, is_new: bool) -> None:
     """Check that a request asks for anything at all.
 
     Raises:
-        Invalid: there is nothing in it that the session does not hold.
-        UnknownCall: it answers, and the session is only about to be made.
+        Invalid: the session already has everything in it.
+        UnknownCall: it answers a call of a session that does not exist yet.
     """
-    for answer in parsed.answers if is_new else ():
+    for answer in parsed.answers.values() if is_new else ():
         if isinstance(answer, Decision) or not parsed.seeds:
             raise UnknownCall(answer.call_id)
     if not parsed.messages and not parsed.answers:
-        raise Invalid("the input ends with no message of the user's, and with no answer", path="input")
+        raise Invalid("the input must end with a user message or an answer that is new", path="input")
 
 
-def require_matching_answers(answers: Sequence[Answer], calls: Mapping[CallId, OpenCall]) -> None:
-    """Check that each answer is what its call asks for: a word about what needs one, an output of what the application
-    runs. Elsewhere an application may give the result of a server's tool itself; here that would forge what the tool
-    did, and no client does it (sections 5.3 and 5.5).
+def require_matching_answers(answers: Collection[Answer], calls: Mapping[CallId, OpenCall]) -> None:
+    """Check that each answer fits its call: a decision for an approval request, an output for a client's tool.
+
+    Other protocols let the client give the result of a server's tool. Here that would forge the tool's result, and no
+    client does it (sections 5.3 and 5.5).
 
     Args:
-        answers: what a request answers.
-        calls: the session's open calls; answers to others are the core's affair.
+        answers: the answers of a request.
+        calls: the session's open calls. The core checks answers to any other call.
 
     Raises:
-        UnknownCall: the session waits for no such answer.
+        UnknownCall: the call does not wait for that kind of answer.
     """
     for answer in answers:
         call = calls.get(answer.call_id)
         if call is None:
             continue
-        needs_word, is_word = call.parked or call.kind == "permission", isinstance(answer, Decision)
-        if not call.is_waiting() or needs_word != is_word:
-            raise UnknownCall(answer.call_id, "approval" if is_word else "output")
+        needs_decision, is_decision = call.parked or call.kind == "permission", isinstance(answer, Decision)
+        if not call.is_waiting() or needs_decision != is_decision:
+            raise UnknownCall(answer.call_id, "approval" if is_decision else "output")

@@ -126,7 +126,7 @@ class Runs:
         brought = inputs.parse_input(request.input, start, live.state.answerable_calls())
         inputs.require_new_input(brought, is_new=False)
         if not is_busy(live.state):
-            inputs.require_matching_answers(brought.answers, live.state.calls)
+            inputs.require_matching_answers(brought.answers.values(), live.state.calls)
         return await self._run(live, run_request, brought)
 
     async def _run_first(
