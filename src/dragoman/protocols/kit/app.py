@@ -1,0 +1,119 @@
+"""A protocol over HTTP as an ASGI application: every request passes here, and every failure is answered here."""
+
+import uuid
+from collections.abc import Callable, Iterable
+
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from dragoman.core.principal import Principal
+from dragoman.core.refusals import Refused
+from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
+from dragoman.protocols.kit.body import header, json_response
+from dragoman.protocols.kit.errors import ErrorResponse, ErrorTable, InternalError, RequestError
+from dragoman.protocols.kit.router import KeyScope, Route, Router
+
+Authenticate = Callable[[str | None, str], Principal]
+"""Returns who sends an `Authorization` header from an address. Raises Unauthenticated or LimitReached."""
+AdmitStream = Callable[[Principal], Callable[[], None]]
+"""Counts an open stream against its caller's limit; returns what releases it, once. Raises LimitReached."""
+
+log = structlog.get_logger(__name__)
+
+
+def bearer_credentials(scope: Scope) -> str | None:
+    """Return the `Authorization` header."""
+    return header(scope, b"authorization")
+
+
+def error_body(error: ErrorResponse) -> Response:
+    """Write an error as `{"error": message, "code": code}` with its facts."""
+    body = {"error": error.message, "code": error.code, **error.facts}
+    return json_response(body, error.status, error.headers)
+
+
+def admit_all(_principal: Principal) -> Callable[[], None]:
+    """Admit every stream: no limit."""
+    return lambda: None
+
+
+def principal_of(request: Request) -> Principal:
+    """Return who sends a request. Only for routes that are not open."""
+    principal: Principal = request.scope["principal"]
+    return principal
+
+
+class ProtocolApp:
+    """Authenticates, checks the key's scope, dispatches, counts, and writes errors in the protocol's own shape."""
+
+    def __init__(
+        self,
+        name: str,
+        routes: Iterable[Route],
+        errors: ErrorTable,
+        authenticate: Authenticate,
+        *,
+        credentials: Callable[[Scope], str | None] = bearer_credentials,
+        write_error: Callable[[ErrorResponse], Response] = error_body,
+    ) -> None:
+        """Put a protocol together.
+
+        Args:
+            name: the protocol's label in metrics.
+            routes: what it answers.
+            errors: its answers to failures, complete.
+            authenticate: tells who calls.
+            credentials: finds the `Authorization` value of a request.
+            write_error: writes an error in the protocol's shape.
+        """
+        self._name = name
+        self._router = Router(routes)
+        self._errors = errors
+        self._authenticate = authenticate
+        self._credentials = credentials
+        self._write_error = write_error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        try:
+            response = await self._respond(scope, receive)
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001  # the root of a request: every failure is answered
+            response = self._respond_to_error(error)
+        await response(scope, receive, send)
+
+    async def _respond(self, scope: Scope, receive: Receive) -> Response:
+        """Dispatch a request. Without a valid key nothing is said about paths and methods."""
+        path: str = scope["path"]
+        method: str = scope["method"]
+        try:
+            match = self._router.match(path[len(scope.get("root_path", "")) :])
+            route = match.route(method)
+        except RequestError:
+            self._authorize(scope, "read" if method in ("GET", "HEAD") else "use")
+            raise
+        if not route.is_open:
+            self._authorize(scope, route.required_scope)
+        scope["path_params"] = match.variables
+        return await route.handler(Request(scope, receive))
+
+    def _authorize(self, scope: Scope, required: KeyScope) -> None:
+        client = scope.get("client")
+        principal = self._authenticate(self._credentials(scope), client[0] if client else "")
+        principal.require(required)
+        scope["principal"] = principal
+
+    def _respond_to_error(self, error: Exception) -> Response:
+        if not isinstance(error, Refused | RequestError):
+            reference = uuid.uuid4().hex[:12]
+            log.error("request failed", protocol=self._name, reference=reference, exc_info=error)
+            error = InternalError(reference)
+        response = self._errors.to_response(error)
+        if response.status >= 500 and isinstance(error, InternalError):
+            REQUESTS_FAILED.labels(protocol=self._name).inc()
+        else:
+            REQUESTS_REFUSED.labels(protocol=self._name, code=response.code).inc()
+        return self._write_error(response)

@@ -1,0 +1,84 @@
+"""Reading request bodies within limits, and writing JSON answers."""
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from dragoman.protocols.kit.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
+from dragoman.protocols.kit.sse import PUSH_EXTENSION, ResponsePipe
+
+BODY_TIMEOUT_S = 60.0
+"""How long a body may take to arrive."""
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """Return the first header of that name, which is given in lower case."""
+    for each, value in scope["headers"]:
+        if each == name:
+            return str(value, "latin-1")
+    return None
+
+
+def require_json(request: Request) -> None:
+    """Check that the body is declared as JSON, or not declared at all.
+
+    A page of another origin can send `text/plain` without a preflight, so it could post to a server without keys.
+
+    Raises:
+        UnsupportedMediaType: it is declared as something else.
+    """
+    declared = (header(request.scope, b"content-type") or "").partition(";")[0].strip().lower()
+    if declared not in ("", "application/json"):
+        raise UnsupportedMediaType(f"Content-Type: application/json was expected, got {declared!r}")
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read a body of at most `limit` bytes, whatever its Content-Length says.
+
+    Raises:
+        BodyTooLarge: it is longer; no more than the limit was read.
+        BodyTooSlow: it took longer than `BODY_TIMEOUT_S`.
+        ClientDisconnect: the client left before the end.
+    """
+    declared = header(request.scope, b"content-length") or ""
+    if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
+        raise BodyTooLarge(limit)
+    pipe: ResponsePipe | None = request.scope.get("extensions", {}).get(PUSH_EXTENSION)
+    if pipe is not None and pipe.has_arrived:
+        return await _receive_body(request, limit)  # does not wait: most bodies arrive with their heads
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            return await _receive_body(request, limit)
+    except TimeoutError as error:
+        raise BodyTooSlow(f"the body did not arrive within {BODY_TIMEOUT_S:g} s") from error
+
+
+async def read_json_body(request: Request, limit: int) -> bytes:
+    """Read a body that is declared as JSON. Raises UnsupportedMediaType, and what `read_body` raises."""
+    require_json(request)
+    return await read_body(request, limit)
+
+
+async def _receive_body(request: Request, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise BodyTooLarge(limit)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a value as a JSON answer."""
+    return Response(msgspec.json.encode(value), status, headers, "application/json")

@@ -1,0 +1,175 @@
+"""Error tables: from what goes wrong with a request to the answer in a protocol's own shape. Pure.
+
+A protocol gives one `ErrorTable` with a row for each refusal of the core and for each `RequestError`; a test checks
+that it is complete. Anything else is a fault of the server, which the app logs and answers as `InternalError`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from dragoman.core.refusals import LimitReached, Unauthenticated, Unavailable
+
+MAX_MESSAGE_CHARS = 500
+MAX_DECODER_MESSAGE_CHARS = 300
+"""Of a decoder's own message, which may quote what the client sent."""
+_PATH_SUFFIX = re.compile(r" - at `\$\.?(.*)`$")
+_MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
+
+
+class RequestError(Exception):
+    """A request that fails before it reaches the core. Attributes named in an error table's row go into the answer."""
+
+
+class UnknownPath(RequestError):
+    """No route matches the path."""
+
+    def __init__(self) -> None:
+        super().__init__("there is nothing at this path")
+
+
+class MethodNotAllowed(RequestError):
+    """The path exists, but not for this method."""
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        super().__init__(f"this path takes {' or '.join(allowed)}")
+        self.allowed = allowed
+
+
+class UnsupportedMediaType(RequestError):
+    """The body is not declared as JSON."""
+
+
+class BodyTooLarge(RequestError):
+    """The body is longer than the protocol's limit, in bytes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the body is larger than {limit} bytes")
+        self.limit = limit
+
+
+class BodyTooSlow(RequestError):
+    """The body did not arrive in time."""
+
+    path = ""
+
+
+class InvalidJson(RequestError):
+    """The body is not JSON."""
+
+
+class InvalidBody(RequestError):
+    """The body is JSON, but not of the expected shape. `path` names the field at fault; empty for the whole body."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(f"{path}: {message}" if path else message)
+        self.message = message
+        self.path = path
+
+
+class InternalError(RequestError):
+    """A fault of the server. The log holds the details under `reference`; the answer shows nothing else."""
+
+    def __init__(self, reference: str) -> None:
+        super().__init__(f"the server failed; reference {reference}")
+        self.reference = reference
+
+
+REQUEST_ERRORS: tuple[type[RequestError], ...] = (
+    UnknownPath,
+    MethodNotAllowed,
+    UnsupportedMediaType,
+    BodyTooLarge,
+    BodyTooSlow,
+    InvalidJson,
+    InvalidBody,
+    InternalError,
+)
+"""What every protocol's table has a row for, besides the core's refusals."""
+
+
+class ErrorRow(NamedTuple):
+    """How a protocol answers one kind of error.
+
+    Attributes:
+        status: the HTTP status.
+        code: the protocol's code for programs; also the label of the metric.
+        message: replaces the error's own message, where the protocol fixes the text or uses other words.
+        facts: the error's attributes that the body shows under their own names, unless they are None.
+        retry_after_s: the `Retry-After` header, for an error that does not bring one.
+    """
+
+    status: int
+    code: str
+    message: str | None = None
+    facts: tuple[str, ...] = ()
+    retry_after_s: int | None = None
+
+
+class ErrorResponse(NamedTuple):
+    """An error as a protocol is about to write it."""
+
+    status: int
+    code: str
+    message: str
+    headers: Mapping[str, str] = {}
+    facts: Mapping[str, object] = {}
+
+
+class ErrorTable:
+    """A protocol's answers to everything that can go wrong with a request."""
+
+    def __init__(self, rows: Mapping[type[Exception], ErrorRow]) -> None:
+        self.rows = rows
+
+    def to_response(self, error: Exception) -> ErrorResponse:
+        """Return the answer to a refusal or a request error; its row is that of its class or of the nearest base.
+
+        Raises:
+            KeyError: there is no row.
+        """
+        row = next((self.rows[kind] for kind in type(error).__mro__ if kind in self.rows), None)
+        if row is None:
+            raise KeyError(type(error).__name__)
+        facts = {name: value for name in row.facts if (value := getattr(error, name, None)) is not None}
+        headers = headers_of(error)
+        if row.retry_after_s is not None:
+            headers.setdefault("Retry-After", str(row.retry_after_s))
+        return ErrorResponse(row.status, row.code, row.message or shorten(str(error)), headers, facts)
+
+
+def headers_of(error: Exception) -> dict[str, str]:
+    """Return the headers that belong to an error, whatever the protocol."""
+    match error:
+        case Unauthenticated():
+            return {"WWW-Authenticate": "Bearer"}
+        case LimitReached() | Unavailable():
+            return {"Retry-After": str(error.retry_after_s)}
+        case BodyTooLarge() | BodyTooSlow():
+            return {"Connection": "close"}  # the rest of the body is not read
+        case MethodNotAllowed(allowed=allowed):
+            return {"Allow": ", ".join(allowed)}
+        case _:
+            return {}
+
+
+def shorten(message: str) -> str:
+    """Cut the middle out of a message that may quote what the client sent, which has no limit of its own."""
+    half = MAX_MESSAGE_CHARS // 2
+    return message if len(message) <= MAX_MESSAGE_CHARS else f"{message[:half]} … {message[-half:]}"
+
+
+def parse_validation_error(message: str, prefix: str = "") -> tuple[str, str]:
+    """Split msgspec's message about a wrong shape into the sentence and the path of the field at fault.
+
+    Args:
+        message: msgspec's message.
+        prefix: the path of the value that was decoded, within the body.
+    """
+    message = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
+    suffix = _PATH_SUFFIX.search(message)
+    sentence, path = (message[: suffix.start()], suffix[1]) if suffix else (message, "")
+    sentence = sentence[:MAX_DECODER_MESSAGE_CHARS]
+    if missing := _MISSING_FIELD.fullmatch(sentence):
+        return "this field is required", ".".join(filter(None, (prefix, path, missing[1])))
+    return sentence, ".".join(filter(None, (prefix, path)))

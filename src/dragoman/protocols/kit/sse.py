@@ -1,0 +1,303 @@
+"""Streams of server-sent events: one write path from a session's reader to a client, for every protocol.
+
+    open ──► send             the first frames, with the headers
+    commit ──► push           while the client keeps up: what became durable is written in the commit's own call, and
+                              no task is woken
+    next records ──► send     after a silence, for a client that reads slowly, and for what is read from the log
+
+A protocol gives a `FrameEncoder`: what one record of the session's stream becomes on the wire.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import structlog
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.stream import Cursor, Record
+from dragoman.engine.sessions.reader import Reader
+
+STREAM_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+KEEP_ALIVE = b": keep-alive\n\n"
+PUSH_EXTENSION = "dragoman.push"
+"""The ASGI extension of our own server: a `ResponsePipe`. Under another server, streams only use `send`."""
+
+log = structlog.get_logger(__name__)
+
+
+class FrameEncoder(Protocol):
+    """Turns the records of a session's stream into frames. Plain calls; it waits for nothing."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the stream ends with the frames made so far."""
+
+    @property
+    def keep_alive(self) -> bytes:
+        """What is sent after a silence, such as `KEEP_ALIVE`."""
+
+    def feed(self, record: Record) -> bytes:
+        """Return the frames of a record; often none."""
+
+    def close(self, error: Exception) -> bytes:
+        """Return the frames that end a stream before its time.
+
+        Args:
+            error: `SessionNotFound` when the session was deleted; `ShuttingDown` and `StoreUnavailable` when the run
+                goes on and the client may come back; anything else is a fault of the server, which is in the log.
+        """
+
+
+class ResponsePipe(Protocol):
+    """Writes parts of an answer in plain calls, where ASGI's `send` has to be awaited."""
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether the request's whole body has arrived."""
+
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called when the client disconnects before the answer has ended."""
+
+    def is_ready(self) -> bool:
+        """Whether the client takes more now. If not, `send` waits until it does."""
+
+    def write(self, body: bytes) -> None:
+        """Write a part. Only while it is ready."""
+
+
+class Chunk(NamedTuple):
+    """What is written next. After the last one the stream closes."""
+
+    body: bytes
+    is_last: bool = False
+
+
+class _StreamOver(Exception):
+    """The last chunk was made where it could not be sent."""
+
+    def __init__(self, last: Chunk) -> None:
+        super().__init__()
+        self.last = last
+
+
+class EventStream(Response):
+    """An answer that follows a session. It only reads: a client that leaves ends this stream and nothing else."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        encoder: FrameEncoder,
+        first: Chunk,
+        *,
+        on_close: Callable[[bool], None],
+        idle_limit_s: float | None,
+    ) -> None:
+        """Use `open_stream`, which also enters the reader."""
+        self._reader = reader
+        self._encoder = encoder
+        self._first = first
+        self._on_close = on_close
+        self._idle_limit_s = self._idle_left_s = idle_limit_s
+        self._pipe: ResponsePipe | None = None
+        self._has_left = False
+        self.status_code = 200
+        self.background = None
+        self.raw_headers = list(STREAM_HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request; a HEAD with the headers alone."""
+        watcher: asyncio.Task[None] | None = None
+        try:
+            if scope["method"] == "HEAD":
+                self._first = Chunk(b"", is_last=True)
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            pipe: ResponsePipe | None = scope.get("extensions", {}).get(PUSH_EXTENSION)
+            if pipe is not None:
+                pipe.on_disconnect(self._client_left)
+            else:
+                watcher = asyncio.create_task(self._watch_disconnect(receive), name="watch for a disconnect")
+            if pipe is not None and self._idle_limit_s is None:
+                self._pipe = pipe
+                self._reader.push = self._push
+            scope["headers"].clear()  # a stream may stay open for hours, and these weigh more than the rest of it
+            chunk, self._first = self._first, Chunk(b"")
+            while not chunk.is_last:
+                await send({"type": "http.response.body", "body": chunk.body, "more_body": True})
+                del chunk
+                chunk = await self._next_chunk()
+            await send({"type": "http.response.body", "body": chunk.body, "more_body": False})
+        except ClientDisconnect:
+            pass
+        finally:
+            if watcher is not None:
+                watcher.cancel()
+            self.close()
+
+    def close(self) -> None:
+        """Leave the session. For a stream that was opened and is not sent."""
+        self._reader.__exit__(None, None, None)
+        self._on_close(self._has_left)
+
+    async def _next_chunk(self) -> Chunk:
+        """Wait for something to write. Raises ClientDisconnect."""
+        try:
+            while True:
+                records = await self._next_records()
+                if not records:
+                    return Chunk(self._encoder.keep_alive)
+                chunk = self._encode(records)
+                if chunk.body or chunk.is_last:
+                    self._idle_left_s = self._idle_limit_s
+                    return chunk
+        except _StreamOver as over:
+            return over.last
+        except (SessionNotFound, ShuttingDown, StoreUnavailable) as error:
+            return Chunk(self._encoder.close(error), is_last=True)
+        except TimeoutError:
+            return Chunk(b"", is_last=True)
+
+    async def _next_records(self) -> Sequence[Record]:
+        if self._has_left:
+            raise ClientDisconnect
+        if self._idle_left_s is None:
+            return await self._reader.next()
+        clock = asyncio.get_running_loop().time
+        started_at = clock()
+        async with asyncio.timeout(self._idle_left_s):
+            records = await self._reader.next()
+        self._idle_left_s -= clock() - started_at  # waiting counts as silence, sending to a slow client does not
+        return records
+
+    def _encode(self, records: Sequence[Record]) -> Chunk:
+        encoder, frames = self._encoder, []
+        feed, record = encoder.feed, None
+        try:
+            for record in records:
+                frames.append(feed(record))
+                if encoder.is_over:
+                    return Chunk(b"".join(frames), is_last=True)
+        except Exception as error:  # the root of a stream: it ends well-formed even after a fault of ours
+            log.error("stream failed", record=type(record).__name__, exc_info=error)
+            frames.append(encoder.close(error))
+            return Chunk(b"".join(frames), is_last=True)
+        return Chunk(b"".join(frames))
+
+    def _push(self, records: Sequence[Record]) -> bool:
+        """Write records in the commit's own call. Returns False if the client does not take more now."""
+        pipe = self._pipe
+        assert pipe is not None, "set together with the reader's `push`"
+        if not pipe.is_ready():
+            return False
+        chunk = self._encode(records)
+        if chunk.is_last:
+            raise _StreamOver(chunk)
+        if chunk.body:
+            pipe.write(chunk.body)
+        return True
+
+    def _client_left(self) -> None:
+        self._has_left = True
+        self._reader.end(ClientDisconnect())
+
+    async def _watch_disconnect(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._client_left()
+
+
+async def open_stream(
+    reader: Reader,
+    encoder: FrameEncoder,
+    *,
+    before: bytes | None = None,
+    on_close: Callable[[bool], None] = lambda _: None,
+    idle_limit_s: float | None = None,
+) -> EventStream:
+    """Follow a session with a stream.
+
+    Args:
+        reader: from the position where the stream begins. It is entered here and left when the stream ends.
+        encoder: makes the frames.
+        before: frames that are sent at once, with the headers. None waits for the first records instead, so that what
+            fails until then is still an HTTP error.
+        on_close: called once, however the stream ends, with whether the client disconnected. If opening fails, it is
+            called too.
+        idle_limit_s: ends the stream after so many seconds without a frame; None never does.
+    """
+    reader.__enter__()
+    stream = EventStream(reader, encoder, Chunk(before or b""), on_close=on_close, idle_limit_s=idle_limit_s)
+    if before is None:
+        try:
+            stream._first = stream._encode(await reader.next())
+        except BaseException:
+            stream.close()
+            raise
+    return stream
+
+
+async def replay_until(reader: Reader, encoder: FrameEncoder, up_to: Cursor) -> bytes:
+    """Feed an encoder that skips what its client has seen, until it makes a frame or reaches a position.
+
+    So a stream resumes in one pass over the run: the caller checks that the encoder got as far as the client says, and
+    goes on with the same reader and encoder.
+
+    Args:
+        reader: at the beginning of the run; entered.
+        encoder: makes no frames for what the client has seen.
+        up_to: how far the session is durable.
+
+    Returns:
+        The frames that were made.
+    """
+    while reader.cursor < up_to and not encoder.is_over:
+        frames = b"".join([encoder.feed(record) for record in await reader.next()])
+        if frames:
+            return frames
+    return b""
+
+
+async def read_to_end(reader: Reader, encoder: FrameEncoder) -> None:
+    """Feed an encoder until its run is over, for answers that are one body.
+
+    Raises:
+        ShuttingDown, StoreUnavailable: the server stopped first. The message says whether the run was accepted.
+    """
+    first_seq = reader.cursor.seq + 1
+    try:
+        while True:
+            for record in await reader.next():
+                encoder.feed(record)
+                if encoder.is_over:
+                    return
+    except SessionNotFound as error:
+        encoder.close(error)
+    except (ShuttingDown, StoreUnavailable) as error:
+        if reader.cursor.seq < first_seq:
+            raise  # nothing was accepted yet
+        raise type(error)(
+            "the run was accepted and continues when the server is back; do not send the request again"
+        ) from error
+
+
+def escape_line_separators(data: bytes) -> bytes:
+    r"""Escape U+0085, U+2028 and U+2029 in JSON: some clients take them for the end of a line, which breaks a frame."""
+    if data.isascii():
+        return data
+    return (
+        data.replace(b"\xc2\x85", b"\\u0085").replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    )
+
+
+def fixed_stream(body: bytes) -> Response:
+    """Return frames that are all known as an event stream."""
+    response = Response(body)
+    response.raw_headers = [*STREAM_HEADERS, (b"content-length", b"%d" % len(body))]
+    return response
