@@ -258,7 +258,7 @@ class SimulatedClusterStore:
             await self._call("node_leave", self._name)
 
     async def other_nodes(self) -> Sequence[Node]:
-        return await self._call("node_others", self._name)  # type: ignore[no-any-return]  # a line carries anything
+        return await self._call("node_other_nodes", self._name)  # type: ignore[no-any-return]  # a line carries anything
 
     def publish_seen_epoch(self, epoch: int) -> None:
         if epoch != self._epochs:
@@ -266,40 +266,40 @@ class SimulatedClusterStore:
             self._wanted.set()
 
     async def remove_dead_nodes(self) -> None:
-        await self._call("node_forget_dead")
+        await self._call("node_remove_dead_nodes")
 
     async def claim_session(self, session_id: SessionId) -> SessionClaim | None:
-        return await self._call("node_claim", self._name, session_id)  # type: ignore[no-any-return]  # as above
+        return await self._call("node_claim_session", self._name, session_id)  # type: ignore[no-any-return]  # as above
 
     async def release_session(self, session_id: SessionId, epoch: int) -> None:
-        await self._call("node_release", self._name, session_id, epoch)
+        await self._call("node_release_session", self._name, session_id, epoch)
 
     async def claim_abandoned(self, limit: int) -> Sequence[SessionId]:
-        return await self._call("node_take_abandoned", self._name, limit)  # type: ignore[no-any-return]  # as above
+        return await self._call("node_claim_abandoned", self._name, limit)  # type: ignore[no-any-return]  # as above
 
     async def session_updates(self, positions: Sequence[tuple[SessionId, Cursor]]) -> Sequence[SessionUpdate]:
-        return await self._call("node_news", list(positions))  # type: ignore[no-any-return]  # as above
+        return await self._call("node_session_updates", list(positions))  # type: ignore[no-any-return]  # as above
 
     async def send_command(self, request_id: str, session_id: SessionId, body: bytes) -> str | None:
-        return await self._call("node_ask", request_id, session_id, body)  # type: ignore[no-any-return]  # as above
+        return await self._call("node_send_command", request_id, session_id, body)  # type: ignore[no-any-return]  # as above
 
     async def pending_commands(self) -> Sequence[PendingCommand]:
-        return await self._call("node_asked", self._name)  # type: ignore[no-any-return]  # as above
+        return await self._call("node_pending_commands", self._name)  # type: ignore[no-any-return]  # as above
 
     async def store_reply(self, request_id: str, answer: bytes) -> None:
-        await self._call("node_answer", request_id, answer)
+        await self._call("node_store_reply", request_id, answer)
 
     async def find_reply(self, request_id: str) -> tuple[bytes | None, bool]:
-        return await self._call("node_answered", request_id)  # type: ignore[no-any-return]  # as above
+        return await self._call("node_find_reply", request_id)  # type: ignore[no-any-return]  # as above
 
     async def discard_command(self, request_id: str) -> None:
-        await self._call("node_unask", request_id)
+        await self._call("node_discard_command", request_id)
 
     async def lock_idempotency_key(self, owner: UserId, key: str) -> bool:
-        return await self._call("node_hold_key", self._name, owner, key)  # type: ignore[no-any-return]  # as above
+        return await self._call("node_lock_idempotency_key", self._name, owner, key)  # type: ignore[no-any-return]  # as above
 
     async def unlock_idempotency_key(self, owner: UserId, key: str) -> None:
-        await self._call("node_free_key", self._name, owner, key)
+        await self._call("node_unlock_idempotency_key", self._name, owner, key)
 
     async def claim_abandoned_fires(self) -> Collection[str]:
         return ()

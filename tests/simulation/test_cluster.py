@@ -65,7 +65,7 @@ def test_a_server_that_joins_anew_tries_until_it_is_among_the_others() -> None:
         assert server is not None
         server.machine.pause()
         await asyncio.sleep(40)
-        server.store_connection.failing["node_others"] = 3
+        server.store_connection.failing["node_other_nodes"] = 3
         server.machine.resume()
         await asyncio.sleep(5)
 

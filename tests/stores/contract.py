@@ -226,7 +226,9 @@ class StoreContract:
         await new_session_in(store)
         before = await dump_session(store, session_id(1))
         again = SessionWriter(1, epoch=await store.claim_epoch(), owner=BOB)
-        assert await commit_accepted(store, again.new(once=[idempotency_record("k", owner=BOB)])) == [False]
+        assert await commit_accepted(store, again.new(idempotency_records=[idempotency_record("k", owner=BOB)])) == [
+            False
+        ]
         assert await dump_session(store, session_id(1)) == before
         assert await store.find_idempotency_record(BOB, "k") is None, "nothing of a refused append is kept"
 
@@ -363,7 +365,7 @@ class StoreContract:
         snapshot = await store.load(writing.session_id)
         assert snapshot is not None
         assert [*snapshot.pieces] == [first, second]
-        closed = writing.append(MessageClosed(message_id=MessageId("m")), closed=[(MessageId("m"), 0)])
+        closed = writing.append(MessageClosed(message_id=MessageId("m")), closed_blocks=[(MessageId("m"), 0)])
         other = a_piece(4, "next", index=1)
         closed.pieces = [other]
         assert await commit_accepted(store, closed) == [True]
@@ -449,7 +451,7 @@ class StoreContract:
     async def test_what_a_request_did_is_kept_with_it(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         kept = [idempotency_record("a", run=1), idempotency_record("b"), idempotency_record("a", owner=BOB)]
-        assert await commit_accepted(store, writing.append(started(1), once=kept)) == [True]
+        assert await commit_accepted(store, writing.append(started(1), idempotency_records=kept)) == [True]
         assert await store.find_idempotency_record(ANN, "a") == kept[0]
         assert await store.find_idempotency_record(ANN, "b") == kept[1]
         assert await store.find_idempotency_record(BOB, "a") == kept[2]
@@ -457,20 +459,22 @@ class StoreContract:
 
     async def test_what_a_refused_append_did_is_not_kept(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
-        refused = writing.append(started(1), once=[idempotency_record("a")])
+        refused = writing.append(started(1), idempotency_records=[idempotency_record("a")])
         refused.after = 9
         assert await commit_accepted(store, refused) == [False]
         assert await store.find_idempotency_record(ANN, "a") is None
 
     async def test_a_key_is_kept_for_a_day_and_then_makes_room(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
-        assert await commit_accepted(store, writing.append(started(1), once=[idempotency_record("old")])) == [True]
-        assert await commit_accepted(store, writing.append(stopped(1), once=[idempotency_record("new", hours=24)])) == [
-            True
-        ]
+        assert await commit_accepted(
+            store, writing.append(started(1), idempotency_records=[idempotency_record("old")])
+        ) == [True]
+        assert await commit_accepted(
+            store, writing.append(stopped(1), idempotency_records=[idempotency_record("new", hours=24)])
+        ) == [True]
         assert await store.find_idempotency_record(ANN, "old") is not None, "a day is kept in full"
         assert await commit_accepted(
-            store, writing.append(started(2), once=[idempotency_record("newer", hours=24.001)])
+            store, writing.append(started(2), idempotency_records=[idempotency_record("newer", hours=24.001)])
         ) == [True]
         assert await store.find_idempotency_record(ANN, "old") is None
         assert await store.find_idempotency_record(ANN, "new") is not None
@@ -478,9 +482,9 @@ class StoreContract:
     async def test_a_key_that_lasts_goes_with_its_session(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         lasting = msgspec.structs.replace(idempotency_record("lasting"), lasts=True)
-        assert await commit_accepted(store, writing.append(started(1), once=[lasting])) == [True]
+        assert await commit_accepted(store, writing.append(started(1), idempotency_records=[lasting])) == [True]
         assert await commit_accepted(
-            store, writing.append(stopped(1), once=[idempotency_record("newer", hours=24 * 365)])
+            store, writing.append(stopped(1), idempotency_records=[idempotency_record("newer", hours=24 * 365)])
         ) == [True]
         assert await store.find_idempotency_record(ANN, "lasting") == lasting
         await store.delete(writing.session_id)
@@ -489,7 +493,9 @@ class StoreContract:
     async def test_a_key_and_ids_of_messages_are_looked_up_in_one(self, store: SessionStore) -> None:
         writing = await new_session_in(store)
         said = MessageAdded(message=UserMessage(id=MessageId("ours"), content="hi", client_id="theirs"))
-        assert await commit_accepted(store, writing.append(said, once=[idempotency_record("a")])) == [True]
+        assert await commit_accepted(store, writing.append(said, idempotency_records=[idempotency_record("a")])) == [
+            True
+        ]
         assert await store.find_request(ANN, "a", writing.session_id, ["theirs", "nobody's"]) == (
             idempotency_record("a"),
             {"theirs": 2},
@@ -595,9 +601,9 @@ class StoreContract:
             opened = MessageOpened(message_id=MessageId("m"))
             queued = RunQueued(run_id=RunId(f"queued-{number}"), protocol="test")
             kept = [idempotency_record(f"key-{number}", number)]
-            assert await commit_accepted(store, writing.append(started(number), queued, opened, called, once=kept)) == [
-                True
-            ]
+            assert await commit_accepted(
+                store, writing.append(started(number), queued, opened, called, idempotency_records=kept)
+            ) == [True]
             assert await commit_accepted(store, writing.append(pieces=[a_piece(5, "so ")])) == [True]
         named = SessionWriter(3, epoch=gone.epoch)
         assert await commit_accepted(store, named.new(name="mine")) == [True]

@@ -74,7 +74,7 @@ class TestS3(BlobsContract):
         assert logs == [{**told, "cause": "NoSuchBucket"}] * 3
 
     async def test_a_store_that_cannot_be_reached_is_given_up_in_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("dragoman.stores.s3_blobs.PATIENCE_S", 0.1)
+        monkeypatch.setattr("dragoman.stores.s3_blobs.RETRY_TIMEOUT_S", 0.1)
         blobs = S3Blobs(parse_address("s3://bucket?endpoint=http://127.0.0.1:1"))
         for attempt in (blobs.put("a", b"x"), blobs.get("a"), blobs.delete("a"), blobs.names()):
             with pytest.raises(StoreUnavailable):

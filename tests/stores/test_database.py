@@ -399,26 +399,26 @@ from pathlib import Path
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
-from tests.stores.contract import begun, taken
+from tests.stores.contract import commit_accepted, new_session_in
 
 async def main() -> None:
     database = Database(Path(sys.argv[1]))
     database.start()
     store = SqliteLog(database)
-    writing = await begun(store)
+    writing = await new_session_in(store)
     largest = max(path.stat().st_size for path in Path(sys.argv[1]).iterdir())
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest + 400_000, resource.RLIM_INFINITY))
     acknowledged = 1
     try:
         for _ in range(1000):
-            assert await taken(store, writing.words("x" * 5000)) == [True]
+            assert await commit_accepted(store, writing.text_events("x" * 5000)) == [True]
             acknowledged += 1
     except StoreUnavailable as error:
         print("refused", acknowledged, repr(error.__cause__), flush=True)
     print("readable", len(await store.events(writing.session_id, 0, 10_000)), flush=True)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    again = await begun(store, 2)
-    assert await taken(store, again.words("y" * 500_000)) == [True]
+    again = await new_session_in(store, 2)
+    assert await commit_accepted(store, again.text_events("y" * 500_000)) == [True]
     print("works again", flush=True)
     if sys.argv[2] == "die":
         os.kill(os.getpid(), 9)

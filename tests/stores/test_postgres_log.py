@@ -102,7 +102,9 @@ async def test_what_clients_choose_may_hold_anything_and_be_of_any_length(databa
     writing = SessionWriter(0, epoch=epoch)
     for number, odd in enumerate(ODD, 1):
         writing = SessionWriter(number, epoch=epoch)
-        assert await commit_accepted(store, writing.new(name=odd, once=[idempotency_record(odd, number)])) == [True]
+        assert await commit_accepted(
+            store, writing.new(name=odd, idempotency_records=[idempotency_record(odd, number)])
+        ) == [True]
         assert await store.find_by_name(ANN, odd) == writing.session_id
         assert await store.find_idempotency_record(ANN, odd) == idempotency_record(odd, number)
         assert await store.find_run(RunId(odd)) is None

@@ -32,7 +32,7 @@ def key(name: str = "k", **fields: Any) -> ApiKey:
         "digest": name.encode() * 32,
         "name": "mine",
         "user": UserId("ann"),
-        "masked": "sk-...abcd",
+        "masked_key": "sk-...abcd",
         "scopes": frozenset({"use", "read"}),
         "created_at": NOON + timedelta(microseconds=1),
     }

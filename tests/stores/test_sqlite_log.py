@@ -101,7 +101,9 @@ async def long_session(store: SqliteLog, number: int, runs: int) -> SessionWrite
     writing = await new_session_in(store, number)
     for run in range(runs):
         kept = [idempotency_record(f"key-{number}-{run}", number)]
-        assert await commit_accepted(store, writing.append(started(run), stopped(run), once=kept)) == [True]
+        assert await commit_accepted(store, writing.append(started(run), stopped(run), idempotency_records=kept)) == [
+            True
+        ]
     return writing
 
 
@@ -109,7 +111,7 @@ async def test_a_deletion_is_done_in_portions_and_what_is_left_is_nobodys(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows are left in the middle; the session's id and the ids of its runs are used again meanwhile."""
-    monkeypatch.setattr("dragoman.stores.sqlite.appends.PORTION", 3)
+    monkeypatch.setattr("dragoman.stores.sqlite.appends.SWEEP_BATCH_ROWS", 3)
     monkeypatch.setattr(SqliteLog, "_request_sweep", lambda _: None)
     store = SqliteLog(database)
     gone = await long_session(store, 1, 10)
@@ -121,7 +123,7 @@ async def test_a_deletion_is_done_in_portions_and_what_is_left_is_nobodys(
 
     again = await new_session_in(store)
     kept = idempotency_record("key-1-8", run=8)
-    assert await commit_accepted(store, again.append(started(8), once=[kept])) == [True]
+    assert await commit_accepted(store, again.append(started(8), idempotency_records=[kept])) == [True]
     portions = 1
     while await database.writer.run(sweep):
         portions += 1
@@ -240,7 +242,7 @@ async def test_the_rows_of_an_open_block_are_known_after_a_rollback_and_a_restar
     words = [a_piece(3, word, place=place) for place, word in enumerate(["one ", "two ", "three"], 1)]
     assert await commit_accepted(store, writing.append(pieces=words[:1])) == [True]
     another = deepcopy(writing)
-    broken = another.append(started(2), pieces=[a_piece(3, "never", place=2)], closed=[(MessageId("m"), 0)])
+    broken = another.append(started(2), pieces=[a_piece(3, "never", place=2)], closed_blocks=[(MessageId("m"), 0)])
     broken.payloads = []  # fewer than events: fails in the middle of the transaction
     with pytest.raises(ValueError, match="zip"):
         await store.commit([broken])
@@ -249,7 +251,7 @@ async def test_the_rows_of_an_open_block_are_known_after_a_rollback_and_a_restar
         snapshot = await again.load(writing.session_id)
         assert snapshot is not None
         assert [*snapshot.pieces] == words[: place + 1]
-    closing = writing.append(MessageClosed(message_id=MessageId("m")), closed=[(MessageId("m"), 0)])
+    closing = writing.append(MessageClosed(message_id=MessageId("m")), closed_blocks=[(MessageId("m"), 0)])
     assert await commit_accepted(again, closing) == [True]
     snapshot = await again.load(writing.session_id)
     assert snapshot is not None
@@ -262,7 +264,7 @@ async def test_the_rows_of_a_closed_block_are_its_own_no_more_after_a_restart(da
     assert await commit_accepted(store, writing.append(started(1), MessageOpened(message_id=MessageId("m")))) == [True]
     assert await commit_accepted(store, writing.append(pieces=[a_piece(3, "closed")])) == [True]
     closing = BlockClosed(message_id=MessageId("m"), index=0, block=Text("closed"))
-    assert await commit_accepted(store, writing.append(closing, closed=[(MessageId("m"), 0)])) == [True]
+    assert await commit_accepted(store, writing.append(closing, closed_blocks=[(MessageId("m"), 0)])) == [True]
     assert await commit_accepted(store, writing.append(pieces=[a_piece(4, "open", index=1)])) == [True]
     assert len(rows(database.folder)["pieces"]) == 2, "the test is worth its name"
     snapshot = await SqliteLog(database).load(writing.session_id)
@@ -289,7 +291,7 @@ async def test_rows_of_closed_blocks_go_in_portions_and_an_open_block_loses_none
         after = len(quick.log)
         assert await commit_accepted(store, quick.append(pieces=[a_piece(after, "word", index=block)])) == [True]
         closing = BlockClosed(message_id=MessageId("m"), index=block, block=Text("word"))
-        assert await commit_accepted(store, quick.append(closing, closed=[(MessageId("m"), block)])) == [True]
+        assert await commit_accepted(store, quick.append(closing, closed_blocks=[(MessageId("m"), block)])) == [True]
         most = max(most, len(rows(database.folder)["pieces"]))
     assert 10 < most < 80
     for again in (store, SqliteLog(database)):

@@ -251,11 +251,11 @@ async def test_a_request_whose_server_lost_its_lease_in_the_middle_does_nothing(
     async with two_engines.first.reserve_key(ANN, key) as earlier:
         assert earlier is None
         renewal.stop()
-        renewal.ends = 0.0
+        renewal.lease_ends_at = 0.0
         with pytest.raises(StoreUnavailable, match="lost its lease"):
             await two_engines.first.submit(live, user_request("hello"), by=ANN, idempotency_key=key)
         assert live.state.seq == seq
-    renewal.has_lapsed = True  # and so it joins anew
+    renewal.is_lease_expired = True  # and so it joins anew
 
 
 async def test_a_key_that_could_not_be_let_go_of_is_free_as_soon_as_the_store_works(
