@@ -1,4 +1,4 @@
-"""The console's files as the server hands them out: to whom, packed how, and with what a browser may do with them."""
+"""The web console's files: who gets them, in which encoding, and with which Content-Security-Policy."""
 
 import gzip
 from collections.abc import AsyncIterator, Mapping
@@ -32,8 +32,8 @@ def built_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 async def app_server(tmp_path: Path, built_console: Path) -> AsyncIterator[AppServer]:
-    async with running_server(tmp_path / "data") as house:
-        yield house
+    async with running_server(tmp_path / "data") as server:
+        yield server
 
 
 async def get(server: AppServer, path: str, *, method: str = "GET", **headers: str) -> Answer:
@@ -46,7 +46,7 @@ def policy(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, _, value in parts}
 
 
-async def test_who_asks_for_a_page_gets_the_console_and_programs_get_the_agent_api(app_server: AppServer) -> None:
+async def test_browsers_get_the_console_at_the_root_and_programs_get_the_agent_api(app_server: AppServer) -> None:
     page = await get(app_server, "/", accept="text/html,application/xhtml+xml;q=0.9,*/*;q=0.8")
     assert (page.status, page.body, page.headers["content-type"]) == (200, PAGE, "text/html; charset=utf-8")
     assert page.headers["vary"] == "accept, accept-encoding"
@@ -56,18 +56,18 @@ async def test_who_asks_for_a_page_gets_the_console_and_programs_get_the_agent_a
     assert (await get(app_server, "/", accept="text/html", method="POST")).status == 405
 
 
-async def test_the_page_is_asked_for_each_time_and_sent_only_when_it_changed(
+async def test_the_page_is_revalidated_each_time_and_sent_only_when_it_changed(
     app_server: AppServer, built_console: Path
 ) -> None:
     first = await get(app_server, "/", accept="text/html")
     again = await get(app_server, "/", accept="text/html", if_none_match=first.headers["etag"])
     assert (first.headers["cache-control"], again.status, again.body) == ("no-cache", 304, b"")
     (built_console / "index.html").write_bytes(PAGE + b"!")
-    anew = await get(app_server, "/", accept="text/html", if_none_match=first.headers["etag"])
-    assert (anew.status, anew.body) == (200, PAGE + b"!")
+    changed = await get(app_server, "/", accept="text/html", if_none_match=first.headers["etag"])
+    assert (changed.status, changed.body) == (200, PAGE + b"!")
 
 
-async def test_files_whose_name_holds_their_hash_are_kept_for_ever_and_come_as_they_were_packed(
+async def test_files_with_a_hash_in_their_name_are_immutable_and_sent_compressed(
     app_server: AppServer,
 ) -> None:
     plain = await get(app_server, "/assets/index-Ab_3.js")
@@ -79,30 +79,30 @@ async def test_files_whose_name_holds_their_hash_are_kept_for_ever_and_come_as_t
 
 
 @pytest.mark.parametrize("name", ["nothing.js", "..%2Findex.html", "%2e%2e%2f%2e%2e%2fserver.py", "a/b.js", ".built"])
-async def test_nothing_else_is_a_file_of_the_console(app_server: AppServer, name: str) -> None:
+async def test_no_other_file_is_served(app_server: AppServer, name: str) -> None:
     assert (await get(app_server, f"/assets/{name}")).status == 404
 
 
-async def test_the_page_may_fetch_from_its_server_alone_and_run_no_script_but_its_own(app_server: AppServer) -> None:
+async def test_the_page_may_connect_only_to_its_server_and_run_only_its_own_scripts(app_server: AppServer) -> None:
     page = policy((await get(app_server, "/", accept="text/html")).headers)
     assert (page["default-src"], page["script-src"], page["connect-src"]) == ("'none'", "'self'", "'self'")
     assert (page["style-src"], page["frame-src"], page["frame-ancestors"]) == ("'self'", "'self'", "'self'")
     assert page["img-src"] == "'self' data: blob:"
 
 
-async def test_a_card_runs_its_scripts_without_an_origin_and_can_fetch_nothing(app_server: AppServer) -> None:
+async def test_a_card_runs_its_scripts_without_an_origin_and_without_network(app_server: AppServer) -> None:
     card = policy((await get(app_server, "/card.html")).headers)
     assert (card["sandbox"], card["default-src"], card["img-src"]) == ("allow-scripts", "'none'", "data: blob:")
     assert "connect-src" not in card
 
 
-async def test_only_pages_that_may_call_may_show_the_console_in_a_frame(tmp_path: Path, built_console: Path) -> None:
-    async with running_server(tmp_path / "data", cors_origins=["https://app.example"]) as house:
-        page = policy((await get(house, "/", accept="text/html")).headers)
+async def test_only_configured_origins_may_show_the_console_in_a_frame(tmp_path: Path, built_console: Path) -> None:
+    async with running_server(tmp_path / "data", cors_origins=["https://app.example"]) as server:
+        page = policy((await get(server, "/", accept="text/html")).headers)
         assert page["frame-ancestors"] == "'self' https://app.example"
 
 
-async def test_a_server_without_the_built_console_serves_and_says_how_it_is_built(
+async def test_a_server_without_the_built_console_runs_and_says_how_to_build_it(
     app_server: AppServer, built_console: Path
 ) -> None:
     (built_console / "index.html").unlink()
@@ -114,6 +114,6 @@ async def test_a_server_without_the_built_console_serves_and_says_how_it_is_buil
 
 
 async def test_the_console_can_be_switched_off(tmp_path: Path, built_console: Path) -> None:
-    async with running_server(tmp_path / "data", console=False) as house:
-        assert b'"service":"Dragoman"' in (await get(house, "/", accept="text/html")).body
-        assert (await get(house, "/card.html")).status == 404
+    async with running_server(tmp_path / "data", console=False) as server:
+        assert b'"service":"Dragoman"' in (await get(server, "/", accept="text/html")).body
+        assert (await get(server, "/card.html")).status == 404

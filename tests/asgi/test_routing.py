@@ -1,11 +1,12 @@
-"""A door's streams end with their key, and nothing else does."""
+"""StreamGuard: a protocol's event streams end when their key is revoked, and nothing else does."""
 
 import asyncio
 from collections.abc import Callable
 
 import pytest
+from starlette.routing import BaseRoute, Mount, Route, Router
 
-from dragoman.asgi.routing import StreamGuard, _GuardedStream
+from dragoman.asgi.routing import PathRouter, StreamGuard, _GuardedStream
 from dragoman.asgi.security import Message, Receive, Send
 from dragoman.core.ids import UserId
 from dragoman.core.principal import Principal
@@ -17,7 +18,7 @@ OPEN = STREAMS_OPEN.labels(protocol="test")
 
 
 class ManualAuthenticator:
-    """A doorkeeper whose keys are revoked by hand."""
+    """An authenticator whose keys the test revokes."""
 
     def __init__(self) -> None:
         self.callbacks: list[Callable[[], None]] = []
@@ -35,19 +36,19 @@ async def no_body() -> Message:
 
 
 class SentMessages:
-    """What left, and a sign that something did."""
+    """The messages that were sent, and an event that is set by each."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.something = asyncio.Event()
+        self.was_sent = asyncio.Event()
 
     async def __call__(self, message: Message) -> None:
         self.messages.append(message)
-        self.something.set()
+        self.was_sent.set()
 
 
 async def endless(scope: Message, receive: Receive, send: Send) -> None:
-    """A stream that says one thing and then waits."""
+    """A stream that sends one frame and then waits forever."""
     scope["principal"] = ANN
     await send({"type": "http.response.start", "status": 200, "headers": STREAM})
     await send({"type": "http.response.body", "body": b"event: x\n\n", "more_body": True})
@@ -62,7 +63,7 @@ async def test_a_stream_ends_whole_when_its_key_is_revoked() -> None:
     keys, sent = ManualAuthenticator(), SentMessages()
     async with asyncio.timeout(10):
         task = asyncio.create_task(StreamGuard(endless, "test", keys)(request(), no_body, sent))
-        await sent.something.wait()
+        await sent.was_sent.wait()
         await asyncio.sleep(0)
         assert OPEN.value == 1
         keys.callbacks[0]()
@@ -75,7 +76,7 @@ async def test_a_stream_ends_whole_when_its_key_is_revoked() -> None:
 async def test_a_stream_that_is_cancelled_for_another_reason_is_cancelled() -> None:
     keys, sent = ManualAuthenticator(), SentMessages()
     task = asyncio.create_task(StreamGuard(endless, "test", keys)(request(), no_body, sent))
-    await sent.something.wait()
+    await sent.was_sent.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -102,27 +103,27 @@ async def test_a_stream_that_swallows_the_first_cancellation_is_cancelled_again(
 
     async with asyncio.timeout(10):
         task = asyncio.create_task(StreamGuard(stubborn, "test", keys)(request(), no_body, sent))
-        await sent.something.wait()
+        await sent.was_sent.wait()
         await asyncio.sleep(0)
         keys.callbacks[0]()
         await task
     assert (swallowed, OPEN.value) == (3, 0)
 
 
-async def test_a_key_that_went_before_the_stream_began_ends_it_at_once() -> None:
-    class Gone(ManualAuthenticator):
-        def on_revoked(self, principal: Principal, told: Callable[[], None]) -> Callable[[], None]:
-            told()
+async def test_a_key_revoked_before_the_stream_began_ends_it_at_once() -> None:
+    class RevokedBefore(ManualAuthenticator):
+        def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:
+            callback()
             return lambda: None
 
     sent = SentMessages()
     async with asyncio.timeout(10):
-        await StreamGuard(endless, "test", Gone())(request(), no_body, sent)
+        await StreamGuard(endless, "test", RevokedBefore())(request(), no_body, sent)
     assert sent.messages[0]["type"] == "http.response.start"
     assert sent.messages[-1]["more_body"] is False
 
 
-async def test_what_is_no_stream_is_not_tied_to_its_key() -> None:
+async def test_a_response_that_is_no_stream_is_not_tied_to_its_key() -> None:
     keys, sent = ManualAuthenticator(), SentMessages()
 
     async def plain(scope: Message, receive: Receive, send: Send) -> None:
@@ -135,10 +136,46 @@ async def test_what_is_no_stream_is_not_tied_to_its_key() -> None:
     assert len(sent.messages) == 2
 
 
-async def test_a_web_socket_at_a_protocol_path_is_closed_and_reaches_no_protocol() -> None:
+async def test_a_websocket_at_a_protocols_path_is_closed_and_reaches_no_protocol() -> None:
     async def unreached(scope: Message, receive: Receive, send: Send) -> None:
-        raise AssertionError("no protocol behind a door has web sockets")
+        raise AssertionError("no guarded protocol uses WebSockets")
 
     sent = SentMessages()
     await StreamGuard(unreached, "test", ManualAuthenticator())({"type": "websocket", "path": "/"}, no_body, sent)
     assert sent.messages == [{"type": "websocket.close", "code": 1008}]
+
+
+# --- PathRouter -------------------------------------------------------------------------------------------------------
+
+
+def labelled(name: str) -> StreamGuard:
+    """A guarded app that answers with its name and the root path that it sees."""
+
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": f"{name} at {scope.get('root_path', '')}".encode()})
+
+    return StreamGuard(app, "test", ManualAuthenticator())
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/aap/v3/sessions", b"aap at /aap/v3"),
+        ("/process", b"agentscope at "),
+        ("/process/task/1", b"agentscope at "),
+        ("/api/chats", b"blade at /api"),
+        ("/api/stop", b"agentscope at "),
+    ],
+)
+async def test_a_path_leads_to_the_protocol_that_claims_it(path: str, answer: bytes) -> None:
+    agentscope = labelled("agentscope")
+    routes: list[BaseRoute] = [
+        Mount("/aap/v3", app=labelled("aap")),
+        *(Route(path, agentscope) for path in ("/process", "/process/{rest:path}", "/api/stop")),
+        Mount("/api", app=labelled("blade")),
+    ]
+    router, sent = PathRouter(Router()), SentMessages()
+    router.set_routes(routes)
+    await router({"type": "http", "path": path}, no_body, sent)
+    assert sent.messages[-1]["body"] == answer

@@ -1,4 +1,4 @@
-"""Logs: one pipeline, one line each, and no secret in any of them, whichever way it got there."""
+"""Logging: one pipeline, one line per event, and no secret in any of them, however it got there."""
 
 import io
 import json
@@ -25,7 +25,7 @@ Lines = Callable[[], list[dict[str, Any]]]
 
 @pytest.fixture
 def out(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """Where the lines of a process go; everything is as it was afterwards."""
+    """The log output of a process. The logging configuration is restored afterwards."""
     monkeypatch.setattr(server_logging, "SECRETS", Secrets())
     root = logging.getLogger()
     before = root.handlers[:], root.level
@@ -38,7 +38,7 @@ def out(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
 
 @pytest.fixture
 def lines(out: io.StringIO) -> Lines:
-    """The JSON lines so far."""
+    """Returns the JSON lines so far."""
     server_logging.configure_logging("json", "info", stream=out)
     return lambda: [json.loads(line) for line in out.getvalue().splitlines()]
 
@@ -53,26 +53,36 @@ def test_a_line_is_one_json_object_with_time_level_event_and_facts(lines: Lines)
     assert line == {"level": "info", "event": "key made", "name": "laptop", "count": 3, "scopes": ["use"], "at": None}
 
 
-def test_lines_of_libraries_and_warnings_come_the_same_way(lines: Lines) -> None:
+def test_malformed_utf8_on_a_websocket_is_one_warning_without_a_traceback(lines: Lines) -> None:
+    try:
+        b"\xff".decode()
+    except UnicodeDecodeError:
+        logging.getLogger("uvicorn.error").exception("Invalid UTF-8 sequence received from client.")
+    (line,) = lines()
+    assert (line["level"], line["event"]) == ("warning", "closed a WebSocket that sent malformed UTF-8")
+    assert "trace" not in line
+
+
+def test_lines_of_libraries_and_warnings_pass_through_the_same_pipeline(lines: Lines) -> None:
     logging.getLogger("uvicorn.error").warning("Invalid %s request", "HTTP")
     logging.getLogger("asyncio").error("Task was %s", "destroyed", exc_info=ValueError("lost"))
     logging.getLogger("some.library").info("not worth a line")
-    slip = logging.LogRecord("some.library", logging.WARNING, "", 0, "100% wrong %d", ("arguments",), None)
-    server_logging.StructlogHandler().handle(slip)
+    mismatched = logging.LogRecord("some.library", logging.WARNING, "", 0, "100% wrong %d", ("arguments",), None)
+    server_logging.StructlogHandler().handle(mismatched)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.warn("old", DeprecationWarning, stacklevel=1)
-    found = lines()
-    assert [(line["level"], line["logger"], line["event"]) for line in found[:3]] == [
+    logged = lines()
+    assert [(line["level"], line["logger"], line["event"]) for line in logged[:3]] == [
         ("warning", "uvicorn.error", "Invalid HTTP request"),
         ("error", "asyncio", "Task was destroyed"),
         ("warning", "some.library", "100% wrong %d"),
     ]
-    assert found[1]["trace"] == "ValueError: lost"
-    assert "DeprecationWarning: old" in found[3]["event"]
+    assert logged[1]["trace"] == "ValueError: lost"
+    assert "DeprecationWarning: old" in logged[3]["event"]
 
 
-def test_what_is_less_important_than_the_level_is_not_logged(out: io.StringIO) -> None:
+def test_lines_below_the_level_are_not_logged(out: io.StringIO) -> None:
     server_logging.configure_logging("json", "warning", stream=out)
     structlog.get_logger().info("quiet")
     structlog.get_logger().warning("loud")
@@ -80,12 +90,12 @@ def test_what_is_less_important_than_the_level_is_not_logged(out: io.StringIO) -
 
 
 def test_lines_inside_a_run_carry_its_ids_and_later_ones_do_not(lines: Lines) -> None:
-    def play() -> None:
+    def run() -> None:
         with run_span("assistant", "s-1", "r-1"):
             structlog.get_logger().info("inside")
             logging.getLogger("library").warning("inside too")
 
-    copy_context().run(play)  # as every run's task has a context of its own
+    copy_context().run(run)  # every run's task has a context of its own
     structlog.get_logger().info("outside")
     assert [(line.get("session_id"), line.get("run_id")) for line in lines()] == [
         ("s-1", "r-1"),
@@ -103,7 +113,7 @@ def fails(secret: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
-def test_a_canary_in_every_place_where_a_secret_may_stand_is_in_no_line(
+def test_a_canary_in_every_place_that_may_hold_a_secret_is_in_no_line(
     out: io.StringIO, form: server_logging.Format
 ) -> None:
     server_logging.configure_logging(form, "debug", stream=out)
@@ -130,7 +140,7 @@ def test_a_canary_in_every_place_where_a_secret_may_stand_is_in_no_line(
     assert CANARY not in out.getvalue()
 
 
-def test_what_is_no_secret_stays_readable(lines: Lines) -> None:
+def test_values_that_are_not_secret_stay_readable(lines: Lines) -> None:
     facts = {
         "input_tokens": 7,
         "key_id": "0191-x",
@@ -145,7 +155,7 @@ def test_what_is_no_secret_stays_readable(lines: Lines) -> None:
     assert line["event"] == "the header Authorization must read: Bearer KEY"
 
 
-def test_secrets_forgets_the_oldest_and_takes_no_innocent_words() -> None:
+def test_secrets_drops_the_oldest_and_ignores_short_values() -> None:
     secrets = Secrets()
     secrets.add("short")
     secrets.add("first secret")
@@ -154,7 +164,7 @@ def test_secrets_forgets_the_oldest_and_takes_no_innocent_words() -> None:
     assert secrets.mask("short, first secret, secret number 7") == f"short, first secret, {MASK}"
 
 
-def test_a_secret_that_begins_with_another_is_hidden_whole() -> None:
+def test_a_secret_that_begins_with_another_is_masked_whole() -> None:
     secrets = Secrets()
     secrets.add("hunter")
     secrets.add("hunter2hunter2")
@@ -166,7 +176,7 @@ def test_a_secret_that_begins_with_another_is_hidden_whole() -> None:
 
 @pytest.mark.parametrize("form", ["json", "console"])
 @given(st.text())
-def test_whatever_is_logged_is_one_line_without_control_characters(form: server_logging.Format, text: str) -> None:
+def test_any_event_is_one_line_without_control_characters(form: server_logging.Format, text: str) -> None:
     out = io.StringIO()
     server_logging.configure_logging(form, "info", stream=out)
     try:
@@ -179,7 +189,7 @@ def test_whatever_is_logged_is_one_line_without_control_characters(form: server_
     ] == []
 
 
-def test_a_line_cannot_be_forged(out: io.StringIO) -> None:
+def test_a_log_line_cannot_be_forged(out: io.StringIO) -> None:
     server_logging.configure_logging("console", "info", stream=out)
     forged = "x\n00:00:00.000 info    all is well\x1b[2K\u202e"
     try:

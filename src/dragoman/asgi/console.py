@@ -1,7 +1,7 @@
-"""The web console at `/`: files that were built from `web/`, handed out with what a browser may do with them.
+"""The web console at `/`: serves the files built from `web/`, with their Content-Security-Policy.
 
-Knows no protocol: in the browser the console is a client like any other. Without the files the server still serves, and
-its front page says how they are made.
+Knows no protocol: in the browser the console is a client like any other. If the files have not been built, the server
+runs without them, and its front page says how to build them.
 """
 
 import asyncio
@@ -19,23 +19,23 @@ from dragoman.asgi.security import App, Message, Receive, Send
 
 FOLDER = Path(__file__).parent.parent / "console"
 _ASSET_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.[a-z0-9]+")
-"""A file of the build. No path can be made of such a name."""
+"""A built file's name. It has no slash, so it cannot leave the folder."""
 _ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
-"""What the build compressed beforehand, the smallest first."""
+"""Content codings that the build prepared, the smallest first."""
 IMMUTABLE_CACHE_CONTROL = "public, max-age=31536000, immutable"
-"""Of files whose name changes with their content."""
+"""For files whose name contains a hash of their content."""
 
 _CARD_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
     " img-src data: blob:; font-src data:; media-src data: blob:; base-uri 'none'; form-action 'none'; webrtc 'block'"
 )
-"""Of the frame that a tool's card is written into: its own scripts run there, without an origin, and fetch nothing."""
+"""For the frame that shows a tool's card: its own inline scripts run there, without an origin and without network."""
 
 _NOT_BUILT = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Dragoman</title>
 <h1>The console is not built</h1>
-<p>The server runs. Its console is made from the folder <code>web</code> of the source by <code>make console</code>,
-which <code>make run</code> does as well; packages of a release bring it along.</p>
-<p><a href="docs">The API</a> is served as ever.</p>
+<p>The server is running. <code>make console</code> builds the console from the folder <code>web</code> of the source;
+<code>make run</code> does so too. Release packages contain it.</p>
+<p><a href="docs">The API reference</a> works without it.</p>
 """
 
 
@@ -43,12 +43,12 @@ class WebConsole:
     """The console's files."""
 
     def __init__(self, fallback: App, *, folder: Path = FOLDER, frame_ancestors: Iterable[str] = ()) -> None:
-        """Serve what was built.
+        """Serve the built files.
 
         Args:
-            otherwise: what answers at `/` to those who ask for something else than a page.
+            fallback: the app that gets requests to `/` that do not accept HTML.
             folder: where the built files are.
-            hosts: origins of pages that may show the console in a frame.
+            frame_ancestors: origins of pages that may show the console in a frame.
         """
         self._fallback = fallback
         self._folder = folder
@@ -61,17 +61,17 @@ class WebConsole:
         self._card_policy = f"{_CARD_POLICY}; frame-ancestors {ancestors}"
 
     def routes(self) -> list[Route]:
-        """What is served, for a router."""
+        """The console's routes."""
         return [
             Route("/", self),
             Route("/icon.svg", self.icon),
-            Route("/favicon.ico", self.icon),  # what browsers ask for beside pages that name none, such as /docs
+            Route("/favicon.ico", self.icon),  # browsers request it for pages without an icon, such as /docs
             Route("/card.html", self.card),
             Route("/assets/{name}", self.asset),
         ]
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """See ASGI: the front page, for those who ask for a page."""
+        """Serve the front page to requests that accept HTML; pass other requests to the fallback."""
         request = Request(scope, receive)
         if request.method not in ("GET", "HEAD") or "text/html" not in request.headers.get("accept", ""):
             await self._fallback(scope, receive, send)
@@ -88,30 +88,30 @@ class WebConsole:
         await response(scope, receive, send)
 
     async def icon(self, request: Request) -> Response:
-        """The console's sign."""
+        """Serve the console's icon."""
         return await self._revalidated_file(request, "icon.svg", "default-src 'none'") or _not_found()
 
     async def card(self, request: Request) -> Response:
-        """The empty frame that a tool's card is written into."""
+        """Serve the empty frame that shows a tool's card."""
         return await self._revalidated_file(request, "card.html", self._card_policy) or _not_found()
 
     async def asset(self, request: Request) -> Response:
-        """A script, a style sheet or a picture. Their names hold a hash of their content."""
+        """Serve a script, a style sheet or an image. Their names contain a hash of their content."""
         name = request.path_params["name"]
         if not _ASSET_NAME.fullmatch(name):
             return _not_found()
-        found = await self._read_encoded(f"assets/{name}", request)
-        if found is None:
+        encoded = await self._read_encoded(f"assets/{name}", request)
+        if encoded is None:
             return _not_found()
-        content, headers = found
+        content, headers = encoded
         return Response(content, headers={**headers, "cache-control": IMMUTABLE_CACHE_CONTROL})
 
     async def _revalidated_file(self, request: Request, name: str, policy: str) -> Response | None:
-        """A file that keeps its name: the browser asks each time whether it changed."""
-        found = await self._read_encoded(name, request)
-        if found is None:
+        """A response with a file that keeps its name, so that the browser revalidates it each time."""
+        encoded = await self._read_encoded(name, request)
+        if encoded is None:
             return None
-        content, headers = found
+        content, headers = encoded
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         headers |= {
             "etag": tag,
@@ -124,7 +124,7 @@ class WebConsole:
         return Response(content, headers=headers)
 
     async def _read_encoded(self, name: str, request: Request) -> tuple[bytes, dict[str, str]] | None:
-        """A file's content as the browser takes it, and what is said about it."""
+        """A file's content in an encoding that the client accepts, and the response headers for it."""
         accepted = {each.partition(";")[0].strip() for each in request.headers.get("accept-encoding", "").split(",")}
         headers = {
             "content-type": mimetypes.guess_type(name)[0] or "application/octet-stream",
@@ -146,4 +146,4 @@ class WebConsole:
 
 
 def _not_found() -> Response:
-    return Response(b"there is no such file in this build of the console\n", 404, media_type="text/plain")
+    return Response(b"this build of the console has no such file\n", 404, media_type="text/plain")

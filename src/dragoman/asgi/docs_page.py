@@ -1,4 +1,4 @@
-"""The page at `/docs`: an OpenAPI document for people. One file of HTML, no script, nothing from elsewhere."""
+"""Renders an OpenAPI document as the HTML page at `/docs`, without scripts and external resources."""
 
 from collections.abc import Iterator
 from html import escape
@@ -11,7 +11,7 @@ from dragoman.core.content import JsonObject
 CONTENT_SECURITY_POLICY = (
     b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The page's Content-Security-Policy."""
+"""The Content-Security-Policy of the page."""
 
 _STYLE = """
 :root{color-scheme:light dark;--line:#8884;--soft:#8882}
@@ -25,13 +25,13 @@ td,th{text-align:left;vertical-align:top;border-top:1px solid var(--line);paddin
 
 
 def render(document: JsonObject) -> bytes:
-    """Write the page."""
+    """The page as UTF-8 HTML."""
     info = document["info"]
     title = f"{escape(info['title'])} {escape(info['version'])}"
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>{title}</title><style>{_STYLE}</style><h1>{title}</h1><p>{escape(info['description'])}</p>",
-        "<p>The same for programs: <a href=openapi.json>openapi.json</a></p>",
+        "<p>For programs: <a href=openapi.json>openapi.json</a></p>",
         *_operations(document),
         "<h2>Types</h2>",
         *(_schema_section(name, schema) for name, schema in sorted(document["components"]["schemas"].items())),
@@ -43,8 +43,8 @@ def _operations(document: JsonObject) -> Iterator[str]:
     tag = None
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            if (its_tag := operation.get("tags", [""])[0]) != tag:
-                tag = its_tag
+            if (operation_tag := operation.get("tags", [""])[0]) != tag:
+                tag = operation_tag
                 yield f"<h2>{escape(tag or 'Server')}</h2>"
             head = f"<b>{method.upper()}</b> <code>{escape(path)}</code> {escape(operation['summary'])}"
             yield f"<details><summary>{head}</summary>{''.join(_details(operation))}</details>"
@@ -64,7 +64,7 @@ def _details(operation: JsonObject) -> Iterator[str]:
         yield "<h4>Body</h4>"
         for content in body["content"].values():
             yield _json(content.get("example", content["schema"]))
-    yield "<h4>Answers</h4>"
+    yield "<h4>Responses</h4>"
     for status, response in operation["responses"].items():
         kinds = ", ".join(
             f"<code>{escape(kind)}</code> {_link(content['schema'])}"

@@ -1,8 +1,11 @@
-"""A client's connection over HTTP/1.1: uvicorn's, with bounded heads, and light enough to stay open by the thousands.
+"""HTTP/1.1 connections: uvicorn's, with bounded request heads and less memory per open stream.
 
-Uvicorn reads requests and keeps the connection; a request and its answer are ours (`Exchange`), for two reasons: an
-open stream weighs less, and what is ready may be written to it in a plain call (`Pipe`), where ASGI's `send` has to
-be awaited by a task that is woken for it.
+Uvicorn parses requests and owns the connection (`Connection` adds the bounds). One request and its response are our own
+class, `Exchange`, for two reasons: an open stream takes less memory, and a chunk that is ready can be written by a
+plain call (`ResponsePipe`), where ASGI's `send` needs a task to be woken to await it.
+
+    data_received ─► on_message_begin ─► on_headers_complete ─► Exchange.run_asgi ─► on_response_complete
+                                                                                     │ next pipelined request, or idle
 """
 
 import re
@@ -20,20 +23,20 @@ from dragoman.asgi.security import App, Message
 from dragoman.protocols.kit.http import PUSH_EXTENSION
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Most bytes of a request's line and headers together."""
+"""Largest request line and headers together."""
 HEAD_TIMEOUT_S = 30.0
-"""Longest time for them to arrive."""
+"""Longest time for the head to arrive."""
 LINGER_TIMEOUT_S = 10.0
 MAX_LINGER_BYTES = 64 * 1024 * 1024
-"""How long, and how much of, a body is still taken that was refused before its end: to close then would reset the
-connection, and so take the answer from a client that reads it when it has sent all."""
+"""Bounds on the rest of a body that was refused before its end. It is read and dropped: closing at once would reset the
+connection, and a client that sends everything before it reads would never see the response."""
 _HEADER_CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 log = structlog.get_logger(__name__)
 
 
 class LightweightEvent:
-    """An `asyncio.Event` that weighs nothing while nobody waits."""
+    """An `asyncio.Event` that allocates nothing until somebody waits."""
 
     __slots__ = ("_is_set", "_waiters")
 
@@ -42,18 +45,18 @@ class LightweightEvent:
         self._waiters: tuple[Future[None], ...] = ()
 
     def set(self) -> None:
-        """Let who waits go on."""
+        """Set the event and wake all waiters."""
         self._is_set = True
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     def clear(self) -> None:
-        """Make the next one wait."""
+        """Reset the event."""
         self._is_set = False
 
     async def wait(self) -> None:
-        """Wait until it is set."""
+        """Wait until the event is set."""
         if self._is_set:
             return
         waiter: Future[None] = get_running_loop().create_future()
@@ -65,7 +68,7 @@ class LightweightEvent:
 
 
 class TransportFlowControl(FlowControl):
-    """Whether the transport takes more, and gives more."""
+    """Uvicorn's flow control, with the lightweight event."""
 
     __slots__ = ("_is_writable_event", "_transport", "read_paused", "write_paused")
 
@@ -73,11 +76,11 @@ class TransportFlowControl(FlowControl):
         self._transport = transport
         self.read_paused = False
         self.write_paused = False
-        self._is_writable_event = LightweightEvent(is_set=True)  # type: ignore[assignment]  # as much of an event as is used
+        self._is_writable_event = LightweightEvent(is_set=True)  # type: ignore[assignment]  # has the methods that uvicorn uses
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that bounds how large a request's head may be and how long it may take to come."""
+    """A connection that bounds the size of a request's head and the time it takes to arrive."""
 
     __slots__ = (
         "_bytes_to_discard",
@@ -90,67 +93,67 @@ class Connection(HttpToolsProtocol):
     )
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
-        """See `asyncio.Protocol`."""
+        """Start the timeout for the first request's head."""
         super().connection_made(transport)
         self.flow = TransportFlowControl(transport)
-        self.pipeline = []  # type: ignore[assignment]  # a deque has room for 64 from the start; hardly anybody pipelines
+        self.pipeline = []  # type: ignore[assignment]  # a deque allocates 64 slots; clients rarely pipeline
         self._head_bytes = 0
         self._is_in_head = True
-        """Whether the next bytes belong to a head."""
+        """Whether the next bytes belong to a request's head."""
         self._has_head_bytes = False
-        """Whether some of that head's have come."""
+        """Whether part of that head has arrived."""
         self._head_timer: TimerHandle | None = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
         self._idle_since: float | None = None
-        """When the last request was answered, or more of it came after that; none while one is under way."""
+        """When the last response ended, or bytes last arrived after that; None while a request is in progress."""
         self._bytes_to_discard = 0
-        """How much is still taken, and dropped, before the connection is closed."""
+        """While lingering: how many more bytes are read and dropped before the connection is closed."""
         self._idle_timer: TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
+        """Cancel the timers and tell the exchange in progress that its client disconnected."""
         self._stop_timer()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
         exchange = cast("Exchange | None", self.cycle)
         super().connection_lost(exc)
-        self.cycle = None  # type: ignore[assignment]  # as before its first request; the two held each other
+        self.cycle = None  # type: ignore[assignment]  # breaks the reference cycle between the two
         if exchange is not None and exchange.disconnected and exchange.disconnect_callback is not None:
             exchange.disconnect_callback()
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
+        """Parse what arrived, within the bounds."""
         if self._bytes_to_discard:
             self._bytes_to_discard -= len(data)
             if self._bytes_to_discard <= 0:
                 self.transport.close()
                 return
-        if self._idle_since is not None:  # the rest of a body that was refused before its end, or a head
+        if self._idle_since is not None:  # the rest of a refused body, or the next head
             self._idle_since = self.loop.time()
         if self._is_in_head:
             self._head_bytes += len(data)
         super().data_received(data)
         if self._is_in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The head of the request is too large.")
-        if self._has_head_bytes and self._head_timer is None:  # most heads come whole, and need none
+        if self._has_head_bytes and self._head_timer is None:  # most heads arrive whole and need no timer
             self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
 
     def on_message_begin(self) -> None:
-        """See `httptools`."""
+        """Note that a request's head has begun. Called by httptools."""
         super().on_message_begin()
         self._has_head_bytes = True
 
     def on_headers_complete(self) -> None:
-        """See `httptools`: the request begins, or waits for the ones before it on the same connection."""
+        """Start the request, or queue it behind earlier ones on the connection. Called by httptools."""
         self._stop_timer()
         self._is_in_head = self._has_head_bytes = False
         self._idle_since = None
-        if self._head_bytes > MAX_HEAD_BYTES:  # or it is the body, of which a part came along
+        if self._head_bytes > MAX_HEAD_BYTES:  # may include the first part of the body
             lines = sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers)
             if len(self.url) + lines > MAX_HEAD_BYTES:
-                raise httptools.HttpParserError("the head is too large")
+                raise httptools.HttpParserError("the request's head is too large")
         if self.url[:1] not in (b"/", b"*"):
-            raise httptools.HttpParserError("an absolute URL or an authority is for proxies")
+            raise httptools.HttpParserError("absolute and authority-form targets are for proxies")
         scope, parser = self.scope, self.parser
         scope["method"] = parser.get_method().decode("ascii")
         scope["http_version"] = parser.get_http_version()
@@ -163,7 +166,7 @@ class Connection(HttpToolsProtocol):
         scope["query_string"] = url.query or b""
         before: RequestResponseCycle | None = self.cycle
         exchange = Exchange(self)
-        scope["extensions"] = {PUSH_EXTENSION: exchange}  # type: ignore[dict-item]  # uvicorn has extensions of its own in mind
+        scope["extensions"] = {PUSH_EXTENSION: exchange}  # type: ignore[dict-item]  # uvicorn's type lists its own extensions only
         self.cycle = cycle = cast("RequestResponseCycle", exchange)
         if before is None or before.response_complete:
             self._start_asgi_task(cycle, self.app)
@@ -172,7 +175,7 @@ class Connection(HttpToolsProtocol):
             self.pipeline.insert(0, (cycle, self.app))
 
     def on_message_complete(self) -> None:
-        """See `httptools`."""
+        """Expect the next request's head. Called by httptools at the end of a request."""
         if self._bytes_to_discard:
             self.transport.close()
             return
@@ -181,9 +184,9 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """See uvicorn: the request that waits is next, else the connection waits for one.
+        """Start the next pipelined request, or let the connection idle.
 
-        One timer looks after the silence; to set and cancel one for each request takes as long as its head.
+        One timer serves all idle periods: setting and cancelling one per request would cost as much as parsing a head.
         """
         self.server_state.total_requests += 1
         if self._bytes_to_discard or self.transport.is_closing():
@@ -198,7 +201,7 @@ class Connection(HttpToolsProtocol):
             self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._check_idle)
 
     def linger(self) -> None:
-        """Close when the client has sent all of what was refused, or soon."""
+        """Close the connection when the client has sent the whole refused body, or when a bound is reached."""
         self._bytes_to_discard = MAX_LINGER_BYTES
         self.flow.resume_reading()
         self._head_timer = self.loop.call_later(LINGER_TIMEOUT_S, self.transport.close)
@@ -206,7 +209,7 @@ class Connection(HttpToolsProtocol):
     def _check_idle(self) -> None:
         self._idle_timer = None
         if self._idle_since is None:
-            return  # the next answer's end sets it again
+            return  # the end of the next response sets the timer again
         left = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left > 0:
             self._idle_timer = self.loop.call_later(left, self._check_idle)
@@ -214,13 +217,13 @@ class Connection(HttpToolsProtocol):
             self.timeout_keep_alive_handler()
 
     def _should_upgrade(self) -> bool:
-        """Whether this opens a WebSocket: by a whole handshake alone. A body after it would never be answered."""
+        """Whether this is a complete WebSocket handshake. One with a body is none: the body would never be read."""
         names = {name for name, _ in self.headers}
         is_whole = b"sec-websocket-key" in names and not names & {b"content-length", b"transfer-encoding"}
         return is_whole and super()._should_upgrade()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """What asks for another protocol is answered in this one, as HTTP has it: nothing to warn of."""
+        """Log nothing: HTTP lets a server ignore an Upgrade header and answer in HTTP/1.1."""
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
@@ -229,7 +232,7 @@ class Connection(HttpToolsProtocol):
 
 
 class Exchange:
-    """A request and its answer: ASGI's `receive` and `send`, and a `Pipe` for streams. In place of uvicorn's cycle."""
+    """A request and its response: ASGI's `receive` and `send`, and a `ResponsePipe`. Replaces uvicorn's cycle."""
 
     __slots__ = (
         "_connection",
@@ -260,29 +263,29 @@ class Exchange:
         self._expects_continue = connection.expect_100_continue
         self._has_begun = False
         self._head = b""
-        """The answer's head, until it leaves together with the first part of the body."""
+        """The response's head, until it is written together with the first part of the body."""
         self._is_chunked = False
         self._remaining_bytes: int | None = 0
-        """Bytes of the announced body that were not sent yet; none where the connection's end is the body's."""
+        """Bytes of the declared body left to send; None if closing the connection ends the body."""
         self.keep_alive = self._scope["http_version"] != "1.0" and connection.parser.should_keep_alive()
         self.disconnected = False
         self.disconnect_callback: Callable[[], None] | None = None
-        """Told when the client leaves before the answer has ended."""
+        """Called if the client disconnects before the response has ended."""
         self.response_complete = False
         self.body = b""
-        """What of the request's body has arrived and was not received yet."""
+        """The part of the request's body that has arrived and that the app has not received yet."""
         self.more_body = True
         self.message_event = LightweightEvent()
-        """Set when there is something to receive."""
+        """Set when the app has something to receive."""
 
     async def run_asgi(self, app: App) -> None:
-        """Have the app answer. Half an answer is cut, so that it does not look whole."""
+        """Run the app. If it fails halfway, the connection is cut, so that half a response does not look whole."""
         try:
             await app(self._scope, self.receive, self.send)
-        except BaseException as error:  # the root of a request's task
+        except BaseException as error:  # the root of the request's task
             log.error("request failed", path=self._scope["path"], exc_info=error)
         finally:
-            del self._scope["extensions"]  # through which this object held itself
+            del self._scope["extensions"]  # breaks the reference cycle through the scope
             self.disconnect_callback = None
         if self.response_complete or self.disconnected:
             return
@@ -295,7 +298,7 @@ class Exchange:
             await self.send({"type": "http.response.body", "body": body})
 
     async def receive(self) -> Message:
-        """See ASGI."""
+        """Return the next part of the request's body, or that the client disconnected. ASGI's `receive`."""
         if self._expects_continue and not self._transport.is_closing():
             self._expects_continue = False
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -309,21 +312,21 @@ class Exchange:
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
     async def send(self, message: Message) -> None:
-        """See ASGI."""
+        """Send the head or a part of the body; waits while the client reads slowly. ASGI's `send`."""
         if self._flow.write_paused and not self.disconnected:
             await self._flow.drain()
         if self.disconnected:
             return
         if message["type"] == "http.response.start":
             if self._has_begun:
-                raise RuntimeError("an answer begins once")
+                raise RuntimeError("http.response.start was sent twice")
             self._has_begun = True
-            if self._expects_continue:  # who was not told to go on sends nothing
+            if self._expects_continue:  # the client got no 100 Continue, so it sends no body
                 self._expects_continue = self.more_body = False
             self._head = self._build_head(message["status"], message.get("headers", ()))
             return
         if not self._has_begun or self.response_complete:
-            raise RuntimeError("an answer's body comes after its beginning and before its end")
+            raise RuntimeError("http.response.body was sent before http.response.start or after the end")
         is_last = not message.get("more_body", False)
         self._write(message.get("body", b""), is_last=is_last)
         if is_last:
@@ -331,30 +334,30 @@ class Exchange:
 
     @property
     def has_arrived(self) -> bool:
-        """See `Pipe`."""
+        """Whether the whole body of the request has arrived."""
         return not self.more_body
 
     def on_disconnect(self, callback: Callable[[], None]) -> None:
-        """See `Pipe`."""
+        """Call `callback` if the client disconnects before the response has ended."""
         self.disconnect_callback = callback
         if self.disconnected:
             callback()
 
     def is_ready(self) -> bool:
-        """See `Pipe`."""
+        """Whether `write` may be called now."""
         return self._is_chunked and not (self._head or self._flow.write_paused or self.disconnected)
 
     def write(self, body: bytes) -> None:
-        """See `Pipe`."""
+        """Write a part of the body as one chunk."""
         self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
     def _build_head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-        """The answer's line and headers. Decides how its body is delimited, and whether the connection stays."""
+        """The status line and headers. Decides how the body is delimited and whether the connection stays open."""
         lines = [STATUS_LINE[status]]
         length: int | None = None
         for name, value in (*self._connection.server_state.default_headers, *headers):
             if _HEADER_CONTROL_CHARACTER.search(value):
-                raise RuntimeError(f"the header {name!r} holds a control character")
+                raise RuntimeError(f"the response header {name!r} contains a control character")
             if name == b"content-length":
                 length = int(value)
             elif name == b"connection":
@@ -367,7 +370,7 @@ class Exchange:
         if not self._is_head:
             self._remaining_bytes = length or 0
         if length is None and not self._is_head and status not in (204, 304):
-            if self._scope["http_version"] == "1.0":  # which knows no chunks
+            if self._scope["http_version"] == "1.0":  # HTTP/1.0 has no chunked encoding
                 self._remaining_bytes = None
             else:
                 self._is_chunked = True
@@ -387,7 +390,7 @@ class Exchange:
         elif self._remaining_bytes is not None:
             self._remaining_bytes -= len(body)
             if self._remaining_bytes < 0 or (is_last and self._remaining_bytes > 0):
-                raise RuntimeError("an answer's body is as long as its Content-Length says")
+                raise RuntimeError("the response's body does not match its Content-Length")
         self._transport.write(head + body)
 
     def _complete(self) -> None:

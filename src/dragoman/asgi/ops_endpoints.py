@@ -1,4 +1,4 @@
-"""The server's own pages: whether it lives, whether it is ready, what it counts, and how it is called."""
+"""The server's own endpoints: liveness, readiness, metrics and the API reference."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
@@ -16,12 +16,12 @@ from dragoman.engine.services.keys import Authenticator
 from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.http import address_of, json_response
 
-STATUS_RESPONSE = openapi.ResponseSpec(description="its state", body=dict[str, str])
+STATUS_RESPONSE = openapi.ResponseSpec(description="the status", body=dict[str, str])
 ROUTES = (
     openapi.Route(
         method="GET",
         path="/healthz",
-        summary="Whether the process lives",
+        summary="Liveness",
         tag="Server",
         is_public=True,
         responses={200: STATUS_RESPONSE},
@@ -29,8 +29,8 @@ ROUTES = (
     openapi.Route(
         method="GET",
         path="/readyz",
-        summary="Whether the server takes work",
-        description="503 while it starts, while it stops, and while its store takes no writes.",
+        summary="Readiness",
+        description="503 while the server starts or stops, and while its store accepts no writes.",
         tag="Server",
         is_public=True,
         responses={200: STATUS_RESPONSE, 503: STATUS_RESPONSE},
@@ -38,15 +38,15 @@ ROUTES = (
     openapi.Route(
         method="GET",
         path="/metrics",
-        summary="What the server counts, for Prometheus",
-        description="Needs a key with the scope `admin`, unless the server is reachable from its own machine only.",
+        summary="Metrics, for Prometheus",
+        description="Needs a key with the scope `admin`, unless the server listens on a loopback address only.",
         tag="Server",
         responses={200: openapi.ResponseSpec(description="the metrics", media_type="text/plain")},
     ),
     openapi.Route(
         method="GET",
         path="/openapi.json",
-        summary="This description",
+        summary="This document",
         tag="Server",
         is_public=True,
         responses={200: openapi.ResponseSpec(description="OpenAPI 3.1", body=JsonObject)},
@@ -55,7 +55,7 @@ ROUTES = (
 
 
 class OpsEndpoints:
-    """The pages of one server."""
+    """The endpoints of one server."""
 
     def __init__(
         self,
@@ -67,15 +67,15 @@ class OpsEndpoints:
         update_gauges: Callable[[], None],
         build_openapi: Callable[[], JsonObject],
     ) -> None:
-        """Make the pages.
+        """Make the endpoints.
 
         Args:
-            state: `ready`, or in a word why not.
-            beside: what else there is to tell, and is no reason to send work elsewhere.
-            doorkeeper: who checks keys.
-            are_metrics_public: whether the metrics are shown without one.
-            measure: sets the metrics that are read and not counted.
-            document: makes the OpenAPI document, when first asked for it.
+            readiness: returns `ready`, or in a word why not.
+            extra_status: returns members of `/readyz` that do not affect readiness.
+            authenticator: checks keys.
+            are_metrics_public: whether `/metrics` needs no key.
+            update_gauges: sets the metrics that are sampled, not counted.
+            build_openapi: builds the OpenAPI document; called once, on the first request for it.
         """
         self._readiness = readiness
         self._extra_status = extra_status
@@ -85,7 +85,7 @@ class OpsEndpoints:
         self._build_openapi = build_openapi
 
     def routes(self) -> list[Route]:
-        """The pages, for a router."""
+        """The endpoints as routes."""
         return [
             Route("/healthz", self.healthz),
             Route("/readyz", self.readyz),
@@ -96,17 +96,17 @@ class OpsEndpoints:
         ]
 
     async def healthz(self, _: Request) -> Response:
-        """The process lives and its loop turns."""
+        """Answer 200: the process is alive and its event loop runs."""
         return json_response({"status": "ok"})
 
     async def readyz(self, _: Request) -> Response:
-        """Whether a load balancer should send work here."""
+        """Answer 200 if a load balancer should send work here, else 503."""
         state = await self._readiness()
-        told = {"status": state, **self._extra_status()}
-        return json_response(told) if state == "ready" else json_response(told, 503, {"retry-after": "1"})
+        status = {"status": state, **self._extra_status()}
+        return json_response(status) if state == "ready" else json_response(status, 503, {"retry-after": "1"})
 
     async def metrics(self, request: Request) -> Response:
-        """What the server counts."""
+        """The metrics in Prometheus' text format."""
         if not self._are_metrics_public:
             header = request.headers.get("authorization")
             self._authenticator.authenticate(header, address_of(request.scope)).require("admin")
@@ -114,11 +114,11 @@ class OpsEndpoints:
         return Response(metrics.exposition(), media_type=metrics.CONTENT_TYPE)
 
     async def openapi(self, _: Request) -> Response:
-        """The API, for programs."""
+        """The API reference for programs."""
         return json_response(self._openapi_document)
 
     async def docs(self, _: Request) -> Response:
-        """The API, for people."""
+        """The API reference for people."""
         return Response(
             docs_page.render(self._openapi_document),
             media_type="text/html; charset=utf-8",
@@ -126,7 +126,7 @@ class OpsEndpoints:
         )
 
     async def redirect_to_docs(self, _: Request) -> Response:
-        """The page's links are relative to its address without a slash."""
+        """Redirect to the address without a slash, which the page's relative links need."""
         return RedirectResponse("../docs", 308)
 
     @cached_property
@@ -135,9 +135,9 @@ class OpsEndpoints:
 
 
 async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    """What answers where no protocol and no page is."""
+    """Answer 404 to a path that nothing is mounted at."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
-    body = {"error": f"there is nothing at {scope['path'][:200]!r}", "code": "not_found"}
+    body = {"error": f"nothing is served at {scope['path'][:200]!r}", "code": "not_found"}
     await json_response(body, 404)(scope, receive, send)

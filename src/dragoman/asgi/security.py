@@ -1,6 +1,7 @@
-"""The gate that each request passes before a protocol sees it: `Host`, `Origin`, keys in the URL, CORS, last resorts.
+"""Checks that every request passes before any routing: `Host`, `Origin`, API keys in the URL, CORS.
 
-A pure ASGI wrapper. It decides on headers alone, before any routing, so that no path is without it.
+Pure ASGI middleware that decides on the request line and the headers alone. It also answers errors that no protocol
+answered.
 """
 
 import re
@@ -24,7 +25,7 @@ Headers = list[tuple[bytes, bytes]]
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,255})(?::(?P<port>[0-9]{1,5}))?", re.IGNORECASE)
 _CUSTOM_HEADER = re.compile(rb"(?<![^, ])x-[a-z0-9-]{1,64}(?![^, ])")
-"""A header of an application's own, which every page that may call may send."""
+"""An application's own header. Every page that may call may also send it."""
 _KEY_PARAMETER_NAMES = {"access_token", "api_key", "apikey", "authorization", "x-api-key"}
 _KEY_PREFIXES = ("sk-dragoman-", "sk-blade-", "Bearer ")
 
@@ -36,7 +37,16 @@ PREFLIGHT_MAX_AGE_S = b"7200"
 
 log = structlog.get_logger(__name__)
 
-REFUSAL_STATUSES: tuple[tuple[type[Refused], int, str], ...] = (
+
+class UndeclaredBody(Exception):
+    """A request body has no `Content-Type`, on a server without keys.
+
+    A web page may post such a body to any server, without the preflight that JSON needs.
+    """
+
+
+REFUSAL_STATUSES: tuple[tuple[type[Exception], int, str], ...] = (
+    (UndeclaredBody, 415, "unsupported_media_type"),
     (Unauthenticated, 401, "unauthorized"),
     (Forbidden, 403, "forbidden"),
     (LimitReached, 429, "rate_limited"),
@@ -44,11 +54,15 @@ REFUSAL_STATUSES: tuple[tuple[type[Refused], int, str], ...] = (
     (Invalid, 400, "invalid_request"),
     (Refused, 400, "invalid_request"),
 )
-"""What the server itself answers, where no protocol has been chosen yet. The first that fits."""
+"""The answers to refusals outside of any protocol. The first matching type applies."""
 
 
 class SecurityMiddleware:
-    """Lets requests through, or answers them."""
+    """Passes a request on to the app, or refuses it.
+
+    Host is one well-formed name ─► no API key in the URL ─► without keys: Host and Origin are ours, the body is
+    declared ─► CORS preflight is answered here ─► app
+    """
 
     def __init__(
         self,
@@ -58,13 +72,13 @@ class SecurityMiddleware:
         hosts: Iterable[str] = (),
         is_keyless: bool = False,
     ) -> None:
-        """Put the gate before an app.
+        """Wrap an app.
 
         Args:
-            app: what gets the requests.
-            origins: web pages that may call. None: any, but without keys none but the server's own.
-            hosts: names besides loopback ones that `Host` may hold on a server without keys.
-            is_keyless: the server has no keys, so that only `Host` and `Origin` keep a foreign page out.
+            app: gets the requests that pass.
+            origins: web pages that may call. Empty: any page; on a server without keys only the server's own.
+            hosts: names that `Host` may contain on a server without keys, in addition to loopback names.
+            is_keyless: the server has no keys, so only these checks keep foreign web pages out.
         """
         self._app = app
         self._origins = frozenset(origin.lower() for origin in origins)
@@ -73,58 +87,52 @@ class SecurityMiddleware:
         self._is_keyless = is_keyless
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Handle a request. See ASGI."""
+        """Handle an ASGI request."""
         kind = scope["type"]
         if kind == "lifespan":
             await self._app(scope, receive, send)
             return
-        host, origin, preflight_for, named = b"", b"", b"", b""
-        hosts = 0
-        for name, value in scope["headers"]:
-            if name == b"host":
-                host, hosts = value, hosts + 1
-            elif name == b"origin":
-                origin = value
-            elif name == b"access-control-request-method":
-                preflight_for = value
-            elif name == b"access-control-request-headers":
-                named = value
-        sending = _ResponseSender(send, self._cors_headers(origin))
+        headers = _RelevantHeaders(scope["headers"])
+        sender = _ResponseSender(send, self._cors_headers(headers.origin))
         try:
-            self._check(scope, host.decode("latin-1"), hosts, origin.decode("latin-1"))
-            if kind == "http" and preflight_for and origin and scope["method"] == "OPTIONS":
-                await sending.send_response(204, self._preflight_headers(origin, named), b"")
+            self._check(scope, headers)
+            if kind == "http" and headers.preflight_method and headers.origin and scope["method"] == "OPTIONS":
+                await sender.send_response(204, self._preflight_headers(headers), b"")
                 return
-            await self._app(scope, receive, sending if kind == "http" else send)
-        except Refused as refused:
+            await self._app(scope, receive, sender if kind == "http" else send)
+        except (Refused, UndeclaredBody) as refused:
             REQUESTS_REFUSED.labels(protocol="server", code=status_and_code(refused)[1]).inc()
-            await (sending.send_refusal(refused) if kind == "http" else send({"type": "websocket.close", "code": 1008}))
-        except Exception as error:  # the last edge: whatever no protocol answered
+            await (sender.send_refusal(refused) if kind == "http" else send({"type": "websocket.close", "code": 1008}))
+        except Exception as error:  # the outer edge: what no protocol answered
             reference = uuid.uuid4().hex[:12]
             REQUESTS_FAILED.labels(protocol="server").inc()
             log.error("request failed", path=scope["path"], reference=reference, exc_info=error)
-            if sending.has_begun or kind != "http":
-                raise  # the server cuts the connection: half an answer must not look whole
+            if sender.has_begun or kind != "http":
+                raise  # the server cuts the connection: half a response must not look whole
             body = {"error": f"the server failed; reference {reference}", "code": "internal", "reference": reference}
-            await sending.send_response(500, [(b"content-type", b"application/json")], msgspec.json.encode(body))
+            await sender.send_response(500, [(b"content-type", b"application/json")], msgspec.json.encode(body))
 
-    def _check(self, scope: Message, host: str, hosts: int, origin: str) -> None:
-        if hosts != 1 and not (hosts == 0 and scope.get("http_version") == "1.0"):
-            raise Invalid(f"a request has one Host header, this one has {hosts}")
+    def _check(self, scope: Message, headers: "_RelevantHeaders") -> None:
+        if headers.host_count != 1 and not (headers.host_count == 0 and scope.get("http_version") == "1.0"):
+            raise Invalid(f"expected one Host header, got {headers.host_count}")
+        host = headers.host.decode("latin-1")
         name = host_name(host)
         if name is None:
-            raise Invalid(f"Host is NAME or NAME:PORT, got {host!r:.80}")
+            raise Invalid(f"Host: expected NAME or NAME:PORT, got {host!r:.80}")
         if b"=" in scope["query_string"] and contains_api_key(scope["query_string"].decode("latin-1")):
-            raise Invalid("a key does not belong into a URL, where logs keep it: send Authorization: Bearer KEY")
+            raise Invalid("API keys are not accepted in URLs, because URLs are logged: send Authorization: Bearer KEY")
         if not self._is_keyless:
             return
         if not (is_loopback_name(name) or name in self._hosts):
-            raise Forbidden(f"without keys this server answers to loopback names only, not to {name!r:.80}")
+            raise Forbidden(f"API keys are off, so Host must be a loopback name or in allowed_hosts, got {name!r:.80}")
+        origin = headers.origin.decode("latin-1")
         if origin and origin.lower() not in self._origins and not is_same_origin(origin, host):
-            raise Forbidden(f"without keys this server takes no requests of pages from {origin!r:.80}")
+            raise Forbidden(f"API keys are off, so web pages from {origin!r:.80} may not call this server")
+        if headers.has_body and not headers.content_type:
+            raise UndeclaredBody("API keys are off, so a request with a body needs a Content-Type")
 
     def _cors_headers(self, origin: bytes) -> Headers:
-        """The headers that every answer carries."""
+        """The headers of every response."""
         if self._allows_any_origin:
             return [
                 (b"access-control-allow-origin", b"*"),
@@ -140,21 +148,49 @@ class SecurityMiddleware:
             ]
         return [(b"vary", b"origin")]
 
-    def _preflight_headers(self, origin: bytes, requested_headers: bytes) -> Headers:
-        if not (self._allows_any_origin or origin.decode("latin-1").lower() in self._origins):
+    def _preflight_headers(self, headers: "_RelevantHeaders") -> Headers:
+        if not (self._allows_any_origin or headers.origin.decode("latin-1").lower() in self._origins):
             return []
         return [
             (b"access-control-allow-methods", ALLOWED_METHODS),
             (
                 b"access-control-allow-headers",
-                b", ".join((ALLOWED_HEADERS, *_CUSTOM_HEADER.findall(requested_headers.lower()))),
+                b", ".join((ALLOWED_HEADERS, *_CUSTOM_HEADER.findall(headers.preflight_headers.lower()))),
             ),
             (b"access-control-max-age", PREFLIGHT_MAX_AGE_S),
         ]
 
 
+class _RelevantHeaders:
+    """The headers that the middleware looks at, collected in one pass."""
+
+    __slots__ = ("content_type", "has_body", "host", "host_count", "origin", "preflight_headers", "preflight_method")
+
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self.host = self.origin = self.content_type = b""
+        self.preflight_method = self.preflight_headers = b""
+        self.host_count = 0
+        self.has_body = False
+        for name, value in headers:
+            if name == b"host":
+                self.host = value
+                self.host_count += 1
+            elif name == b"origin":
+                self.origin = value
+            elif name == b"content-type":
+                self.content_type = value
+            elif name == b"content-length":
+                self.has_body = self.has_body or value != b"0"
+            elif name == b"transfer-encoding":
+                self.has_body = True
+            elif name == b"access-control-request-method":
+                self.preflight_method = value
+            elif name == b"access-control-request-headers":
+                self.preflight_headers = value
+
+
 class _ResponseSender:
-    """`send` that adds headers to the answer's beginning."""
+    """An ASGI `send` that adds headers to the start of the response."""
 
     __slots__ = ("_headers", "_send", "has_begun")
 
@@ -170,25 +206,25 @@ class _ResponseSender:
             message = {**message, "headers": headers}
         await self._send(message)
 
-    async def send_refusal(self, refused: Refused) -> None:
-        """Answer a refusal."""
+    async def send_refusal(self, refused: Exception) -> None:
+        """Send the answer to a refusal."""
         status, headers, body = status_and_code(refused)[0], *to_response(refused)
         await self.send_response(status, headers, body)
 
     async def send_response(self, status: int, headers: Headers, body: bytes) -> None:
-        """Answer at once."""
+        """Send a whole response."""
         headers = [*headers, (b"content-length", str(len(body)).encode())] if status != 204 else headers
         await self({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 
 
-def status_and_code(refused: Refused) -> tuple[int, str]:
-    """The status and the code of a refusal by the server itself."""
+def status_and_code(refused: Exception) -> tuple[int, str]:
+    """The HTTP status and the error code for a refusal outside of any protocol."""
     return next((status, code) for kind, status, code in REFUSAL_STATUSES if isinstance(refused, kind))
 
 
-def to_response(refused: Refused) -> tuple[Headers, bytes]:
-    """The headers and the body of a refusal by the server itself."""
+def to_response(refused: Exception) -> tuple[Headers, bytes]:
+    """The headers and the body for a refusal outside of any protocol."""
     headers: Headers = [(b"content-type", b"application/json")]
     if isinstance(refused, Unauthenticated):
         headers.append((b"www-authenticate", b"Bearer"))
@@ -199,18 +235,18 @@ def to_response(refused: Refused) -> tuple[Headers, bytes]:
 
 @lru_cache(256)
 def host_name(host: str) -> str | None:
-    """The name in a `Host` header, in lower case; None when it is none."""
+    """The host name in a `Host` header, in lower case; None if the header is malformed."""
     if not host:
         return ""
-    found = _HOST.fullmatch(host)
-    if found is None or int(found["port"] or 0) > 65535:
+    match = _HOST.fullmatch(host)
+    if match is None or int(match["port"] or 0) > 65535:
         return None
-    return found["name"].lower()
+    return match["name"].lower()
 
 
 @lru_cache(256)
 def is_loopback_name(name: str) -> bool:
-    """Whether a name can only mean this machine, whatever a name server says."""
+    """Whether a host name always means this machine, whatever DNS says."""
     if name in ("", "localhost", "[::1]"):
         return True
     parts = name.split(".")
@@ -218,13 +254,13 @@ def is_loopback_name(name: str) -> bool:
 
 
 def is_same_origin(origin: str, host: str) -> bool:
-    """Whether a page comes from this server itself."""
+    """Whether `Origin` names the host in `Host`, which means that the page came from this server."""
     scheme, _, rest = origin.lower().partition("://")
     return scheme in ("http", "https") and rest == host.lower()
 
 
 def contains_api_key(query: str) -> bool:
-    """Whether somebody has put a key into a URL."""
+    """Whether a query string contains an API key."""
     return any(
         name.lower() in _KEY_PARAMETER_NAMES or value.startswith(_KEY_PREFIXES)
         for name, value in parse_qsl(query, keep_blank_values=True, errors="replace")

@@ -1,8 +1,8 @@
-"""Logs: one pipeline for ours and the libraries', on stderr, without secrets and without control characters.
+"""Logging: one pipeline for our lines and the libraries', to stderr, without secrets and control characters.
 
-A secret is found in three ways: by the name of the field that holds it, by its looks (`Bearer …`, `sk-…`), and by its
-value, if it was told to `Secrets` (values of secret options). The last is what keeps a user's password out of the
-trace of an exception that a tool raised.
+Secrets are masked in three ways: by the name of their field, by pattern (`Bearer …`, `sk-…`), and by value, for values
+registered with `Secrets` (secret options of agents). The last keeps a user's password out of the traceback when a tool
+raises an exception that quotes it.
 """
 
 import logging
@@ -25,26 +25,26 @@ SECRET_FIELD_NAMES = re.compile(
     r"(authorization|cookie|password|passwd|secret|credential|api_?key|private_?key|(^|_)token$|(^|_)headers$)",
     re.IGNORECASE,
 )
-"""Fields whose whole value is masked. `tokens`, which are counted, are none of them."""
+"""Names of fields whose whole value is masked. `tokens` is not among them: it is a count."""
 SECRET_PATTERNS = re.compile(
     r"(?P<before>authorization[\"']*\s*[:=]\s*[\"']*\w+\s+|\bbearer\s+(?=\S{8})|\b(api_?key|access_token|key|token)=)[^\s\"'&]+"
     r"|\b(sk|pk|rk|ghp|gho|xox[abp])[-_][\w-]{16,}"
     r"|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)",
     re.IGNORECASE,
 )
-"""Texts that look like a secret: headers and parameters that carry one, keys of the usual prefixes, URLs' passwords."""
+"""Secrets in text: headers and parameters that carry one, keys with well-known prefixes, passwords in URLs."""
 UNSAFE_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
-"""Control characters, and those that turn or hide what stands beside them."""
+"""Control characters, and characters that reorder or hide their neighbours."""
 MAX_DEPTH = 6
 MAX_TEXT_CHARS = 8192
-"""Characters of a text that are logged; a trace may be longer."""
+"""Longer texts are cut; tracebacks are not."""
 
 
 class Secrets:
-    """The values that must not be logged. The oldest are forgotten first."""
+    """Values that must not be logged. When there are too many, the oldest are dropped."""
 
     MIN_CHARS = 6
-    """Shorter values would blacken innocent words."""
+    """Shorter values are ignored: masking them would hit ordinary words."""
     MAX_COUNT = 2048
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Secrets:
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, value: str) -> None:
-        """Mask this value from now on."""
+        """Mask this value in all further lines."""
         if len(value) < self.MIN_CHARS or value in self._values:
             return
         self._values[value] = None
@@ -61,17 +61,17 @@ class Secrets:
         self._pattern = None
 
     def mask(self, text: str) -> str:
-        """The text without secrets."""
+        """Return the text with all secrets masked."""
         if self._values:
             if self._pattern is None:
                 longest_first = sorted(self._values, key=len, reverse=True)
                 self._pattern = re.compile("|".join(map(re.escape, longest_first)))
             text = self._pattern.sub(MASK, text)
-        return SECRET_PATTERNS.sub(lambda found: (found["before"] or "") + MASK, text)
+        return SECRET_PATTERNS.sub(lambda match: (match["before"] or "") + MASK, text)
 
 
 SECRETS = Secrets()
-"""The secrets of this process."""
+"""The registered secrets of this process."""
 
 
 def configure_logging(format: Format = "auto", level: Level = "info", *, stream: TextIO | None = None) -> None:  # noqa: A002
@@ -79,8 +79,8 @@ def configure_logging(format: Format = "auto", level: Level = "info", *, stream:
 
     Args:
         format: `auto` is `console` in a terminal and `json` elsewhere.
-        level: the least important lines to log; of libraries never less than warnings.
-        stream: where they go; stderr.
+        level: the lowest level that is logged; for libraries at least `warning`.
+        stream: the output; defaults to stderr.
     """
     out = sys.stderr if stream is None else stream
     number = logging.getLevelNamesMapping()[level.upper()]
@@ -109,15 +109,19 @@ def configure_logging(format: Format = "auto", level: Level = "info", *, stream:
 
 
 class StructlogHandler(logging.Handler):
-    """Hands the lines of libraries to the pipeline."""
+    """Passes the log records of libraries to the pipeline."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler.emit`."""
+        """Log a record."""
         try:
             text = record.getMessage()
-        except (TypeError, ValueError):  # a library's own slip in its arguments
+        except (TypeError, ValueError):  # the library's arguments do not fit its format
             text = str(record.msg)
         log = structlog.get_logger(record.name)
+        if record.name == "uvicorn.error" and record.exc_info and record.exc_info[0] is UnicodeDecodeError:
+            # A WebSocket client sent malformed UTF-8: uvicorn closed the socket with 1007 and logs a traceback.
+            log.warning("closed a WebSocket that sent malformed UTF-8", logger=record.name)
+            return
         log.log(record.levelno, text, logger=record.name, exc_info=record.exc_info or None)
 
 
@@ -125,7 +129,7 @@ class StructlogHandler(logging.Handler):
 
 
 def add_trace(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Turn `exc_info` into the text of the trace: frames and messages, never the values of variables."""
+    """Replace `exc_info` by the traceback's text: frames and messages, never the values of variables."""
     error = event.pop("exc_info", None)
     if error is True:
         error = sys.exc_info()
@@ -137,7 +141,7 @@ def add_trace(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 def sanitize_event(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Take secrets and control characters out of every value, however deep. Of a trace the lines stay."""
+    """Remove secrets and control characters from all values, however deep. A traceback keeps its line breaks."""
     trace = event.pop("trace", None)
     cleaned: EventDict = {_sanitize_text(name): sanitize_value(name, value) for name, value in event.items()}
     if isinstance(trace, str):
@@ -146,7 +150,7 @@ def sanitize_event(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 def sanitize_value(name: str, value: Any, depth: int = 0) -> Any:  # noqa: ANN401  # whatever was logged
-    """A value that may be logged under a name."""
+    """Return what may be logged of a value under this name."""
     if value is None or isinstance(value, bool):
         return value
     if SECRET_FIELD_NAMES.search(name):
@@ -171,18 +175,18 @@ def _sanitize_text(text: str) -> str:
 
 
 def escape_control_characters(text: str) -> str:
-    """The text on one line: nothing in it moves a terminal's cursor, ends the line or reads backwards."""
-    return UNSAFE_CHARACTERS.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+    """Escape everything that could end the line, move a terminal's cursor or reorder the text."""
+    return UNSAFE_CHARACTERS.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def render_json(_: WrappedLogger, __: str, event: EventDict) -> str:
-    """One line of JSON."""
+    """Render an event as one line of JSON."""
     first = {name: event.pop(name, None) for name in ("timestamp", "level", "event")}
     return msgspec.json.encode({**first, **event}).decode()
 
 
 class ConsoleRenderer:
-    """A line for people; a trace below it, indented so that nothing in it can pass for a line of its own."""
+    """Renders an event as a line for people. The traceback follows, indented so that it cannot imitate a log line."""
 
     COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}  # noqa: RUF012
 
@@ -190,7 +194,7 @@ class ConsoleRenderer:
         self._has_colours = has_colours
 
     def __call__(self, _: WrappedLogger, __: str, event: EventDict) -> str:
-        """Write an event down."""
+        """Render an event."""
         at, level = str(event.pop("timestamp", ""))[11:23], str(event.pop("level", ""))
         trace = event.pop("trace", None)
         text = event.pop("event", "")
@@ -213,7 +217,7 @@ def _format_value(value: Any) -> str:  # noqa: ANN401  # whatever was logged
 
 
 def configure_tracing(*, endpoint: str | None, headers: str | None, version: str) -> Callable[[], None]:
-    """Send spans to a collector. Returns what sends the last ones and ends it.
+    """Send spans to a collector. The function returned sends the remaining spans and stops.
 
     Raises:
         ImportError: the extra `otel` is not installed.
