@@ -353,7 +353,7 @@ class RunEvents:
     def _warning_fields(self, record: Record) -> core.JsonObject:
         assert isinstance(record, LoggedEvent), "a run's start is an event of the log"
         dropped = record.event.dropped_tools if isinstance(record.event, RunStarted) else ()
-        return {"metadata": metadata_of(dropped_tools=dropped)} if dropped else {}
+        return {"metadata": metadata_of(droppedTools=dropped)} if dropped else {}
 
 
 def _is_included(event: agui.Event) -> bool:
