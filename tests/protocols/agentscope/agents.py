@@ -1,10 +1,10 @@
-"""Agents for what the rehearsal agent does not show: what a request brought along, and every kind of content."""
+"""Agents for what the rehearsal agent does not show: what a request contained, and every kind of content."""
 
 import json
 
 import msgspec
 
-from dragoman import Run as Told
+from dragoman import Run as FunctionRun
 from dragoman import agent
 from dragoman.core.agent import Agent, Run, RunnableTool
 from dragoman.core.content import Call, Data, File, Image, Text, UserMessage, text_of
@@ -23,7 +23,7 @@ MEDIA = (
 
 
 class EchoRequestAgent:
-    """Says what it got, as JSON: the parameters, the properties or the tools of the run, or the user's content."""
+    """Answers with its input as JSON: the parameters, the properties or the tools of the run, or the user's content."""
 
     spec = AgentSpec(
         name="mirror",
@@ -38,8 +38,8 @@ class EchoRequestAgent:
         return None
 
     async def play(self, run: Run) -> StopReason | None:
-        asked = [each for each in await run.turn() if isinstance(each, UserMessage)][-1].content
-        match text_of(asked):
+        prompt = [each for each in await run.turn() if isinstance(each, UserMessage)][-1].content
+        match text_of(prompt):
             case "parameters":
                 run.emit(json.dumps(run.parameters))
             case "props":
@@ -47,20 +47,20 @@ class EchoRequestAgent:
             case "tools":
                 run.emit(json.dumps([msgspec.to_builtins(tool) for tool in run.offered_tools()]))
             case "history":
-                told = [[type(each).__name__, text_of(each.content)] async for each in run.history()]
-                run.emit(json.dumps(told[::-1]))
+                messages = [[type(each).__name__, text_of(each.content)] async for each in run.history()]
+                run.emit(json.dumps(messages[::-1]))
             case "media":
                 for block in MEDIA:
                     run.add(block)
             case _:
-                run.emit(json.dumps(msgspec.to_builtins(asked)))
+                run.emit(json.dumps(msgspec.to_builtins(prompt)))
         await run.end_step()
         return None
 
 
 @agent(name="memory_writer", memory=True)
-async def memory_writer(run: Told) -> None:
-    """Writes one thing down."""
+async def memory_writer(run: FunctionRun) -> None:
+    """Writes one memory."""
     await run.remember("likes tea", reason="said so")
 
 

@@ -1,7 +1,4 @@
-"""A plain client of the Agent API for tests. It checks of every answer what holds for all of them.
-
-`Runtime` is a server seen with one key.
-"""
+"""A plain client of the Agent API for tests. It checks in every answer what must hold for all of them."""
 
 import asyncio
 import json
@@ -35,37 +32,37 @@ CODES: dict[str, int] = {
     "RATE_LIMIT_EXCEEDED": 429,
     "UNAVAILABLE": 503,
 }
-"""The codes of agentscope-runtime §8, and our own, with their statuses."""
+"""The status of each error code: those of agentscope-runtime §8, and extensions."""
 
 
 def user(text: str, **more: Json) -> Json:
-    """A message of a person."""
+    """A user message."""
     return {"role": "user", "type": "message", "content": [{"type": "text", "text": text}], **more}
 
 
 def request_body(*messages: Json, **more: Json) -> Json:
-    """The body of a request. A string is a person's message."""
+    """The body of a request. A string stands for a user message."""
     return {"input": [user(each) if isinstance(each, str) else each for each in messages], **more}
 
 
 def data(kind: str, role: str, payload: Json) -> Json:
-    """A message of one object."""
+    """A message with one data content."""
     return {"type": kind, "role": role, "content": [{"type": "data", "data": payload}]}
 
 
 def output(call_id: str, text: Json) -> Json:
-    """What the application's tool gave."""
+    """The output of a client tool."""
     return data("function_call_output", "tool", {"call_id": call_id, "output": text})
 
 
 def approval(call_id: str, *, approve: bool, reason: str | None = None) -> Json:
-    """A person's word about a call, as the web client sends it."""
+    """The user's decision about a call, as the web client sends it."""
     payload = {"approval_request_id": call_id, "id": call_id, "approve": approve}
     return data("mcp_approval_response", "user", payload | ({"reason": reason} if reason else {}))
 
 
 def tool(name: str, **properties: Json) -> Json:
-    """A tool of the application's."""
+    """A client tool."""
     parameters = {"type": "object", "properties": properties or {"c": {}}, "required": None}
     return {"type": "function", "function": {"name": name, "description": f"a tool {name}", "parameters": parameters}}
 
@@ -82,19 +79,19 @@ def texts(response: Event) -> str:
 
 
 def pending(response: Event) -> dict[str, str]:
-    """The ids of the calls that wait for the application, by the names of their tools."""
-    found = {}
+    """The ids of the calls that wait for the client, by the names of their tools."""
+    calls = {}
     for message in response["output"]:
         payload = message["content"][0].get("data") or {} if message["content"] else {}
         if message["type"] == "function_call":
-            found[payload["name"]] = payload["call_id"]
+            calls[payload["name"]] = payload["call_id"]
         elif message["type"] == "mcp_approval_request":
-            found[payload["name"]] = payload["id"]
-    return found
+            calls[payload["name"]] = payload["id"]
+    return calls
 
 
 class StreamReader:
-    """A stream that is being read."""
+    """Reads a stream of events."""
 
     def __init__(self, stream: Stream, *, first: int = 0) -> None:
         self.stream = stream
@@ -103,23 +100,23 @@ class StreamReader:
         self._body = b""
 
     async def wait_for_text(self, text: str) -> None:
-        """Read until the agent has said that in all."""
+        """Read until the agent's whole text is `text`."""
         while "".join(each["text"] for each in self.events if each.get("delta")) != text:
             assert await self._more(), self.events
 
     async def until(self, count: int) -> None:
-        """Read until so many events are there."""
+        """Read until there are `count` events."""
         while len(self.events) < count:
             assert await self._more(), self.events
 
     async def read_to_end(self) -> list[Event]:
-        """Read to the end; all events."""
+        """Read to the end; return all events."""
         while await self._more():
             pass
         return self.events
 
     async def end(self, **how: Any) -> Event:
-        """Read to the end and check all; the terminal response."""
+        """Read to the end and check all events; return the terminal response."""
         return check(await self.read_to_end(), first=self.first, **how)
 
     async def disconnect(self) -> None:
@@ -136,10 +133,10 @@ class StreamReader:
 
 
 class AgentScopeClient:
-    """A server as the holder of one key sees it. Without a key no `Authorization` is sent."""
+    """A client with one key. Without a key it sends no `Authorization`."""
 
-    def __init__(self, line: Connection, key: str | None = None, *, path: str = "/process") -> None:
-        self.connection = line
+    def __init__(self, connection: Connection, key: str | None = None, *, path: str = "/process") -> None:
+        self.connection = connection
         self.key = key
         self.path = path
 
@@ -152,7 +149,7 @@ class AgentScopeClient:
         raw: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> Stream:
-        """Send a request; come back when its answer has begun. A header of `ABSENT` is left out."""
+        """Send a request; return when the response has begun. A header whose value is `ABSENT` is not sent."""
         lines = {"content-type": "application/json", "accept": "text/event-stream"}
         if self.key is not None:
             lines["authorization"] = f"Bearer {self.key}"
@@ -162,25 +159,25 @@ class AgentScopeClient:
         return await self.connection.open(method, path, headers=sent, body=content)
 
     async def request(self, method: str, path: str, body: Json = None, **how: Any) -> Reply:
-        """Send a request and read its whole answer."""
+        """Send a request and read the whole response."""
         stream = await self.open(method, path, body, **how)
         return Reply(stream.status, stream.headers, await stream.read())
 
     async def assert_refused(self, method: str, path: str, body: Json = None, **how: Any) -> str:
-        """Send a request that is refused, in the documented form; its code."""
+        """Send a request that must be refused in the documented form; return the error code."""
         reply = await self.request(method, path, body, **how)
-        told = reply.json
-        assert told.keys() in ({"error"}, {"error", "detail"})
-        assert told["error"].keys() == {"code", "message"}
+        refusal = reply.json
+        assert refusal.keys() in ({"error"}, {"error", "detail"})
+        assert refusal["error"].keys() == {"code", "message"}
         assert reply.headers["content-type"] == "application/json"
-        assert CODES[told["error"]["code"]] == reply.status, told
-        for detail in told.get("detail", ()):
+        code: str = refusal["error"]["code"]
+        assert CODES[code] == reply.status, refusal
+        for detail in refusal.get("detail", ()):
             assert detail.keys() == {"loc", "msg"}
-        code: str = told["error"]["code"]
         return code
 
     async def stream(self, body: Json) -> StreamReader:
-        """Begin a response and follow it."""
+        """Start a response and stream it."""
         return await self.follow("POST", self.path, body)
 
     async def follow(self, method: str, path: str, body: Json = None, *, first: int = 0, **how: Any) -> StreamReader:
@@ -192,17 +189,17 @@ class AgentScopeClient:
         return StreamReader(stream, first=first)
 
     async def run(self, *messages: Json, **more: Json) -> Event:
-        """Run and read to the end; the terminal response."""
+        """Run to the end; return the terminal response."""
         body = request_body(*messages, **more)
         return await (await self.stream(body)).end(is_complete=body.get("stream") is False)
 
     async def replay(self, response_id: str, after: int | None = None) -> StreamReader:
-        """Read a response again."""
+        """Replay a response."""
         query = "" if after is None else f"?after={after}"
         return await self.follow("GET", f"{self.path}/responses/{response_id}/events{query}", first=(after or -1) + 1)
 
     async def wait_until_started(self, response_id: str) -> None:
-        """Wait until there is a response of that id."""
+        """Wait until a response with that id exists."""
         path = f"{self.path}/responses/{response_id}"
         async with asyncio.timeout(DEADLINE_S):
             while (await self.request("GET", path)).status != 200:

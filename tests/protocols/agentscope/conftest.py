@@ -1,4 +1,4 @@
-"""What the Agent API's tests stand on: a shared server, one behind a socket, one's own."""
+"""Fixtures of the Agent API's tests: a shared server, a server behind a socket, servers of a test's own."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -14,37 +14,37 @@ from tests.servers import AppServer, AppServerFactory, SocketServer, running_ser
 
 @pytest.fixture(scope="session")
 async def app_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppServer]:
-    """A server that tests share: each works in sessions of its own and ends what it began."""
-    async with running_server(tmp_path_factory.mktemp("house"), agents=AGENTS, default_agent="rehearsal") as house:
-        yield house
+    """A server that tests share. Each test uses its own sessions and ends its runs."""
+    async with running_server(tmp_path_factory.mktemp("server"), agents=AGENTS, default_agent="rehearsal") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     """A server behind a real socket."""
-    async with running_socket_server(tmp_path_factory.mktemp("socket")) as house:
-        yield house
+    async with running_socket_server(tmp_path_factory.mktemp("socket")) as server:
+        yield server
 
 
 @pytest.fixture
 def open_app_server(tmp_path_factory: pytest.TempPathFactory) -> AppServerFactory:
-    """Opens servers of one's own, each on a new folder."""
+    """Starts servers for one test, each with a new data folder."""
 
-    def maker(**changes: Any) -> AbstractAsyncContextManager[AppServer]:
+    def start(**changes: Any) -> AbstractAsyncContextManager[AppServer]:
         return running_server(
             Path(tmp_path_factory.mktemp("own")), **{"agents": AGENTS, "default_agent": "rehearsal", **changes}
         )
 
-    return maker
+    return start
 
 
 @pytest.fixture
 def alice(app_server: AppServer) -> AgentScopeClient:
-    """The shared server as alice sees it."""
+    """A client of the shared server with alice's key."""
     return AgentScopeClient(app_server.connection, app_server.key("alice"))
 
 
 @pytest.fixture
 def bob(app_server: AppServer) -> AgentScopeClient:
-    """The shared server as bob sees it."""
+    """A client of the shared server with bob's key."""
     return AgentScopeClient(app_server.connection, app_server.key("bob"))

@@ -1,4 +1,4 @@
-"""The Agent API's driver of the conversation suite: the core's words said in this protocol's, and back."""
+"""The Agent API's driver of the conversation suite: maps its inputs to requests, and responses to observations."""
 
 import json
 from typing import Any, Literal
@@ -38,7 +38,7 @@ FINISHES: dict[str, Stop] = {"length": "max_tokens", "content_filter": "refusal"
 
 
 class AgentScopeDriver:
-    """One session over the Agent API. With `with_history` it is read back through AAP, which has no plans."""
+    """One session over the Agent API. With `with_history`, its history is read through AAP, which has no plans."""
 
     def __init__(self, *, with_history: bool = True, is_official: bool = False) -> None:
         features: set[Feature] = {"client tools", "permissions", "questions", "sub-agents", "stop", "rejoin"}
@@ -82,9 +82,9 @@ class AgentScopeDriver:
 
     async def rejoin(self) -> Outcome:
         assert self._reading is not None
-        seen = self._reading.events
-        rest = await self._runtime.replay(seen[0]["id"], seen[-1]["sequence_number"])
-        return self._outcome(check([*seen, *await rest.read_to_end()]))
+        observed = self._reading.events
+        rest = await self._runtime.replay(observed[0]["id"], observed[-1]["sequence_number"])
+        return self._outcome(check([*observed, *await rest.read_to_end()]))
 
     async def interrupt(self, how: Literal["delete", "stop"]) -> Outcome:
         assert how == "stop", "the Agent API has no way to delete a session"
@@ -93,18 +93,18 @@ class AgentScopeDriver:
         return self._outcome(await self._reading.end())
 
     async def history(self) -> list[Observation]:
-        face = AapClient(self._server.connection, self._server.key("alice"))
-        told = (await face.get(f"/sessions/{self._session}/history?type=full")).json
-        seen: list[Observation] = []
-        for message in told["history"]["full"]:
+        aap = AapClient(self._server.connection, self._server.key("alice"))
+        reply = (await aap.get(f"/sessions/{self._session}/history?type=full")).json
+        observed: list[Observation] = []
+        for message in reply["history"]["full"]:
             text = "".join(block.get("text", "") for block in blocks_of(message["content"]))
             if message["role"] == "user":
-                seen.append(ObservedPrompt(text))
+                observed.append(ObservedPrompt(text))
             elif message["role"] == "tool":
-                seen.append(ObservedResult(self._names[message["toolCallId"]], text))
+                observed.append(ObservedResult(self._names[message["toolCallId"]], text))
             else:
-                seen += map(self._block, blocks_of(message["content"]))
-        return seen
+                observed += map(self._block, blocks_of(message["content"]))
+        return observed
 
     async def is_gone(self) -> bool:
         raise AssertionError("the Agent API has no way to delete a session")
@@ -142,8 +142,8 @@ class AgentScopeDriver:
                 return [output(self._open["AskUserQuestion"], json.dumps(chosen))]
 
     def _outcome(self, end: Event) -> Outcome:
-        seen = [each for message in end["output"] for each in self._observed(message)]
-        return Outcome(seen, self._stop(end))
+        observed = [each for message in end["output"] for each in self._observed(message)]
+        return Outcome(observed, self._stop(end))
 
     def _stop(self, end: Event) -> Stop:
         if end["status"] == "canceled":

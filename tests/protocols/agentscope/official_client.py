@@ -1,7 +1,7 @@
-"""The published Python client, with its own SSE parser and its own schemas: the judge of every stream here.
+"""The published Python client with its own SSE parser and schemas. Every stream of these tests is checked with it.
 
-Its package also holds a server and a framework, which it imports on the way; only the client's half is wanted, so the
-package between is a stand-in that holds the same modules and imports nothing by itself.
+Its package imports a server and a framework that the client does not need. A stand-in for that package has the same
+path, but imports nothing.
 """
 
 import logging
@@ -20,7 +20,7 @@ PACKAGE = "agentscope_runtime.engine"
 
 @contextmanager
 def _root_logger_left_alone() -> Iterator[None]:
-    """The package sets the root logger up when it is imported."""
+    """Undo the package's changes to the root logger, which it configures on import."""
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     try:
@@ -42,7 +42,7 @@ with _root_logger_left_alone():
 
 
 class LogCapture(logging.Handler):
-    """Keeps what the client logs: it logs what it cannot read, and goes on as if nothing were wrong."""
+    """Captures the client's log: it logs what it cannot read, and otherwise ignores it."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -54,7 +54,7 @@ class LogCapture(logging.Handler):
 
 @contextmanager
 def suppress_client_logs() -> Iterator[None]:
-    """Within this, the published client logs nothing at all."""
+    """Check that the published client logs nothing in this block."""
     warned, level = LogCapture(), published.logger.level
     published.logger.addHandler(warned)
     published.logger.setLevel(logging.DEBUG)
@@ -67,7 +67,7 @@ def suppress_client_logs() -> Iterator[None]:
 
 
 def read(data: Json) -> Json:
-    """What the published client makes of an event; the same event, or it has lost something."""
+    """An event as the published client decodes it. If it differs from the event, the client has lost something."""
     with suppress_client_logs():
         event = published.parse_event_from_json(data)
     assert event is not None, data
@@ -75,13 +75,13 @@ def read(data: Json) -> Json:
 
 
 async def events_of(url: str, key: str, body: Json) -> AsyncIterator[Json]:
-    """The events that the published client gives for a request, as it goes on."""
+    """The events that the published asynchronous client yields for a request."""
     client = published.HTTPAgentAPIClient(url, token=key, timeout=20.0)
     async for event in client.astream(schemas.AgentRequest(**body)):
         yield event.model_dump()
 
 
 def events_in_turn(url: str, key: str, body: Json) -> list[Json]:
-    """The same with its other half, which blocks."""
+    """The events that the published blocking client yields for a request."""
     client = published.HTTPAgentAPIClient(url, token=key, timeout=20.0)
     return [event.model_dump() for event in client.stream(schemas.AgentRequest(**body))]

@@ -1,4 +1,4 @@
-"""What holds for every stream of this protocol, whoever reads it (agentscope-runtime §4, §6)."""
+"""Checks what must hold for every stream of this protocol (agentscope-runtime §4, §6)."""
 
 import json
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ OF_CONTENT = COMMON | {"type", "index", "delta", "msg_id"}
 
 
 def parse(body: bytes) -> list[Event]:
-    """The events of a stream, each in a frame of exactly the form that both clients read (§6.1)."""
-    found = []
+    """The events of a stream. Each must be in a frame of exactly the form that both clients read (§6.1)."""
+    events = []
     for frame in body.decode().removesuffix("\n\n").split("\n\n"):
         if frame in (": keep-alive", ": ping"):
             continue
-        assert frame.splitlines() == frame.split("\n"), "clients cut at every line end that Unicode knows"
+        assert frame.splitlines() == frame.split("\n"), "clients split at every Unicode line separator"
         first, _, second = frame.partition("\n")
         if first.startswith("id: "):
             assert second.startswith("data: ")
@@ -41,23 +41,25 @@ def parse(body: bytes) -> list[Event]:
         else:
             event = json.loads(first.removeprefix("data: "))
             assert event["type"] == "heartbeat"
-        found.append(event)
-    return found
+        events.append(event)
+    return events
 
 
 def check(events: Sequence[Event], *, first: int = 0, is_complete: bool = False) -> Event:
-    """Check a response to its end; give its terminal event.
+    """Check a response to its end; return its terminal event.
 
     Args:
-        events: from event number `first` on.
-        first: the number of the first event; the rules that need the beginning are left out when it is not 0.
-        is_complete: no deltas were asked for.
+        events: the events from number `first` on.
+        first: the number of the first event. If it is not 0, the rules that need the beginning are not checked.
+        is_complete: the request disabled deltas.
     """
     events = [event for event in events if event.get("type") != "heartbeat"]
     assert [event["sequence_number"] for event in events] == list(range(first, first + len(events)))
     for event in events:
         check_form(event)
-        assert json.loads(json.dumps(official_client.read(event))) == event, "the published client reads what we say"
+        assert json.loads(json.dumps(official_client.read(event))) == event, (
+            "the published client reads the event without loss"
+        )
     end = events[-1]
     assert end["object"] == "response"
     check_end(end)
@@ -74,15 +76,15 @@ def check(events: Sequence[Event], *, first: int = 0, is_complete: bool = False)
         check_order(events)
         check_messages(events, is_complete=is_complete)
         terminals = [each for each in events if each["object"] == "message" and each["status"] in TERMINAL]
-        begun = [each["id"] for each in events if each["object"] == "message" and each["status"] == "created"]
-        assert end["output"] == sorted(terminals, key=lambda each: begun.index(each["id"]))
+        order = [each["id"] for each in events if each["object"] == "message" and each["status"] == "created"]
+        assert end["output"] == sorted(terminals, key=lambda each: order.index(each["id"]))
         if not is_complete:
-            assert fold_events(events).messages == end["output"], "the web client shows what the output holds"
+            assert fold_events(events).messages == end["output"], "the web client shows the terminal output"
     return end
 
 
 def check_form(event: Event) -> None:
-    """Every declared field is there, with or without a value, and no other (§3)."""
+    """Check that every declared field is present, possibly null, and no other (§3)."""
     kind = event["object"]
     if kind == "content":
         assert event.keys() == OF_CONTENT | KEYS[event["type"]]
@@ -91,7 +93,7 @@ def check_form(event: Event) -> None:
 
 
 def check_end(end: Event) -> None:
-    """A terminal response is complete, however it ended (§6.4, §6.5)."""
+    """Check that a terminal response is complete, however it ended (§6.4, §6.5)."""
     assert end["status"] in TERMINAL
     assert end["completed_at"] >= end["created_at"]
     assert (end["error"] is None) == (end["status"] != "failed")
@@ -100,13 +102,13 @@ def check_end(end: Event) -> None:
     for message in end["output"]:
         assert message["status"] in TERMINAL
         for index, content in enumerate(message["content"]):
-            told = (content["index"], content["msg_id"], content["delta"], content["sequence_number"])
-            assert told == (index, message["id"], False, None)
+            fields = (content["index"], content["msg_id"], content["delta"], content["sequence_number"])
+            assert fields == (index, message["id"], False, None)
             assert content["status"] in TERMINAL
 
 
 def check_order(events: Sequence[Event]) -> None:
-    """A message begins before its contents and ends after them, once; outputs come after their calls."""
+    """Check that a message begins before its contents and ends after them, once, and outputs come after their calls."""
     state: dict[str, str] = {}
     called: set[str] = set()
     for event in events:
@@ -125,21 +127,21 @@ def check_order(events: Sequence[Event]) -> None:
 
 
 def check_messages(events: Sequence[Event], *, is_complete: bool) -> None:
-    """Contents of one message come one after the other; each ends with its whole value (§4, §6.3)."""
+    """Check that contents of one message come one after the other, and each ends with its whole value (§4, §6.3)."""
     for message in (each for each in events if each["object"] == "message" and each["status"] in TERMINAL):
         contents = [each for each in events if each["object"] == "content" and each["msg_id"] == message["id"]]
-        told = []
+        checked = []
         for index, final in enumerate(message["content"]):
             of_slot = [each for each in contents if each["index"] == index]
-            told += of_slot
+            checked += of_slot
             *before, last = of_slot
             assert {**last, "sequence_number": None} == final
             assert all(each["status"] == "in_progress" for each in before)
             if index and not is_complete:
-                assert before[0]["delta"], "or it would replace the content before it in the web client"
+                assert before[0]["delta"], "otherwise the web client replaces the previous content"
             if final["type"] == "text" and not is_complete:
                 assert "".join(each["text"] for each in before) == final["text"]
                 assert all(each["delta"] for each in before)
             if is_complete:
                 assert before == []
-        assert told == contents
+        assert checked == contents

@@ -1,4 +1,4 @@
-"""Agent API, section 5: calls that wait for the application, and what answers them."""
+"""Agent API, section 5: calls that wait for the client, and their answers."""
 
 import asyncio
 import json
@@ -41,14 +41,16 @@ STAMP = script(call("stamp", text="x"), {"say": "Then: {result}"})
 
 
 async def picking(alice: AgentScopeClient) -> tuple[str, str]:
-    """A session in which the application's tool is called; its name and the call's id."""
+    """Start a session whose agent calls a client tool; return the session's name and the call's id."""
     name = a_name()
     first = await alice.run(PICK, session_id=name, tools=[tool("pick")])
     return name, pending(first)["pick"]
 
 
 @requirement("agentscope:calls:client", "agentscope:calls:client-output")
-async def test_a_client_s_tool_ends_the_response_and_its_output_goes_on(alice: AgentScopeClient) -> None:
+async def test_a_call_of_a_client_tool_ends_the_response_and_its_output_continues_the_session(
+    alice: AgentScopeClient,
+) -> None:
     name = a_name()
     first = await alice.run(PICK, session_id=name, tools=[tool("pick")])
     assert (first["status"], types(first)) == ("completed", ["function_call"])
@@ -61,21 +63,21 @@ async def test_a_client_s_tool_ends_the_response_and_its_output_goes_on(alice: A
 
 @requirement("agentscope:calls:structured-output")
 @pytest.mark.parametrize(("value", "read"), [({"a": [1]}, '{"a":[1]}'), (None, ""), (3, "3")])
-async def test_an_output_that_is_no_text_is_read_as_its_json(alice: AgentScopeClient, value: Json, read: str) -> None:
+async def test_an_output_that_is_not_text_is_read_as_json(alice: AgentScopeClient, value: Json, read: str) -> None:
     name, call_id = await picking(alice)
     assert texts(await alice.run(output(call_id, value), session_id=name)) == f"You picked {read}"
 
 
 @requirement("agentscope:calls:client-output")
 @pytest.mark.parametrize("kind", ["plugin_call_output", "mcp_call_output", "component_call_output"])
-async def test_an_output_of_any_type_answers(alice: AgentScopeClient, kind: str) -> None:
+async def test_an_output_of_any_type_answers_the_call(alice: AgentScopeClient, kind: str) -> None:
     name, call_id = await picking(alice)
     answer = data(kind, "tool", {"call_id": call_id, "output": "green"})
     assert texts(await alice.run(answer, session_id=name)) == "You picked green"
 
 
 @requirement("agentscope:calls:unknown", "agentscope:calls:answered")
-async def test_only_a_call_that_waits_takes_an_output_and_only_once(alice: AgentScopeClient) -> None:
+async def test_only_a_waiting_call_accepts_an_output_and_only_once(alice: AgentScopeClient) -> None:
     name, call_id = await picking(alice)
     assert (
         await alice.assert_refused("POST", "/process", request_body(output("c", "x"), session_id=name))
@@ -90,7 +92,7 @@ async def test_only_a_call_that_waits_takes_an_output_and_only_once(alice: Agent
 
 
 @requirement("agentscope:calls:answered")
-async def test_of_two_outputs_at_the_same_moment_one_is_taken(alice: AgentScopeClient) -> None:
+async def test_of_concurrent_outputs_one_is_accepted(alice: AgentScopeClient) -> None:
     name, call_id = await picking(alice)
     body = request_body(output(call_id, "green"), session_id=name)
     replies = await asyncio.gather(*(alice.request("POST", "/process", body) for _ in range(4)))
@@ -110,36 +112,36 @@ async def test_of_two_outputs_at_the_same_moment_one_is_taken(alice: AgentScopeC
         data("mcp_approval_response", "user", {"approve": True}),
     ],
 )
-async def test_an_answer_that_cannot_be_read_is_refused(alice: AgentScopeClient, message: Json) -> None:
+async def test_a_malformed_answer_is_refused(alice: AgentScopeClient, message: Json) -> None:
     name, _ = await picking(alice)
     assert await alice.assert_refused("POST", "/process", request_body(message, session_id=name)) == "INVALID_REQUEST"
 
 
 @requirement("agentscope:calls:fitting")
-async def test_a_call_takes_the_answer_that_it_asks_for_and_no_other(alice: AgentScopeClient) -> None:
-    """The result of a server's tool is never a client's word, and what a client runs needs no permission."""
+async def test_a_call_accepts_only_the_kind_of_answer_it_waits_for(alice: AgentScopeClient) -> None:
+    """A client cannot give the result of a server's tool, and a client tool needs no approval."""
     name, call_id = await picking(alice)
-    asked = a_name()
-    stamp = pending(await alice.run(STAMP, session_id=asked))["stamp"]
+    approving = a_name()
+    stamp = pending(await alice.run(STAMP, session_id=approving))["stamp"]
     question = a_name()
     choose = pending(await alice.run("ask me", session_id=question))["AskUserQuestion"]
     for session, wrong in (
         (name, approval(call_id, approve=True)),
         (name, approval(call_id, approve=False)),
-        (asked, output(stamp, "forged")),
-        (asked, data("plugin_call_output", "tool", {"call_id": stamp, "output": "forged"})),
+        (approving, output(stamp, "forged")),
+        (approving, data("plugin_call_output", "tool", {"call_id": stamp, "output": "forged"})),
         (question, approval(choose, approve=True)),
     ):
         assert (
             await alice.assert_refused("POST", "/process", request_body(wrong, session_id=session)) == "NOTHING_PENDING"
         )
     assert texts(await alice.run(output(call_id, "green"), session_id=name)) == "You picked green"
-    assert texts(await alice.run(approval(stamp, approve=True), session_id=asked)) == "Then: stamped x"
+    assert texts(await alice.run(approval(stamp, approve=True), session_id=approving)) == "Then: stamped x"
     assert texts(await alice.run(output(choose, "staging"), session_id=question)) == "You chose staging."
 
 
 @requirement("agentscope:calls:fitting")
-async def test_what_waits_below_a_call_is_answered_by_its_own_id_alone(alice: AgentScopeClient) -> None:
+async def test_a_sub_agent_s_call_is_answered_only_by_its_own_id(alice: AgentScopeClient) -> None:
     name = a_name()
     steps = script({"fork": {"description": "dig", "script": [call("stamp", text="x")]}}, {"say": "{result}"})
     first = await alice.run(steps, session_id=name)
@@ -151,7 +153,7 @@ async def test_what_waits_below_a_call_is_answered_by_its_own_id_alone(alice: Ag
 
 
 @requirement("agentscope:calls:new-message")
-async def test_a_plain_message_closes_what_is_open(alice: AgentScopeClient) -> None:
+async def test_a_plain_message_closes_open_calls(alice: AgentScopeClient) -> None:
     name, call_id = await picking(alice)
     assert texts(await alice.run("hello", session_id=name)) == "Hello! I am the rehearsal agent."
     assert (
@@ -162,21 +164,26 @@ async def test_a_plain_message_closes_what_is_open(alice: AgentScopeClient) -> N
 
 @requirement("agentscope:calls:partial")
 @pytest.mark.parametrize("is_stream", [True, False])
-async def test_answers_are_taken_one_by_one(alice: AgentScopeClient, is_stream: bool) -> None:
+async def test_answers_are_accepted_one_by_one(alice: AgentScopeClient, is_stream: bool) -> None:
     name = a_name()
     both = script(calls(("pick", {}), ("stamp", {"text": "x"})), {"say": "{results}"})
     first = await alice.run(both, session_id=name, tools=[tool("pick")])
-    waits = pending(first)
+    call_ids = pending(first)
     assert types(first) == ["function_call", "mcp_approval_request"]
-    body = request_body(output(waits["pick"], "green"), session_id=name, stream=is_stream, id=a_name())
+    body = request_body(output(call_ids["pick"], "green"), session_id=name, stream=is_stream, id=a_name())
     if is_stream:
-        kept = await (await alice.stream(body)).end()
+        response = await (await alice.stream(body)).end()
     else:
-        kept = (await alice.request("POST", "/process", body, headers={"accept": "application/json"})).json
-    assert (kept["status"], kept["output"], kept["id"], kept["session_id"]) == ("completed", [], body["id"], name)
+        response = (await alice.request("POST", "/process", body, headers={"accept": "application/json"})).json
+    assert (response["status"], response["output"], response["id"], response["session_id"]) == (
+        "completed",
+        [],
+        body["id"],
+        name,
+    )
     again = await (await alice.stream(body | {"stream": True})).end()
     assert (again["output"], again["id"]) == ([], body["id"])
-    second = await alice.run(first["output"][1], approval(waits["stamp"], approve=True), session_id=name)
+    second = await alice.run(first["output"][1], approval(call_ids["stamp"], approve=True), session_id=name)
     assert (types(second), texts(second)) == (["plugin_call", "plugin_call_output", "message"], "green, stamped x")
 
 
@@ -189,7 +196,7 @@ async def test_answers_are_taken_one_by_one(alice: AgentScopeClient, is_stream: 
         ({"selections": [0]}, "staging"),
     ],
 )
-async def test_a_question_is_a_function_call_and_its_output_the_answer(
+async def test_a_question_is_a_function_call_and_its_output_is_the_answer(
     alice: AgentScopeClient, answer: Json, expected_text: str
 ) -> None:
     name = a_name()
@@ -200,7 +207,7 @@ async def test_a_question_is_a_function_call_and_its_output_the_answer(
 
 
 @requirement("agentscope:calls:question")
-async def test_an_answer_that_is_no_option_is_refused_and_another_can_be_given(alice: AgentScopeClient) -> None:
+async def test_an_answer_with_an_unknown_option_is_refused_and_can_be_corrected(alice: AgentScopeClient) -> None:
     name = a_name()
     call_id = pending(await alice.run("ask me", session_id=name))["AskUserQuestion"]
     wrong = request_body(output(call_id, '{"selections": ["moon"]}'), session_id=name)
@@ -209,15 +216,15 @@ async def test_an_answer_that_is_no_option_is_refused_and_another_can_be_given(a
 
 
 @requirement("agentscope:calls:seeded")
-async def test_a_new_session_can_be_opened_with_a_call_and_its_output(alice: AgentScopeClient) -> None:
+async def test_a_new_session_can_start_with_a_call_and_its_output(alice: AgentScopeClient) -> None:
     opened = data("function_call", "assistant", {"call_id": "c-1", "name": "pick", "arguments": '{"hint":"x"}'})
     end = await alice.run(user(PICK), opened, output("c-1", "green"), tools=[tool("pick")])
     assert texts(end) == "You picked green"
 
 
 @requirement("agentscope:calls:seeded", "agentscope:approval:not-forged")
-async def test_a_session_that_is_opened_with_calls_waits_for_none_of_them(alice: AgentScopeClient) -> None:
-    """A client could approve then what nobody asked it about."""
+async def test_a_session_that_starts_with_calls_does_not_wait_for_them(alice: AgentScopeClient) -> None:
+    """Otherwise a client could approve a call without an approval request."""
     name = a_name()
     pick = data("function_call", "assistant", {"call_id": "c-1", "name": "pick", "arguments": "{}"})
     stamp = data("plugin_call", "assistant", {"call_id": "c-2", "name": "stamp", "arguments": '{"text":"forged"}'})
@@ -231,16 +238,16 @@ async def test_a_session_that_is_opened_with_calls_waits_for_none_of_them(alice:
 
 
 @requirement("agentscope:approval:request", "agentscope:approval:granted")
-async def test_a_granted_call_runs_in_a_new_response_that_reports_it_again(alice: AgentScopeClient) -> None:
+async def test_an_approved_call_runs_in_a_new_response_that_repeats_the_call(alice: AgentScopeClient) -> None:
     name = a_name()
     first = await alice.run(STAMP, session_id=name)
     assert (first["status"], types(first)) == ("completed", ["mcp_approval_request"])
-    asked = first["output"][0]["content"][0]["data"]
-    assert asked == {"id": asked["id"], "name": "stamp", "arguments": '{"text":"x"}', "server_label": "agent"}
-    second = await alice.run(first["output"][0], approval(asked["id"], approve=True), session_id=name)
+    request = first["output"][0]["content"][0]["data"]
+    assert request == {"id": request["id"], "name": "stamp", "arguments": '{"text":"x"}', "server_label": "agent"}
+    second = await alice.run(first["output"][0], approval(request["id"], approve=True), session_id=name)
     called, settled, _ = second["output"]
-    assert called["content"][0]["data"] == {"call_id": asked["id"], "name": "stamp", "arguments": '{"text":"x"}'}
-    assert settled["content"][0]["data"] == {"call_id": asked["id"], "name": "stamp", "output": "stamped x"}
+    assert called["content"][0]["data"] == {"call_id": request["id"], "name": "stamp", "arguments": '{"text":"x"}'}
+    assert settled["content"][0]["data"] == {"call_id": request["id"], "name": "stamp", "output": "stamped x"}
     assert texts(second) == "Then: stamped x"
 
 
@@ -259,7 +266,7 @@ async def test_a_denied_call_is_reported_to_the_agent(
 
 
 @requirement("agentscope:approval:twice", "agentscope:approval:not-forged")
-async def test_only_what_the_session_asked_is_answered_and_only_once(
+async def test_only_an_open_approval_request_can_be_answered_and_only_once(
     alice: AgentScopeClient, bob: AgentScopeClient
 ) -> None:
     name = a_name()
@@ -282,7 +289,7 @@ async def test_only_what_the_session_asked_is_answered_and_only_once(
 
 
 @requirement("agentscope:approval:granted", "agentscope:history:resent")
-async def test_an_answer_behind_a_whole_history_is_found(alice: AgentScopeClient) -> None:
+async def test_an_answer_after_a_resent_history_is_found(alice: AgentScopeClient) -> None:
     name = a_name()
     earlier = await alice.run("hello", session_id=name)
     first = await alice.run(STAMP, session_id=name)
@@ -295,19 +302,19 @@ TRIP = Path(__file__).parents[3] / "examples" / "trip.py"
 
 
 @requirement("agentscope:calls:question", "agentscope:approval:granted", "agentscope:durable:restart")
-async def test_straight_line_code_asks_and_waits_over_restarts(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(agents=load(str(TRIP))) as house:
-        first = await AgentScopeClient(house.connection, house.key("alice")).run(
+async def test_a_function_agent_asks_and_waits_across_restarts(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(agents=load(str(TRIP))) as server:
+        first = await AgentScopeClient(server.connection, server.key("alice")).run(
             "Paris", model="trip", session_id="s-1"
         )
         question = first["output"][-1]["content"][0]["data"]
         train = json.loads(question["arguments"])["questions"][0]["options"][1]["label"]
-        await house.restart()
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+        await server.restart()
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         second = await alice.run(output(question["call_id"], json.dumps({"selections": [1]})), session_id="s-1")
         assert types(second) == ["mcp_approval_request"]
-        await house.restart()
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+        await server.restart()
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         answer = approval(pending(second)["buy"], approve=True)
         third = await alice.run(second["output"][0], answer, session_id="s-1")
         assert types(third) == ["plugin_call", "plugin_call_output", "message"]

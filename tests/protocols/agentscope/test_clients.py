@@ -1,7 +1,7 @@
-"""The clients that exist: the published Python client, and the web client's merge rule (see `official` and `web`).
+"""The existing clients: the published Python client, and the web client's merge rule.
 
-Every stream that any test of this folder reads goes through both of them, in `stream.check`. Here is what is left: the
-Python client over a socket, with both of its halves, and what it does when it is refused.
+`stream.check` passes every stream that a test of this folder reads through both of them. The tests here use the Python
+client over a socket, asynchronous and blocking, and check what it does with a refusal.
 """
 
 import asyncio
@@ -36,29 +36,29 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "agentscope_client.py"
 
 
 @requirement("agentscope:clients:python", "agentscope:clients:python-blocking")
-async def test_both_halves_of_the_python_client_read_everything(socket_server: SocketServer) -> None:
+async def test_both_python_clients_read_everything(socket_server: SocketServer) -> None:
     url, key = f"{socket_server.connection.url}/process", socket_server.key("alice")
     with official_client.suppress_client_logs():
-        told = [event async for event in official_client.events_of(url, key, request_body(EVERYTHING))]
+        events = [event async for event in official_client.events_of(url, key, request_body(EVERYTHING))]
         again = await asyncio.to_thread(
             official_client.events_in_turn, url, key, request_body(EVERYTHING, stream=False)
         )
     types = ["reasoning", "message", "plugin_call", "plugin_call_output", "mcp_call", "mcp_call_output"]
-    for end in (check(told), check(again, is_complete=True)):
+    for end in (check(events), check(again, is_complete=True)):
         assert [each["type"] for each in end["output"]] == [*types, "message", "message", "mcp_approval_request"]
         assert texts(end) == 'aé🧑‍🚀{"rain":true}'
 
 
 @requirement("agentscope:clients:python", "agentscope:stream:frames")
 @pytest.mark.parametrize("odd", ["\x85", "\u2028", "\u2029", "\x0b\x0c\x1c\x1e", "\r\n\r\n", "\ufeff", "\x00", "é🧑‍🚀"])
-async def test_no_character_ends_a_line_of_the_python_client_s(socket_server: SocketServer, odd: str) -> None:
-    """Its asynchronous half reads lines as Unicode has them, and drops in silence what is no JSON then."""
+async def test_no_character_breaks_a_line_for_the_python_client(socket_server: SocketServer, odd: str) -> None:
+    """The asynchronous client splits lines at Unicode separators, and silently drops the broken JSON."""
     url, key = f"{socket_server.connection.url}/process", socket_server.key("alice")
     body = request_body(script({"say": [f"a{odd}", "b"]}, call("lookup", q=odd)), session_id=f"{odd}-{len(odd)}")
     with official_client.suppress_client_logs():
-        told = [event async for event in official_client.events_of(url, key, body)]
+        events = [event async for event in official_client.events_of(url, key, body)]
         again = await asyncio.to_thread(official_client.events_in_turn, url, key, body)
-    for end in (check(told), check(again)):
+    for end in (check(events), check(again)):
         assert (texts(end), end["session_id"]) == (f"a{odd}b", body["session_id"])
         assert end["output"][-1]["content"][0]["data"]["output"] == f"looked up {odd}"
 
@@ -78,8 +78,8 @@ async def test_a_refusal_raises_in_the_python_client(socket_server: SocketServer
 
 
 @requirement("agentscope:clients:web")
-def test_the_web_client_s_rule_is_as_strict_as_it_is_there() -> None:
-    """The fold loses what a server must not do, so that a stream that passes has not done it."""
+def test_the_web_client_s_rule_is_as_strict_as_the_original() -> None:
+    """The fold loses content when a server breaks the rule, so a stream that passes the check obeys it."""
     content = {"object": "content", "type": "text", "msg_id": "m", "index": 0}
     view = WebView()
     view.feed({"object": "message", "type": "message", "id": "m", "status": "created", "content": None})
@@ -93,7 +93,7 @@ def test_the_web_client_s_rule_is_as_strict_as_it_is_there() -> None:
 
 
 @requirement("agentscope:example")
-async def test_the_example_client_talks(socket_server: SocketServer) -> None:
+async def test_the_example_client_works(socket_server: SocketServer) -> None:
     steps = script(call("stamp", text="x"), {"say": "Then: {result}"})
     command = [sys.executable, str(EXAMPLE), socket_server.connection.url, socket_server.key("alice"), steps]
     process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -38,8 +38,8 @@ async def test_a_conversation_with_the_published_client(
 async def test_a_conversation_with_a_restart_before_every_step(
     open_app_server: AppServerFactory, conversation: Conversation
 ) -> None:
-    async with open_app_server() as house:
-        await play(conversation, AgentScopeDriver(), house, restart_before=lambda place: place > 0)
+    async with open_app_server() as server:
+        await play(conversation, AgentScopeDriver(), server, restart_before=lambda place: place > 0)
 
 
 @requirement("agentscope:suite:conversations", "agentscope:durable:kill", "agentscope:replay:same-numbers")

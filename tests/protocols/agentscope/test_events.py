@@ -1,4 +1,4 @@
-"""Agent API, sections 3 to 6: the events of a response, for everything that an agent can do."""
+"""Agent API, sections 3 to 6: the events of a response, for everything an agent can do."""
 
 import json
 from typing import Any
@@ -38,9 +38,9 @@ async def events_of(alice: AgentScopeClient, *messages: Json, **more: Json) -> l
 
 
 @requirement("agentscope:stream:example", "agentscope:objects:fields", "agentscope:types:message")
-async def test_the_example_stream_whole(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(manual_clock=True) as house:
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+async def test_the_example_stream_of_the_specification(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(manual_clock=True) as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         steps = script({"say": "Rain all day."}, {"usage": {"input_tokens": 12, "output_tokens": 4}})
         events = await events_of(alice, steps, session_id="s-17", id="response_7f")
     message_id = events[2]["id"]
@@ -114,20 +114,20 @@ async def test_a_stream_is_frames_of_one_line_and_ends_after_the_terminal_respon
 
 
 @requirement("agentscope:stream:responses", "agentscope:status:response")
-async def test_a_response_reports_its_state_three_times(alice: AgentScopeClient) -> None:
+async def test_a_response_is_sent_when_created_in_progress_and_ended(alice: AgentScopeClient) -> None:
     events = await events_of(alice, "add 1 and 2")
-    told = [(each["status"], each["sequence_number"]) for each in events if each["object"] == "response"]
-    assert told == [("created", 0), ("in_progress", 1), ("completed", len(events) - 1)]
+    states = [(each["status"], each["sequence_number"]) for each in events if each["object"] == "response"]
+    assert states == [("created", 0), ("in_progress", 1), ("completed", len(events) - 1)]
 
 
 @requirement("agentscope:clients:web", "agentscope:stream:contents", "agentscope:types:media")
-async def test_every_kind_of_content_in_one_message(alice: AgentScopeClient) -> None:
+async def test_a_message_can_have_every_kind_of_content(alice: AgentScopeClient) -> None:
     events = await events_of(alice, "media", model="mirror")
     [message] = events[-1]["output"]
-    kept = ("sequence_number", "error", "object")
-    shown = [{key: value for key, value in each.items() if key not in kept} for each in message["content"]]
+    common_fields = ("sequence_number", "error", "object")
+    contents = [{key: value for key, value in each.items() if key not in common_fields} for each in message["content"]]
     common = {"status": "completed", "delta": False, "msg_id": message["id"]}
-    assert shown == [
+    assert contents == [
         {**common, "index": 0, "type": "text", "text": "look"},
         {**common, "index": 1, "type": "image", "image_url": "https://example.org/a.png"},
         {**common, "index": 2, "type": "data", "data": {"k": [1]}},
@@ -150,7 +150,7 @@ async def test_every_kind_of_content_in_one_message(alice: AgentScopeClient) -> 
 
 
 @requirement("agentscope:types:media")
-async def test_an_image_alone_is_sent_once(alice: AgentScopeClient) -> None:
+async def test_a_single_image_is_sent_once(alice: AgentScopeClient) -> None:
     events = await events_of(alice, script({"image": "https://example.org/a.png"}))
     assert [each["status"] for each in events if each["object"] == "content"] == ["completed"]
     assert [types(events[-1]), events[-1]["output"][0]["content"][0]["type"]] == [["message"], "image"]
@@ -159,8 +159,8 @@ async def test_an_image_alone_is_sent_once(alice: AgentScopeClient) -> None:
 @requirement("agentscope:types:reasoning", "agentscope:status:message")
 async def test_thinking_is_a_message_of_its_own(alice: AgentScopeClient) -> None:
     end = await alice.run(script({"think": "a"}, {"say": "b"}, {"think": "c"}, {"step": True}, {"say": "d"}))
-    told = [(each["type"], each["role"], each["content"][0]["text"]) for each in end["output"]]
-    assert told == [
+    messages = [(each["type"], each["role"], each["content"][0]["text"]) for each in end["output"]]
+    assert messages == [
         ("reasoning", "assistant", "a"),
         ("message", "assistant", "b"),
         ("reasoning", "assistant", "c"),
@@ -170,7 +170,7 @@ async def test_thinking_is_a_message_of_its_own(alice: AgentScopeClient) -> None
 
 
 @requirement("agentscope:types:plan")
-async def test_a_plan_is_data_and_does_not_break_the_words_around_it(alice: AgentScopeClient) -> None:
+async def test_a_plan_is_data_and_does_not_split_the_text_around_it(alice: AgentScopeClient) -> None:
     steps = {"plan": {"status": "in_progress", "steps": [{"title": "dig", "status": "pending"}]}}
     end = await alice.run(script({"say": "first"}, steps, {"say": " then"}))
     assert types(end) == ["message", "message"]
@@ -180,7 +180,7 @@ async def test_a_plan_is_data_and_does_not_break_the_words_around_it(alice: Agen
 
 
 @requirement("agentscope:objects:usage", "agentscope:stream:usage")
-async def test_usage_stands_with_each_model_step_and_summed_at_the_end(alice: AgentScopeClient) -> None:
+async def test_usage_is_sent_with_each_model_step_and_summed_at_the_end(alice: AgentScopeClient) -> None:
     end = await alice.run(
         script(
             {"say": "a"},
@@ -203,14 +203,14 @@ async def test_usage_stands_with_each_model_step_and_summed_at_the_end(alice: Ag
 
 
 @requirement("agentscope:types:plugin-call", "agentscope:calls:growing", "agentscope:objects:role-tool")
-async def test_a_tool_of_the_server_is_reported_from_its_name_to_its_result(alice: AgentScopeClient) -> None:
+async def test_a_server_tool_is_sent_from_its_name_to_its_result(alice: AgentScopeClient) -> None:
     events = await events_of(alice, "add 1 and 2")
     data = [each.get("data") or {} for each in events]
-    told = [
+    steps = [
         (each["status"], each["type"], inner.get("arguments", inner.get("output")))
         for each, inner in zip(events[2:12], data[2:12], strict=True)
     ]
-    assert told == [
+    assert steps == [
         ("created", "plugin_call", None),
         ("in_progress", "plugin_call", None),
         ("in_progress", "data", ""),
@@ -243,14 +243,14 @@ async def test_a_tool_of_an_mcp_server_names_its_server(alice: AgentScopeClient)
 
 
 @requirement("agentscope:types:component-call")
-async def test_a_tool_of_the_server_s_own_is_a_component(alice: AgentScopeClient) -> None:
+async def test_a_built_in_tool_is_a_component(alice: AgentScopeClient) -> None:
     called, settled = (await alice.run("hello", model="memory_writer"))["output"]
     assert (called["type"], settled["type"], settled["role"]) == ("component_call", "component_call_output", "tool")
     assert json.loads(payload(called)["arguments"])["content"] == "likes tea"
 
 
 @requirement("agentscope:calls:several")
-async def test_several_calls_are_a_message_each_and_results_follow_their_calls(alice: AgentScopeClient) -> None:
+async def test_several_calls_are_one_message_each_and_results_follow_their_calls(alice: AgentScopeClient) -> None:
     end = await alice.run(script(calls(("add", {"a": 1, "b": 1}), ("boom", {}), ("lookup", {"q": "x"}))))
     assert types(end)[:3] == ["plugin_call"] * 3
     assert sorted(types(end)[3:]) == ["plugin_call_output"] * 3
@@ -259,15 +259,15 @@ async def test_several_calls_are_a_message_each_and_results_follow_their_calls(a
 
 
 @requirement("agentscope:types:sub-agent")
-async def test_a_sub_agent_is_its_call_and_its_result_and_what_waits_below(alice: AgentScopeClient) -> None:
+async def test_a_sub_agent_is_its_call_its_result_and_its_waiting_calls(alice: AgentScopeClient) -> None:
     inner = [{"say": "digging"}, call("stamp", text="x"), {"say": "gold: {result}"}]
     name = f"s-{uuid4()}"
     steps = script({"fork": {"description": "dig", "script": inner}}, {"say": "found {result}"})
     first = await alice.run(steps, session_id=name)
     assert types(first) == ["plugin_call", "mcp_approval_request"]
     assert payload(first["output"][0])["name"] == "Agent"
-    asked = payload(first["output"][1])
-    answer = {"approval_request_id": asked["id"], "approve": True}
+    request = payload(first["output"][1])
+    answer = {"approval_request_id": request["id"], "approve": True}
     message = {"type": "mcp_approval_response", "role": "user", "content": [{"type": "data", "data": answer}]}
     second = await alice.run(first["output"][1], message, session_id=name)
     assert types(second) == ["plugin_call", "plugin_call_output", "message"]
@@ -277,8 +277,8 @@ async def test_a_sub_agent_is_its_call_and_its_result_and_what_waits_below(alice
 
 
 @requirement("agentscope:types:sub-agent", "agentscope:approval:granted")
-async def test_a_sub_agent_s_call_is_repeated_however_much_it_did_before_it_asked(alice: AgentScopeClient) -> None:
-    """The log is read backwards from the answer, page by page, to the call."""
+async def test_a_sub_agent_s_call_is_repeated_however_long_it_ran_before_the_request(alice: AgentScopeClient) -> None:
+    """The log is searched backwards from the answer, page by page, for the call."""
     busy = calls(*[("add", {"a": 1, "b": 1})] * 100)
     inner = [busy] * 4 + [call("stamp", text="x"), {"say": "gold"}]
     name = f"s-{uuid4()}"
@@ -294,7 +294,7 @@ async def test_a_sub_agent_s_call_is_repeated_however_much_it_did_before_it_aske
 
 @requirement("agentscope:status:length", "agentscope:status:refusal")
 @pytest.mark.parametrize(("reason", "expected"), [("max_tokens", "length"), ("refusal", "content_filter")])
-async def test_an_answer_that_was_cut_is_completed_and_its_last_message_says_why(
+async def test_a_truncated_answer_is_completed_and_its_last_message_says_why(
     alice: AgentScopeClient, reason: str, expected: str
 ) -> None:
     end = await alice.run(script({"say": "a"}, {"step": True}, {"say": "b"}, {"stop": reason}))
@@ -303,8 +303,8 @@ async def test_an_answer_that_was_cut_is_completed_and_its_last_message_says_why
 
 
 @requirement("agentscope:errors:run", "agentscope:status:content", "agentscope:stream:output")
-async def test_a_run_that_fails_keeps_what_it_said_and_reveals_no_internals(alice: AgentScopeClient) -> None:
-    steps = script({"say": "whole"}, {"step": True}, {"say": "half"}, {"fail": "secret words"})
+async def test_a_failed_run_keeps_its_text_and_reveals_no_internals(alice: AgentScopeClient) -> None:
+    steps = script({"say": "whole"}, {"step": True}, {"say": "half"}, {"fail": "secret text"})
     body = (await alice.request("POST", "/process", request_body(steps))).body
     assert b"secret" not in body
     end = check(parse(body))
@@ -320,11 +320,11 @@ async def test_a_run_that_fails_keeps_what_it_said_and_reveals_no_internals(alic
 
 
 @requirement("agentscope:errors:run", "agentscope:stream:output")
-async def test_a_fault_of_the_server_s_own_ends_the_stream_well_formed(
+async def test_a_bug_in_the_server_ends_the_stream_well_formed(
     alice: AgentScopeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(result: object) -> str:
-        raise ZeroDivisionError("secret words")
+        raise ZeroDivisionError("secret text")
 
     monkeypatch.setattr(translate, "_output_of", fails)
     running = await alice.stream(request_body(script({"say": "a"}, call("add", a=1, b=2), {"say": "b"})))
@@ -337,26 +337,26 @@ async def test_a_fault_of_the_server_s_own_ends_the_stream_well_formed(
 
 
 @requirement("agentscope:errors:agent-code")
-async def test_an_agent_s_own_error_is_reported_as_it_is(alice: AgentScopeClient) -> None:
+async def test_an_agent_s_own_error_is_passed_through(alice: AgentScopeClient) -> None:
     end = await alice.run(script({"fail": {"code": "OUT_OF_TEA", "message": "There is none left"}}))
     assert (end["status"], end["output"]) == ("failed", [])
     assert end["error"] == {"code": "OUT_OF_TEA", "message": "There is none left"}
 
 
 @requirement("agentscope:status:timeout")
-async def test_a_run_past_its_deadline_is_failed_with_timeout(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(run_timeout_s=1) as house:
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+async def test_a_run_past_its_deadline_fails_with_timeout(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(run_timeout_s=1) as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         end = await alice.run(script({"say": "a"}, {"wait_ms": 600_000}))
     assert (end["status"], end["error"]["code"], texts(end)) == ("failed", "TIMEOUT", "a")
 
 
 @requirement("agentscope:objects:created-at", "agentscope:objects:completed-at")
-async def test_times_are_those_of_the_run_and_not_of_the_server_s_start(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(manual_clock=True) as house:
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+async def test_times_are_those_of_the_run_and_not_of_the_server_start(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(manual_clock=True) as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         first = await alice.run("hello")
-        house.clock.advance(hours=1)
+        server.clock.advance(hours=1)
         second = await alice.run(script({"fail": "x"}))
     assert second["created_at"] == first["created_at"] + 3600
     assert (first["completed_at"], second["completed_at"]) == (first["created_at"], second["created_at"])
@@ -367,13 +367,13 @@ async def test_times_are_those_of_the_run_and_not_of_the_server_s_start(open_app
 
 @requirement("agentscope:whole:events")
 @pytest.mark.parametrize("accept", ["text/event-stream", "application/json, text/event-stream", "Text/Event-Stream"])
-async def test_without_deltas_a_client_that_takes_a_stream_gets_one(alice: AgentScopeClient, accept: str) -> None:
+async def test_without_deltas_a_client_that_accepts_a_stream_gets_one(alice: AgentScopeClient, accept: str) -> None:
     reply = await alice.request("POST", "/process", request_body("hello", stream=False), headers={"accept": accept})
     assert check(parse(reply.body), is_complete=True)["status"] == "completed"
 
 
 @requirement("agentscope:whole:events")
-async def test_without_deltas_each_content_comes_once(alice: AgentScopeClient) -> None:
+async def test_without_deltas_each_content_is_sent_once(alice: AgentScopeClient) -> None:
     steps = script({"think": "t"}, {"say": ["a", "b"]}, {"data": {"k": 1}}, call("add", a=1, b=1), {"say": "c"})
     events = await events_of(alice, steps, stream=False)
     contents = [each for each in events if each["object"] == "content"]
@@ -388,7 +388,7 @@ async def test_without_deltas_each_content_comes_once(alice: AgentScopeClient) -
 @requirement("agentscope:whole:json", "agentscope:whole:json-failed")
 @pytest.mark.parametrize(("text", "status"), [("hello", "completed"), (script({"say": "a"}, {"fail": "x"}), "failed")])
 @pytest.mark.parametrize("accept", ["application/json", "*/*", "\0"])
-async def test_without_an_event_stream_the_answer_is_the_terminal_response(
+async def test_without_a_stream_the_body_is_the_terminal_response(
     alice: AgentScopeClient, text: str, status: str, accept: str
 ) -> None:
     reply = await alice.request("POST", "/process", request_body(text, stream=False), headers={"accept": accept})
@@ -398,30 +398,30 @@ async def test_without_an_event_stream_the_answer_is_the_terminal_response(
 
 
 @requirement("agentscope:whole:streams-anyway")
-async def test_a_stream_is_a_stream_whatever_the_client_accepts(alice: AgentScopeClient) -> None:
+async def test_a_streaming_request_is_streamed_whatever_accept_says(alice: AgentScopeClient) -> None:
     reply = await alice.request("POST", "/process", request_body("hello"), headers={"accept": "application/json"})
     assert check(parse(reply.body))["status"] == "completed"
 
 
-# --- silence ----------------------------------------------------------------------------------------------------------
+# --- keep-alive -------------------------------------------------------------------------------------------------------
 
 
 @requirement("agentscope:stream:keep-alive", "agentscope:stream:heartbeat")
 @pytest.mark.parametrize("wants", [False, True])
-async def test_silence_is_broken_by_a_comment_or_by_a_heartbeat_that_was_asked_for(
+async def test_a_silent_stream_sends_comments_or_heartbeats_if_requested(
     open_app_server: AppServerFactory, wants: bool
 ) -> None:
-    async with open_app_server(heartbeat_s=0.1) as house:
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+    async with open_app_server(heartbeat_s=0.1) as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         body = request_body(script({"say": "a"}, {"wait_ms": 350}, {"say": "b"}), heartbeat=wants)
         raw = await (await alice.open("POST", "/process", body)).read()
     assert (b": keep-alive\n\n" in raw) is not wants
     events = parse(raw)
-    beats = [each for each in events if each.get("type") == "heartbeat"]
-    assert bool(beats) is wants
-    for beat in beats:
-        before = events[events.index(beat) - 1]
-        assert (beat["object"], beat["status"], beat["role"]) == ("message", "in_progress", None)
-        assert beat["sequence_number"] == before["sequence_number"]
+    heartbeats = [each for each in events if each.get("type") == "heartbeat"]
+    assert bool(heartbeats) is wants
+    for heartbeat in heartbeats:
+        before = events[events.index(heartbeat) - 1]
+        assert (heartbeat["object"], heartbeat["status"], heartbeat["role"]) == ("message", "in_progress", None)
+        assert heartbeat["sequence_number"] == before["sequence_number"]
     assert texts(check(events)) == "ab"
     assert fold_events(events).messages == events[-1]["output"]

@@ -1,4 +1,4 @@
-"""Agent API, sections 1 and 8: where it is served, who may call, and how it says no."""
+"""Agent API, sections 1 and 8: paths, authentication and error responses."""
 
 import json
 from typing import Any
@@ -46,21 +46,21 @@ OPEN = ("/", "/health", "/readiness", "/liveness")
 
 
 @requirement("agentscope:paths:service", "agentscope:paths:health", "agentscope:paths:probes")
-async def test_the_open_pages_need_no_key(app_server: AppServer) -> None:
-    nobody = AgentScopeClient(app_server.connection)
-    told = {path: (await nobody.request("GET", path)) for path in OPEN}
-    assert [reply.status for reply in told.values()] == [200] * 4
-    assert told["/"].json["service"] == "Dragoman"
-    assert told["/"].json["endpoints"]["process"] == "/process"
-    assert told["/health"].json == {"status": "healthy", "mode": "standalone", "runner": "ready"}
-    assert (told["/readiness"].json, told["/liveness"].json) == ({"status": "ready"}, {"status": "alive"})
+async def test_public_paths_need_no_key(app_server: AppServer) -> None:
+    anonymous = AgentScopeClient(app_server.connection)
+    replies = {path: (await anonymous.request("GET", path)) for path in OPEN}
+    assert [reply.status for reply in replies.values()] == [200] * 4
+    assert replies["/"].json["service"] == "Dragoman"
+    assert replies["/"].json["endpoints"]["process"] == "/process"
+    assert replies["/health"].json == {"status": "healthy", "mode": "standalone", "runner": "ready"}
+    assert (replies["/readiness"].json, replies["/liveness"].json) == ({"status": "ready"}, {"status": "alive"})
 
 
 @requirement("agentscope:paths:probes", "agentscope:errors:draining")
-async def test_a_server_that_stops_says_so_and_takes_nothing_new(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        alice = AgentScopeClient(house.connection, house.key("alice"))
-        await house.connection.app.drain(0)  # type: ignore[attr-defined]  # the app of a house is the server's
+async def test_a_draining_server_is_not_ready_and_refuses_requests(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
+        await server.connection.app.drain(0)  # type: ignore[attr-defined]  # the app under test is the server's own
         for path in ("/readiness", "/liveness"):
             reply = await alice.request("GET", path)
             assert (reply.status, reply.headers["retry-after"]) == (503, "1")
@@ -73,8 +73,8 @@ async def test_a_server_that_stops_says_so_and_takes_nothing_new(open_app_server
 
 @requirement("agentscope:paths:configurable", "agentscope:paths:off")
 async def test_the_path_is_a_setting_and_the_protocol_can_be_switched_off(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(agentscope_path="/deep/down/run") as house:
-        alice = AgentScopeClient(house.connection, house.key("alice"), path="/deep/down/run")
+    async with open_app_server(agentscope_path="/deep/down/run") as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"), path="/deep/down/run")
         end = await alice.run("hello")
         assert (await alice.request("GET", f"/deep/down/run/responses/{end['id']}")).json == end
         assert (await alice.request("POST", "/deep/down/stop", {"session_id": "x"})).json["canceled"] is False
@@ -83,20 +83,20 @@ async def test_the_path_is_a_setting_and_the_protocol_can_be_switched_off(open_a
             404,
             404,
         ]
-    async with open_app_server(agentscope=False) as house:
-        nobody = AgentScopeClient(house.connection)
-        assert [(await nobody.request("GET", path)).status for path in OPEN] == [404] * 4
-        assert (await nobody.request("POST", "/process", request_body("hello"))).status == 404
+    async with open_app_server(agentscope=False) as server:
+        anonymous = AgentScopeClient(server.connection)
+        assert [(await anonymous.request("GET", path)).status for path in OPEN] == [404] * 4
+        assert (await anonymous.request("POST", "/process", request_body("hello"))).status == 404
 
 
 @requirement("agentscope:paths:configurable")
-async def test_it_works_behind_a_proxy_s_prefix(app_server: AppServer) -> None:
-    async def outer(scope, receive, send) -> None:  # type: ignore[no-untyped-def]  # a proxy in two lines
+async def test_the_protocol_works_behind_a_proxy_s_prefix(app_server: AppServer) -> None:
+    async def outer(scope, receive, send) -> None:  # type: ignore[no-untyped-def]  # a minimal proxy
         inner = {**scope, "root_path": "/outer", "path": scope["path"]}
         await app_server.connection.app(inner, receive, send)
 
-    line = AsgiClient(outer)
-    alice = AgentScopeClient(line, app_server.key("alice"), path="/outer/process")
+    proxied = AsgiClient(outer)
+    alice = AgentScopeClient(proxied, app_server.key("alice"), path="/outer/process")
     assert (await alice.run("hello"))["status"] == "completed"
     assert (await alice.request("GET", "/outer/health")).status == 200
 
@@ -105,7 +105,7 @@ async def test_it_works_behind_a_proxy_s_prefix(app_server: AppServer) -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/shutdown"), ("POST", "/admin/shutdown"), ("GET", "/admin/status")]
 )
-async def test_no_path_stops_the_process(app_server: AppServer, method: str, path: str) -> None:
+async def test_no_route_stops_the_process(app_server: AppServer, method: str, path: str) -> None:
     for who in ("alice", "admin"):
         assert (await AgentScopeClient(app_server.connection, app_server.key(who)).request(method, path)).status == 404
 
@@ -124,14 +124,16 @@ async def test_a_known_path_with_another_method_is_405(alice: AgentScopeClient) 
     "path",
     ["/process/x", "/process/task/", "/process/responses", "/process/responses/", "/process/sessions/x", "/process//"],
 )
-async def test_an_unknown_path_below_ours_is_404_in_our_form(alice: AgentScopeClient, path: str) -> None:
+async def test_an_unknown_path_below_the_configured_one_is_404_in_the_protocol_s_form(
+    alice: AgentScopeClient, path: str
+) -> None:
     reply = await alice.request("GET", path)
     assert reply.status in (404, 405)
     assert reply.json["error"].keys() == {"code", "message"}
 
 
 @requirement("agentscope:described")
-async def test_every_route_is_described(app_server: AppServer) -> None:
+async def test_every_route_is_in_the_openapi_document(app_server: AppServer) -> None:
     document = (await AgentScopeClient(app_server.connection).request("GET", "/openapi.json")).json
     ours = {
         (method, path)
@@ -156,19 +158,17 @@ async def test_every_route_is_described(app_server: AppServer) -> None:
 
 @requirement("agentscope:auth:bearer", "agentscope:errors:order")
 @pytest.mark.parametrize("header", [ABSENT, "", "Bearer", "Bearer sk-dragoman-wrong", "Basic YTpi"])
-async def test_a_key_is_asked_for_before_anything_else(app_server: AppServer, header: str) -> None:
-    nobody = AgentScopeClient(app_server.connection)
+async def test_the_key_is_checked_first(app_server: AppServer, header: str) -> None:
+    anonymous = AgentScopeClient(app_server.connection)
     for method, path in (*PATHS, ("PUT", "/process"), ("GET", "/process/nowhere")):
         how = {"headers": {"authorization": header, "content-type": "text/html"}}
-        reply = await nobody.request(method, path, **how)
+        reply = await anonymous.request(method, path, **how)
         assert (reply.status, reply.json["error"]["code"]) == (401, "UNAUTHORIZED")
         assert reply.headers["www-authenticate"] == "Bearer"
 
 
 @requirement("agentscope:auth:scope")
-async def test_a_key_that_may_only_read_starts_and_stops_nothing(
-    app_server: AppServer, alice: AgentScopeClient
-) -> None:
+async def test_a_read_only_key_can_neither_start_nor_stop_runs(app_server: AppServer, alice: AgentScopeClient) -> None:
     reader = AgentScopeClient(app_server.connection, app_server.key("alice_reads"))
     for method, path in PATHS:
         if method == "POST":
@@ -178,7 +178,7 @@ async def test_a_key_that_may_only_read_starts_and_stops_nothing(
 
 
 @requirement("agentscope:auth:cors")
-async def test_pages_of_any_origin_may_call_with_a_key_but_never_with_cookies(app_server: AppServer) -> None:
+async def test_any_origin_is_allowed_with_a_key_but_never_with_cookies(app_server: AppServer) -> None:
     reply = await AgentScopeClient(app_server.connection, app_server.key("alice")).request(
         "POST", "/process", {"input": 1}, headers={"origin": "https://app.example"}
     )
@@ -187,9 +187,9 @@ async def test_pages_of_any_origin_may_call_with_a_key_but_never_with_cookies(ap
 
 
 @requirement("agentscope:errors:rate")
-async def test_too_many_runs_and_streams_at_once_are_429(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(max_runs_per_user=1, max_streams_per_user=1) as house:
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+async def test_too_many_concurrent_runs_or_streams_are_429(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(max_runs_per_user=1, max_streams_per_user=1) as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         running = await alice.stream(request_body(WAIT))
         await running.wait_for_text("one")
         reply = await alice.request("POST", "/process", request_body("hello"))
@@ -205,9 +205,9 @@ async def test_too_many_runs_and_streams_at_once_are_429(open_app_server: AppSer
 
 
 @requirement("agentscope:errors:rate", "agentscope:once:attach")
-async def test_who_sends_a_request_again_is_one_more_reader(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(max_streams_per_user=1) as house:
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+async def test_a_repeated_request_counts_as_one_more_stream(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(max_streams_per_user=1) as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         body = request_body(WAIT, id="r-1")
         running = await alice.stream(body)
         again = await alice.stream(body)
@@ -224,9 +224,9 @@ async def test_who_sends_a_request_again_is_one_more_reader(open_app_server: App
 
 
 @requirement("agentscope:errors:rate")
-async def test_a_refused_request_counts_as_no_run(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(max_runs_per_user=1) as house:
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+async def test_a_refused_request_does_not_count_as_a_run(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(max_runs_per_user=1) as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         await alice.run("hello", session_id="s-1")
         for _ in range(2):
             late = request_body(output("nothing", "x"), session_id="s-1")
@@ -241,20 +241,20 @@ async def test_a_refused_request_counts_as_no_run(open_app_server: AppServerFact
 @pytest.mark.parametrize(
     "raw", [b"", b"{", b"\xff", b'{"input": [}', b'{"n": 1, }', b"[" * 100_000, b'{"input":[{"x":"\xff"}]}']
 )
-async def test_what_is_no_json_is_400(alice: AgentScopeClient, raw: bytes) -> None:
+async def test_a_body_that_is_not_json_is_400(alice: AgentScopeClient, raw: bytes) -> None:
     for path in ("/process", "/process/task", "/stop"):
         assert await alice.assert_refused("POST", path, raw=raw) == "INVALID_JSON"
 
 
 @requirement("agentscope:request:types")
 @pytest.mark.parametrize("raw", [b"[]", b"1", b'"x"', b"null", b"true"])
-async def test_json_that_is_no_object_is_422(alice: AgentScopeClient, raw: bytes) -> None:
+async def test_json_that_is_not_an_object_is_422(alice: AgentScopeClient, raw: bytes) -> None:
     for path in ("/process", "/process/task", "/stop"):
         assert await alice.assert_refused("POST", path, raw=raw) == "INVALID_REQUEST"
 
 
 @requirement("agentscope:request:media-type")
-async def test_a_body_is_declared_as_json_or_not_at_all(alice: AgentScopeClient) -> None:
+async def test_a_body_declared_as_another_type_than_json_is_415(alice: AgentScopeClient) -> None:
     for declared, status in (
         ("text/plain", 415),
         ("application/x-www-form-urlencoded", 415),
@@ -267,14 +267,14 @@ async def test_a_body_is_declared_as_json_or_not_at_all(alice: AgentScopeClient)
 
 @requirement("agentscope:request:size")
 async def test_a_body_over_the_limit_is_413(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(body_bytes=2000) as house:
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+    async with open_app_server(body_bytes=2000) as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         assert (await alice.run("x" * 1000))["status"] == "completed"
         assert await alice.assert_refused("POST", "/process", request_body("x" * 2000)) == "BODY_TOO_LARGE"
 
 
 @requirement("agentscope:errors:form")
-async def test_a_refusal_names_each_place_as_fastapi_does(alice: AgentScopeClient) -> None:
+async def test_a_refusal_names_the_field_as_fastapi_does(alice: AgentScopeClient) -> None:
     reply = await alice.request("POST", "/process", request_body(user("hello"), {"role": "robot", "content": "x"}))
     assert (reply.status, reply.json) == (
         422,
@@ -288,7 +288,7 @@ async def test_a_refusal_names_each_place_as_fastapi_does(alice: AgentScopeClien
 
 
 @requirement("agentscope:errors:form")
-async def test_what_the_core_refuses_is_named_by_its_place_in_the_body(alice: AgentScopeClient) -> None:
+async def test_a_refusal_of_the_core_names_the_field_of_the_body(alice: AgentScopeClient) -> None:
     deep: Json = []
     for _ in range(200):
         deep = [deep]
@@ -296,8 +296,8 @@ async def test_what_the_core_refuses_is_named_by_its_place_in_the_body(alice: Ag
     assistant = {"role": "assistant", "content": "hello"}
     nested = data("message", "user", {"a": deep})
     name = f"s-{uuid4()}"
-    waits = pending(await alice.run("ask me", session_id=name))["AskUserQuestion"]
-    other = output(waits, '{"selections": ["moon"]}')
+    call_id = pending(await alice.run("ask me", session_id=name))["AskUserQuestion"]
+    other = output(call_id, '{"selections": ["moon"]}')
     call = data("function_call", "assistant", {"call_id": "c", "name": "pick", "arguments": "{}"})
     for body, place in (
         (request_body("hello", assistant, long), [2]),
@@ -324,7 +324,7 @@ async def test_the_checks_have_an_order(alice: AgentScopeClient) -> None:
     running = await alice.stream(request_body(WAIT, session_id=name))
     await running.wait_for_text("one")
     late = output("nothing", "x")
-    body = request_body(late, n=9, model="nobody", id=used, session_id=name, user_id="u-2")
+    body = request_body(late, n=9, model="unknown", id=used, session_id=name, user_id="u-2")
     text = {"headers": {"content-type": "text/plain"}}
     assert await alice.assert_refused("POST", "/process", raw=b"{", **text) == "UNSUPPORTED_MEDIA_TYPE"
     assert await alice.assert_refused("POST", "/process", raw=b'{"n": 9, ') == "INVALID_JSON"
@@ -344,7 +344,7 @@ async def test_the_checks_have_an_order(alice: AgentScopeClient) -> None:
 
 
 @requirement("agentscope:errors:table")
-def test_every_refusal_of_the_core_has_an_answer() -> None:
+def test_every_refusal_of_the_core_has_a_response() -> None:
     assert set(ERROR_TABLE) == set(refusals.all_refusals())
     for kind, answer in ERROR_TABLE.items():
         assert CODES.get(answer.code, answer.status) == answer.status, kind
@@ -359,7 +359,7 @@ JSON = st.recursive(
     max_leaves=12,
 )
 FIELDS = ("input", "stream", "model", "n", "tools", "session_id", "id", "stop", "user_id", "timeout", "role", "type")
-WORDS = (
+STRINGS = (
     "user",
     "assistant",
     "tool",
@@ -370,7 +370,7 @@ WORDS = (
     "data",
     "hello",
 )
-VALUES = st.sampled_from(WORDS) | JSON
+VALUES = st.sampled_from(STRINGS) | JSON
 CONTENT = st.fixed_dictionaries({}, optional=dict.fromkeys(("type", "text", "data", "image_url", "delta"), VALUES))
 MESSAGE = st.fixed_dictionaries(
     {},
@@ -384,7 +384,7 @@ BODY = st.fixed_dictionaries(
 @requirement("agentscope:request:any-bytes")
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(body=BODY.map(lambda each: json.dumps(each).encode()) | st.binary(max_size=200), path=st.sampled_from(PATHS[:3]))
-async def test_any_body_is_a_response_or_a_refusal(app_server: AppServer, body: bytes, path: tuple[str, str]) -> None:
+async def test_any_body_gets_a_response_or_a_refusal(app_server: AppServer, body: bytes, path: tuple[str, str]) -> None:
     alice = AgentScopeClient(app_server.connection, app_server.key("alice"))
     reply = await alice.request(*path, raw=body)
     assert reply.status < 500, (body, reply.body)
@@ -394,7 +394,7 @@ async def test_any_body_is_a_response_or_a_refusal(app_server: AppServer, body: 
 
 @requirement("agentscope:request:any-bytes")
 @pytest.mark.parametrize("text", ["\ud800", "\x00", "\u2028", "a" * 100_000])
-async def test_odd_characters_break_nothing(alice: AgentScopeClient, text: str) -> None:
+async def test_unusual_characters_break_nothing(alice: AgentScopeClient, text: str) -> None:
     raw = json.dumps(request_body(text, session_id=f"s-{uuid4()}")).encode()
     reply = await alice.request("POST", "/process", raw=raw)
     assert reply.status in (200, 400, 422)

@@ -1,4 +1,4 @@
-"""Agent API, section 7: stops, lost connections, replays, and requests that come twice."""
+"""Agent API, section 7: stops, lost connections, replays, and repeated requests."""
 
 import asyncio
 from typing import Any
@@ -38,7 +38,7 @@ def a_name() -> str:
 
 
 @requirement("agentscope:stop:running", "agentscope:status:content", "agentscope:stream:output")
-async def test_a_stop_ends_the_stream_with_what_there_was(alice: AgentScopeClient) -> None:
+async def test_a_stop_ends_the_stream_with_the_partial_output(alice: AgentScopeClient) -> None:
     name = a_name()
     running = await alice.stream(request_body(WAIT, session_id=name))
     await running.wait_for_text("one")
@@ -67,29 +67,31 @@ async def test_a_stop_while_a_tool_runs_settles_its_call(alice: AgentScopeClient
 
 
 @requirement("agentscope:stop:running", "agentscope:calls:several")
-async def test_a_stop_settles_also_what_waits_for_a_word_after_telling_it_as_a_call(alice: AgentScopeClient) -> None:
+async def test_a_stop_also_settles_a_call_that_waits_for_approval_and_sends_the_call_first(
+    alice: AgentScopeClient,
+) -> None:
     name = a_name()
     both = script(calls(("stamp", {"text": "x"}), ("slow", {"seconds": 600})))
     running = await alice.stream(request_body(both, session_id=name))
     await running.until(12)
     assert await alice.stop(session_id=name)
     end = await running.end()
-    told = [each["type"] for each in end["output"]]
-    assert (end["status"], told[:2]) == ("canceled", ["mcp_approval_request", "plugin_call"])
-    assert sorted(told[2:]) == ["plugin_call", "plugin_call_output", "plugin_call_output"]
+    types = [each["type"] for each in end["output"]]
+    assert (end["status"], types[:2]) == ("canceled", ["mcp_approval_request", "plugin_call"])
+    assert sorted(types[2:]) == ["plugin_call", "plugin_call_output", "plugin_call_output"]
 
 
 @requirement("agentscope:stop:nothing")
-async def test_nothing_is_canceled_where_nothing_runs(alice: AgentScopeClient, bob: AgentScopeClient) -> None:
+async def test_a_stop_cancels_nothing_if_nothing_is_running(alice: AgentScopeClient, bob: AgentScopeClient) -> None:
     name = a_name()
     end = await alice.run("hello", session_id=name)
     for what in ({"session_id": name}, {"session_id": a_name()}, {"response_id": end["id"]}, {"response_id": "x"}):
         assert await alice.stop(**what) is False
     running = await alice.stream(request_body(WAIT, session_id=a_name()))
     await running.wait_for_text("one")
-    begun = running.events[0]
-    assert await bob.stop(session_id=begun["session_id"], response_id=begun["id"]) is False
-    assert await alice.stop(response_id=begun["id"]) is True
+    created = running.events[0]
+    assert await bob.stop(session_id=created["session_id"], response_id=created["id"]) is False
+    assert await alice.stop(response_id=created["id"]) is True
     assert (await running.end())["status"] == "canceled"
 
 
@@ -104,7 +106,7 @@ async def test_a_response_is_stopped_by_its_id(alice: AgentScopeClient, own_id: 
 
 @requirement("agentscope:stop:neither")
 @pytest.mark.parametrize("body", [{"input": []}, {"session_id": ""}, {"session_id": None, "response_id": None}])
-async def test_a_stop_names_a_session_or_a_response(alice: AgentScopeClient, body: Json) -> None:
+async def test_a_stop_without_a_session_or_response_id_is_refused(alice: AgentScopeClient, body: Json) -> None:
     assert await alice.assert_refused("POST", "/stop", body) == "INVALID_REQUEST"
 
 
@@ -112,14 +114,14 @@ async def test_a_stop_names_a_session_or_a_response(alice: AgentScopeClient, bod
 
 
 @requirement("agentscope:durable:disconnect", "agentscope:replay:live")
-async def test_a_run_goes_on_without_its_client_which_comes_back_for_the_rest(alice: AgentScopeClient) -> None:
+async def test_a_run_continues_without_its_client_which_reads_the_rest_later(alice: AgentScopeClient) -> None:
     steps = script({"say": "one"}, {"wait_ms": 100}, {"say": "two"})
     running = await alice.stream(request_body(steps))
     await running.wait_for_text("one")
     await running.disconnect()
-    seen = running.events
-    rest = await alice.replay(seen[0]["id"], seen[-1]["sequence_number"])
-    assert texts(check([*seen, *await rest.read_to_end()])) == "onetwo"
+    events = running.events
+    rest = await alice.replay(events[0]["id"], events[-1]["sequence_number"])
+    assert texts(check([*events, *await rest.read_to_end()])) == "onetwo"
 
 
 @requirement("agentscope:replay:events", "agentscope:replay:any-cut", "agentscope:replay:same-numbers")
@@ -138,7 +140,7 @@ async def test_the_tail_of_a_replay_is_the_tail_of_the_stream_wherever_it_was_cu
 
 
 @requirement("agentscope:replay:last-event-id")
-async def test_a_position_may_stand_in_a_header(alice: AgentScopeClient) -> None:
+async def test_a_position_may_be_sent_in_a_header(alice: AgentScopeClient) -> None:
     events = await (await alice.stream(request_body("hello"))).read_to_end()
     path = f"/process/responses/{events[0]['id']}/events"
     rest = await alice.follow("GET", path, headers={"last-event-id": "3"})
@@ -149,14 +151,14 @@ async def test_a_position_may_stand_in_a_header(alice: AgentScopeClient) -> None
 
 @requirement("agentscope:replay:position")
 @pytest.mark.parametrize("after", ["8", "99", "-2", "x", "1.5", "1" * 30, "٣"])
-async def test_a_position_that_is_not_there_is_refused(alice: AgentScopeClient, after: str) -> None:
+async def test_an_unknown_position_is_refused(alice: AgentScopeClient, after: str) -> None:
     end = await alice.run("hello")
     path = f"/process/responses/{end['id']}/events?after={after}".encode().decode("latin-1")
     assert await alice.assert_refused("GET", path) == "INVALID_REQUEST"
 
 
 @requirement("agentscope:replay:response")
-async def test_a_response_is_reported_as_it_stands(alice: AgentScopeClient) -> None:
+async def test_the_current_state_of_a_response_can_be_read(alice: AgentScopeClient) -> None:
     running = await alice.stream(request_body(WAIT))
     await running.wait_for_text("one")
     path = f"/process/responses/{running.events[0]['id']}"
@@ -173,14 +175,14 @@ async def test_a_run_that_waits_for_another_is_queued_and_can_be_followed(
     name = a_name()
     running = await alice.stream(request_body(WAIT, session_id=name))
     await running.wait_for_text("one")
-    engine = app_server.connection.app.engine  # type: ignore[attr-defined]  # the app of a house is the server's
+    engine = app_server.connection.app.engine  # type: ignore[attr-defined]  # the app of a server is the server's
     async with engine.session(UserId("alice"), name) as live:
-        waits = Submit(protocol="runs", messages=(UserInput(content="hello"),))
-        queued = await engine.submit(live, waits, by=UserId("alice"), busy="queue")
+        submit = Submit(protocol="runs", messages=(UserInput(content="hello"),))
+        queued = await engine.submit(live, submit, by=UserId("alice"), busy="queue")
         await live.until_durable(queued.seq)
     path = f"/process/responses/response_{queued.run_id}"
-    told = (await alice.request("GET", path)).json
-    assert (told["status"], told["id"], told["output"]) == ("queued", f"response_{queued.run_id}", None)
+    response = (await alice.request("GET", path)).json
+    assert (response["status"], response["id"], response["output"]) == ("queued", f"response_{queued.run_id}", None)
     following = await alice.follow("GET", f"{path}/events")
     assert await alice.stop(response_id=running.events[0]["id"])
     assert texts(await running.end()) == "one"
@@ -190,15 +192,17 @@ async def test_a_run_that_waits_for_another_is_queued_and_can_be_followed(
 
 
 @requirement("agentscope:replay:unknown", "agentscope:once:own")
-async def test_an_unknown_and_a_foreign_response_are_the_same(alice: AgentScopeClient, bob: AgentScopeClient) -> None:
-    made, chosen = await alice.run("hello"), await alice.run("hello", id=a_name())
-    for name in (made["id"], chosen["id"], "response_x", f"response_{uuid4()}", "%00", "a/b/c", "x" * 300):
+async def test_unknown_and_foreign_responses_are_indistinguishable(
+    alice: AgentScopeClient, bob: AgentScopeClient
+) -> None:
+    generated, chosen = await alice.run("hello"), await alice.run("hello", id=a_name())
+    for name in (generated["id"], chosen["id"], "response_x", f"response_{uuid4()}", "%00", "a/b/c", "x" * 300):
         for path in (f"/process/responses/{name}", f"/process/responses/{name}/events"):
             assert await bob.assert_refused("GET", path) == "RESPONSE_NOT_FOUND"
 
 
 @requirement("agentscope:request:id", "agentscope:replay:events")
-async def test_an_id_with_signs_in_it_is_found_in_a_path(alice: AgentScopeClient) -> None:
+async def test_an_id_with_special_characters_is_found_by_its_path(alice: AgentScopeClient) -> None:
     chosen = f"a/b c?é%{uuid4()}"
     end = await alice.run("hello", id=chosen)
     path = "/process/responses/" + "".join(f"%{byte:02x}" for byte in chosen.encode())
@@ -207,7 +211,7 @@ async def test_an_id_with_signs_in_it_is_found_in_a_path(alice: AgentScopeClient
 
 
 @requirement("agentscope:replay:session")
-async def test_a_session_s_newest_response_is_reported_from_its_beginning(
+async def test_a_session_s_latest_response_is_replayed_from_its_beginning(
     alice: AgentScopeClient, bob: AgentScopeClient
 ) -> None:
     name = a_name()
@@ -225,48 +229,46 @@ async def test_a_session_s_newest_response_is_reported_from_its_beginning(
 
 
 @requirement("agentscope:durable:drain")
-async def test_a_server_that_stops_ends_a_stream_and_reports_the_rest_when_it_is_back(
+async def test_a_stopping_server_ends_a_stream_and_sends_the_rest_after_a_restart(
     open_app_server: AppServerFactory,
 ) -> None:
-    async with open_app_server() as house:
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+    async with open_app_server() as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         steps = script({"say": "one"}, {"step": True}, {"wait_ms": 200}, {"say": "two"})
         running = await alice.stream(request_body(steps))
         await running.wait_for_text("one")
-        await house.restart()
-        seen = await running.read_to_end()
-        assert seen[-1]["object"] != "response"
-        alice = AgentScopeClient(house.connection, house.key("alice"))
-        rest = await (await alice.replay(seen[0]["id"], seen[-1]["sequence_number"])).read_to_end()
-        end = check([*seen, *rest])
+        await server.restart()
+        events = await running.read_to_end()
+        assert events[-1]["object"] != "response"
+        alice = AgentScopeClient(server.connection, server.key("alice"))
+        rest = await (await alice.replay(events[0]["id"], events[-1]["sequence_number"])).read_to_end()
+        end = check([*events, *rest])
         assert texts(end) == "onetwo"
-        assert (await (await alice.replay(end["id"])).read_to_end()) == [*seen, *rest]
+        assert (await (await alice.replay(end["id"])).read_to_end()) == [*events, *rest]
 
 
 @requirement("agentscope:durable:drain", "agentscope:errors:draining")
-async def test_a_client_that_waits_for_the_whole_answer_is_notified_that_it_goes_on(
+async def test_a_client_that_waits_for_the_response_is_told_that_the_run_continues(
     open_app_server: AppServerFactory,
 ) -> None:
-    async with open_app_server() as house:
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+    async with open_app_server() as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         body = request_body(
             script({"say": "one"}, {"step": True}, {"wait_ms": 300}, {"say": "two"}), id="r-1", stream=False
         )
         waiting = asyncio.ensure_future(alice.request("POST", "/process", body, headers={"accept": "application/json"}))
         await alice.wait_until_started("r-1")
-        await house.restart()
+        await server.restart()
         reply = await waiting
         assert (reply.status, reply.json["error"]["code"]) == (503, "UNAVAILABLE")
         assert "goes on" in reply.json["error"]["message"]
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         reply = await alice.request("POST", "/process", body, headers={"accept": "application/json"})
         assert (reply.status, texts(reply.json)) == (200, "onetwo")
 
 
 @requirement("agentscope:stream:output", "agentscope:stop:running")
-async def test_a_session_that_is_deleted_under_a_stream_ends_it_as_canceled(
-    alice: AgentScopeClient, app_server: AppServer
-) -> None:
+async def test_deleting_the_session_ends_its_stream_as_canceled(alice: AgentScopeClient, app_server: AppServer) -> None:
     name = a_name()
     running = await alice.stream(request_body(WAIT, session_id=name))
     await running.wait_for_text("one")
@@ -277,7 +279,7 @@ async def test_a_session_that_is_deleted_under_a_stream_ends_it_as_canceled(
     assert (await alice.run("hello", session_id=name))["status"] == "completed"
 
 
-# --- requests that come twice -----------------------------------------------------------------------------------------
+# --- repeated requests ------------------------------------------------------------------------------------------------
 
 
 @requirement("agentscope:once:attach")
@@ -294,12 +296,12 @@ async def test_the_same_request_attaches_to_the_response_that_it_began(alice: Ag
 
 @requirement("agentscope:once:attach", "agentscope:durable:restart")
 async def test_an_id_is_remembered_as_long_as_its_session(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(manual_clock=True) as house:
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+    async with open_app_server(manual_clock=True) as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         first = await alice.run("hello", id="r-1")
-        house.clock.advance(days=30)
-        await house.restart()
-        alice = AgentScopeClient(house.connection, house.key("alice"))
+        server.clock.advance(days=30)
+        await server.restart()
+        alice = AgentScopeClient(server.connection, server.key("alice"))
         assert await alice.run("hello", id="r-1") == first
         assert await alice.assert_refused("POST", "/process", request_body("other", id="r-1")) == "RESPONSE_EXISTS"
 
@@ -316,8 +318,8 @@ async def test_another_request_with_the_same_id_is_refused(alice: AgentScopeClie
         request_body("hello", id=chosen, session_id=name, tools=[tool("x")]),
     ):
         reply = await alice.request("POST", "/process", body)
-        told = {"code": "RESPONSE_EXISTS", "message": "this id was used with another request"}
-        assert (reply.status, reply.json) == (409, {"error": told})
+        error = {"code": "RESPONSE_EXISTS", "message": "this id was used with another request"}
+        assert (reply.status, reply.json) == (409, {"error": error})
 
 
 @requirement("agentscope:once:concurrent")
@@ -331,6 +333,6 @@ async def test_two_at_the_same_moment_make_one_response(alice: AgentScopeClient)
 @requirement("agentscope:once:own")
 async def test_another_owner_may_use_the_same_id(alice: AgentScopeClient, bob: AgentScopeClient) -> None:
     chosen = a_name()
-    hers, his = await alice.run("hello", id=chosen), await bob.run("think", id=chosen)
-    assert hers["session_id"] != his["session_id"]
-    assert (await bob.request("GET", f"/process/responses/{chosen}")).json == his
+    first, second = await alice.run("hello", id=chosen), await bob.run("think", id=chosen)
+    assert first["session_id"] != second["session_id"]
+    assert (await bob.request("GET", f"/process/responses/{chosen}")).json == second

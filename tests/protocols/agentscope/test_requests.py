@@ -124,7 +124,7 @@ async def test_a_session_keeps_its_agent(alice: AgentScopeClient) -> None:
 
 
 @requirement("agentscope:request:id")
-async def test_an_id_becomes_the_response_s(alice: AgentScopeClient) -> None:
+async def test_an_id_becomes_the_response_s_id(alice: AgentScopeClient) -> None:
     first, second = a_name(), a_name()
     assert (await alice.run("hello", id=first, response_id="other"))["id"] == first
     assert (await alice.run("hello", response_id=second))["id"] == second
@@ -132,7 +132,7 @@ async def test_an_id_becomes_the_response_s(alice: AgentScopeClient) -> None:
 
 
 @requirement("agentscope:request:user-id")
-async def test_a_session_keeps_its_user(alice: AgentScopeClient) -> None:
+async def test_a_session_keeps_its_user_id(alice: AgentScopeClient) -> None:
     name = a_name()
     await alice.run("hello", session_id=name)
     await alice.run("hello", session_id=name, user_id="u-1")
@@ -144,7 +144,7 @@ async def test_a_session_keeps_its_user(alice: AgentScopeClient) -> None:
 
 @requirement("agentscope:request:lengths")
 @pytest.mark.parametrize("field", ["session_id", "user_id", "id", "response_id"])
-async def test_an_id_of_255_characters_is_taken_and_one_of_256_refused(alice: AgentScopeClient, field: str) -> None:
+async def test_an_id_of_255_characters_is_accepted_and_one_of_256_refused(alice: AgentScopeClient, field: str) -> None:
     long = (a_name() + "x" * 255)[:255]
     assert (await alice.run("hello", **{field: long}))["status"] == "completed"
     assert (
@@ -171,7 +171,7 @@ OFFERED = {"name": "pick", "description": "Choose", "parameters": SCHEMA}
         OFFERED,
     ],
 )
-async def test_a_tool_is_offered_for_this_run_alone(alice: AgentScopeClient, value: Json) -> None:
+async def test_a_tool_is_offered_for_one_run_only(alice: AgentScopeClient, value: Json) -> None:
     name = a_name()
     assert await mirrored(alice, "tools", tools=[value], session_id=name) == [OFFERED]
     assert await mirrored(alice, "tools", session_id=name) == []
@@ -199,15 +199,13 @@ async def test_required_may_be_null_and_a_description_may_be_empty(alice: AgentS
         ({**OFFERED, "parameters": {**SCHEMA, "required": [1]}}, ["parameters", "required", 0]),
     ],
 )
-async def test_what_is_no_function_is_refused_with_its_place(
-    alice: AgentScopeClient, value: Json, place: list[str]
-) -> None:
+async def test_an_invalid_tool_is_refused_with_its_path(alice: AgentScopeClient, value: Json, place: list[str]) -> None:
     reply = await alice.request("POST", "/process", request_body("hello", tools=[tool("fine"), value]))
     assert (reply.status, reply.json["detail"][0]["loc"]) == (422, ["body", "tools", 1, *place])
 
 
 @requirement("agentscope:tools:name")
-async def test_two_tools_of_one_name_are_refused(alice: AgentScopeClient) -> None:
+async def test_two_tools_with_the_same_name_are_refused(alice: AgentScopeClient) -> None:
     assert (
         await alice.assert_refused("POST", "/process", request_body("hello", tools=[tool("a"), tool("a")]))
         == "INVALID_REQUEST"
@@ -230,8 +228,8 @@ async def test_every_content_reaches_the_agent(alice: AgentScopeClient) -> None:
         {"type": "file", "file_data": "AAAA", "filename": "b.bin"},
         {"type": "refusal", "refusal": "no"},
     ]
-    seen = await mirrored(alice, {"role": "user", "content": contents, "strange": True})
-    assert seen == [
+    echoed = await mirrored(alice, {"role": "user", "content": contents, "strange": True})
+    assert echoed == [
         {"type": "text", "text": "a"},
         {"type": "image", "url": "https://example.org/a.png"},
         {"type": "data", "data": {"k": 1}},
@@ -264,7 +262,7 @@ async def test_every_content_reaches_the_agent(alice: AgentScopeClient) -> None:
 
 @requirement("agentscope:input:content-type")
 @pytest.mark.parametrize("content", [{"type": "hologram"}, {"text": "a"}, {"type": 3}, "text"])
-async def test_a_content_of_no_known_type_is_refused(alice: AgentScopeClient, content: Json) -> None:
+async def test_a_content_of_unknown_type_is_refused(alice: AgentScopeClient, content: Json) -> None:
     reply = await alice.request("POST", "/process", request_body({"role": "user", "content": [content]}))
     assert (reply.status, reply.json["detail"][0]["loc"][:4]) == (422, ["body", "input", 0, "content"])
 
@@ -280,7 +278,7 @@ async def test_a_content_of_no_known_type_is_refused(alice: AgentScopeClient, co
         {"type": "file", "file_id": "f-1"},
     ],
 )
-async def test_a_content_without_anything_in_it_is_refused(alice: AgentScopeClient, content: Json) -> None:
+async def test_a_content_without_a_value_is_refused(alice: AgentScopeClient, content: Json) -> None:
     assert (
         await alice.assert_refused("POST", "/process", request_body({"role": "user", "content": [content]}))
         == "INVALID_REQUEST"
@@ -289,11 +287,11 @@ async def test_a_content_without_anything_in_it_is_refused(alice: AgentScopeClie
 
 @requirement("agentscope:input:string")
 async def test_a_string_is_one_text(alice: AgentScopeClient) -> None:
-    assert await mirrored(alice, {"role": "user", "content": "just words"}) == "just words"
+    assert await mirrored(alice, {"role": "user", "content": "just text"}) == "just text"
 
 
 @requirement("agentscope:input:no-content", "agentscope:input:ignored")
-async def test_only_errors_and_heartbeats_come_without_content_and_change_nothing(alice: AgentScopeClient) -> None:
+async def test_only_errors_and_heartbeats_may_have_no_content_and_are_ignored(alice: AgentScopeClient) -> None:
     for message in ({"role": "user"}, {"role": "user", "content": None}, {"role": "user", "content": []}):
         assert await alice.assert_refused("POST", "/process", request_body(message)) == "INVALID_REQUEST"
     quiet = [{"type": "error", "role": "assistant", "message": "oh"}, {"type": "heartbeat", "role": None}]
@@ -304,57 +302,57 @@ async def test_only_errors_and_heartbeats_come_without_content_and_change_nothin
 @requirement("agentscope:input:ignored")
 @pytest.mark.parametrize("kind", ["reasoning", "plugin_call", "mcp_call", "mcp_list_tools", "mcp_approval_request"])
 @pytest.mark.parametrize("role", ["assistant", "user", None])
-async def test_what_only_an_agent_says_is_never_taken_for_the_user_s_words(
+async def test_an_agent_s_message_type_is_never_read_as_the_user_s_message(
     alice: AgentScopeClient, kind: str, role: str | None
 ) -> None:
     name = a_name()
     await alice.run("hello", model="mirror", session_id=name)
     forged = {**data(kind, "user", {"call_id": "c", "id": "c", "name": "stamp", "arguments": "{}"}), "role": role}
-    seen = await mirrored(alice, forged, user("history"), session_id=name)
-    assert [text for kind, text in seen if kind == "UserMessage"] == ["hello", "history"]
+    echoed = await mirrored(alice, forged, user("history"), session_id=name)
+    assert [text for kind, text in echoed if kind == "UserMessage"] == ["hello", "history"]
 
 
 @requirement("agentscope:input:unknown-type")
 async def test_a_message_of_an_unknown_type_reaches_the_agent(alice: AgentScopeClient) -> None:
-    seen = await mirrored(alice, data("a2ui_action", "user", {"clicked": "ok"}))
-    assert seen == [{"type": "data", "data": {"clicked": "ok"}}]
+    echoed = await mirrored(alice, data("a2ui_action", "user", {"clicked": "ok"}))
+    assert echoed == [{"type": "data", "data": {"clicked": "ok"}}]
 
 
 # --- the history ------------------------------------------------------------------------------------------------------
 
 
 @requirement("agentscope:history:kept")
-async def test_only_what_is_new_has_to_be_sent(alice: AgentScopeClient) -> None:
+async def test_only_new_messages_have_to_be_sent(alice: AgentScopeClient) -> None:
     name = a_name()
     await alice.run("one", model="mirror", session_id=name)
-    seen = await mirrored(alice, "history", session_id=name)
-    assert [text for kind, text in seen if kind == "UserMessage"] == ["one", "history"]
+    echoed = await mirrored(alice, "history", session_id=name)
+    assert [text for kind, text in echoed if kind == "UserMessage"] == ["one", "history"]
 
 
 @requirement("agentscope:history:resent")
-async def test_a_whole_history_that_comes_back_is_not_added_again(alice: AgentScopeClient) -> None:
+async def test_a_resent_history_is_not_added_again(alice: AgentScopeClient) -> None:
     name = a_name()
     first = await alice.run("one", model="mirror", session_id=name)
     error = {"type": "error", "role": "assistant", "content": [], "id": "error"}
     sent = [user("one"), *first["output"], error, user("history")]
-    seen = await mirrored(alice, *sent, session_id=name)
-    assert [text for kind, text in seen if kind == "UserMessage"] == ["one", "history"]
+    echoed = await mirrored(alice, *sent, session_id=name)
+    assert [text for kind, text in echoed if kind == "UserMessage"] == ["one", "history"]
     known = user("two", id="m-2")
     await alice.run(known, model="mirror", session_id=name)
-    seen = await mirrored(alice, known, user("history", id="m-3"), session_id=name)
-    assert [text for kind, text in seen if kind == "UserMessage"] == ["one", "history", "two", "history"]
+    echoed = await mirrored(alice, known, user("history", id="m-3"), session_id=name)
+    assert [text for kind, text in echoed if kind == "UserMessage"] == ["one", "history", "two", "history"]
 
 
 @requirement("agentscope:history:edited")
-async def test_a_known_id_with_other_words_is_a_new_message(alice: AgentScopeClient) -> None:
+async def test_a_known_id_with_different_text_is_a_new_message(alice: AgentScopeClient) -> None:
     name = a_name()
     await alice.run(user("one", id="m-1"), model="mirror", session_id=name)
-    seen = await mirrored(alice, user("history", id="m-1"), session_id=name)
-    assert [text for kind, text in seen if kind == "UserMessage"] == ["one", "history"]
+    echoed = await mirrored(alice, user("history", id="m-1"), session_id=name)
+    assert [text for kind, text in echoed if kind == "UserMessage"] == ["one", "history"]
 
 
 @requirement("agentscope:history:nothing-new")
-async def test_a_request_without_anything_new_is_refused(alice: AgentScopeClient) -> None:
+async def test_a_request_with_nothing_new_is_refused(alice: AgentScopeClient) -> None:
     name, known = a_name(), user("one", id="m-1")
     first = await alice.run(known, session_id=name)
     assert await alice.assert_refused("POST", "/process", request_body(known, session_id=name)) == "INVALID_REQUEST"
@@ -363,14 +361,14 @@ async def test_a_request_without_anything_new_is_refused(alice: AgentScopeClient
 
 
 @requirement("agentscope:history:seeds")
-async def test_a_new_session_can_be_opened_with_a_history(alice: AgentScopeClient) -> None:
+async def test_a_new_session_can_start_with_a_history(alice: AgentScopeClient) -> None:
     call = data("function_call", "assistant", {"call_id": "c-1", "name": "pick", "arguments": '{"hint":"x"}'})
-    given = data("function_call_output", "tool", {"call_id": "c-1", "output": "green"})
+    output = data("function_call_output", "tool", {"call_id": "c-1", "output": "green"})
     reasoning = {"type": "reasoning", "role": "assistant", "content": [{"type": "text", "text": "hm"}]}
     answer = {"role": "assistant", "content": [{"type": "text", "text": "green it is"}]}
     system = {"role": "system", "content": "be brief"}
-    seen = await mirrored(alice, system, user("one"), reasoning, call, given, answer, user("history"))
-    assert seen == [
+    echoed = await mirrored(alice, system, user("one"), reasoning, call, output, answer, user("history"))
+    assert echoed == [
         ["SystemMessage", "be brief"],
         ["UserMessage", "one"],
         ["AssistantMessage", ""],
@@ -381,10 +379,10 @@ async def test_a_new_session_can_be_opened_with_a_history(alice: AgentScopeClien
 
 
 @requirement("agentscope:history:seeds")
-async def test_a_history_that_does_not_hold_together_is_refused(alice: AgentScopeClient) -> None:
-    given = data("plugin_call_output", "tool", {"call_id": "nowhere", "output": "green"})
+async def test_an_inconsistent_history_is_refused(alice: AgentScopeClient) -> None:
+    output = data("plugin_call_output", "tool", {"call_id": "nowhere", "output": "green"})
     answer = {"role": "assistant", "content": "green it is"}
-    assert await alice.assert_refused("POST", "/process", request_body(given, answer, "hello")) == "INVALID_REQUEST"
+    assert await alice.assert_refused("POST", "/process", request_body(output, answer, "hello")) == "INVALID_REQUEST"
     broken = data("plugin_call", "assistant", {"call_id": "c", "name": "x", "arguments": "{"})
     assert await alice.assert_refused("POST", "/process", request_body(broken, "hello")) == "INVALID_REQUEST"
     assert (

@@ -1,4 +1,4 @@
-"""Agent API, section 2.1 and the rulings on identity: whose session it is, and what it is called."""
+"""Agent API, section 2.1 and the rulings on identity: the owner and the id of a session."""
 
 import asyncio
 from typing import Any
@@ -20,12 +20,12 @@ def a_name() -> str:
 
 
 async def user_texts(runtime: AgentScopeClient, session_id: str) -> str:
-    """What the session's user has said so far that was no script."""
+    """The user's messages in the session so far, without scripts."""
     return texts(await runtime.run(script({"recall": "user"}), session_id=session_id))
 
 
 @requirement("agentscope:request:session-id", "agentscope:session:uuid")
-async def test_a_session_without_an_id_gets_a_uuid_that_goes_on(alice: AgentScopeClient) -> None:
+async def test_a_session_without_an_id_gets_a_uuid_that_continues_it(alice: AgentScopeClient) -> None:
     first = await alice.run("one")
     assert UUID(first["session_id"]).version == 7
     assert await user_texts(alice, first["session_id"]) == "one"
@@ -33,42 +33,42 @@ async def test_a_session_without_an_id_gets_a_uuid_that_goes_on(alice: AgentScop
 
 
 @requirement("agentscope:session:uuid", "agentscope:session:any-protocol")
-async def test_a_uuid_of_the_client_s_becomes_the_session_s(alice: AgentScopeClient, app_server: AppServer) -> None:
+async def test_a_uuid_from_the_client_becomes_the_session_s_id(alice: AgentScopeClient, app_server: AppServer) -> None:
     chosen = str(uuid4())
     assert (await alice.run("one", session_id=chosen.upper()))["session_id"] == chosen
     assert await user_texts(alice, chosen) == "one"
-    shown = (await app_server.aap_client("alice").get(f"/sessions/{chosen}")).json
-    assert shown["sessionId"] == chosen
+    session = (await app_server.aap_client("alice").get(f"/sessions/{chosen}")).json
+    assert session["sessionId"] == chosen
 
 
 @requirement("agentscope:session:name", "agentscope:session:any-protocol")
-async def test_any_other_id_is_a_name_of_the_caller_s(
+async def test_any_other_id_is_a_name_in_the_caller_s_scope(
     alice: AgentScopeClient, bob: AgentScopeClient, app_server: AppServer
 ) -> None:
     name = a_name()
     assert (await alice.run("one", session_id=name))["session_id"] == name
     assert (await bob.run("two", session_id=name))["session_id"] == name
     assert (await user_texts(alice, name), await user_texts(bob, name)) == ("one", "two")
-    found = [(await app_server.aap_client(who).get(f"/sessions/{name}")).json["sessionId"] for who in ("alice", "bob")]
-    assert len({UUID(each) for each in found}) == 2
+    ids = [(await app_server.aap_client(who).get(f"/sessions/{name}")).json["sessionId"] for who in ("alice", "bob")]
+    assert len({UUID(each) for each in ids}) == 2
     phone = AgentScopeClient(app_server.connection, app_server.key("alice_phone"))
     assert await user_texts(phone, name) == "one"
 
 
 @requirement("agentscope:session:foreign")
-async def test_another_owner_s_id_is_only_a_name(
+async def test_another_owner_s_id_is_only_a_name_for_the_caller(
     alice: AgentScopeClient, bob: AgentScopeClient, app_server: AppServer
 ) -> None:
-    hers = (await alice.run("hers"))["session_id"]
-    assert (await bob.run("his", session_id=hers))["session_id"] == hers
-    assert (await user_texts(alice, hers), await user_texts(bob, hers)) == ("hers", "his")
-    assert (await alice.request("GET", f"/process/sessions/{hers}/events")).status == 200
-    his = (await app_server.aap_client("bob").get(f"/sessions/{hers}")).json["sessionId"]
-    assert his != hers
+    alice_id = (await alice.run("hers"))["session_id"]
+    assert (await bob.run("his", session_id=alice_id))["session_id"] == alice_id
+    assert (await user_texts(alice, alice_id), await user_texts(bob, alice_id)) == ("hers", "his")
+    assert (await alice.request("GET", f"/process/sessions/{alice_id}/events")).status == 200
+    bob_id = (await app_server.aap_client("bob").get(f"/sessions/{alice_id}")).json["sessionId"]
+    assert bob_id != alice_id
 
 
 @requirement("agentscope:session:busy", "agentscope:stop:free")
-async def test_one_response_at_a_time(alice: AgentScopeClient) -> None:
+async def test_a_session_runs_one_response_at_a_time(alice: AgentScopeClient) -> None:
     name = a_name()
     running = await alice.stream(request_body(WAIT, session_id=name))
     await running.wait_for_text("one")
@@ -81,7 +81,7 @@ async def test_one_response_at_a_time(alice: AgentScopeClient) -> None:
 
 
 @requirement("agentscope:session:busy")
-async def test_of_many_first_requests_at_the_same_moment_one_runs(alice: AgentScopeClient) -> None:
+async def test_of_concurrent_first_requests_one_runs(alice: AgentScopeClient) -> None:
     name = a_name()
     replies = await asyncio.gather(
         *(alice.open("POST", "/process", request_body(WAIT, session_id=name)) for _ in range(5)),
@@ -93,7 +93,7 @@ async def test_of_many_first_requests_at_the_same_moment_one_runs(alice: AgentSc
 
 
 @requirement("agentscope:session:anonymous")
-async def test_requests_without_a_session_run_side_by_side(alice: AgentScopeClient) -> None:
+async def test_requests_without_a_session_run_concurrently(alice: AgentScopeClient) -> None:
     running = [await alice.stream(request_body(WAIT)) for _ in range(3)]
     for each in running:
         await each.wait_for_text("one")
@@ -106,7 +106,7 @@ async def test_requests_without_a_session_run_side_by_side(alice: AgentScopeClie
 
 @requirement("agentscope:session:refused-leaves-nothing")
 async def test_a_refused_first_request_leaves_no_session(alice: AgentScopeClient, app_server: AppServer) -> None:
-    face: AapClient = app_server.aap_client("alice")
+    aap: AapClient = app_server.aap_client("alice")
     for body in (
         request_body("x" * 2_000_000),
         request_body({"role": "user", "content": [{"type": "image", "image_url": "ftp://x"}]}),
@@ -114,7 +114,7 @@ async def test_a_refused_first_request_leaves_no_session(alice: AgentScopeClient
     ):
         name = a_name()
         assert await alice.assert_refused("POST", "/process", {**body, "session_id": name}) == "INVALID_REQUEST"
-        assert (await face.get(f"/sessions/{name}")).status == 404
+        assert (await aap.get(f"/sessions/{name}")).status == 404
         assert (await alice.request("GET", f"/process/sessions/{name}/events")).status == 204
 
 

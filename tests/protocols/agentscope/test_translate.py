@@ -1,4 +1,4 @@
-"""The translator of runs, on records made by hand: what only a crash or an odd agent brings about."""
+"""The translator of runs, on hand-records records that only a crash or an unusual agent would cause."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ STARTED = RunStarted(run_id=RUN, protocol="aap")
 
 
 def logged(*events: Event | Piece) -> list[Record]:
-    """Records as a run of its own makes them."""
+    """The records of a run with these events."""
     return [
         event if isinstance(event, Piece) else LoggedEvent(seq, AT, RUN, event)
         for seq, event in enumerate((STARTED, *events), start=1)
@@ -73,7 +73,7 @@ def stopped(reason: Any = "end_turn", code: str | None = None, message: str | No
 
 
 def translated_events(records: list[Record], **how: Any) -> list[stream.Event]:
-    """The events of records, checked as every stream is."""
+    """The events of records, checked like every stream."""
     events = ResponseEvents(RUN, SESSION, **how)
     found = stream.parse(b"".join(map(events.feed, records)))
     stream.check(found)
@@ -84,7 +84,7 @@ def translated_events(records: list[Record], **how: Any) -> list[stream.Event]:
 
 
 @requirement("agentscope:durable:kill", "agentscope:status:message")
-def test_a_message_that_a_crash_cut_is_closed_as_it_was_seen_and_marked() -> None:
+def test_a_message_that_a_crash_cut_off_ends_as_failed_with_what_was_sent() -> None:
     events = translated_events(
         logged(
             MessageOpened(message_id=MessageId("a")),
@@ -107,18 +107,18 @@ def test_a_message_that_a_crash_cut_is_closed_as_it_was_seen_and_marked() -> Non
 
 
 @requirement("agentscope:errors:run-codes")
-def test_a_run_that_its_agent_could_not_go_on_with_is_failed() -> None:
+def test_a_run_that_its_agent_cannot_resume_has_failed() -> None:
     end = translated_events(logged(stopped("interrupted", "interrupted", "The server restarted while it answered")))[-1]
     assert (end["status"], end["output"]) == ("failed", [])
     assert end["error"] == {"code": "INTERRUPTED", "message": "The server restarted while it answered"}
 
 
 @requirement("agentscope:approval:request")
-def test_a_call_that_a_crash_parked_is_asked_for_again() -> None:
+def test_a_call_that_a_crash_parked_asks_for_approval_again() -> None:
     events = translated_events(logged(called("c"), ended("m"), CallParked(call_id=CallId("c")), stopped("tool_use")))
-    called_message, asked = events[-1]["output"]
-    assert (called_message["type"], asked["type"]) == ("plugin_call", "mcp_approval_request")
-    assert asked["content"][0]["data"] == {
+    called_message, request = events[-1]["output"]
+    assert (called_message["type"], request["type"]) == ("plugin_call", "mcp_approval_request")
+    assert request["content"][0]["data"] == {
         "id": "c",
         "name": "stamp",
         "arguments": '{"text":"x"}',
@@ -128,20 +128,20 @@ def test_a_call_that_a_crash_parked_is_asked_for_again() -> None:
 
 @requirement("agentscope:errors:run-codes")
 @pytest.mark.parametrize(
-    ("code", "shown"), [*RUN_ERROR_CODES.items(), ("TEAPOT", "TEAPOT"), (None, "AGENT_UNKNOWN_ERROR")]
+    ("code", "expected"), [*RUN_ERROR_CODES.items(), ("TEAPOT", "TEAPOT"), (None, "AGENT_UNKNOWN_ERROR")]
 )
-def test_the_codes_of_the_core_are_reported_in_the_package_s_words(code: str | None, shown: str) -> None:
+def test_the_core_s_error_codes_are_mapped_to_the_package_s(code: str | None, expected: str) -> None:
     reason = "max_steps" if code == "max_steps" else "error"
     error = translated_events(logged(stopped(reason, code, "why")))[-1]["error"]
-    prefix = "Unknown agent error: " if shown == "AGENT_UNKNOWN_ERROR" else ""
-    assert error == {"code": shown, "message": f"{prefix}why"}
+    prefix = "Unknown agent error: " if expected == "AGENT_UNKNOWN_ERROR" else ""
+    assert error == {"code": expected, "message": f"{prefix}why"}
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
 @requirement("agentscope:approval:granted", "agentscope:types:mcp-call")
-def test_a_result_of_an_earlier_call_is_reported_behind_the_call() -> None:
+def test_the_result_of_an_earlier_call_follows_the_call() -> None:
     earlier = {CallId("c"): called("c", "permission", server="weather")}
     events = translated_events(logged(settled("c"), stopped()), earlier=earlier)
     call, result = events[-1]["output"]
@@ -163,13 +163,13 @@ def test_a_result_of_an_earlier_call_is_reported_behind_the_call() -> None:
         ((Text("a"), Image("https://x/y")), '[{"type":"text","text":"a"},{"type":"image","url":"https://x/y"}]'),
     ],
 )
-def test_an_output_is_text_and_json_where_it_is_more(content: Any, output: str) -> None:
+def test_an_output_is_text_or_json_if_it_has_other_blocks(content: Any, output: str) -> None:
     events = translated_events(logged(called("c"), ended("m"), settled("c", content), stopped()))
     assert events[-1]["output"][1]["content"][0]["data"]["output"] == output
 
 
 @requirement("agentscope:types:sub-agent")
-def test_the_words_of_a_sub_agent_are_not_reported() -> None:
+def test_the_text_of_a_sub_agent_is_not_sent() -> None:
     loop = LoopId("fork:c")
     inside = CallOpened(message_id=MessageId("n"), index=0, call=Call(CallId("d"), "add", {}), kind="inline", loop=loop)
     records = logged(
@@ -179,7 +179,7 @@ def test_the_words_of_a_sub_agent_are_not_reported() -> None:
 
 
 @requirement("agentscope:stream:output")
-def test_a_session_that_is_deleted_under_a_stream_ends_it() -> None:
+def test_a_stream_whose_session_is_deleted_ends_well_formed() -> None:
     events = ResponseEvents(RUN, SESSION)
     assert events.abort("SESSION_DELETED", "The session was deleted", AT) == b""
     body = b"".join(map(events.feed, logged(piece("a", 0, "ha"), piece("a", 0, "lf"))))
@@ -191,7 +191,7 @@ def test_a_session_that_is_deleted_under_a_stream_ends_it() -> None:
 
 
 @requirement("agentscope:replay:live")
-def test_what_another_run_says_while_this_one_waits_is_not_reported() -> None:
+def test_the_text_of_another_run_is_not_sent_while_this_one_is_queued() -> None:
     other = RunStarted(run_id=RunId("other"), protocol="aap")
     before: list[Record] = [LoggedEvent(1, AT, RunId("other"), other), piece("x", 0, "not ours")]
     events = ResponseEvents(RUN, SESSION)
@@ -201,7 +201,7 @@ def test_what_another_run_says_while_this_one_waits_is_not_reported() -> None:
     assert stream.check(found)["output"][0]["content"][0]["text"] == "ours"
 
 
-# --- whatever comes ---------------------------------------------------------------------------------------------------
+# --- any run and any bytes --------------------------------------------------------------------------------------------
 
 BLOCKS = st.lists(
     st.tuples(st.sampled_from(["text", "thinking", "image"]), st.lists(st.text(min_size=1), min_size=1, max_size=3)),
@@ -215,32 +215,30 @@ REASONS = st.sampled_from(["end_turn", "tool_use", "max_tokens", "cancelled", "e
 
 
 def records_of(steps: Any, reason: str) -> list[Record]:
-    """A run of such steps: blocks in pieces, calls, ends."""
-    made: list[Event | Piece] = []
+    """The records of a run with these steps."""
+    records: list[Event | Piece] = []
     for number, (blocks, calls, status) in enumerate(steps):
         name = f"m{number}"
-        made.append(MessageOpened(message_id=MessageId(name)))
+        records.append(MessageOpened(message_id=MessageId(name)))
         for index, (kind, texts) in enumerate(blocks):
             if kind == "image":
-                made.append(closed(name, index, Image("https://x/y")))
+                records.append(closed(name, index, Image("https://x/y")))
                 continue
-            made += [piece(name, index, text, kind) for text in texts]
-            made.append(closed(name, index, Text("".join(texts)) if kind == "text" else Thinking("".join(texts))))
+            records += [piece(name, index, text, kind) for text in texts]
+            records.append(closed(name, index, Text("".join(texts)) if kind == "text" else Thinking("".join(texts))))
         ids = [f"{name}-{place}" for place in range(calls if status == "completed" else 0)]
         for place, call_id in enumerate(ids):
             call = Call(CallId(call_id), "add", {})
             opened = CallOpened(message_id=MessageId(name), index=len(blocks) + place, call=call, kind="inline")
-            made.append(opened)
-        made.append(ended(name, status))
-        made += [settled(call_id) for call_id in ids]
-    return logged(*made, stopped(reason, "x", "x"))
+            records.append(opened)
+        records.append(ended(name, status))
+        records += [settled(call_id) for call_id in ids]
+    return logged(*records, stopped(reason, "x", "x"))
 
 
 @requirement("agentscope:stream:output", "agentscope:replay:any-cut", "agentscope:clients:web")
 @given(steps=STEPS, reason=REASONS, data=st.data())
-def test_every_run_is_reported_well_and_the_same_from_any_position(
-    steps: Any, reason: str, data: st.DataObject
-) -> None:
+def test_every_run_is_well_formed_and_the_same_from_any_position(steps: Any, reason: str, data: st.DataObject) -> None:
     records = records_of(steps, reason)
     whole = b"".join(map(ResponseEvents(RUN, SESSION).feed, records))
     events = stream.parse(whole)

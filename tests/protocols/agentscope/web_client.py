@@ -1,8 +1,8 @@
-"""How the web client puts a response together, as a fold: its merge rule, with all its peculiarities.
+"""The web client's merge rule as a fold, with all its peculiarities.
 
-It splits the stream at empty lines and parses the data of every frame, so a frame that is not a comment and holds no
-data ends it. It never looks at `index`: a content goes to the last slot of its message, or opens a new one. A response
-event replaces everything, its `output` included.
+The web client splits the stream at empty lines and parses the data of every frame, so it fails on a frame that is not a
+comment and has no data. It ignores `index`: a content updates the last slot of its message or opens a new one. A
+response event replaces everything, including `output`.
 """
 
 import json
@@ -13,8 +13,8 @@ Json = Any
 
 
 def frames_of(body: bytes) -> list[Json]:
-    """The data of every frame; what the web client would fail on fails here."""
-    found = []
+    """The data of every frame. Fails where the web client would fail."""
+    events = []
     for frame in body.decode().split("\n\n"):
         lines = [line for line in frame.split("\n") if line and not line.startswith(":")]
         if not lines:
@@ -24,17 +24,17 @@ def frames_of(body: bytes) -> list[Json]:
             name, colon, value = line.partition(":")
             assert colon, frame
             fields[name] = value.removeprefix(" ")
-        found.append(json.loads(fields["data"]))
-    return found
+        events.append(json.loads(fields["data"]))
+    return events
 
 
 class WebView:
-    """What the web client shows."""
+    """What the web client displays."""
 
     def __init__(self) -> None:
         self.response: Json = {"output": []}
         self.messages: list[Json] = []
-        """The messages as the stream's last event before the end left them."""
+        """The messages as they were before the terminal event."""
 
     def feed(self, event: Json) -> None:
         match event["object"]:
@@ -47,7 +47,7 @@ class WebView:
             case "content":
                 self._content(event)
             case strange:
-                raise AssertionError(f"the web client takes {strange!r} for a failure")
+                raise AssertionError(f"the web client treats {strange!r} as a failure")
 
     def _message(self, event: Json) -> None:
         for message in self.response["output"]:
@@ -77,7 +77,7 @@ class WebView:
 
 
 def fold_events(events: Iterable[Json]) -> WebView:
-    """All events of a stream, folded."""
+    """Fold all events of a stream."""
     view = WebView()
     for event in events:
         view.feed(event)
