@@ -23,7 +23,8 @@ from dragoman.core.ids import ROOT, CallId, LoopId, UserId
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.services.memories import MemoryService
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.live_session import to_live_session
+from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.models import (
     CallRequested,
     Finished,
@@ -208,11 +209,11 @@ class AgentHarness:
 class Session:
     """A session on the stage."""
 
-    def __init__(self, harness: AgentHarness, live: LiveSession) -> None:
+    def __init__(self, harness: AgentHarness, live: SessionView) -> None:
         self.harness = harness
         self.id = live.state.session_id
 
-    async def live(self) -> LiveSession:
+    async def live(self) -> SessionView:
         return await self.harness.engine.find_session(ANN, self.id)
 
     async def send(self, content: str | tuple[InputBlock, ...] = "", *answers: Answer, **fields: Any) -> None:
@@ -220,7 +221,7 @@ class Session:
         messages = (UserInput(content=content),) if content else ()
         request = Submit(protocol="test", messages=messages, answers=answers, **fields)
         live = await self.live()
-        await self.harness.engine.submit(live, request, by=ANN)
+        await self.harness.engine.start_run(live, request, by=ANN)
         await live.until_durable(live.state.seq)
 
     async def wait_for_end(self) -> StopReason:
@@ -228,7 +229,7 @@ class Session:
         async with asyncio.timeout(DEADLINE_S):
             live = await self.live()
             while live.state.run is not None:
-                await live.next_commit()
+                await to_live_session(live).next_commit()
             await live.until_durable(live.state.seq)
         assert live.state.last_stop is not None
         return live.state.last_stop

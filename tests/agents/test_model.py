@@ -12,6 +12,7 @@ from dragoman.core.events import RunStopped
 from dragoman.core.ids import MessageId
 from dragoman.core.inputs import Create, Submit, UserInput
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, ToolGrant, ToolSpec
+from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.ports.models import ContextTooLong, Finished, ModelFailed, ModelUnavailable
 from tests.agents.agent_harness import (
     ANN,
@@ -369,7 +370,7 @@ async def test_a_broken_call_stays_broken_after_a_crash(tmp_path: Path) -> None:
         await session.send("Go")
         async with asyncio.timeout(DEADLINE_S):
             while not live.state.calls:
-                await live.next_commit()
+                await to_live_session(live).next_commit()
         await house.kill()
         assert await session.wait_for_end() == "end_turn"
     assert ran == []
@@ -529,9 +530,9 @@ async def test_many_sessions_are_answered_at_once(tmp_path: Path) -> None:
     async with agent_harness(tmp_path, Agent("a", model=Together(*["Hello."] * 20))) as house:
         lives = [await house.engine.create(ANN, Create(protocol="test", agent="a", tools="all")) for _ in range(20)]
         for live in lives:
-            await house.engine.submit(live, Submit(protocol="test", messages=(UserInput(content="Hi"),)), by=ANN)
+            await house.engine.start_run(live, Submit(protocol="test", messages=(UserInput(content="Hi"),)), by=ANN)
         async with asyncio.timeout(DEADLINE_S):
             for live in lives:
                 while live.state.run is not None:
-                    await live.next_commit()
+                    await to_live_session(live).next_commit()
         assert {live.state.last_stop for live in lives} == {"end_turn"}

@@ -18,7 +18,7 @@ from dragoman.core.inputs import Create, Submit
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
 from dragoman.engine.services.idempotency import IdempotencyKey
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from dragoman.ports.bus import Bus
 from dragoman.ports.log import SessionStore
 from dragoman.stores.postgres.cluster import PostgresCluster
@@ -43,7 +43,7 @@ class EngineGroup:
         engine = self._chance.choice(self.engines)
         if engine is self.engines[0]:
             return engine, live
-        there = await engine.find_session(live.state.owner, live.state.session_id)
+        there = to_live_session(await engine.find_session(live.state.owner, live.state.session_id))
         there.reference_count += 1  # it is used until the test ends
         return engine, there
 
@@ -56,14 +56,14 @@ class EngineGroup:
 
     async def create(self, owner: UserId, request: Create, **fields: Any) -> LiveSession:
         made = await self._chance.choice(self.engines).create(owner, request, **fields)
-        return await self.found(owner, made.state.session_id)
+        return await self.find_session(owner, made.state.session_id)
 
-    async def found(self, owner: UserId, name: str, **fields: Any) -> LiveSession:
-        live = await self.engines[0].find_session(owner, name, **fields)
+    async def find_session(self, owner: UserId, name: str, **fields: Any) -> LiveSession:
+        live = to_live_session(await self.engines[0].find_session(owner, name, **fields))
         live.reference_count += 1  # it is followed until the test ends
         return live
 
-    async def submit(
+    async def start_run(
         self,
         live: LiveSession,
         request: Submit,
@@ -73,7 +73,7 @@ class EngineGroup:
         idempotency_key: IdempotencyKey | None = None,
     ) -> SubmitResult:
         engine, there = await self._on_random_engine(live)
-        submitted = await engine.submit(there, request, by=by, busy=busy, idempotency_key=idempotency_key)
+        submitted = await engine.start_run(there, request, by=by, busy=busy, idempotency_key=idempotency_key)
         await self._wait_until_visible(live, there)
         return submitted
 

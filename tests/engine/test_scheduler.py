@@ -324,7 +324,7 @@ async def test_a_fire_waits_for_its_user_and_ends_with_the_answer(scheduler_fixt
     assert await scheduler_fixture.outcomes(schedule) == [("running", None)]
     live = await scheduler_fixture.engine.find_session(ANN, str(fire.session_id))
     (call,) = live.state.waiting_calls()
-    await scheduler_fixture.engine.submit(
+    await scheduler_fixture.engine.start_run(
         live, answer_request(Choice(call_id=call.call.call_id, selections={"0": [0]})), by=ANN
     )
     await scheduler_fixture.wait_until_idle()

@@ -24,7 +24,8 @@ from dragoman.core.stream import START, Cursor, Record
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, Capabilities, ServerTool, ToolPolicy, ToolSpec
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.live_session import LiveSession, to_live_session
+from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import SessionStore
 from tests.engine.log_checker import check_session
 from tests.stores.simulated import SimulatedBlobs
@@ -337,7 +338,8 @@ async def running_world(over: SessionStore | World) -> AsyncIterator[World]:
 async def open_session(engine: Engine, **fields: Any) -> LiveSession:
     """A new session of Ann's with the scripted agent, all tools on."""
     async with asyncio.timeout(DEADLINE_S):
-        return await engine.create(ANN, Create(**{"protocol": "test", "agent": "player", "tools": "all", **fields}))
+        request = Create(**{"protocol": "test", "agent": "player", "tools": "all", **fields})
+        return to_live_session(await engine.create(ANN, request))
 
 
 def user_request(*texts: str, **fields: Any) -> Submit:
@@ -350,16 +352,16 @@ def answer_request(*given: Answer, **fields: Any) -> Submit:
     return Submit(protocol="test", answers=given, **fields)
 
 
-async def send(engine: Engine, live: LiveSession, request: Submit | str, busy: BusyPolicy = "refuse") -> SubmitResult:
+async def send(engine: Engine, live: SessionView, request: Submit | str, busy: BusyPolicy = "refuse") -> SubmitResult:
     """Send a request, and wait until it is acknowledged."""
     async with asyncio.timeout(DEADLINE_S):
         request = user_request(request) if isinstance(request, str) else request
-        submitted = await engine.submit(live, request, by=ANN, busy=busy)
+        submitted = await engine.start_run(live, request, by=ANN, busy=busy)
         await live.until_durable(live.state.seq)
         return submitted
 
 
-async def wait_for_end(live: LiveSession, run_id: RunId | None = None) -> None:
+async def wait_for_end(live: SessionView, run_id: RunId | None = None) -> None:
     """Wait until a run's end is durable; by default until the session is at rest."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
@@ -371,23 +373,23 @@ async def wait_for_end(live: LiveSession, run_id: RunId | None = None) -> None:
                 return
             if live.failure is not None:
                 raise live.failure
-            await live.next_commit()
+            await to_live_session(live).next_commit()
 
 
-async def play(engine: Engine, live: LiveSession, request: Submit | str) -> SubmitResult:
+async def play(engine: Engine, live: SessionView, request: Submit | str) -> SubmitResult:
     """Send a request, and wait for the end of its run."""
     submitted = await send(engine, live, request)
     await wait_for_end(live)
     return submitted
 
 
-async def reload(engine: Engine, live: LiveSession) -> LiveSession:
+async def reload(engine: Engine, live: SessionView) -> LiveSession:
     """The session as an engine has it now."""
     async with asyncio.timeout(DEADLINE_S):
-        return await engine.find_session(ANN, live.state.session_id)
+        return to_live_session(await engine.find_session(ANN, live.state.session_id))
 
 
-async def read(engine: Engine, live: LiveSession, after: Cursor = START, *, ends: int = 1) -> list[Record]:
+async def read(engine: Engine, live: SessionView, after: Cursor = START, *, ends: int = 1) -> list[Record]:
     """What a reader sees from a position on, until it has seen so many runs end."""
     seen: list[Record] = []
     async with asyncio.timeout(DEADLINE_S):
@@ -399,7 +401,7 @@ async def read(engine: Engine, live: LiveSession, after: Cursor = START, *, ends
     return seen
 
 
-async def read_all(engine: Engine, live: LiveSession, after: Cursor = START) -> list[Record]:
+async def read_all(engine: Engine, live: SessionView, after: Cursor = START) -> list[Record]:
     """What a reader sees from a position up to the end of what is durable now."""
     seen: list[Record] = []
     end = live.durable_cursor

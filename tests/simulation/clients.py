@@ -163,7 +163,7 @@ class Clients:
                 if earlier.run_id is not None:
                     self.by_key[earlier.session_id, key].add(earlier.run_id)
                 return
-            submitted = await engine.submit(
+            submitted = await engine.start_run(
                 live, user_request("hello"), by=ANN, idempotency_key=IdempotencyKey(key, "f"), busy="queue"
             )
             await live.until_durable(live.state.seq)

@@ -13,6 +13,7 @@ from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.cluster import log_tailer as following_module
 from dragoman.engine.cluster.log_tailer import REACH_TIMEOUT_S, RETRY_DELAY_S
 from dragoman.engine.cluster.remote_commands import Done, Enqueue
+from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.ports.cluster import SessionUpdate
 from tests.engine.world import ANN, PauseGate, open_session, play, send, user_request, wait_for_end
 from tests.simulation.cluster_store import SharedLog
@@ -106,7 +107,7 @@ def test_what_another_server_announces_is_looked_for_with_pauses_and_not_for_eve
         assert second.engine.cluster is not None
         reach = second.engine.cluster.log_tailer.wait_until_reached
         live = await first.machine.run(open_session(first.engine))
-        there = await second.machine.run(second.engine.find_session(ANN, live.state.session_id))
+        there = to_live_session(await second.machine.run(second.engine.find_session(ANN, live.state.session_id)))
         looks, seq = 0, there.durable_cursor.seq + 1
         with pytest.raises(StoreUnavailable, match=f"event {seq} did not come in time"):
             await second.machine.run(reach(there, seq))

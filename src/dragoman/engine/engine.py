@@ -5,7 +5,8 @@ let in stands in `submissions`, how sessions come and go in `sessions`, how runs
 inside a request: the engine owns its task, and a stream is one of its readers, which may come and go.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Literal
 
@@ -37,6 +38,7 @@ from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor
 from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.runs.replays import Replays
+from dragoman.engine.runs.run_limit import RunLimit
 from dragoman.engine.runs.runner import Runner
 from dragoman.engine.runs.submissions import BusyPolicy, Submissions, SubmitResult
 from dragoman.engine.runs.write_access import WriteAccess
@@ -48,14 +50,15 @@ from dragoman.engine.sessions.branches import Branches
 from dragoman.engine.sessions.compaction import compact_session
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.history import History
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from dragoman.engine.sessions.reader import Reader, ReaderRegistry
-from dragoman.engine.sessions.registry import SessionLease, SessionRegistry, Watcher
+from dragoman.engine.sessions.registry import FoundSession, SessionRegistry
+from dragoman.engine.sessions.view import SessionLease, SessionView, Watcher
 from dragoman.ports.blobs import BlobStore
 from dragoman.ports.bus import Bus
 from dragoman.ports.cluster import ClusterStore
 from dragoman.ports.environment import Cipher, Clock, Ids
-from dragoman.ports.log import EventLog, IdempotencyRecord, RecentSessions, StoreIndex
+from dragoman.ports.log import EventLog, IdempotencyRecord, RecentSessions, RunLocation, StoreIndex
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +66,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     sessions_in_memory: int = 1000
     run_timeout_s: float = 3600.0
+    max_runs_per_user: int = 0
+    """Unfinished runs of one user on this server, running and queued; 0 for no limit."""
     max_attempts: int = 5
     """How often a run that dies with its server is taken up before it is given up."""
     heartbeat_interval_s: float = 15.0
@@ -122,12 +127,14 @@ class Engine:
             log, self._committer, clock, max_sessions=options.sessions_in_memory, take_over=self._runner.take_over
         )
         self._readers = ReaderRegistry(options.heartbeat_interval_s)
-        self._write_access = WriteAccess(self._runner, index, limits)
+        run_limit = RunLimit(options.max_runs_per_user, self._runner.count_unfinished_runs)
+        self._write_access = WriteAccess(self._runner, run_limit, index, limits)
         self._branches = Branches(self.history, ids)
         self._submissions = Submissions(
             self._write_access,
             self._branches,
             self._runner,
+            run_limit,
             index=index,
             idempotency=self._idempotency,
             attachments=self.attachments,
@@ -187,12 +194,12 @@ class Engine:
         self._runner.wait_for_valid_lease = neighbours.wait_for_valid_lease
         self._idempotency.store_unless_alone = neighbours.store_unless_alone
 
-    def running_sessions(self) -> Sequence[LiveSession]:
-        """The sessions whose runs are being played here."""
+    def running_sessions(self) -> Sequence[SessionView]:
+        """The sessions whose runs are executed on this server."""
         return [live for live in self._sessions if live.run_task is not None]
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell somebody of what happens in all sessions, through whichever door it comes."""
+        """Call `watcher` with the durable events of all sessions, whichever protocol they come from."""
         self._sessions.watchers.append(watcher)
 
     @property
@@ -212,9 +219,9 @@ class Engine:
     def _find_agent(self, name: str) -> Agent | None:
         return self.agents.get(self._names.get(name, name))
 
-    def agent_for(self, live: LiveSession) -> Agent:
+    def agent_for(self, session: SessionView) -> Agent:
         """The agent of a session. Raises AgentNotFound when it is no longer served."""
-        return self.agent(live.state.agent)
+        return self.agent(session.state.agent)
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
@@ -225,7 +232,7 @@ class Engine:
         *,
         idempotency_key: IdempotencyKey | None = None,
         limits: InputLimits | None = None,
-    ) -> LiveSession:
+    ) -> SessionView:
         """Make a session; it is durable when this returns.
 
         Args:
@@ -285,10 +292,23 @@ class Engine:
         Raises:
             SessionNotFound: there is none, or it is another owner's.
         """
-        return SessionLease(self.find_session, owner, name, include_shared=include_shared)
+        return FoundSession(self._find_session, owner, name, include_shared=include_shared)
 
-    async def find_session(self, owner: UserId, name: str, *, include_shared: bool = False) -> LiveSession:
-        """The session in memory; `session` holds it there."""
+    async def find_session(self, owner: UserId, name: str, *, include_shared: bool = False) -> SessionView:
+        """The session as `session` finds it, without a lease."""
+        return await self._find_session(owner, name, include_shared=include_shared)
+
+    @contextmanager
+    def lease(self, session: SessionView) -> Iterator[None]:
+        """Keep a session in memory until the block is left."""
+        live = to_live_session(session)
+        live.reference_count += 1
+        try:
+            yield
+        finally:
+            live.reference_count -= 1
+
+    async def _find_session(self, owner: UserId, name: str, *, include_shared: bool = False) -> LiveSession:
         session_id = parse_session_id(name)
         live = None if session_id is None else await self._load_by_id(session_id)
         if live is not None and (live.state.owner == owner or (include_shared and live.state.settings.shared)):
@@ -333,7 +353,7 @@ class Engine:
             if live is not None and live.state.seq >= seq:  # else it came from the store, which another server wrote
                 await live.until_durable(seq)
 
-    async def change(self, live: LiveSession, change: SettingsChange) -> None:
+    async def change(self, session: SessionView, change: SettingsChange) -> None:
         """Change a session's settings. Durable when this returns.
 
         Raises:
@@ -341,6 +361,7 @@ class Engine:
             Invalid, ShuttingDown: nothing changed.
         """
         self._refuse_when_draining()
+        live = to_live_session(session)
         spec = self.agent_for(live).spec
         checked = admission.check_change(spec, live.state.settings, change, self._encrypt_secret, self.limits)
         async with self._write_access.acquire(live):
@@ -351,8 +372,8 @@ class Engine:
             await live.until_durable(live.state.seq)
 
     async def create_replay(
-        self, source: LiveSession, speed: Literal[1, 2, 5], *, protocol: ProtocolName
-    ) -> LiveSession:
+        self, source: SessionView, speed: Literal[1, 2, 5], *, protocol: ProtocolName
+    ) -> SessionView:
         """Make a session that shows another one again; its first messages play what was recorded.
 
         Raises:
@@ -389,13 +410,14 @@ class Engine:
             await self.change(live, SettingsChange(mode=first.mode))
         return live
 
-    async def update_replay(self, live: LiveSession, replay: Replay) -> None:
+    async def update_replay(self, session: SessionView, replay: Replay) -> None:
         """Change how a session is replayed, also while it is. Durable when this returns."""
         self._refuse_when_draining()
-        await self._write_access.update_replay(live, replay)
+        await self._write_access.update_replay(to_live_session(session), replay)
 
-    async def delete(self, live: LiveSession) -> None:
+    async def delete(self, session: SessionView) -> None:
         """End a session and remove everything of it. Its run is stopped first, so that its readers see an end."""
+        live = to_live_session(session)
         if await self.stop_run(live) and self.cluster is not None:
             await self.cluster.log_tailer.wait_for_remote_readers()
         async with self._write_access.acquire(live):
@@ -415,9 +437,9 @@ class Engine:
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
-    async def submit(
+    async def start_run(
         self,
-        live: LiveSession,
+        session: SessionView,
         request: Submit,
         *,
         by: UserId,
@@ -425,28 +447,28 @@ class Engine:
         idempotency_key: IdempotencyKey | None = None,
         before_seq: int | None = None,
     ) -> SubmitResult:
-        """Let input into a session and start the run that it asks for. Durable once event `seq` is.
+        """Accept input for a session and start or queue the run that it asks for. Durable once event `seq` is.
 
         Args:
-            live: the session.
+            session: the session.
             request: the input.
-            by: whose.
-            busy: what becomes of it while a run is active.
-            once: makes it count once, however often it comes.
-            before_seq: go on from before this event, as after `rewind`, but in one with the request, which brings
-                messages alone: what is refused leaves the history as it is.
+            by: the user who sends it.
+            busy: what to do while a run is active.
+            idempotency_key: the client's key, stored with the run. Call this inside `reserve_key`.
+            before_seq: first hide the history from this event on, as `rewind` does. If the request, which must have
+                messages only, is refused, the history stays as it is.
 
         Raises:
-            Invalid, SessionBusy, ShuttingDown: nothing changed.
+            Invalid, SessionBusy, LimitReached, ShuttingDown: nothing changed.
         """
         self._refuse_when_draining()
-        spec = self.agent_for(live).spec
+        live, spec = to_live_session(session), self.agent_for(session).spec
         return await self._submissions.submit(
             live, spec, request, by=by, busy=busy, idempotency_key=idempotency_key, before_seq=before_seq
         )
 
     async def stop_run(
-        self, live: LiveSession, run_id: RunId | None = None, *, only_if_unwatched: bool = False
+        self, session: SessionView, run_id: RunId | None = None, *, only_if_unwatched: bool = False
     ) -> bool:
         """Stop a session's active run, and whatever waits there. Durable when this returns.
 
@@ -457,21 +479,29 @@ class Engine:
         Returns:
             Whether there was something to stop.
         """
-        return await self._write_access.stop(live, run_id, only_if_unwatched=only_if_unwatched)
+        return await self._write_access.stop(to_live_session(session), run_id, only_if_unwatched=only_if_unwatched)
 
-    def follow(self, live: LiveSession, after: Cursor, *, ends_on_drain: bool = False) -> Reader:
+    def on_run_end(self, session: SessionView, callback: Callable[[], object]) -> None:
+        """Call `callback` when the session's active run ends, if this server executes one; else at once."""
+        task = to_live_session(session).run_task
+        if task is None:
+            callback()
+        else:
+            task.add_done_callback(lambda _: callback())
+
+    def follow(self, session: SessionView, after: Cursor, *, ends_on_drain: bool = False) -> Reader:
         """A reader of the session's stream from a position on. Enter it to read.
 
         Args:
-            live: the session.
+            session: the session.
             after: the position.
             ends_on_drain: end as soon as the server stops, not when the runs have ended.
         """
         if ends_on_drain:
             self._refuse_when_draining()
-        return Reader(live, self._log, after, readers=self._readers, ends_on_drain=ends_on_drain)
+        return Reader(to_live_session(session), self._log, after, readers=self._readers, ends_on_drain=ends_on_drain)
 
-    async def rewind(self, live: LiveSession, before_seq: int) -> None:
+    async def rewind(self, session: SessionView, before_seq: int) -> None:
         """Go on from an earlier point: what happened from event `before_seq` on leaves the history, not the log.
 
         Durable when this returns.
@@ -480,11 +510,12 @@ class Engine:
             SessionBusy: a run is active or queued.
             ValueError: the session has no such event.
         """
+        live = to_live_session(session)
         async with self._write_access.acquire(live):
             await self._branches.rewind(live, before_seq)
             await live.until_durable(live.state.seq)
 
-    async def switch_branch(self, live: LiveSession, hidden: Sequence[tuple[int, int]]) -> None:
+    async def switch_branch(self, session: SessionView, hidden: Sequence[tuple[int, int]]) -> None:
         """Go on in another branch: the history is what stands in none of these ranges of events.
 
         Durable when this returns. What calls still waited for is cancelled.
@@ -492,11 +523,12 @@ class Engine:
         Raises:
             SessionBusy: a run is active or queued.
         """
+        live = to_live_session(session)
         async with self._write_access.acquire(live):
             await self._branches.branch(live, hidden, extends_to_end=False)
             await live.until_durable(live.state.seq)
 
-    async def compact(self, live: LiveSession) -> CompactionMade | None:
+    async def compact(self, session: SessionView) -> CompactionMade | None:
         """Sum up a session's older messages now; the agent does it. Durable when this returns.
 
         Returns:
@@ -506,7 +538,7 @@ class Engine:
             SessionBusy: a run is active or queued, or something happened meanwhile.
         """
         self._refuse_when_draining()
-        agent = self.agent_for(live)
+        live, agent = to_live_session(session), self.agent_for(session)
         if admission.is_busy(live.state):
             raise SessionBusy("a run of this session is active")
         made = await compact_session(agent, self.history, live)
@@ -522,10 +554,17 @@ class Engine:
     # --- doing things once ----------------------------------------------------------------------------------------
 
     def reserve_key(
-        self, owner: UserId, key: IdempotencyKey, live: LiveSession | None = None, message_ids: Collection[str] = ()
+        self, owner: UserId, key: IdempotencyKey, session: SessionView | None = None, message_ids: Collection[str] = ()
     ) -> KeyReservation:
         """Keep a client's key while its request is answered; `known` in one with it, if asked. See `Onces.hold`."""
-        return self._idempotency.reserve(owner, key, None if live is None else live.state.session_id, message_ids)
+        return self._idempotency.reserve(owner, key, None if session is None else session.state.session_id, message_ids)
+
+    async def find_run_of(self, record: IdempotencyRecord | None) -> RunLocation | None:
+        """The run that the request of an idempotency record started; None if it started none, or the run is gone."""
+        if record is None or record.run_id is None:
+            return None
+        row = await self.history.run_row(record.owner, record.run_id)
+        return row if row is not None and row.session_id == record.session_id else None
 
     async def find_idempotency_record(self, owner: UserId, name: str) -> IdempotencyRecord | None:
         """What the request with that key of the owner's did."""

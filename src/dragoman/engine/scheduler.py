@@ -42,7 +42,7 @@ from dragoman.core.schedules import (
 from dragoman.core.session import OpenCall
 from dragoman.engine.engine import Engine
 from dragoman.engine.instrumentation.metrics import SCHEDULE_FIRES
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from dragoman.ports.accounts import ScheduleStore
 from dragoman.ports.cluster import ScheduleClaims
 from dragoman.ports.environment import Clock, Ids
@@ -336,8 +336,8 @@ class Scheduler:
             async with self._slots, self._started_session(fire.session_id, schedule) as live:
                 while live.state.status() == "running" and live.failure is None:
                     await live.next_commit()
-            async with self._engine.session(schedule.user, fire.session_id) as live:
-                return await self._wait_until_rest(live, fire, schedule)
+            async with self._engine.session(schedule.user, fire.session_id) as session:
+                return await self._wait_until_rest(to_live_session(session), fire, schedule)
         except SessionNotFound:
             return "failed", SESSION_DELETED
         except Unavailable:
@@ -362,13 +362,13 @@ class Scheduler:
                 change=SettingsChange(title=schedule.title, model=schedule.model),
             )
             await engine.create(schedule.user, create)
-        async with engine.session(schedule.user, session_id) as live:
-            state = live.state
+        async with engine.session(schedule.user, session_id) as session:
+            live, state = to_live_session(session), session.state
             if state.last_run is None and state.run is None and not state.queue:
                 prompt = Submit(
                     protocol=PROTOCOL, messages=(UserInput(content=schedule.prompt),), metadata={INTERNAL: True}
                 )
-                submitted = await engine.submit(live, prompt, by=schedule.user)
+                submitted = await engine.start_run(live, prompt, by=schedule.user)
                 await live.until_durable(submitted.seq)
             yield live
 
@@ -401,7 +401,7 @@ class Scheduler:
     async def _answer(self, live: LiveSession, user: UserId) -> None:
         answers = tuple(_unattended_answer(call) for call in live.state.waiting_calls())
         with suppress(SessionBusy):  # somebody else was quicker
-            await self._engine.submit(live, Submit(protocol=PROTOCOL, answers=answers), by=user)
+            await self._engine.start_run(live, Submit(protocol=PROTOCOL, answers=answers), by=user)
 
 
 def _unattended_answer(call: OpenCall) -> Answer:

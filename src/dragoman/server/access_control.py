@@ -17,7 +17,6 @@ class AccessControl(NamedTuple):
     """Checks keys without counting requests, and reports revocations."""
     authenticate: Authenticate
     """Checks the key of a request, and counts the request against the key's rate limit."""
-    admit_run: Admit
     admit_stream: Admit
 
 
@@ -26,14 +25,12 @@ def make_access_control(settings: Settings, keys: KeyRing) -> AccessControl:
     authenticator: Authenticator = keys if settings.auth else NoKeys()
     limits = make_limits(
         requests_per_minute=settings.requests_per_minute,
-        runs=settings.max_runs_per_user,
         streams=settings.max_streams_per_user,
     )
     return AccessControl(
         keys=keys,
         authenticator=authenticator,
         authenticate=_rate_limited(authenticator, limits),
-        admit_run=reserve_for_user(limits.runs),
         admit_stream=reserve_for_user(limits.streams),
     )
 

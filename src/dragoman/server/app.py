@@ -225,6 +225,7 @@ class Application:
                 sessions_in_memory=settings.sessions_in_memory,
                 run_timeout_s=settings.run_timeout_s,
                 heartbeat_interval_s=settings.heartbeat_s,
+                max_runs_per_user=settings.max_runs_per_user,
             ),
             memories=self.memories,
             profiles=self.profiles,

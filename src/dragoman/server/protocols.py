@@ -80,7 +80,6 @@ def mount_aap(context: ServerContext) -> MountedProtocol | None:
         context.engine,
         access.authenticate,
         http.AapOptions(body_limit=settings.body_bytes, public_meta=settings.public_meta),
-        admit_run=access.admit_run,
         admit_stream=access.admit_stream,
     )
     return MountedProtocol(
@@ -105,7 +104,6 @@ def mount_agui(context: ServerContext) -> MountedProtocol | None:
             on_disconnect=settings.ag_ui_on_disconnect,
             min_generation=settings.ag_ui_min_client,
         ),
-        admit_run=access.admit_run,
         admit_stream=access.admit_stream,
     )
     return MountedProtocol(
@@ -136,7 +134,6 @@ def mount_run_service(context: ServerContext) -> MountedProtocol | None:
         access.authenticate,
         files,
         context.profiles,
-        admit_run=access.admit_run,
         admit_stream=reserve_for_user(ConcurrencyLimit(settings.run_service_streams, "open event streams")),
         answers_limit=settings.body_bytes,
     )
@@ -160,7 +157,6 @@ def mount_agentscope(context: ServerContext) -> MountedProtocol | None:
         context.engine,
         access.authenticate,
         http.AgentScopeOptions(path=path, body_limit=settings.body_bytes),
-        admit_run=access.admit_run,
         admit_stream=access.admit_stream,
         state=context.readiness,
     )
@@ -213,7 +209,6 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
                 lambda user: context.profiles.for_user(user).time_zone or settings.time_zone,
             ),
         ],
-        admit_run=access.admit_run,
         admit_stream=access.admit_stream,
     )
     return MountedProtocol(

@@ -15,6 +15,7 @@ from dragoman.engine.cluster import cluster as neighbours_module
 from dragoman.engine.engine import Engine
 from dragoman.engine.services import idempotency
 from dragoman.engine.services.idempotency import IdempotencyKey
+from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.ports.bus import DELTAS_SUBJECT_PREFIX
 from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.database import Database
@@ -62,7 +63,7 @@ async def two_engines(postgres_url: str) -> AsyncIterator[TwoEngines]:
 
 
 async def session_as_seen_by(engine: Engine, session_id: Any) -> Any:
-    live = await engine.find_session(ANN, session_id)
+    live = to_live_session(await engine.find_session(ANN, session_id))
     live.reference_count += 1
     return live
 
@@ -146,8 +147,8 @@ async def test_what_another_server_runs_can_be_stopped_and_waited_for(two_engine
     there = await session_as_seen_by(two_engines.second, live.state.session_id)
     assert there.is_remote
     with pytest.raises(SessionBusy):
-        await two_engines.second.submit(there, user_request("now"), by=ANN)
-    queued = await two_engines.second.submit(there, user_request("later"), by=ANN, busy="queue")
+        await two_engines.second.start_run(there, user_request("now"), by=ANN)
+    queued = await two_engines.second.start_run(there, user_request("later"), by=ANN, busy="queue")
     assert queued.is_queued
     async with asyncio.timeout(DEADLINE_S):
         active = there.state.run
@@ -212,7 +213,7 @@ async def test_the_same_key_on_two_servers_does_one_thing(two_engines: TwoEngine
         async with engine.reserve_key(ANN, IdempotencyKey("k", "f")) as earlier:
             if earlier is not None:
                 return earlier.run_id
-            submitted = await engine.submit(
+            submitted = await engine.start_run(
                 session, user_request("hello"), by=ANN, idempotency_key=IdempotencyKey("k", "f")
             )
             await session.until_durable(submitted.seq)
@@ -253,7 +254,7 @@ async def test_a_request_whose_server_lost_its_lease_in_the_middle_does_nothing(
         renewal.stop()
         renewal.lease_ends_at = 0.0
         with pytest.raises(StoreUnavailable, match="lost its lease"):
-            await two_engines.first.submit(live, user_request("hello"), by=ANN, idempotency_key=key)
+            await two_engines.first.start_run(live, user_request("hello"), by=ANN, idempotency_key=key)
         assert live.state.seq == seq
     renewal.is_lease_expired = True  # and so it joins anew
 
@@ -288,7 +289,7 @@ async def test_messages_to_both_at_once_are_played_one_after_the_other_and_none_
 
     async def speak(place: int) -> None:
         engine, session = chance.choice([(two_engines.first, live), (two_engines.second, there)])
-        submitted = await engine.submit(session, user_request(f"{place}"), by=ANN, busy="queue")
+        submitted = await engine.start_run(session, user_request(f"{place}"), by=ANN, busy="queue")
         await session.until_durable(submitted.seq)
 
     async with asyncio.timeout(DEADLINE_S):
@@ -391,7 +392,7 @@ async def test_an_id_that_is_used_again_is_the_new_session_everywhere(two_engine
     for place in range(1 + more):
         await play(two_engines.first, new, f"new {place}")
     with pytest.raises(SessionNotFound):
-        await two_engines.second.submit(stale, user_request("to the old one"), by=ANN)
+        await two_engines.second.start_run(stale, user_request("to the old one"), by=ANN)
     there = await two_engines.second.find_session(ANN, session_id)
     assert (there.state, there.state == old.state) == (new.state, False)
     async with asyncio.timeout(DEADLINE_S):

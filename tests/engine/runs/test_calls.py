@@ -13,6 +13,7 @@ from dragoman.core.events import CallOpened, CallSettled, CallStarted, LoggedEve
 from dragoman.core.history import messages_of
 from dragoman.core.inputs import Decision, Result
 from dragoman.core.tools import ServerTool, ToolGrant, ToolSpec
+from dragoman.engine.sessions.live_session import to_live_session
 from tests.engine.log_checker import check_tool_call_pairing
 from tests.engine.world import (
     DEADLINE_S,
@@ -366,7 +367,7 @@ async def test_answers_in_part_keep_waiting(any_world: World) -> None:
     assert waiting_tools(live.state) == ["paint", "paint"]
     assert any_world.tools["asked"].started_calls == [], "it runs when all is answered"
     engine = await any_world.restart(engine)
-    live = await engine.find_session(any_world.owner, live.state.session_id)
+    live = to_live_session(await engine.find_session(any_world.owner, live.state.session_id))
     assert (await send(engine, live, answer_request(Result(call_id=second, content="2")))).run_id is None
     assert (await send(engine, live, answer_request(Result(call_id=first, content="1")))).run_id is not None
     await wait_for_end(live)
@@ -430,7 +431,7 @@ async def test_a_thousand_calls_in_a_step_all_have_results_and_can_be_read_again
     check_tool_call_pairing(events)
     assert kinds(events) == {CallOpened: 1000, CallStarted: 1000, CallSettled: 1000, MessageClosed: 2}
     engine = await any_world.restart(engine)
-    live = await engine.find_session(any_world.owner, live.state.session_id)
+    live = to_live_session(await engine.find_session(any_world.owner, live.state.session_id))
     await play(engine, live, "next")
     assert len(any_world.scripted_agent.contexts[-1]) == 1000, "the newest, as many as were asked for"
     assert texts(any_world.scripted_agent.contexts[-1])[-2:] == ["done", "next"]

@@ -92,7 +92,7 @@ async def test_many_who_make_a_session_and_speak_in_it_at_once_are_all_heard(any
         while True:
             try:
                 async with engine.session(ANN, CHOSEN) as live:
-                    submitted = await engine.submit(live, user_request(text), by=ANN, busy="queue")
+                    submitted = await engine.start_run(live, user_request(text), by=ANN, busy="queue")
                     await live.until_durable(submitted.seq)
                     return
             except SessionNotFound:
@@ -124,7 +124,7 @@ async def test_a_runs_key_lasts_as_long_as_its_session(any_world: World) -> None
     key = IdempotencyKey("door:run-1", "f", lasts=True)
     async with engine.reserve_key(ANN, key) as earlier:
         assert earlier is None
-        submitted = await engine.submit(live, user_request("hello"), by=ANN, idempotency_key=key)
+        submitted = await engine.start_run(live, user_request("hello"), by=ANN, idempotency_key=key)
     await wait_for_end(live)
     any_world.clock.move(90 * 24 * 3600)
     await play(engine, live, user_request("and again"))
@@ -208,9 +208,9 @@ async def test_no_more_than_a_hundred_runs_wait(any_world: World) -> None:
     live = await open_session(engine)
     await send(engine, live, "wait")
     for _ in range(100):
-        await engine.submit(live, user_request("hello"), by=ANN, busy="queue")
+        await engine.start_run(live, user_request("hello"), by=ANN, busy="queue")
     with pytest.raises(SessionBusy):
-        await engine.submit(live, user_request("hello"), by=ANN, busy="queue")
+        await engine.start_run(live, user_request("hello"), by=ANN, busy="queue")
     gate.opened.set()
     await engine.stop_run(live)
 

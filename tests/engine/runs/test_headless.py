@@ -13,7 +13,7 @@ NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 
 async def headless(engine: Engine, live: LiveSession, text: str, **props: object) -> RunStopped:
     request = Submit(protocol="test", messages=(UserInput(content=text),), metadata={"headless": True, **props})
-    await engine.submit(live, request, by=ANN)
+    await engine.start_run(live, request, by=ANN)
     await wait_for_end(live)
     stops = [each.event for each in await engine.history.events(live, 0) if isinstance(each.event, RunStopped)]
     return stops[-1]

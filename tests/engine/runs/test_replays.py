@@ -12,7 +12,8 @@ from dragoman.core.inputs import Choice, Create, Decision, Result
 from dragoman.core.refusals import Conflict, SessionBusy
 from dragoman.core.tools import Capabilities, ToolSpec
 from dragoman.engine.engine import Engine
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.live_session import to_live_session
+from dragoman.engine.sessions.view import SessionView
 from tests.engine.world import (
     CallTool,
     Think,
@@ -35,7 +36,7 @@ from tests.engine.world import (
 PICTURE = "data:image/png;base64," + "A" * 40_000
 
 
-async def play_replay(engine: Engine, source: LiveSession, pauses: list[float] | None = None) -> LiveSession:
+async def play_replay(engine: Engine, source: SessionView, pauses: list[float] | None = None) -> SessionView:
     """A replay, all of whose turns were played. What it would have waited is noted instead."""
 
     async def note(seconds: float) -> None:
@@ -49,7 +50,7 @@ async def play_replay(engine: Engine, source: LiveSession, pauses: list[float] |
     return live
 
 
-async def visible_history(world: World, live: LiveSession) -> list[str]:
+async def visible_history(world: World, live: SessionView) -> list[str]:
     return texts(await world.history(live.state.session_id))
 
 
@@ -192,7 +193,7 @@ async def test_a_replay_that_the_server_left_is_interrupted_and_waits_for_nobody
     live = await engine.create_replay(source, 1, protocol="test")
     await send(engine, live, "go")
     while not live.state.calls:
-        await live.next_commit()
+        await to_live_session(live).next_commit()
     await wait_for_end(await reload(await world.restart(engine), live))
     events = await world.events(live.state.session_id)
     assert reasons(events) == ["interrupted"]
@@ -244,7 +245,7 @@ async def test_a_recording_whose_id_is_another_owners_by_now_is_visible_to_nobod
     await engine.delete(source)
     asked = Create(protocol="test", agent="player", session_id=source.state.session_id)
     theirs = await engine.create(UserId("bob"), asked)
-    await engine.submit(theirs, user_request("a secret of Bob's"), by=UserId("bob"))
+    await engine.start_run(theirs, user_request("a secret of Bob's"), by=UserId("bob"))
     await wait_for_end(theirs)
     await play(engine, live, "mine")
     [*_, stop] = await world.events(live.state.session_id)

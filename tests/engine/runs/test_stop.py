@@ -66,7 +66,7 @@ async def test_a_run_that_is_stopped_before_its_first_event_ends_as_cancelled(an
     live = await open_session(engine)
     reading = asyncio.create_task(read(engine, live))
     await asyncio.sleep(0)
-    submitted = await engine.submit(live, user_request("hello"), by=live.state.owner)
+    submitted = await engine.start_run(live, user_request("hello"), by=live.state.owner)
     assert live.run_task is not None
     assert await stop(engine, live)
     assert reasons(await reading) == ["cancelled"]
@@ -200,7 +200,7 @@ async def test_a_stop_at_any_moment_leaves_a_whole_log(world: World, moment: int
     engine = await world.start()
     live = await open_session(engine)
     reading = asyncio.create_task(read(engine, live))
-    await engine.submit(live, user_request("go"), by=live.state.owner)
+    await engine.start_run(live, user_request("go"), by=live.state.owner)
     for _ in range(moment * 3):
         await asyncio.sleep(0)
     stopped, again = await asyncio.gather(stop(engine, live), stop(engine, live))

@@ -144,7 +144,7 @@ async def test_a_hundred_messages_at_once(any_world: World, busy: BusyPolicy) ->
 
     async def speak(place: int) -> None:
         try:
-            submitted = await engine.submit(live, user_request(f"{place}"), by=ANN, busy=busy)
+            submitted = await engine.start_run(live, user_request(f"{place}"), by=ANN, busy=busy)
         except SessionBusy:
             return
         assert submitted.run_id is not None
@@ -229,7 +229,7 @@ async def test_of_two_who_answer_at_once_the_first_counts(any_world: World) -> N
     (call,) = live.state.waiting_calls()
     given = [Choice(call_id=call.call.call_id, selections={"0": [place]}) for place in (1, 0)]
     outcomes = await asyncio.gather(
-        *(engine.submit(live, answer_request(choice), by=ANN) for choice in given), return_exceptions=True
+        *(engine.start_run(live, answer_request(choice), by=ANN) for choice in given), return_exceptions=True
     )
     await wait_for_end(live)
     assert [type(each).__name__ for each in outcomes] == ["SubmitResult", "SessionBusy"]
@@ -246,7 +246,7 @@ async def test_a_stop_and_an_answer_at_once_have_one_outcome(any_world: World) -
     (call,) = live.state.waiting_calls()
     answer = answer_request(Choice(call_id=call.call.call_id, selections={"0": [0]}))
     stopped, answered = await asyncio.gather(
-        engine.stop_run(live), engine.submit(live, answer, by=ANN), return_exceptions=True
+        engine.stop_run(live), engine.start_run(live, answer, by=ANN), return_exceptions=True
     )
     await wait_for_end(live)
     assert stopped is True
@@ -301,7 +301,7 @@ async def submit_with_idempotency_key(
     async with engine.reserve_key(ANN, IdempotencyKey(key, fingerprint)) as earlier:
         if earlier is not None:
             return earlier.run_id
-        submitted = await engine.submit(
+        submitted = await engine.start_run(
             live, user_request(text), by=ANN, idempotency_key=IdempotencyKey(key, fingerprint), busy="queue"
         )
         await live.until_durable(live.state.seq)

@@ -202,7 +202,7 @@ async def test_a_deletion_that_failed_leaves_no_pictures_and_can_be_repeated(
     engine = await world.start(log)
     live = await open_session(engine)
     picture = UserInput(content=(Image("data:image/png;base64," + "A" * 50_000),))
-    await engine.submit(live, Submit(protocol="test", messages=(picture,)), by=ANN)
+    await engine.start_run(live, Submit(protocol="test", messages=(picture,)), by=ANN)
     await wait_for_end(live)
     assert await world.blobs.names()
 

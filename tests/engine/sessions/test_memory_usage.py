@@ -27,7 +27,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.sessions import history as past_module
 from dragoman.engine.sessions import live_session as live_module
 from dragoman.engine.sessions import registry as sessions_module
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from dragoman.ports.log import Append, SessionStore, Snapshot
 from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import (
@@ -78,7 +78,7 @@ async def long_session(world: World, messages: int) -> SessionId:
 
 async def found(engine: Engine, session_id: SessionId) -> LiveSession:
     async with asyncio.timeout(DEADLINE_S):
-        return await engine.find_session(ANN, session_id)
+        return to_live_session(await engine.find_session(ANN, session_id))
 
 
 # --- long sessions ----------------------------------------------------------------------------------------------------

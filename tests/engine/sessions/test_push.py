@@ -11,6 +11,7 @@ from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import START, Record, cursor_of, expand
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import Append
 from tests.engine.world import DEADLINE_S, World, is_stop, open_session, play, read, reasons, send, wait_until_durable
 
@@ -110,7 +111,7 @@ async def test_a_watcher_that_fails_blocks_nobody(world: World) -> None:
     """It is called by what commits for all sessions: were that to end, nothing would be durable any more."""
     told: list[int] = []
 
-    def fails(live: LiveSession, events: Sequence[LoggedEvent]) -> None:
+    def fails(live: SessionView, events: Sequence[LoggedEvent]) -> None:
         told.append(len(events))
         raise RuntimeError("a slip of a door's")
 

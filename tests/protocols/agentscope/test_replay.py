@@ -178,7 +178,7 @@ async def test_a_run_that_waits_for_another_is_queued_and_can_be_followed(
     engine = app_server.connection.app.engine  # type: ignore[attr-defined]  # the app of a server is the server's
     async with engine.session(UserId("alice"), name) as live:
         submit = Submit(protocol="runs", messages=(UserInput(content="hello"),))
-        queued = await engine.submit(live, submit, by=UserId("alice"), busy="queue")
+        queued = await engine.start_run(live, submit, by=UserId("alice"), busy="queue")
         await live.until_durable(queued.seq)
     path = f"/process/responses/response_{queued.run_id}"
     response = (await alice.request("GET", path)).json

@@ -116,7 +116,7 @@ async def test_prompts_that_nobody_wrote_are_hidden_and_their_answers_shown(open
                 internal = Submit(
                     protocol="schedules", messages=(UserInput(content=text),), metadata={"internal": True}
                 )
-                submitted = await app.engine.submit(live, internal, by=UserId("alice"))
+                submitted = await app.engine.start_run(live, internal, by=UserId("alice"))
                 await live.until_durable(submitted.seq)
             await alice.events(thread, submitted.run_id)
         day = await alice.history(thread)

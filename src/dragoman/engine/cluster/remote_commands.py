@@ -16,7 +16,7 @@ import structlog
 
 from dragoman.core.events import Replay, RunQueued
 from dragoman.core.ids import RunId
-from dragoman.core.refusals import Refused, SessionBusy, StoreUnavailable
+from dragoman.core.refusals import LimitReached, Refused, SessionBusy, StoreUnavailable
 from dragoman.engine.cluster.log_tailer import LogTailer
 from dragoman.engine.cluster.ownership import Ownership
 from dragoman.engine.sessions.live_session import LiveSession
@@ -79,6 +79,8 @@ class Denied(msgspec.Struct, frozen=True, tag="denied"):
 
     message: str
     is_busy: bool
+    retry_after_s: int | None = None
+    """Set where the user has reached a limit there."""
 
 
 Outcome = Done | Moved | Denied
@@ -138,7 +140,7 @@ class RemoteCommands:
         """Have the server that plays a session's run do something. None: there is none any more, and nothing was done.
 
         Raises:
-            SessionBusy: it was refused.
+            SessionBusy, LimitReached: it was refused.
             StoreUnavailable: nobody knows whether it was done.
         """
         request_id, heard = self._new_id(), asyncio.Event()
@@ -159,6 +161,8 @@ class RemoteCommands:
             self._discard_tasks.add(removing)
             removing.add_done_callback(self._discard_tasks.discard)
         match outcome:
+            case Denied(message, _, int(retry_after_s)):
+                raise LimitReached(message, retry_after_s=retry_after_s)
             case Denied(message, is_busy):
                 raise SessionBusy(message) if is_busy else StoreUnavailable(message)
             case Done():
@@ -233,7 +237,8 @@ class RemoteCommands:
                 finally:
                     live.reference_count -= 1
         except Refused as refused:
-            outcome = Denied(str(refused), isinstance(refused, SessionBusy))
+            retry_after_s = refused.retry_after_s if isinstance(refused, LimitReached) else None
+            outcome = Denied(str(refused), isinstance(refused, SessionBusy), retry_after_s)
         except Exception:  # the root of a task
             log.exception("request of another server failed", session_id=request.session_id)
             outcome = Denied("the server that plays the run failed", is_busy=False)

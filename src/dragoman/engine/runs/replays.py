@@ -33,6 +33,7 @@ from dragoman.core.tools import AgentSpec
 from dragoman.engine.runs.run_context import LoopRun
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.environment import Ids
 from dragoman.ports.log import EventLog
 
@@ -40,7 +41,7 @@ PAGE = 400
 MIN_PAUSE_S = 0.005
 """Shorter pauses are made up for in one: what follows one another so fast is seen at once."""
 
-FindSession = Callable[[UserId, str], Awaitable[LiveSession]]
+FindSession = Callable[[UserId, str], Awaitable[SessionView]]
 """The session of that owner. Raises SessionNotFound."""
 Sleep = Callable[[float], Awaitable[object]]
 
@@ -76,7 +77,7 @@ class Replays:
         self._attachments = attachments
         self._ids = ids
 
-    async def make_recording(self, source: LiveSession, speed: Literal[1, 2, 5] = 1) -> Replay:
+    async def make_recording(self, source: SessionView, speed: Literal[1, 2, 5] = 1) -> Replay:
         """A session's active branch as a recording, from its beginning; `total` is 0 when there is nothing to show."""
         replay = Replay(
             source=source.state.session_id,
@@ -87,7 +88,7 @@ class Replays:
         )
         return msgspec.structs.replace(replay, total=len([turn.last_seq async for turn in self._turns(replay)]))
 
-    async def next_turn(self, live: LiveSession) -> RecordedTurn | None:
+    async def next_turn(self, live: SessionView) -> RecordedTurn | None:
         """What a replay plays next, with what was said as it was sent; None when all was played.
 
         Raises:

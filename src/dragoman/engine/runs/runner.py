@@ -35,7 +35,7 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.headless import OUTPUT_SCHEMA, output_error
-from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, fork_loop
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, UserId, fork_loop
 from dragoman.core.memories import Memory, is_enabled, memory_instructions, to_memory_use
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import AgentSpec
@@ -87,6 +87,8 @@ class Runner:
         self.wait_for_valid_lease: LeaseCheck = _no_lease_required
         """Waited for before a tool or a model is called: only who surely has the session may."""
         self._calls = CallRunner(ids, self._run_fork, self._close_fork, self._wait_for_valid_lease)
+        self._live_by_owner: dict[UserId, dict[asyncio.Task[None], LiveSession]] = {}
+        """The sessions whose runs are executed here."""
         self._tasks: dict[asyncio.Task[None], asyncio.TimerHandle] = {}
         """Each with the timer that cancels it, and later ends the run over it."""
         self._cancelled_tasks: set[asyncio.Task[None]] = set()
@@ -108,8 +110,14 @@ class Runner:
         run_id = live.state.run.run_id
         task = asyncio.create_task(self._execute(live, run_id, after_crash=after_crash))
         live.run_task = task
+        self._live_by_owner.setdefault(live.state.owner, {})[task] = live
         self._tasks[task] = asyncio.get_running_loop().call_later(self._timeout_s, self._on_timeout, live, run_id, task)
         task.add_done_callback(partial(self._on_task_done, live))
+
+    def count_unfinished_runs(self, owner: UserId) -> int:
+        """The owner's runs that are executed here, and those queued behind them."""
+        sessions = {live for live in self._live_by_owner.get(owner, {}).values() if live.failure is None}
+        return sum((live.state.run is not None) + len(live.state.queue) for live in sessions)
 
     def take_over(self, live: LiveSession) -> None:
         """Go on with the run that died with its server, or end it where its agent cannot go on (rulings, 25)."""
@@ -325,6 +333,10 @@ class Runner:
 
     def _on_task_done(self, live: LiveSession, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task).cancel()
+        sessions = self._live_by_owner[live.state.owner]
+        del sessions[task]
+        if not sessions:
+            del self._live_by_owner[live.state.owner]
         self._cancelled_tasks.discard(task)
         self._timed_out_tasks.discard(task)
         RUNS_ACTIVE.dec()

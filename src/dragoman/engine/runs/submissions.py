@@ -19,6 +19,7 @@ from dragoman.core.ids import CallId, RunId, UserId
 from dragoman.core.inputs import Submit
 from dragoman.core.refusals import SessionBusy
 from dragoman.core.tools import AgentSpec
+from dragoman.engine.runs.run_limit import RunLimit
 from dragoman.engine.runs.runner import Runner
 from dragoman.engine.runs.write_access import WriteAccess
 from dragoman.engine.services.attachments import Attachments
@@ -49,6 +50,7 @@ class Submissions:
         write_access: WriteAccess,
         branches: Branches,
         runner: Runner,
+        run_limit: RunLimit,
         *,
         index: LogLookup,
         idempotency: Idempotency,
@@ -61,6 +63,7 @@ class Submissions:
         self._write_access = write_access
         self._branches = branches
         self._runner = runner
+        self._run_limit = run_limit
         self._index = index
         self._idempotency = idempotency
         self._attachments = attachments
@@ -86,6 +89,20 @@ class Submissions:
         admission.check_messages(spec, request.messages, self._limits)
         for answer in request.answers:
             admission.check_answer(spec, answer, self._limits)
+        with self._run_limit.reserve(live.state.owner):
+            return await self._accept(live, spec, request, change, by, busy, idempotency_key, before_seq)
+
+    async def _accept(
+        self,
+        live: LiveSession,
+        spec: AgentSpec,
+        request: Submit,
+        change: SettingsChange,
+        by: UserId,
+        busy: BusyPolicy,
+        idempotency_key: IdempotencyKey | None,
+        before_seq: int | None,
+    ) -> SubmitResult:
         is_patient = busy != "refuse" and bool(request.messages) and not request.answers
         async with self._write_access.acquire(live):
             if admission.is_busy(live.state) and not is_patient:

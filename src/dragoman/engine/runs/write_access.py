@@ -14,6 +14,7 @@ from dragoman.core.ids import RunId
 from dragoman.core.refusals import SessionBusy
 from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.cluster.remote_commands import Command, Done, Enqueue, Moved, Stop, UpdateReplay
+from dragoman.engine.runs.run_limit import RunLimit
 from dragoman.engine.runs.runner import Runner
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.log import IdempotencyRecord, LogLookup
@@ -22,9 +23,10 @@ from dragoman.ports.log import IdempotencyRecord, LogLookup
 class WriteAccess:
     """See the module. Without neighbours every session is written here, and nothing is waited for."""
 
-    def __init__(self, runner: Runner, index: LogLookup, limits: InputLimits) -> None:
+    def __init__(self, runner: Runner, run_limit: RunLimit, index: LogLookup, limits: InputLimits) -> None:
         self.cluster: Cluster | None = None
         self._runner = runner
+        self._run_limit = run_limit
         self._index = index
         self._limits = limits
 
@@ -97,6 +99,7 @@ class WriteAccess:
                     return Moved()
                 if len(live.state.queue) >= self._limits.queued_runs:
                     raise SessionBusy(f"{self._limits.queued_runs} runs of this session wait already")
+                self._run_limit.check(live.state.owner)
                 seq = live.append((queued,), queued.run_id, idempotency_record=once)
                 await live.until_durable(seq)
                 return Done(seq)

@@ -104,17 +104,15 @@ class _Slot:
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one caller may take: `requests` are counted for each key, `runs` and `streams` for each user."""
+    """What one caller may take: requests are counted per key, streams per user. Runs are limited by the engine."""
 
     requests: RateLimit
-    runs: ConcurrencyLimit
     streams: ConcurrencyLimit
 
 
-def make_limits(*, requests_per_minute: int = 0, runs: int = 0, streams: int = 0) -> Limits:
+def make_limits(*, requests_per_minute: int = 0, streams: int = 0) -> Limits:
     """Limits of so many; 0 for none."""
     return Limits(
         requests=RateLimit(requests_per_minute, "requests"),
-        runs=ConcurrencyLimit(runs, "runs"),
         streams=ConcurrencyLimit(streams, "open streams"),
     )

@@ -12,7 +12,8 @@ from dragoman.core.history import Assembler, is_empty, messages_of
 from dragoman.core.ids import ROOT, LoopId, MessageId, RunId, UserId
 from dragoman.core.stream import Cursor, Record, expand
 from dragoman.engine.services.attachments import Attachments
-from dragoman.engine.sessions.live_session import LiveSession, LoggedMessage
+from dragoman.engine.sessions.live_session import LiveSession, LoggedMessage, to_live_session
+from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import EventLog, LogLookup, RunLocation
 
 PAGE = 2000
@@ -113,7 +114,7 @@ class History:
         row = await self._index.find_run(run_id)
         return row if row is not None and row.owner == owner else None
 
-    async def events(self, live: LiveSession, after: int, up_to: int | None = None) -> Sequence[LoggedEvent]:
+    async def events(self, live: SessionView, after: int, up_to: int | None = None) -> Sequence[LoggedEvent]:
         """The durable events behind `after`, oldest first, up to event `up_to`."""
         found: list[LoggedEvent] = []
         while True:
@@ -124,7 +125,7 @@ class History:
                 return found
             after = page[-1].seq
 
-    async def newest_events(self, live: LiveSession, before: int | None = None) -> AsyncIterator[Sequence[LoggedEvent]]:
+    async def newest_events(self, live: SessionView, before: int | None = None) -> AsyncIterator[Sequence[LoggedEvent]]:
         """The durable events before event `before`, page by page backwards; each page oldest first."""
         end = live.durable_cursor.seq + 1 if before is None else before
         while end > 1:
@@ -134,22 +135,22 @@ class History:
             yield page
             end = page[0].seq
 
-    async def messages(self, live: LiveSession, after: int = 0) -> Sequence[Message]:
+    async def messages(self, live: SessionView, after: int = 0) -> Sequence[Message]:
         """The durable messages of the root loop in the active branch behind event `after`, as they were sent."""
         events = await self.events(live, after)
         shown = [each for each in events if live.state.is_visible(each.seq)] if live.state.hidden_ranges else events
         return await self._attachments.restore(live.state.session_id, messages_of(shown))
 
-    async def find_message_ids(self, live: LiveSession, ids: Collection[str]) -> dict[str, int]:
+    async def find_message_ids(self, live: SessionView, ids: Collection[str]) -> dict[str, int]:
         """Of the message ids that a client sends, those of the session's log, with the event that completed each.
 
         Ours are known, and the client's own for messages of the user. What was never durable here is not known.
         """
         return await self._index.find_messages(live.state.session_id, ids)
 
-    async def run_records(self, live: LiveSession, run_id: RunId, first_seq: int) -> Sequence[Record]:
+    async def run_records(self, live: SessionView, run_id: RunId, first_seq: int) -> Sequence[Record]:
         """The durable records of one run so far, from its first event on."""
-        durable, pieces = live.durable_cursor, list(live.durable_pieces())
+        durable, pieces = live.durable_cursor, list(to_live_session(live).durable_pieces())
         found: list[LoggedEvent] = []
         while True:
             after = found[-1].seq if found else first_seq - 1

@@ -19,6 +19,7 @@ from dragoman.core.session import Head, SessionState, apply, encode_head, initia
 from dragoman.core.stream import PIECE_LIMIT, Cursor, Piece, Record, cursor_of, expand, gather_cuts, split_into_pieces
 from dragoman.engine.instrumentation.metrics import DELTAS
 from dragoman.engine.sessions.group_commit import GroupCommitter
+from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.environment import Clock
 from dragoman.ports.log import Append, IdempotencyRecord, Snapshot
 
@@ -528,3 +529,9 @@ class LiveSession:
         for waker in wakers:
             if not waker.done():
                 waker.set_result(None)
+
+
+def to_live_session(view: SessionView) -> LiveSession:
+    """The session behind a view: every view that the engine hands out is one."""
+    assert isinstance(view, LiveSession), "views come from the engine"
+    return view

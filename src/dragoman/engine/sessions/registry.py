@@ -18,6 +18,7 @@ from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailab
 from dragoman.core.session import SessionState
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.view import SessionView, Watcher
 from dragoman.ports.environment import Clock
 from dragoman.ports.log import EventLog
 
@@ -27,9 +28,6 @@ RELOAD_DELAY_S = 0.5
 """After which time the store is asked for a session whose commit failed, and then ever more seldom."""
 MAX_RELOAD_ATTEMPTS = 1000
 """How often it is asked: for most of a day."""
-
-Watcher = Callable[[LiveSession, Sequence[LoggedEvent]], None]
-"""Told what happened in any session, as soon as it is durable. Must not take long; what it raises is logged."""
 
 log = structlog.get_logger(__name__)
 
@@ -240,8 +238,8 @@ class SessionRegistry:
                     return
 
 
-class SessionLease:
-    """A session that stays in memory while it is used, so that there is never a second writer beside it."""
+class FoundSession:
+    """Finds a session and keeps it in memory while it is used, so that there is never a second writer beside it."""
 
     def __init__(self, find: FindSession, owner: UserId, name: str, *, include_shared: bool) -> None:
         self._find = find
@@ -250,7 +248,7 @@ class SessionLease:
         self._include_shared = include_shared
         self._live: LiveSession | None = None
 
-    async def __aenter__(self) -> LiveSession:
+    async def __aenter__(self) -> SessionView:
         self._live = live = await self._find(self._owner, self._name, include_shared=self._include_shared)
         live.reference_count += 1
         return live

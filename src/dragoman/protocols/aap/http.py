@@ -28,8 +28,7 @@ from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.engine.services.idempotency import IdempotencyKey
-from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.engine.sessions.registry import SessionLease
+from dragoman.engine.sessions.view import SessionLease, SessionView
 from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.aap import errors, translate, wire
 from dragoman.protocols.aap.cursors import page_cursor, parse_page_cursor, parse_turn_cursor
@@ -68,11 +67,10 @@ def app(
     authenticate: Authenticate,
     options: AapOptions,
     *,
-    admit_run: Admit = admit_all,
     admit_stream: Admit = admit_all,
 ) -> ASGIApp:
     """The protocol as an ASGI application, to be mounted anywhere."""
-    return _App(_Handlers(engine, options, admit_run, admit_stream).routes(), authenticate, options)
+    return _App(_Handlers(engine, options, admit_stream).routes(), authenticate, options)
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -160,10 +158,9 @@ def _error_response(error: Exception) -> tuple[ErrorResponse, dict[str, str]]:
 
 
 class _Handlers:
-    def __init__(self, engine: Engine, options: AapOptions, admit_run: Admit, admit_stream: Admit) -> None:
+    def __init__(self, engine: Engine, options: AapOptions, admit_stream: Admit) -> None:
         self._engine = engine
         self._options = options
-        self._admit_run = admit_run
         self._admit_stream = admit_stream
 
     def routes(self) -> Routes:
@@ -264,34 +261,25 @@ class _Handlers:
                         run_id, first = await self._begin_turn(live, submit, caller, once)
                         await live.until_durable(first)
                     else:
-                        run_id, first = await self._find_earlier_turn(live, earlier, caller)
+                        run_id, first = await self._find_earlier_turn(earlier)
             return await self._turn_response(live, run_id, first, mode)
 
     async def _begin_turn(
-        self, live: LiveSession, submit: Submit, caller: Principal, idempotency_key: IdempotencyKey | None
+        self, live: SessionView, submit: Submit, caller: Principal, idempotency_key: IdempotencyKey | None
     ) -> tuple[RunId, int]:
-        """Start a turn; it counts against its caller's share until it ends. Its id and its first event."""
-        release = self._admit_run(caller)
-        try:
-            submitted = await self._engine.submit(live, submit, by=caller.user, idempotency_key=idempotency_key)
-        except BaseException:
-            release()
-            raise
+        """Start a turn. Returns its id and its first event."""
+        submitted = await self._engine.start_run(live, submit, by=caller.user, idempotency_key=idempotency_key)
         assert submitted.run_id is not None, "a turn that leaves calls open is refused"
-        assert live.run_task is not None, "a run that was started is played"
-        live.run_task.add_done_callback(lambda _: release())
         return submitted.run_id, submitted.seq
 
-    async def _find_earlier_turn(
-        self, live: LiveSession, earlier: IdempotencyRecord, caller: Principal
-    ) -> tuple[RunId, int]:
+    async def _find_earlier_turn(self, earlier: IdempotencyRecord) -> tuple[RunId, int]:
         """The turn that an idempotency key started before."""
-        row = None if earlier.run_id is None else await self._engine.history.run_row(caller.user, earlier.run_id)
-        if row is None or row.session_id != live.state.session_id:
+        row = await self._engine.find_run_of(earlier)
+        if row is None:
             raise NotFound("the turn of this idempotency key is gone")
         return row.run_id, row.first_seq
 
-    async def _turn_response(self, live: LiveSession, run_id: RunId, first_seq: int, mode: wire.StreamMode) -> Response:
+    async def _turn_response(self, live: SessionView, run_id: RunId, first_seq: int, mode: wire.StreamMode) -> Response:
         """Tell a turn from its start, live or as it was."""
         reader = self._engine.follow(live, Cursor(first_seq - 1))
         if mode == "none":
@@ -317,7 +305,7 @@ class _Handlers:
         async with self._session(request) as live:
             return json_response(wire.StopResponse(stopped=await self._engine.stop_run(live)))
 
-    async def _position(self, live: LiveSession, request: Request) -> tuple[Cursor, SingleTurnFrames | SessionFrames]:
+    async def _position(self, live: SessionView, request: Request) -> tuple[Cursor, SingleTurnFrames | SessionFrames]:
         """Where a stream begins, and how it is told. Raises InvalidCursor on a position that is not there."""
         asked, seen = _requested_mode(request), request.headers.get("last-event-id")
         if asked is not None:
@@ -340,7 +328,7 @@ class _Handlers:
         return Cursor(first - 1), SessionFrames(asked, rest) if position.is_watch else SingleTurnFrames(rest)
 
     async def _turn(
-        self, live: LiveSession, turn: RunId | None, requested_mode: wire.StreamMode | None
+        self, live: SessionView, turn: RunId | None, requested_mode: wire.StreamMode | None
     ) -> tuple[RunId, int, wire.StreamMode]:
         """A turn of the session, by default the newest: its id, its first event, the mode to tell it in."""
         state = live.state

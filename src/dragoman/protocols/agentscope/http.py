@@ -24,7 +24,7 @@ from dragoman.core.refusals import (
 )
 from dragoman.engine.engine import Engine
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agentscope import errors, inputs, tasks, translate, wire
 from dragoman.protocols.agentscope.errors import ErrorResponse
 from dragoman.protocols.agentscope.paths import PUBLIC_PATHS, stop_path
@@ -75,12 +75,11 @@ def app(
     authenticate: Authenticate,
     options: AgentScopeOptions,
     *,
-    admit_run: Admit = admit_all,
     admit_stream: Admit = admit_all,
     state: ReadinessProbe = always_ready,
 ) -> ASGIApp:
     """The protocol as an ASGI application. It looks at whole paths, because it has some at the root."""
-    return _App(_Handlers(engine, options, admit_run, admit_stream, state), authenticate, options.path)
+    return _App(_Handlers(engine, options, admit_stream, state), authenticate, options.path)
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -182,12 +181,10 @@ def _error_response(error: Exception) -> ErrorResponse:
 
 
 class _Handlers:
-    def __init__(
-        self, engine: Engine, options: AgentScopeOptions, admit_run: Admit, admit_stream: Admit, state: ReadinessProbe
-    ) -> None:
+    def __init__(self, engine: Engine, options: AgentScopeOptions, admit_stream: Admit, state: ReadinessProbe) -> None:
         self._engine = engine
         self._options = options
-        self._runs = Runs(engine, admit_run)
+        self._runs = Runs(engine)
         self._admit_stream = admit_stream
         self._state = state
         self._deadlines = Deadlines(engine)
@@ -261,7 +258,7 @@ class _Handlers:
             release()
             return answer
 
-    def _acknowledge(self, live: LiveSession, run_metadata: inputs.RunMetadata, *, is_stream: bool) -> Response:
+    def _acknowledge(self, live: SessionView, run_metadata: inputs.RunMetadata, *, is_stream: bool) -> Response:
         """A response without a run: the answers so far are kept, and the run goes on with the last (rulings, 20)."""
         events = ResponseEvents(RunId(self._engine.ids.new()), live.state.session_id)
         frames = events.acknowledge(run_metadata, self._engine.clock.now())
@@ -384,7 +381,7 @@ def _position(request: Request) -> int:
     return int(given)
 
 
-def _queued_response(live: LiveSession, run_id: RunId, queued: LoggedEvent) -> wire.AgentResponse:
+def _queued_response(live: SessionView, run_id: RunId, queued: LoggedEvent) -> wire.AgentResponse:
     """A response whose run waits for the one before it."""
     return wire.AgentResponse(
         status="queued",

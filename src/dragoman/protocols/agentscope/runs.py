@@ -14,11 +14,10 @@ from dragoman.core.principal import Principal
 from dragoman.core.refusals import AgentNotChangeable, Forbidden, IdTaken, Refused, RunNotFound, SessionNotFound
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agentscope import inputs, wire
 from dragoman.protocols.agentscope.streams import response_events
 from dragoman.protocols.agentscope.translate import ResponseEvents
-from dragoman.protocols.kit.http import Admit
 
 
 class RunHandle(NamedTuple):
@@ -27,7 +26,7 @@ class RunHandle(NamedTuple):
     No run: the request answered some of the open calls, and more answers are needed before it goes on.
     """
 
-    live: LiveSession
+    live: SessionView
     run_id: RunId | None
     first_seq: int
     may_begin_with_answers: bool
@@ -47,9 +46,8 @@ class RunRequest(NamedTuple):
 class Runs:
     """Begins runs and finds them. Sessions are held, and so stay in memory, as long as the caller's stack."""
 
-    def __init__(self, engine: Engine, admit_run: Admit) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._admit_run = admit_run
 
     # --- finding --------------------------------------------------------------------------------------------------
 
@@ -130,7 +128,7 @@ class Runs:
         return await self._run(live, run_request, brought)
 
     async def _run_first(
-        self, stack: AsyncExitStack, made: LiveSession, run_request: RunRequest, parsed: inputs.ParsedInput
+        self, stack: AsyncExitStack, made: SessionView, run_request: RunRequest, parsed: inputs.ParsedInput
     ) -> RunHandle:
         """The first run of a session that was made for it. What is refused leaves nothing."""
         live = await stack.enter_async_context(self._engine.session(run_request.principal.user, made.state.session_id))
@@ -141,8 +139,8 @@ class Runs:
                 await self._engine.delete(live)
             raise
 
-    async def _run(self, live: LiveSession, run_request: RunRequest, parsed: inputs.ParsedInput) -> RunHandle:
-        """Let the request in; its run counts against the caller's share until it ends."""
+    async def _run(self, live: SessionView, run_request: RunRequest, parsed: inputs.ParsedInput) -> RunHandle:
+        """Start the run that the request asks for, or store its answers."""
         request = run_request.parsed_request.request
         submit = inputs.submit_from(
             run_request.parsed_request, parsed, with_session_name(run_request.run_metadata, live, request.session_id)
@@ -151,25 +149,15 @@ class Runs:
         if request.user_id and "user_id" not in labels:
             change = SettingsChange(labels={**labels, "user_id": request.user_id})
             submit = msgspec.structs.replace(submit, change=change)
-        release = self._admit_run(run_request.principal)
-        try:
-            with inputs.translate_error_paths(run_request.parsed_request, parsed):
-                submitted = await self._engine.submit(
-                    live, submit, by=run_request.principal.user, idempotency_key=run_request.idempotency_key
-                )
-        except BaseException:
-            release()
-            raise
-        if submitted.run_id is None:
-            release()
-        else:
-            assert live.run_task is not None, "a run that was started is played"
-            live.run_task.add_done_callback(lambda _: release())
+        with inputs.translate_error_paths(run_request.parsed_request, parsed):
+            submitted = await self._engine.start_run(
+                live, submit, by=run_request.principal.user, idempotency_key=run_request.idempotency_key
+            )
         return RunHandle(live, submitted.run_id, submitted.seq, may_begin_with_answers=bool(parsed.answers))
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
-    async def _session(self, stack: AsyncExitStack, owner: UserId, name: str | None) -> LiveSession | None:
+    async def _session(self, stack: AsyncExitStack, owner: UserId, name: str | None) -> SessionView | None:
         """The owner's session of that id or name, if there is one."""
         if not name:
             return None
@@ -180,7 +168,7 @@ class Runs:
 
     async def _make_session(
         self, run_request: RunRequest, agent: str | None, parsed: inputs.ParsedInput
-    ) -> LiveSession | None:
+    ) -> SessionView | None:
         """Make a session of the caller's own; None when somebody was quicker with the same id.
 
         Another owner's id is only a name to the caller (rulings, 1).
@@ -201,7 +189,7 @@ class Runs:
                 except IdTaken:
                     return None
 
-    async def _index_of_first_new(self, live: LiveSession, request: wire.AgentRequest) -> int:
+    async def _index_of_first_new(self, live: SessionView, request: wire.AgentRequest) -> int:
         """How many of a request's messages are history that the session holds already (section 2.1)."""
         ids = inputs.ids_of(request)
         known = await self._engine.history.find_message_ids(live, ids) if ids else {}
@@ -216,7 +204,7 @@ class Runs:
                 return place
         return 0
 
-    async def _stored_user_message(self, live: LiveSession, seq: int) -> UserMessage | None:
+    async def _stored_user_message(self, live: SessionView, seq: int) -> UserMessage | None:
         """The user's message that an event added; None when the event is about one of ours."""
         event = (await self._engine.history.events(live, seq - 1, seq))[0].event
         if not isinstance(event, MessageAdded) or not isinstance(event.message, UserMessage):
@@ -225,7 +213,7 @@ class Runs:
 
 
 def with_session_name(
-    run_metadata: inputs.RunMetadata, live: LiveSession, session_id: str | None
+    run_metadata: inputs.RunMetadata, live: SessionView, session_id: str | None
 ) -> inputs.RunMetadata:
     """What is noted, with the session's name where the client calls it by one."""
     if not session_id or parse_session_id(session_id) == live.state.session_id:
@@ -238,7 +226,7 @@ def _idempotency_key_name(response_id: str) -> str:
     return f"{inputs.PROTOCOL}:{response_id}"
 
 
-def _check_user(live: LiveSession, user_id: str | None) -> None:
+def _check_user(live: SessionView, user_id: str | None) -> None:
     label = live.state.settings.labels.get("user_id")
     if user_id and label and label != user_id:
         raise Forbidden("this session is another user's")

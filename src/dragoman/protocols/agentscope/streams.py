@@ -10,8 +10,8 @@ from dragoman.core.ids import CallId, RunId, forking_call
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Cursor, Record
 from dragoman.engine.engine import Engine
-from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.reader import Reader
+from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.environment import Clock
 from dragoman.protocols.agentscope import wire
 from dragoman.protocols.agentscope.translate import ResponseEvents
@@ -107,7 +107,7 @@ async def wait_for_response(reader: Reader, events: ResponseEvents, clock: Clock
 
 async def response_events(
     engine: Engine,
-    live: LiveSession,
+    live: SessionView,
     run_id: RunId,
     first_seq: int,
     *,
@@ -128,7 +128,7 @@ async def response_events(
     return ResponseEvents(run_id, live.state.session_id, earlier=earlier, skip=skip)
 
 
-async def _earlier_calls(engine: Engine, live: LiveSession, first_seq: int) -> Mapping[CallId, CallOpened]:
+async def _earlier_calls(engine: Engine, live: SessionView, first_seq: int) -> Mapping[CallId, CallOpened]:
     """The calls that were open when a run began, where it began with answers to some of them."""
     await live.until_durable(first_seq)  # its answers are durable with it
     if not isinstance(await _event_at(engine, live, first_seq + 1), AnswerGiven):
@@ -153,11 +153,11 @@ async def _earlier_calls(engine: Engine, live: LiveSession, first_seq: int) -> M
     return found
 
 
-async def _event_at(engine: Engine, live: LiveSession, seq: int) -> Event | None:
+async def _event_at(engine: Engine, live: SessionView, seq: int) -> Event | None:
     found = await engine.history.events(live, seq - 1, seq)
     return found[0].event if found else None
 
 
-def reader_of(engine: Engine, live: LiveSession, first_seq: int) -> Reader:
+def reader_of(engine: Engine, live: SessionView, first_seq: int) -> Reader:
     """A reader of a run from its first event on."""
     return engine.follow(live, Cursor(first_seq - 1))

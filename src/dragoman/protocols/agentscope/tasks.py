@@ -11,7 +11,7 @@ import structlog
 from dragoman.core.ids import RunId
 from dragoman.core.refusals import Refused
 from dragoman.engine.engine import Engine
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agentscope import wire
 from dragoman.protocols.agentscope.inputs import read_run_metadata
 from dragoman.protocols.agentscope.translate import ResponseEvents
@@ -38,7 +38,7 @@ class Deadlines:
         for live in self._engine.running_sessions():
             self._resume(live)
 
-    def _resume(self, live: LiveSession) -> None:
+    def _resume(self, live: SessionView) -> None:
         run = live.state.run
         if run is None:  # it has just ended, and its task is on its way out
             return
@@ -46,21 +46,18 @@ class Deadlines:
         if deadline is not None:
             self.schedule_stop(live, run.run_id, deadline)
 
-    def schedule_stop(self, live: LiveSession, run_id: RunId, deadline: datetime) -> None:
+    def schedule_stop(self, live: SessionView, run_id: RunId, deadline: datetime) -> None:
         """Stop an active run when its time is up."""
-        task = live.run_task
-        if task is None:
-            return
         left_s = max(0.0, (deadline - self._engine.clock.now()).total_seconds()) + TIMER_MARGIN_S
         timer = asyncio.get_running_loop().call_later(left_s, self._stop, live, run_id)
-        task.add_done_callback(lambda _: timer.cancel())
+        self._engine.on_run_end(live, timer.cancel)
 
-    def _stop(self, live: LiveSession, run_id: RunId) -> None:
+    def _stop(self, live: SessionView, run_id: RunId) -> None:
         task = asyncio.create_task(self._stop_run(live, run_id), name="the end of a task's time")
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)
 
-    async def _stop_run(self, live: LiveSession, run_id: RunId) -> None:
+    async def _stop_run(self, live: SessionView, run_id: RunId) -> None:
         try:
             await self._engine.stop_run(live, run_id)
         except Refused as refused:

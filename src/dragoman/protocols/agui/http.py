@@ -59,11 +59,10 @@ def app(
     authenticate: Authenticate,
     options: AguiOptions,
     *,
-    admit_run: Admit = admit_all,
     admit_stream: Admit = admit_all,
 ) -> ASGIApp:
     """The protocol as an ASGI application, to be mounted anywhere."""
-    return _App(engine, authenticate, options, Threads(engine, admit_run, admit_stream))
+    return _App(engine, authenticate, options, Threads(engine, admit_stream))
 
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -7,7 +7,7 @@ Source: specification of AG-UI, B.8 to B.11; rulings, 1 to 4, 9, 10.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Literal
 
 import msgspec
@@ -33,7 +33,7 @@ from dragoman.core.refusals import (
 from dragoman.core.stream import Cursor, cursor_of
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.decision import (
@@ -85,9 +85,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Threads:
     """The threads of an engine."""
 
-    def __init__(self, engine: Engine, admit_run: Admit, admit_stream: Admit) -> None:
+    def __init__(self, engine: Engine, admit_stream: Admit) -> None:
         self._engine = engine
-        self._admit_run = admit_run
         self._admit_stream = admit_stream
         self._stopping: dict[SessionId, asyncio.Task[bool]] = {}
         """Runs that are being stopped because their clients disconnected."""
@@ -105,17 +104,15 @@ class Threads:
             except IdTaken:  # another request was faster: the thread exists now
                 live = await self._find(principal, thread_id)
         _check_agent(live, request.agent)
-        live.reference_count += 1  # as `Engine.session` does, without a second look-up
-        try:
-            return await self._run_in_thread(request, live, policy)
-        except Refused:
-            if is_new and live.state.last_run is None:
-                await self._engine.delete(live)  # a refused first request leaves no thread behind
-            raise
-        finally:
-            live.reference_count -= 1
+        with self._engine.lease(live):
+            try:
+                return await self._run_in_thread(request, live, policy)
+            except Refused:
+                if is_new and live.state.last_run is None:
+                    await self._engine.delete(live)  # a refused first request leaves no thread behind
+                raise
 
-    async def _create(self, request: RunRequest) -> LiveSession:
+    async def _create(self, request: RunRequest) -> SessionView:
         """A new thread that begins with the history that its client holds."""
         before, inputs = split_opening_input(request.run.messages)
         if not inputs:
@@ -131,7 +128,7 @@ class Threads:
         )
         return await self._engine.create(request.principal.user, create)
 
-    async def _run_in_thread(self, request: RunRequest, live: LiveSession, policy: DisconnectPolicy) -> Response:
+    async def _run_in_thread(self, request: RunRequest, live: SessionView, policy: DisconnectPolicy) -> Response:
         run, owner = request.run, request.principal.user
         key = IdempotencyKey(f"{PROTOCOL}:{live.state.session_id}:{run.run_id}", request.fingerprint, lasts=True)
         reservation = self._engine.reserve_key(owner, key, live, [each.id for each in run.messages])
@@ -153,14 +150,13 @@ class Threads:
                     return await self._start(request, live, decision, key, policy)
 
     async def _facts(
-        self, request: RunRequest, live: LiveSession, known: dict[str, int], earlier: IdempotencyRecord | None
+        self, request: RunRequest, live: SessionView, known: dict[str, int], earlier: IdempotencyRecord | None
     ) -> Facts:
         """What `decide` needs to know about the thread."""
         history, state = self._engine.history, live.state
         if earlier is not None:
-            row = None if earlier.run_id is None else await history.run_row(request.principal.user, earlier.run_id)
-            is_here = row is not None and row.session_id == state.session_id
-            return Facts(state, request.agent.spec, earlier=EarlierRequest(row if is_here else None))
+            run = await self._engine.find_run_of(earlier)
+            return Facts(state, request.agent.spec, earlier=EarlierRequest(run))
         after, last = history_needed(request.run, known), last_user_message(request.run.messages)
         events = () if after is None else await history.events(live, after)
         stored = stored_messages(events, state)
@@ -171,24 +167,17 @@ class Threads:
         return Facts(state, request.agent.spec, known, stored)
 
     async def _start(
-        self, request: RunRequest, live: LiveSession, start: StartRun, key: IdempotencyKey, policy: DisconnectPolicy
+        self, request: RunRequest, live: SessionView, start: StartRun, key: IdempotencyKey, policy: DisconnectPolicy
     ) -> Response:
         """Start a run and stream it."""
         if start.dropped:
             log.info("content that the agent cannot use", thread=request.run.thread_id, dropped=start.dropped[:20])
-        owner, release = request.principal.user, self._admit_run(request.principal)
-        try:
-            submitted = await self._engine.submit(
-                live, start.submit, by=owner, idempotency_key=key, before_seq=start.before_seq
-            )
-        except BaseException:
-            release()
-            raise
-        if submitted.run_id is None or live.run_task is None:
-            release()
+        submitted = await self._engine.start_run(
+            live, start.submit, by=request.principal.user, idempotency_key=key, before_seq=start.before_seq
+        )
+        if submitted.run_id is None:
             await live.until_durable(submitted.seq)
             return self._closed_stream(request, live)
-        live.run_task.add_done_callback(lambda _: release())
         run_id = submitted.run_id
 
         def on_close(has_disconnected: bool) -> None:
@@ -200,7 +189,7 @@ class Threads:
     async def _follow_run(
         self,
         request: RunRequest,
-        live: LiveSession,
+        live: SessionView,
         run_id: RunId,
         first_seq: int,
         on_close: Callable[[bool], None] = lambda has_disconnected: None,
@@ -230,7 +219,7 @@ class Threads:
             found = next((own for own, name in names if run_id in (own, name)), None)
             return found is not None and await self._engine.stop_run(live, found)
 
-    async def _stop_unwatched_run(self, live: LiveSession) -> None:
+    async def _stop_unwatched_run(self, live: SessionView) -> None:
         """Stop the active run if an AG-UI client started it and nobody reads it any more. Raises SessionBusy if not."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + DISCONNECT_GRACE_S
@@ -246,13 +235,13 @@ class Threads:
             if not await self._engine.stop_run(live, active.run_id, only_if_unwatched=True):
                 await asyncio.sleep(POLL_INTERVAL_S)
 
-    def _stop_abandoned_run(self, live: LiveSession, run_id: RunId) -> None:
+    def _stop_abandoned_run(self, live: SessionView, run_id: RunId) -> None:
         """Stop a run whose client disconnected, in a task of its own: the request's task is being cancelled."""
-        session_id = live.state.session_id
-        live.reference_count += 1
+        session_id, lease = live.state.session_id, ExitStack()
+        lease.enter_context(self._engine.lease(live))
 
         def done(task: asyncio.Task[bool]) -> None:
-            live.reference_count -= 1
+            lease.close()
             if self._stopping.get(session_id) is task:
                 del self._stopping[session_id]
             if not task.cancelled() and (error := task.exception()) is not None:
@@ -303,7 +292,7 @@ class Threads:
                 release()
                 raise
 
-    async def _run_start_before(self, live: LiveSession, position: Position) -> Cursor:
+    async def _run_start_before(self, live: SessionView, position: Position) -> Cursor:
         """The start of the run that a position is in."""
         async for page in self._engine.history.newest_events(live, position.cursor.seq + 1):
             for logged in reversed(page):
@@ -312,7 +301,7 @@ class Threads:
         return Cursor(0)
 
     async def _snapshot_response(
-        self, request: RunRequest, live: LiveSession, unknown_interrupts: tuple[str, ...] = ()
+        self, request: RunRequest, live: SessionView, unknown_interrupts: tuple[str, ...] = ()
     ) -> Response:
         """The whole thread without a run, for a client that comes back to it."""
         await live.until_durable(live.state.seq)
@@ -322,7 +311,7 @@ class Threads:
     def _closed_stream(
         self,
         request: RunRequest,
-        live: LiveSession,
+        live: SessionView,
         snapshots: Sequence[wire.Event] = (),
         unknown_interrupts: tuple[str, ...] = (),
     ) -> Response:
@@ -338,7 +327,7 @@ class Threads:
         ]
         return complete_stream(*downgrade_events(events, request.generation))
 
-    async def _snapshots(self, live: LiveSession, up_to: int) -> list[wire.Event]:
+    async def _snapshots(self, live: SessionView, up_to: int) -> list[wire.Event]:
         """The finished messages of the active branch up to an event, and the state, if there is one."""
         transcript = Transcript()
         state: core.Json = msgspec.UNSET
@@ -352,7 +341,7 @@ class Threads:
         snapshots: list[wire.Event] = [wire.MessagesSnapshot(messages=transcript.messages())]
         return snapshots if state is msgspec.UNSET else [*snapshots, wire.StateSnapshot(snapshot=state)]
 
-    async def _restore_event(self, live: LiveSession, logged: LoggedEvent) -> LoggedEvent:
+    async def _restore_event(self, live: SessionView, logged: LoggedEvent) -> LoggedEvent:
         """An event with the large contents that are stored beside the log."""
         if not isinstance(logged.event, MessageAdded):
             return logged
@@ -363,17 +352,14 @@ class Threads:
     # --- looking up -----------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _thread(self, principal: Principal, agent: Agent, thread_id: str) -> AsyncIterator[LiveSession]:
+    async def _thread(self, principal: Principal, agent: Agent, thread_id: str) -> AsyncIterator[SessionView]:
         """An existing thread of that user and agent, kept in memory. Raises like `_find`, and AgentNotChangeable."""
         live = await self._find(principal, thread_id)
         _check_agent(live, agent)
-        live.reference_count += 1
-        try:
+        with self._engine.lease(live):
             yield live
-        finally:
-            live.reference_count -= 1
 
-    async def _find(self, principal: Principal, thread_id: str) -> LiveSession:
+    async def _find(self, principal: Principal, thread_id: str) -> SessionView:
         """An existing thread. Raises SessionNotFound, or Forbidden for another user's (rulings, 2)."""
         try:
             return await self._engine.find_session(principal.user, thread_id)
@@ -384,6 +370,6 @@ class Threads:
             raise
 
 
-def _check_agent(live: LiveSession, agent: Agent) -> None:
+def _check_agent(live: SessionView, agent: Agent) -> None:
     if live.state.agent != agent.spec.name:
         raise AgentNotChangeable(f"this thread's agent is {live.state.agent!r} and cannot change")

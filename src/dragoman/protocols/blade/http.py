@@ -37,7 +37,6 @@ class Blade:
         options: BladeOptions,
         *,
         extra_routes: Sequence[Route] = (),
-        admit_run: Admit = admit_all,
         admit_stream: Admit = admit_all,
     ) -> None:
         """Put the face together.
@@ -48,7 +47,6 @@ class Blade:
             doorkeeper: who connects, and when their keys are revoked.
             options: the settings.
             areas: what answers below `/api` besides sessions.
-            admit_run: counts a chat against its caller's share.
             admit_stream: counts a connection against it.
         """
         rooms = Rooms(engine, options.sync_patch_interval_s)
@@ -65,7 +63,7 @@ class Blade:
         )
         self.socket_server = SocketServer(
             authenticator,
-            Inbox(engine, rooms, admit_run).handlers(),
+            Inbox(engine, rooms).handlers(),
             on_connect=rooms.on_connect,
             on_disconnect=rooms.on_disconnect,
             admit=admit_stream,

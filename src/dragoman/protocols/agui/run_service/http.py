@@ -33,7 +33,7 @@ from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_RE
 from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.services.profiles import ProfileService
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import RunLocation
 from dragoman.protocols.agui.run_service import history as days
 from dragoman.protocols.agui.run_service import rules, translate, wire
@@ -77,7 +77,6 @@ def app(
     files: Files,
     profiles: ProfileService,
     *,
-    admit_run: Admit,
     admit_stream: Admit,
     answers_limit: int,
 ) -> ASGIApp:
@@ -88,11 +87,10 @@ def app(
         authenticate: who sends a request.
         files: uploads, links and recordings.
         profiles: the users' settings.
-        admit_run: counts runs.
         admit_stream: counts open streams.
         answers_limit: bytes of a body with answers, which can hold a tool's results.
     """
-    door = _Handlers(engine, files, profiles, admit_run, admit_stream, answers_limit)
+    door = _Handlers(engine, files, profiles, admit_stream, answers_limit)
     return _App(door.routes(), files, authenticate)
 
 
@@ -168,14 +166,12 @@ class _Handlers:
         engine: Engine,
         files: Files,
         profiles: ProfileService,
-        admit_run: Admit,
         admit_stream: Admit,
         answers_limit: int,
     ) -> None:
         self._engine = engine
         self._files = files
         self._profiles = profiles
-        self._admit_run = admit_run
         self._admit_stream = admit_stream
         self._answers_limit = answers_limit
 
@@ -251,7 +247,7 @@ class _Handlers:
     async def _submit(
         self,
         caller: Principal,
-        live: LiveSession,
+        live: SessionView,
         agent: str,
         body: wire.RunAgentInput,
         key: IdempotencyKey,
@@ -262,7 +258,7 @@ class _Handlers:
         path_of = partial(self._files.path_of, caller.user)
         try:
             submit = translate.submit_from(body, live.state, lambda url: path_of(url) or "")
-            submitted = await self._submit_counted(caller, live, submit, busy="queue", idempotency_key=key)
+            submitted = await self._start_run(caller, live, submit, busy="queue", idempotency_key=key)
         except Refused:
             if created and live.state.last_run is None and not live.state.queue:
                 await self._engine.delete(live)  # what is refused leaves nothing behind
@@ -270,28 +266,19 @@ class _Handlers:
         assert submitted.run_id is not None, "a message always starts or queues a run"
         return submitted.run_id
 
-    async def _submit_counted(
+    async def _start_run(
         self,
         caller: Principal,
-        live: LiveSession,
+        live: SessionView,
         submit: Submit,
         *,
         busy: BusyPolicy = "refuse",
         idempotency_key: IdempotencyKey | None = None,
     ) -> SubmitResult:
-        """Submit, and count the run that begins against its caller's share until it ends. Durable when this returns."""
-        release = self._admit_run(caller)
-        try:
-            submitted = await self._engine.submit(
-                live, submit, by=caller.user, busy=busy, idempotency_key=idempotency_key
-            )
-        except BaseException:
-            release()
-            raise
-        if live.run_task is None or submitted.run_id is None or submitted.is_queued:
-            release()
-        else:
-            live.run_task.add_done_callback(lambda _: release())
+        """Start or queue a run. Durable when this returns."""
+        submitted = await self._engine.start_run(
+            live, submit, by=caller.user, busy=busy, idempotency_key=idempotency_key
+        )
         await live.until_durable(submitted.seq)
         return submitted
 
@@ -308,7 +295,7 @@ class _Handlers:
                 parameters={} if asked is None else asked.parameters,
                 metadata={} if asked is None else translate.continued_metadata(asked.metadata),
             )
-            submitted = await self._submit_counted(caller, live, submit)
+            submitted = await self._start_run(caller, live, submit)
             run_id = submitted.run_id or live.state.last_run or RunId("")
             pending = () if submitted.run_id else tuple(call.call.call_id for call in live.state.pending_root_calls())
             accepted = wire.AnswersAccepted(
@@ -319,7 +306,7 @@ class _Handlers:
             )
             return answer(accepted, 202)
 
-    async def _run_start_at(self, live: LiveSession, seq: int) -> RunStarted | None:
+    async def _run_start_at(self, live: SessionView, seq: int) -> RunStarted | None:
         """The start of the run that event `seq` is."""
         if not seq:
             return None
@@ -363,7 +350,7 @@ class _Handlers:
                 release()
                 raise
 
-    async def _position(self, live: LiveSession, row: RunLocation | None, after: wire.EventId | None) -> Cursor:
+    async def _position(self, live: SessionView, row: RunLocation | None, after: wire.EventId | None) -> Cursor:
         """Where reading has to begin: at the start of a run, so that what is open in it is known."""
         if row is not None:
             await live.until_durable(row.first_seq)
@@ -378,7 +365,7 @@ class _Handlers:
                 return Cursor(begun - 1 if begun else seq)
         return Cursor(seq)
 
-    async def _open_calls_before(self, live: LiveSession, start: Cursor) -> translate.Calls:
+    async def _open_calls_before(self, live: SessionView, start: Cursor) -> translate.Calls:
         """The calls that wait for an answer where reading begins."""
         found = translate.OpenCallFinder()
         async for page in self._engine.history.newest_events(live, start.seq + 1):
@@ -386,15 +373,13 @@ class _Handlers:
                 break
         return found.calls
 
-    async def _run(self, live: LiveSession, thread: SessionId, name: str) -> RunLocation:
+    async def _run(self, live: SessionView, thread: SessionId, name: str) -> RunLocation:
         """A run of the thread, as its client names it, through whichever door, or by its task's id."""
         owner, session_id = live.state.owner, live.state.session_id
         for key in (_idempotency_key_name(thread, name), f"ag-ui:{session_id}:{name}"):
-            once = await self._engine.find_idempotency_record(owner, key)
-            if once is not None and once.run_id is not None:
-                row = await self._engine.history.run_row(owner, once.run_id)
-                if row is not None:
-                    return row
+            row = await self._engine.find_run_of(await self._engine.find_idempotency_record(owner, key))
+            if row is not None:
+                return row
         row = await self._engine.history.run_row(owner, RunId(name))
         if row is None or row.session_id != session_id:
             raise RunNotFound("this thread has no such run")
@@ -418,7 +403,7 @@ class _Handlers:
         async with self._thread(caller, thread) as live:
             return answer(await self._history(request, live, day))
 
-    async def _history(self, request: Request, live: LiveSession, before: date | None) -> wire.History:
+    async def _history(self, request: Request, live: SessionView, before: date | None) -> wire.History:
         state = live.state
         seq, found = state.seq, days.DayFinder(state.message_count, before, state.is_visible)
         await live.until_durable(seq)
@@ -434,12 +419,12 @@ class _Handlers:
         )
 
     async def _history_message(
-        self, request: Request, live: LiveSession, message: days.HistoryEntry
+        self, request: Request, live: SessionView, message: days.HistoryEntry
     ) -> wire.HistoryMessage:
         restored = await self._engine.attachments.restore(live.state.session_id, [message.message], with_uploads=False)
         return days.history_message(message._replace(message=restored[0]), lambda path: self._files.link(request, path))
 
-    async def _run_start_of(self, live: LiveSession, first: LoggedEvent | None) -> RunStarted | None:
+    async def _run_start_of(self, live: SessionView, first: LoggedEvent | None) -> RunStarted | None:
         """The start of the run to which an event belongs."""
         row = None if first is None or first.run_id is None else await self._engine.index.find_run(first.run_id)
         return None if row is None else await self._run_start_at(live, row.first_seq)
@@ -494,7 +479,7 @@ class _Handlers:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _thread(self, caller: Principal, thread: SessionId) -> AsyncIterator[LiveSession]:
+    async def _thread(self, caller: Principal, thread: SessionId) -> AsyncIterator[SessionView]:
         """The caller's thread. Raises SessionNotFound, and says 403 when it is another user's."""
         try:
             async with self._engine.session(caller.user, thread) as live:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from dragoman.core.stream import START
 from dragoman.engine.engine import Engine
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import branches
 from dragoman.protocols.blade.branches import Branch
 from dragoman.protocols.blade.projection.projection import Projection
@@ -12,7 +12,7 @@ from dragoman.protocols.blade.projection.turns import TurnBuilder
 from dragoman.protocols.blade.wire.sessions import HistoryNode, node_of
 
 
-def tool_titles(engine: Engine, live: LiveSession) -> Mapping[str, str]:
+def tool_titles(engine: Engine, live: SessionView) -> Mapping[str, str]:
     """The names for people of the agent's tools."""
     agent = engine.agents.get(live.state.agent)
     if agent is None:
@@ -20,7 +20,7 @@ def tool_titles(engine: Engine, live: LiveSession) -> Mapping[str, str]:
     return {tool.spec.name: tool.spec.title for tool in agent.spec.tools if tool.spec.title}
 
 
-async def load_projection(engine: Engine, live: LiveSession) -> Projection:
+async def load_projection(engine: Engine, live: SessionView) -> Projection:
     """Everything that is durable now, with all turns."""
     projection = Projection(live.state.session_id, tool_titles(engine, live), keeps_finished_turns=True)
     projection.is_quiet = True
@@ -34,7 +34,7 @@ async def load_projection(engine: Engine, live: LiveSession) -> Projection:
     return projection
 
 
-def active_turns(live: LiveSession, projection: Projection) -> Sequence[TurnBuilder]:
+def active_turns(live: SessionView, projection: Projection) -> Sequence[TurnBuilder]:
     """The turns of the active branch; those that a compaction stands for are marked."""
     state = live.state if projection.state is None else projection.state
     found = [each for each in projection.turns if state.is_visible(each.first_seq)]

@@ -5,7 +5,7 @@ from starlette.requests import Request
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import Forbidden
 from dragoman.engine.engine import Engine
-from dragoman.engine.sessions.registry import SessionLease
+from dragoman.engine.sessions.view import SessionLease
 from dragoman.protocols.blade.wire import chat
 from dragoman.protocols.kit.http import principal_of
 

@@ -8,7 +8,7 @@ from dragoman.core.inputs import Create
 from dragoman.core.refusals import Invalid
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import translate
 from dragoman.protocols.blade.rest.access import open_owned_session, open_readable_session
 from dragoman.protocols.blade.rest.bodies import check_text, decode, parse_int
@@ -135,7 +135,7 @@ class _SessionHandlers:
     def _default_agent(self) -> str:
         return self._engine.agent(self._engine.default_agent).spec.name
 
-    def _detail_response(self, live: LiveSession, request: Request) -> Response:
+    def _detail_response(self, live: SessionView, request: Request) -> Response:
         agent = self._engine.agents.get(live.state.agent)
         is_owner = live.state.owner == principal_of(request).user
         spec = None if agent is None else agent.spec

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from dragoman.core.admission import is_busy
 from dragoman.core.refusals import Invalid, NotFound, SessionBusy
 from dragoman.engine.engine import Engine
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import branches
 from dragoman.protocols.blade.projection.chat import saved_ratio
 from dragoman.protocols.blade.projection.loader import (
@@ -198,14 +198,14 @@ class _TurnHandlers:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    async def _load_visible_projection(self, live: LiveSession, request: Request) -> Projection:
+    async def _load_visible_projection(self, live: SessionView, request: Request) -> Projection:
         """A session's turns as the caller may see them: memories are the owner's."""
         projection = await load_projection(self._engine, live)
         if live.state.owner != principal_of(request).user:
             remove_memories(projection.turns)
         return projection
 
-    def _tools_tokens(self, live: LiveSession) -> int:
+    def _tools_tokens(self, live: SessionView) -> int:
         agent = self._engine.agents.get(live.state.agent)
         if agent is None:
             return 0

@@ -14,20 +14,16 @@ from dragoman.core.admission import is_busy
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import ROOT
 from dragoman.core.inputs import Submit
-from dragoman.core.principal import Principal
 from dragoman.core.refusals import Forbidden, Invalid, Refused, SessionNotFound
 from dragoman.engine.engine import Engine
 from dragoman.engine.instrumentation.metrics import REQUESTS_REFUSED
-from dragoman.engine.runs.submissions import SubmitResult
-from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.engine.sessions.registry import SessionLease
+from dragoman.engine.sessions.view import SessionLease, SessionView
 from dragoman.protocols.blade import errors, translate
 from dragoman.protocols.blade.projection.loader import active_turns, load_projection
 from dragoman.protocols.blade.rest.access import open_session_owned_by
 from dragoman.protocols.blade.socket.rooms import Room, Rooms
 from dragoman.protocols.blade.socket.server import Handler, Socket
 from dragoman.protocols.blade.wire import chat as wire_chat
-from dragoman.protocols.kit.http import Admit
 
 MISSING_FIELDS_MESSAGE = "Missing session_id or message"
 ACCESS_DENIED_MESSAGE = "Access denied"
@@ -43,10 +39,9 @@ log = structlog.get_logger(__name__)
 class Inbox:
     """Answers the events of all sockets."""
 
-    def __init__(self, engine: Engine, rooms: Rooms, admit_run: Admit) -> None:
+    def __init__(self, engine: Engine, rooms: Rooms) -> None:
         self._engine = engine
         self._rooms = rooms
-        self._admit_run = admit_run
         self._stop_tasks: set[asyncio.Task[bool]] = set()
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -117,7 +112,7 @@ class Inbox:
             room = await self._rooms.open(live)
             release = room.start_buffering(socket)
             try:
-                submitted = await self._submit(live, request, socket.principal, before_seq)
+                submitted = await self._engine.start_run(live, request, by=socket.principal.user, before_seq=before_seq)
                 await live.until_durable(submitted.seq)
                 if not room.contains(socket):  # who is refused hears of that alone
                     room.join(socket, is_raw=False)
@@ -130,7 +125,7 @@ class Inbox:
                 "chat_run_id": f"answer_{submitted.seq}" if run_id is None else wire_chat.public_run_id(run_id),
             }
 
-    async def _build_submit(self, command: wire_chat.ChatSend, live: LiveSession) -> Submit:
+    async def _build_submit(self, command: wire_chat.ChatSend, live: SessionView) -> Submit:
         """What a message asks of the core. In a replay it is held against what was recorded (section 5.6).
 
         Raises:
@@ -150,7 +145,7 @@ class Inbox:
         release()
         self._rooms.close_if_empty(room)
 
-    async def _branch_point(self, live: LiveSession, from_step: int) -> int | None:
+    async def _branch_point(self, live: SessionView, from_step: int) -> int | None:
         """The event before which a what-if leaves the active branch, of which it keeps so many root entries.
 
         None when it keeps them all. Source: specification, section 8.7.
@@ -166,22 +161,6 @@ class Inbox:
             return None
         first = entries[from_step]
         return first.rewind_seq or first.first_seq
-
-    async def _submit(
-        self, live: LiveSession, request: Submit, principal: Principal, before_seq: int | None
-    ) -> SubmitResult:
-        """Let input in; a run that it starts counts against its caller's share until it ends."""
-        give_back = self._admit_run(principal)
-        try:
-            submitted = await self._engine.submit(live, request, by=principal.user, before_seq=before_seq)
-        except BaseException:
-            give_back()
-            raise
-        if submitted.run_id is None or live.run_task is None:
-            give_back()
-        else:
-            live.run_task.add_done_callback(lambda _: give_back())
-        return submitted
 
     async def stop(self, socket: Socket, data: Json) -> JsonObject:
         """`chat:stop`. Acknowledged after the events that it leads to."""

@@ -19,7 +19,7 @@ from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailab
 from dragoman.core.stream import START, Cursor, Record, cursor_of
 from dragoman.engine.engine import Engine
 from dragoman.engine.runs.replays import is_replay
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.projection.chat import replay_state_of, updated_fields
 from dragoman.protocols.blade.projection.loader import tool_titles
 from dragoman.protocols.blade.projection.projection import Projection
@@ -46,7 +46,7 @@ class Room:
     def __init__(
         self,
         engine: Engine,
-        live: LiveSession,
+        live: SessionView,
         on_updated: Callable[["Room", OutgoingEvent], None],
         sync_interval_s: float = 0.0,
     ) -> None:
@@ -354,7 +354,7 @@ def raw_item(event: OutgoingEvent) -> bytes:
     return item + b"}"
 
 
-def new_projection(engine: Engine, live: LiveSession) -> Projection:
+def new_projection(engine: Engine, live: SessionView) -> Projection:
     """A projection of a session that has seen nothing yet."""
     return Projection(live.state.session_id, tool_titles(engine, live))
 
@@ -389,7 +389,7 @@ class Rooms:
         """The room of a session, if somebody is in it."""
         return self._rooms.get(session_id)
 
-    async def open(self, live: LiveSession) -> Room:
+    async def open(self, live: SessionView) -> Room:
         """The room of a session, caught up with what is durable. Who asks joins at once, before waiting again."""
         session_id = live.state.session_id
         lock = self._open_locks.setdefault(session_id, asyncio.Lock())
@@ -435,7 +435,7 @@ class Rooms:
         """Whose lists of sessions are shown here."""
         return {socket.principal.user for socket in self._sockets.values()}
 
-    def on_events(self, live: LiveSession, events: Sequence[LoggedEvent]) -> None:
+    def on_events(self, live: SessionView, events: Sequence[LoggedEvent]) -> None:
         """Tell the owner's sockets what changed in a session that they do not follow; see `engine.sessions.Watcher`.
 
         Of changes that the session's room tells to all of them, only that it runs, or does no more, is told here.

@@ -1,0 +1,43 @@
+"""What protocols see of a session in memory: its state and how much of it is durable, but nothing that writes to it."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeAlias
+
+from dragoman.core.events import LoggedEvent
+from dragoman.core.session import SessionState
+from dragoman.core.stream import Cursor
+
+
+class SessionView(Protocol):
+    """A session in memory, for reading. All changes go through the engine."""
+
+    @property
+    def state(self) -> SessionState:
+        """The session's state, with events that are not durable yet."""
+
+    @property
+    def durable_cursor(self) -> Cursor:
+        """The position of the last durable record."""
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why this object may no longer be used, such as a deleted session; None as long as it may."""
+
+    @property
+    def reader_count(self) -> int:
+        """The number of streams on this server that follow the session."""
+
+    async def until_durable(self, seq: int) -> None:
+        """Wait until event `seq` is durable.
+
+        Raises:
+            Exception: `failure`, if the event can no longer become durable.
+        """
+
+
+SessionLease: TypeAlias = AbstractAsyncContextManager[SessionView]
+"""Enters with a session that stays in memory until the block is left."""
+
+Watcher: TypeAlias = Callable[[SessionView, Sequence[LoggedEvent]], None]
+"""Called with the durable events of any session. Must return quickly; what it raises is logged."""
