@@ -153,7 +153,7 @@ async def test_without_a_summary_the_oldest_is_left_out(tmp_path: Path) -> None:
         assert await session.send_and_wait(LONG * 20) == "end_turn"
         assert await session.compactions() == []
     assert all(tokens_of_all(request.messages) < 2000 for request in model.requests if not is_summary(request))
-    assert "characters left out" in model.read()[-1]
+    assert "characters omitted" in model.read()[-1]
 
 
 async def test_a_sub_agent_sums_up_its_own_loop(tmp_path: Path) -> None:

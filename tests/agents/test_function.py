@@ -354,7 +354,8 @@ async def test_asking_and_forking_have_to_be_declared(tmp_path: Path) -> None:
         session = await house.session()
         await session.send_and_wait("Go")
         assert (await session.summary_lines())[-1] == (
-            "assistant: agent shy cannot ask: it was made with ask_user=False; agent shy has no sub-agents; "
+            "assistant: agent shy cannot ask questions: it was created with ask_user=False; "
+            "agent shy has no sub-agents; "
         )
 
 
@@ -517,7 +518,7 @@ async def test_other_steps_than_before_are_found_out(tmp_path: Path) -> None:
         assert await session.send_and_wait("Go") == "tool_use"
         assert await session.allow() == "error"
         stopped = await session.stop()
-        assert (stopped.code, stopped.message) == ("replay_mismatch", "The agent did not take the same steps again")
+        assert (stopped.code, stopped.message) == ("replay_mismatch", "The agent did not repeat its earlier steps")
         results = [each for each in await session.messages() if isinstance(each, ToolMessage)]
         assert [each.name for each in results] == ["count", "book"]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sys
@@ -105,8 +106,15 @@ async def test_options_choose_tools_and_set_their_policy(tmp_path: Path) -> None
     assert server.tools == ()
 
 
+def test_an_unknown_option_of_a_server_is_refused_with_the_known_ones() -> None:
+    known = "exposed, idempotent, needs_approval, prefix, timeout_s, tools"
+    message = f"MCP server far: unknown option 'expose' (known options: {known})"
+    with pytest.raises(TypeError, match=rf"^{re.escape(message)}$"):
+        McpServer.http("far", "http://127.0.0.1:9/mcp", expose=False)  # type: ignore[call-arg]  # that is the point
+
+
 async def test_a_list_of_names_is_no_text(tmp_path: Path) -> None:
-    with pytest.raises(DeclarationError, match="a list of tools' names expected, got the text 'add'"):
+    with pytest.raises(DeclarationError, match="expected a list of tool names, got the string 'add'"):
         async with started(program(tmp_path, needs_approval="add")):
             pass
 
@@ -175,7 +183,8 @@ async def test_calls_run_side_by_side_and_a_cancelled_one_is_reported_to_the_ser
 async def test_a_call_that_was_under_way_fails_and_the_next_one_starts_the_server_again(tmp_path: Path) -> None:
     async with started(program(tmp_path)) as server:
         with pytest.raises(
-            ToolFailed, match="the MCP server program broke off; whether the tool had an effect is not known"
+            ToolFailed,
+            match="lost the connection to the MCP server program; the tool may or may not have had an effect",
         ):
             await run(server, "die")
         assert await run(server, "add", a=1, b=2) == 3
@@ -195,7 +204,7 @@ async def test_a_server_that_died_between_two_calls_is_not_noticed(tmp_path: Pat
         os.kill(process, signal.SIGKILL)
         connection = server._connection
         assert connection is not None
-        await asyncio.wait_for(connection._end_of_stream.reached.wait(), DEADLINE_S)
+        await asyncio.wait_for(connection._stream_ended.wait(), DEADLINE_S)
         assert await run(server, "add", a=1, b=2) == 3
     assert children() == before, "no process is left behind"
 

@@ -122,7 +122,7 @@ async def test_a_tools_failure_is_a_result_that_the_model_reads(tmp_path: Path) 
         ),
         (
             call("wipe", disk=7, why="x"),
-            "Tool execution failed: disk: expected str, got 7; why: unknown argument (known are: disk)",
+            "Tool execution failed: disk: expected str, got 7; why: unknown argument (known arguments: disk)",
             {"disk": 7, "why": "x"},
         ),
         (call("wipe_all", disk="a"), "Tool not found: wipe_all", {"disk": "a"}),
@@ -133,7 +133,7 @@ async def test_a_tools_failure_is_a_result_that_the_model_reads(tmp_path: Path) 
         ),
         (
             call(FORK, agent="nobody", task="x"),
-            "Tool execution failed: there is no agent 'nobody'; there are: helper",
+            "Tool execution failed: unknown agent 'nobody'; available agents: helper",
             {"agent": "nobody", "task": "x"},
         ),
     ],
@@ -266,7 +266,7 @@ async def test_an_answer_that_broke_off_ends_the_run_and_its_calls_are_not_made(
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (ModelUnavailable("10.0.0.7 refused"), "model_unavailable", "The model cannot be reached at the moment"),
+        (ModelUnavailable("10.0.0.7 refused"), "model_unavailable", "The model is currently unavailable"),
         (ModelFailed("key sk-1 invalid"), "model_error", "The model failed to answer"),
         (ContextTooLong("8193 > 8192"), "context_too_long", "The conversation is too long for the model"),
     ],
@@ -455,8 +455,8 @@ async def test_seeds_are_part_of_the_conversation(tmp_path: Path) -> None:
     ("capabilities", "expected"),
     [
         (Capabilities(image_http=True, image_data=True), [Image("https://a.example/b.png")]),
-        (Capabilities(image_data=True), [Text("[a picture that is not shown here]")]),
-        (Capabilities(), [Text("[a picture that is not shown here]")]),
+        (Capabilities(image_data=True), [Text("[an image that is not shown here]")]),
+        (Capabilities(), [Text("[an image that is not shown here]")]),
     ],
 )
 async def test_a_model_is_sent_pictures_only_if_the_agent_declares_them(

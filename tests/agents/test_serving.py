@@ -108,10 +108,10 @@ def test_a_file_may_have_the_name_of_a_module(app: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("text", "name", "message"),
     [
-        ("x = 1", "", "there is no agent in it"),
-        (APP, ":nobody", "there is no agent 'nobody'; there are: _hidden, below, above, again, function"),
-        (APP, ":number", "'number' is a int, an agent was expected"),
-        ("x = 1", ":x", "'x' is a int, an agent was expected; there is none in the file"),
+        ("x = 1", "", "no agent found"),
+        (APP, ":nobody", "no agent 'nobody'; available agents: _hidden, below, above, again, function"),
+        (APP, ":number", "expected an agent, but 'number' is a int"),
+        ("x = 1", ":x", "expected an agent, but 'x' is a int; the file defines no agent"),
         ("x = 1\n\nimport nothing_of_that_name", "", "line 3: ModuleNotFoundError: No module named 'nothing_of"),
         ("def f(:\n    pass", "", "line 1: SyntaxError: invalid syntax"),
         ("import sys\nsys.exit('no key')", "", "line 2: SystemExit: no key"),
@@ -135,7 +135,7 @@ def test_what_is_wrong_with_a_file_is_said_for_its_author(
 
 @pytest.mark.parametrize(
     ("where", "message"),
-    [("nothing.py", "nothing.py: there is no such file"), ("nothing.py:a", "nothing.py: there is no such file")],
+    [("nothing.py", "nothing.py: no such file"), ("nothing.py:a", "nothing.py: no such file")],
 )
 def test_a_file_has_to_be_there(where: str, message: str) -> None:
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
@@ -194,41 +194,47 @@ def hidden(a: int) -> int:
 @pytest.mark.parametrize(
     ("agents", "message"),
     [
-        ([Agent("a"), MinimalAgent(name="a")], "two agents are called 'a': names and aliases are unique on a server"),
+        (
+            [Agent("a"), MinimalAgent(name="a")],
+            "two agents are named 'a': names and aliases must be unique on a server",
+        ),
         (
             [Agent("a"), Agent("b", aliases=["a"])],
-            "two agents are called 'a': names and aliases are unique on a server",
+            "two agents are named 'a': names and aliases must be unique on a server",
         ),
-        ([Agent("a b")], "an agent's name has 1 to 64 letters, digits, '_', '-' or '.', got 'a b'"),
-        ([Agent("a", aliases=[""])], "an agent's name has 1 to 64 letters, digits, '_', '-' or '.', got ''"),
-        ([Agent("a", version="1.0")], "agent a: a semantic version such as 1.4.2 expected, got '1.0'"),
-        ([Agent("a", version="01.2.3")], "agent a: a semantic version such as 1.4.2 expected, got '01.2.3'"),
-        ([Agent("a", tools=[add, hidden])], "agent a: two of its tools are called 'add'"),
+        ([Agent("a b")], "an agent's name must have 1 to 64 characters (letters, digits, '_', '-', '.'), got 'a b'"),
+        (
+            [Agent("a", aliases=[""])],
+            "an agent's name must have 1 to 64 characters (letters, digits, '_', '-', '.'), got ''",
+        ),
+        ([Agent("a", version="1.0")], "agent a: expected a semantic version such as 1.4.2, got '1.0'"),
+        ([Agent("a", version="01.2.3")], "agent a: expected a semantic version such as 1.4.2, got '01.2.3'"),
+        ([Agent("a", tools=[add, hidden])], "agent a: two tools are named 'add'"),
         (
             [Agent("a", tools=[tool(name="a.b")(hidden)])],
-            "agent a: a tool's name has 1 to 64 letters, digits, '_' or '-', got 'a.b'",
+            "agent a: a tool's name must have 1 to 64 characters (letters, digits, '_', '-'), got 'a.b'",
         ),
         ([Agent("a", tools=[tool(name="Agent")(hidden)])], "agent a: Agent is the name of a built-in tool"),
         (
             [MinimalAgent(tools=(declared("x", type="array"),))],
-            "agent bare: the parameters of tool x are no schema of an object",
+            "agent bare: the parameters of tool x are not the schema of an object",
         ),
         (
             [Agent("a", options=[TextOption(name="x"), SelectOption(name="x", options=("1",), default="1")])],
-            "agent a: two of its options are called 'x'",
+            "agent a: two options are named 'x'",
         ),
         (
             [Agent("a", options=[TextOption(name="x y")])],
-            "agent a: an option's name has 1 to 64 letters, digits, '_', '-' or '.', got 'x y'",
+            "agent a: an option's name must have 1 to 64 characters (letters, digits, '_', '-', '.'), got 'x y'",
         ),
         (
             [Agent("a", options=[SelectOption(name="x", options=("1", "2"), default="3")])],
-            "agent a: the default of option x is one of 1, 2, got '3'",
+            "agent a: the default of option x must be one of 1, 2, got '3'",
         ),
-        ([Agent("a", subagents=[Agent("b"), Agent("b")])], "agent a: two of its sub-agents are called 'b'"),
+        ([Agent("a", subagents=[Agent("b"), Agent("b")])], "agent a: two sub-agents are named 'b'"),
         (
             [Agent("a", subagents=[Agent("b", version="x")])],
-            "agent b: a semantic version such as 1.4.2 expected, got 'x'",
+            "agent b: expected a semantic version such as 1.4.2, got 'x'",
         ),
     ],
 )

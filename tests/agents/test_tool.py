@@ -130,7 +130,7 @@ def test_an_idempotent_tool_is_repeated_after_a_restart_and_others_fail() -> Non
     def act() -> None: ...
 
     assert (look.declaration.policy.on_restart, act.declaration.policy.on_restart) == ("repeat", "fail")
-    with pytest.raises(DeclarationError, match="on_restart='ask' is wrong"):
+    with pytest.raises(DeclarationError, match="requires on_restart='repeat', got 'ask'"):
         tool(idempotent=True, on_restart="ask")
 
 
@@ -190,15 +190,16 @@ class Shelf:
         (by_place, "tool by_place: parameter 'a' cannot be passed by name"),
         (
             no_json,
-            "tool no_json: parameter 'a' has no form in JSON: type <class 'complex'> is not supported",
+            "tool no_json: the type of parameter 'a' cannot be represented in JSON: "
+            "type <class 'complex'> is not supported",
         ),
-        (unknown, "tool unknown: its annotations cannot be read: name 'Nowhere' is not defined"),
-        (yields, "tool yields: a tool returns its result, it cannot yield it"),
+        (unknown, "tool unknown: cannot evaluate the annotations: name 'Nowhere' is not defined"),
+        (yields, "tool yields: a tool must return its result, not yield it"),
         (
             Shelf.put,
-            "tool put: parameter 'self' has no type annotation (to use a method, pass `tool(object.method)`)",
+            "tool put: parameter 'self' has no type annotation (for a method, pass `tool(object.method)`)",
         ),
-        (lambda: 1, "a function without a name of its own needs one: tool(name=…)"),
+        (lambda: 1, "a function without a name needs tool(name=…)"),
     ],
 )
 def test_what_cannot_be_a_tool_is_refused_with_the_reason(function: Callable[..., Any], message: str) -> None:
@@ -271,7 +272,7 @@ async def test_arguments_arrive_as_the_types_of_the_function() -> None:
             {"order": {"kind": "kale", "packs": ["x"]}, "size": -1.5, "unit": "lb", "who": 1},
             (
                 'order.packs[0]: expected int, got "x"; size: expected float > 0.0, got -1.5; '
-                'unit: expected one of "g", "kg", got "lb"; who: unknown argument (known are: order, size, unit)'
+                'unit: expected one of "g", "kg", got "lb"; who: unknown argument (known arguments: order, size, unit)'
             ),
         ),
         ({"order": "kale", "size": 1}, 'order: expected object, got "kale"'),
@@ -336,7 +337,9 @@ async def test_a_result_is_json_or_blocks(value: object, expected: object) -> No
 
 @pytest.mark.parametrize("value", [object(), 1j, [object()]])
 async def test_a_result_without_a_form_in_json_is_a_failure(value: object) -> None:
-    with pytest.raises(ToolFailed, match=rf"^the tool give returned a {type(value).__name__} that is no JSON$"):
+    with pytest.raises(
+        ToolFailed, match=rf"^the tool give returned a {type(value).__name__} that cannot be converted to JSON$"
+    ):
         await run(giving(value))
 
 

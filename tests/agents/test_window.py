@@ -169,7 +169,7 @@ def test_a_long_result_is_shortened_in_the_middle() -> None:
     assert isinstance(result.content, str)
     assert result.content.startswith("bbb")
     assert result.content.endswith("eee")
-    assert "[… 984000 characters left out …]" in result.content
+    assert "[… 984000 characters omitted …]" in result.content
     assert shorten_text("short", 10) == "short"
 
 
@@ -245,7 +245,7 @@ def test_parts_are_about_as_long_as_there_is_room() -> None:
                     Image("https://a"),
                 ),
             ),
-            'Assistant: Let me look. [calls look with {"at":"x"}] [a picture]',
+            'Assistant: Let me look. [calls look with {"at":"x"}] [an image]',
         ),
         (result_message("1", "seen"), "Result of look: seen"),
         (

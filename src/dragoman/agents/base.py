@@ -8,7 +8,7 @@ from typing import Unpack
 import msgspec
 
 from dragoman.agents.builtins import parse_task
-from dragoman.agents.options import DEFAULTS, AgentOptions, ToolLike, ToolSource
+from dragoman.agents.options import DEFAULTS, AgentOptions, ToolLike, ToolSource, reject_unknown_options
 from dragoman.agents.parameters import DeclarationError
 from dragoman.agents.subagent import SubAgent
 from dragoman.agents.tool import tool as make_tool
@@ -35,16 +35,9 @@ class ServableAgent:
     """
 
     def __init__(self, name: str, **agent_options: Unpack[AgentOptions]) -> None:
-        if unknown := sorted(agent_options.keys() - DEFAULTS.keys()):
-            own = [
-                each.name
-                for each in inspect.signature(type(self)).parameters.values()
-                if each.kind is each.KEYWORD_ONLY
-            ]
-            raise TypeError(
-                f"agent {name}: unknown option {', '.join(map(repr, unknown))} "
-                f"(known options: {', '.join(sorted([*own, *DEFAULTS]))})"
-            )
+        parameters = inspect.signature(type(self)).parameters.values()
+        own = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+        reject_unknown_options(f"agent {name}", agent_options, [*own, *DEFAULTS])
         chosen: AgentOptions = {**DEFAULTS, **agent_options}
         self.subagents: tuple[contract.Agent, ...] = tuple(chosen["subagents"])
         """The agents that it can delegate tasks to."""

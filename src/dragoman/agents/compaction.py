@@ -1,4 +1,4 @@
-"""Summing up the older part of a conversation with the agent's own model, so that the rest fits into its window."""
+"""Compaction: summarize the older part of a conversation with the agent's own model."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -30,91 +30,100 @@ if TYPE_CHECKING:
     from dragoman.core.agent import Run
 
 INSTRUCTIONS = """\
-You write summaries of conversations between a user and an assistant, for the assistant to go on from.
-Keep every fact, name, number, decision, request and open point that may matter later. Leave out what was said along \
-the way. Do not answer the conversation and do not address anybody. Write at most 300 words."""
+You write summaries of conversations between a user and an assistant, so that the assistant can continue from them.
+Keep every fact, name, number, decision, request and open point that may matter later. Leave out small talk. Do not \
+answer the conversation and do not address anybody. Write at most 300 words."""
 SUMMARY_HEADING = "Summary of the conversation so far:"
 SUMMARY_TOKENS = 700
 SUMMARY_BUDGET_DIVISOR = 6
-"""A summary has at most so great a part of the budget, one sixth."""
+"""A summary takes at most one sixth of the budget."""
 INSTRUCTION_TOKENS = 150
 SMALL_BUDGET_TOKENS = 16_000
-"""Budgets under this leave no room for a summary without end. Elsewhere a model may think before it writes."""
+"""Below this budget, the length of a summary is limited. Above it, a model may think before it writes."""
 MAX_PARTS = 6
-"""Model calls for one summary; of a longer conversation the oldest part is given up."""
+"""Maximum number of model calls for one summary. The oldest parts of a longer conversation are dropped."""
 MAX_ITEM_CHARS = 4_000
-"""That a single message, call or result contributes."""
+"""Maximum length of a single message, call or result in the text to summarize."""
 RECENT_MESSAGES_SHARE = 0.4
-"""Of the budget: the newest messages that stay as they are."""
+"""Share of the budget for the newest messages, which are not summarized."""
 MAX_SYSTEM_CHARS = 8_000
-"""Of a conversation's system messages, which outlive every summary."""
+"""Maximum length of the system messages, which every summary repeats."""
 
 log = structlog.get_logger(__name__)
 
 
 class Compactor:
-    """Sums up for one agent."""
+    """Summarizes conversations for one agent."""
 
     def __init__(self, model: Model, name: str) -> None:
         self._model = model
         self._name = name
         self.usage = Usage()
-        """What the summaries cost so far."""
+        """Tokens used by all summaries so far."""
 
     async def compact(self, run: "Run", messages: Sequence[Message], budget: int) -> bool:
-        """Put a summary in the place of the older messages of a run's context.
+        """Replace the older messages of a run's context with a summary, and record it in the session.
 
         Args:
-            run: told of the summary, which is then part of the session.
-            messages: the context, as the run gave it.
-            budget: tokens that the conversation may have.
+            run: the run whose context it is.
+            messages: the context, as the run returned it.
+            budget: maximum number of tokens for the conversation.
 
         Returns:
-            Whether something was summed up. Nothing is when there is nothing that could be, or when the model fails.
+            False if there was nothing to summarize or if the model failed.
         """
-        place = find_cut_index(messages, int(budget * RECENT_MESSAGES_SHARE))
-        made = None if place is None else await self.summarize(messages, place, await run.summary(), budget)
-        if made is None:
+        cut_index = find_cut_index(messages, int(budget * RECENT_MESSAGES_SHARE))
+        if cut_index is None:
             return False
-        await run.compact(made.text, made.keep_from, tokens_before=made.tokens_before, tokens_after=made.tokens_after)
+        summary = await self.summarize(messages, cut_index, await run.summary(), budget)
+        if summary is None:
+            return False
+        await run.compact(
+            summary.text,
+            summary.keep_from,
+            tokens_before=summary.tokens_before,
+            tokens_after=summary.tokens_after,
+        )
         return True
 
     async def summarize(
         self, messages: Sequence[Message], cut_index: int, previous_summary: str | None, budget: int
     ) -> contract.Summary | None:
-        """A summary of the messages before a place; None when the model fails, or has nothing to say.
+        """Summarize the messages before `cut_index`; None if the model fails or returns nothing.
 
         Args:
             messages: the context.
-            place: of the first message that stays.
-            earlier: the summary that stands before the messages.
-            budget: tokens that the conversation may have.
+            cut_index: index of the first message that is not summarized.
+            previous_summary: the summary that precedes the messages.
+            budget: maximum number of tokens for the conversation.
         """
         older = messages[:cut_index]
         try:
             summary = await self._summarize_in_parts(older, previous_summary, budget)
         except ModelFailed as error:
-            log.warning("no summary", error=str(error))
+            log.warning("summary failed", error=str(error))
             return None
         if not summary:
             return None
-        whole = f"{system_texts(older, previous_summary)}{SUMMARY_HEADING}\n{summary}"
-        kept = tokens_of_all(messages[cut_index:])
+        text = f"{system_texts(older, previous_summary)}{SUMMARY_HEADING}\n{summary}"
+        recent_tokens = tokens_of_all(messages[cut_index:])
+        older_tokens = tokens_of_all(older) + (estimate_tokens(previous_summary) if previous_summary else 0)
         return contract.Summary(
-            text=whole,
+            text=text,
             keep_from=messages[cut_index].id,
-            tokens_before=kept + tokens_of_all(older) + (estimate_tokens(previous_summary) if previous_summary else 0),
-            tokens_after=kept + estimate_tokens(whole),
+            tokens_before=recent_tokens + older_tokens,
+            tokens_after=recent_tokens + estimate_tokens(text),
         )
 
     async def _summarize_in_parts(self, messages: Sequence[Message], previous_summary: str | None, budget: int) -> str:
-        """The summary, made part by part where the conversation is longer than a request."""
+        """Summarize part by part, because the conversation may be longer than one request."""
         length = min(SUMMARY_TOKENS, budget // SUMMARY_BUDGET_DIVISOR)
-        room = max(budget - 2 * length - INSTRUCTION_TOKENS, budget // 3)  # there is the one before, and the new one
+        # A request also holds the previous summary and leaves room for the new one.
+        room = max(budget - 2 * length - INSTRUCTION_TOKENS, budget // 3)
         summary = _without_system(previous_summary) if previous_summary else ""
         for part in split_into_parts([as_transcript_line(each) for each in messages], room)[-MAX_PARTS:]:
             before = f"{SUMMARY_HEADING}\n{summary}\n\nWhat followed:\n" if summary else ""
-            text = f"{before}{part}\n\nWrite the summary of all this."
+            text = f"{before}{part}\n\nSummarize all of this."
             text = shorten_text(text, (room + length) * CHARS_PER_TOKEN)
             summary = await self._generate(text, length if budget < SMALL_BUDGET_TOKENS else None) or summary
         return summary.strip()
@@ -126,41 +135,40 @@ class Compactor:
             instructions=INSTRUCTIONS,
             max_tokens=max_tokens,
         )
-        words: list[str] = []
+        deltas: list[str] = []
         async with closing(self._model.stream(request)) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
-                    words.append(event.text)
+                    deltas.append(event.text)
                 elif isinstance(event, Finished) and event.usage is not None:
                     self.usage += event.usage
-        return "".join(words).strip()
+        return "".join(deltas).strip()
 
 
-def find_cut_index(messages: Sequence[Message], keep: int) -> int | None:
-    """Where to cut: so that at most `keep` tokens stay, if possible, and at least the newest message.
+def find_cut_index(messages: Sequence[Message], max_tokens: int) -> int | None:
+    """Index of the first message that is not summarized, so that at most `max_tokens` remain if possible.
 
-    Of the places in question the first one is taken that begins with a user's words, else the first.
+    At least the newest message remains. The first suitable user message is preferred; None if no cut is possible.
     """
-    left = [0] * (len(messages) + 1)
-    for place in range(len(messages) - 1, -1, -1):
-        left[place] = left[place + 1] + tokens_of(messages[place])
-    allowed = [place for place in cut_points(messages) if place > 0]
-    fitting = [place for place in allowed if left[place] <= keep]
+    remaining = [0] * (len(messages) + 1)
+    for index in range(len(messages) - 1, -1, -1):
+        remaining[index] = remaining[index + 1] + tokens_of(messages[index])
+    allowed = [index for index in cut_points(messages) if index > 0]
+    fitting = [index for index in allowed if remaining[index] <= max_tokens]
     if not fitting:
         return allowed[-1] if allowed else None
-    return next((place for place in fitting if isinstance(messages[place], UserMessage)), fitting[0])
+    return next((index for index in fitting if isinstance(messages[index], UserMessage)), fitting[0])
 
 
 def find_last_cut_index(messages: Sequence[Message]) -> int | None:
-    """Where to cut when all that can be is to be summed up: before the newest words of a user, if possible."""
-    allowed = [place for place in cut_points(messages) if place > 0]
-    users = [place for place in allowed if isinstance(messages[place], UserMessage)]
-    found = users or allowed
-    return found[-1] if found else None
+    """Like `find_cut_index`, but summarizes as much as possible: up to the newest user message if there is one."""
+    allowed = [index for index in cut_points(messages) if index > 0]
+    users = [index for index in allowed if isinstance(messages[index], UserMessage)]
+    return max(users or allowed, default=None)
 
 
 def system_texts(messages: Sequence[Message], previous_summary: str | None) -> str:
-    """What the conversation's system messages say, word for word, as the beginning of a summary."""
+    """The verbatim text of the system messages, which begins every summary."""
     before = previous_summary.partition(SUMMARY_HEADING)[0].strip() if previous_summary else ""
     texts = [each.content for each in messages if isinstance(each, SystemMessage)]
     text = "\n\n".join([before, *texts] if before else texts)
@@ -172,22 +180,22 @@ def _without_system(summary: str) -> str:
 
 
 def split_into_parts(items: Sequence[str], max_tokens: int) -> list[str]:
-    """The items, put together to texts of about so many tokens each."""
-    found: list[str] = []
-    gathered: list[str] = []
+    """Join the items into texts of at most about `max_tokens` each."""
+    parts: list[str] = []
+    part: list[str] = []
     tokens = 0
     for item in items:
         cost = estimate_tokens(item)
-        if gathered and tokens + cost > max_tokens:
-            found.append("\n".join(gathered))
-            gathered, tokens = [], 0
-        gathered.append(item)
+        if part and tokens + cost > max_tokens:
+            parts.append("\n".join(part))
+            part, tokens = [], 0
+        part.append(item)
         tokens += cost
-    return [*found, "\n".join(gathered)] if gathered else found
+    return [*parts, "\n".join(part)] if part else parts
 
 
 def as_transcript_line(message: Message) -> str:
-    """A message in words, as a summary's author reads it."""
+    """The message as plain text, for the model that writes the summary."""
     match message:
         case UserMessage():
             return f"User: {_content_text(message)}"
@@ -202,22 +210,22 @@ def as_transcript_line(message: Message) -> str:
 def _content_text(message: UserMessage | AssistantMessage | ToolMessage) -> str:
     if isinstance(message.content, str):
         return shorten_text(message.content, MAX_ITEM_CHARS)
-    words: list[str] = []
+    parts: list[str] = []
     for block in message.content:
         match block:
             case Text(text=text):
-                words.append(shorten_text(text, MAX_ITEM_CHARS))
+                parts.append(shorten_text(text, MAX_ITEM_CHARS))
             case Call(name=name, input=arguments):
-                words.append(f"[calls {name} with {shorten_text(_json_text(arguments), MAX_ITEM_CHARS)}]")
+                parts.append(f"[calls {name} with {shorten_text(_json_text(arguments), MAX_ITEM_CHARS)}]")
             case Image():
-                words.append("[a picture]")
+                parts.append("[an image]")
             case File():
-                words.append(f"[a file: {block.name or block.media}]")
+                parts.append(f"[a file: {block.name or block.media}]")
             case Data():
-                words.append(shorten_text(_json_text(block.data), MAX_ITEM_CHARS))
+                parts.append(shorten_text(_json_text(block.data), MAX_ITEM_CHARS))
             case _:
-                pass  # what was thought is not what was said
-    return " ".join(words)
+                pass  # thinking is not part of the conversation
+    return " ".join(parts)
 
 
 def _json_text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Agents out of Python files: `FILE.py`, or `FILE.py:NAME` for one of them."""
+"""Load agents from Python files: `FILE.py`, or `FILE.py:NAME` for one of them."""
 
 import sys
 import traceback
@@ -12,42 +12,39 @@ from dragoman.core.agent import Agent
 
 
 class LoadError(Exception):
-    """A file has no agents to serve. The message is for the person at the terminal."""
+    """A file has no agents to serve. The message is meant for the terminal."""
 
 
 def load(location: str) -> list[Agent]:
-    """The agents of a file, in the order in which they stand there.
+    """Load the agents of a file, in the order of their definition.
 
-    Without a name: all that are bound to a public name, except for those that are only another one's sub-agents. The
-    file is run as a module, so that what stands under `if __name__ == "__main__"` does not happen; modules beside it
-    can be imported by it.
+    Without a name, returns all agents bound to a public name, except those that are only sub-agents of another. The
+    file is imported as a module: code under `if __name__ == "__main__"` does not run, and modules in the same folder
+    can be imported.
 
     Args:
-        where: `FILE.py`, or `FILE.py:NAME`, where the name is that of an agent or of a list of agents.
+        location: `FILE.py`, or `FILE.py:NAME`, where NAME is an agent or a list of agents.
 
     Raises:
-        LoadError: there is no such file, it fails, or there is no agent in it.
+        LoadError: the file does not exist, fails to import, or has no agent.
     """
     path, name = _split_location(location)
     module = _import_file(path)
     if name:
         return _agents_by_name(module, path, name)
-    found: list[Agent] = []
-    for variable, value in vars(module).items():
-        if not variable.startswith("_") and is_agent(value) and not any(value is each for each in found):
-            found.append(value)
-    below = {id(sub) for agent in found if isinstance(agent, ServableAgent) for sub in agent.subagents}
-    served = [agent for agent in found if id(agent) not in below]
-    if not served:
+    public = {id(value): value for name, value in vars(module).items() if not name.startswith("_") and is_agent(value)}
+    subagents = {id(sub) for agent in public.values() if isinstance(agent, ServableAgent) for sub in agent.subagents}
+    agents = [agent for key, agent in public.items() if key not in subagents]
+    if not agents:
         raise LoadError(
-            f"{path}: there is no agent in it. Expected was, at the top level, something like "
+            f"{path}: no agent found. Define one at the top level, such as "
             f'`assistant = Agent("assistant")`, or an async generator function under `@agent`'
         )
-    return served
+    return agents
 
 
 def is_agent(value: object) -> TypeGuard[Agent]:
-    """Whether a value can be served: one of ours, or anything with the parts of `core.agent.Agent`."""
+    """Whether a value can be served: a `ServableAgent`, or any object that has the members of `core.agent.Agent`."""
     if isinstance(value, type):
         return False
     return isinstance(value, ServableAgent) or all(hasattr(value, part) for part in ("spec", "tool", "child", "play"))
@@ -60,22 +57,22 @@ def _split_location(location: str) -> tuple[Path, str]:
         location, _, name = location.rpartition(":")
         path = Path(location).expanduser()
     if not path.is_file():
-        raise LoadError(f"{path}: there is no such file")
+        raise LoadError(f"{path}: no such file")
     if path.suffix != ".py":
-        raise LoadError(f"{path}: a Python file (.py) expected")
+        raise LoadError(f"{path}: expected a Python file (.py)")
     return path.resolve(), name
 
 
 def _import_file(path: Path) -> ModuleType:
     name = path.stem
     while name in sys.modules:
-        known = getattr(sys.modules[name], "__file__", None)
-        if known is not None and Path(known) == path:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and Path(file) == path:
             return sys.modules[name]
         name += "_"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise LoadError(f"{path}: it cannot be imported")
+        raise LoadError(f"{path}: cannot be imported")
     module = module_from_spec(spec)
     folder = str(path.parent)
     if folder not in sys.path:
@@ -83,28 +80,28 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a user's code: whatever it raises is told
+    except (Exception, SystemExit) as error:  # user code may raise anything; all of it is reported
         del sys.modules[name]
         raise LoadError(f"{path}: {_describe_error(error, path)}") from error
     return module
 
 
 def _describe_error(error: BaseException, path: Path) -> str:
-    """The error with the last line of the file that led to it."""
-    words = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    """The error, and the last line of the file in its traceback."""
+    text = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    return f"line {line}: {words}" if line is not None else words
+    return f"line {line}: {text}" if line is not None else text
 
 
 def _agents_by_name(module: ModuleType, path: Path, name: str) -> list[Agent]:
     value: object = getattr(module, name, None)
-    given = list(value) if isinstance(value, (list, tuple)) else [value]
-    agents = [each for each in given if is_agent(each)]
-    if agents and len(agents) == len(given):
+    items = list(value) if isinstance(value, (list, tuple)) else [value]
+    agents = [each for each in items if is_agent(each)]
+    if agents and len(agents) == len(items):
         return agents
     names = [variable for variable, each in vars(module).items() if is_agent(each)]
-    there = f"there are: {', '.join(names)}" if names else "there is none in the file"
+    available = f"available agents: {', '.join(names)}" if names else "the file defines no agent"
     if not hasattr(module, name):
-        raise LoadError(f"{path}: there is no agent {name!r}; {there}")
-    raise LoadError(f"{path}: {name!r} is a {type(value).__name__}, an agent was expected; {there}")
+        raise LoadError(f"{path}: no agent {name!r}; {available}")
+    raise LoadError(f"{path}: expected an agent, but {name!r} is a {type(value).__name__}; {available}")

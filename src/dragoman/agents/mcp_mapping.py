@@ -1,4 +1,4 @@
-"""MCP's tools and results in our words. Pure; the SDK's types are read, its package is never imported.
+"""Translate MCP tools and results into ours. Pure; the SDK's types are read, its package is never imported.
 
 Source: Model Context Protocol, "Tools".
 """
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 MAX_NAME_CHARS = 64
 RESERVED_META_PREFIX = "io.modelcontextprotocol/"
-"""The beginning of `_meta` keys that are between client and server."""
+"""Prefix of `_meta` keys that concern only the MCP client and server."""
 _INVALID_NAME_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def to_tool_spec(tool: "Tool", prefix: str) -> ToolSpec:
-    """The face of an MCP tool. Characters that model services do not take in names become underscores."""
+    """The specification of an MCP tool. Characters that model providers do not accept in names become underscores."""
     title = tool.title or (tool.annotations.title if tool.annotations is not None else None)
     schema: JsonObject = {"type": "object", **tool.input_schema}
     return ToolSpec(
@@ -33,26 +33,26 @@ def to_tool_spec(tool: "Tool", prefix: str) -> ToolSpec:
 
 
 def is_repeatable(tool: "Tool") -> bool:
-    """Whether the server says that calling the tool twice does no more than calling it once."""
+    """Whether the server declares the tool as read-only or idempotent."""
     hints = tool.annotations
     return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
 
 
 def to_tool_result(result: "CallToolResult") -> Json:
-    """A result as our tools return it: blocks if there is more than text, else the structured value, else the text.
+    """The result of a call: blocks if it has more than text, else the structured value, else the text.
 
     Raises:
-        ToolFailed: the tool says that it failed.
+        ToolFailed: the tool reported an error.
     """
     blocks = [_block(each) for each in result.content]
     text = "\n".join(block.text for block in blocks if isinstance(block, Text))
     if result.is_error:
-        raise ToolFailed(text or "the tool gave no reason")
+        raise ToolFailed(text or "the tool failed without a message")
     if any(not isinstance(block, Text) for block in blocks):
         return tuple(blocks)
     structured = result.structured_content
     if isinstance(structured, dict) and set(structured) == {"result"}:
-        structured = structured["result"]  # servers wrap so what is no object
+        structured = structured["result"]  # this is how servers wrap a value that is not an object
     if structured is None:
         return text
     meta = {key: value for key, value in (result.meta or {}).items() if not key.startswith(RESERVED_META_PREFIX)}

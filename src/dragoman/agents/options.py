@@ -1,6 +1,6 @@
 """The options that all agents share, declared once for `Agent(...)` and `@agent(...)`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from dragoman.core import agent as contract
@@ -82,3 +82,15 @@ DEFAULTS = AgentOptions(
     resumable=True,
     memory=None,
 )
+
+
+def reject_unknown_options(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Check the names of keyword arguments.
+
+    Raises:
+        TypeError: a name is not among the known ones; the message lists both.
+    """
+    if unknown := sorted(set(given) - set(known)):
+        raise TypeError(
+            f"{owner}: unknown option {', '.join(map(repr, unknown))} (known options: {', '.join(sorted(known))})"
+        )

@@ -1,7 +1,7 @@
-"""A function's parameters, as JSON Schema for models and as checks for what models send. Pure.
+"""Derive a JSON Schema from a function's parameters, and validate a model's arguments against them. Pure.
 
-Types come from annotations, through msgspec; descriptions from `Annotated` (a string or `msgspec.Meta`) or from the
-`Args` section of the docstring.
+Types come from the annotations, through msgspec. Descriptions come from `Annotated` (a string or `msgspec.Meta`) or
+from the `Args` section of the docstring.
 """
 
 import inspect
@@ -20,18 +20,18 @@ REFS = "#/$defs/{name}"
 MAX_VALUE_CHARS = 80
 
 TypeHint = Any
-"""An annotation: a type, or one of typing's forms."""
+"""An annotation: a type or a form from `typing`."""
 
 _ERROR_PATH = re.compile(r" - at `(key in )?(?P<path>[^`]*)`$")
 _PATH_STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]|(?P<any>\[\.\.\.\])")
 
 
 class DeclarationError(ValueError):
-    """A tool or an agent cannot be served as its author wrote it; the message is for the author."""
+    """A tool or an agent is declared incorrectly. The message is meant for its author."""
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """A parameter that models see. `schema` has its description."""
+    """A parameter that models see. `schema` includes its description."""
 
     name: str
     type: TypeHint
@@ -40,14 +40,14 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a function takes: of the model, and of the server in `context`, the name of a parameter."""
+    """A function's parameters. `context` is the name of the one that receives the `ToolContext`, if there is one."""
 
     items: tuple[Parameter, ...]
     definitions: JsonObject
     context: str | None
 
     def schema(self) -> JsonObject:
-        """The JSON Schema of the arguments, an object."""
+        """The JSON Schema of the arguments object."""
         schema: JsonObject = {
             "type": "object",
             "properties": {each.name: each.schema for each in self.items},
@@ -59,10 +59,10 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         return schema
 
     def read(self, arguments: JsonObject) -> dict[str, Any]:
-        """The arguments as the function's types.
+        """Convert a model's arguments to the function's types.
 
         Raises:
-            ToolFailed: something is wrong; the message tells all of it, in words that a model can act on.
+            ToolFailed: an argument is not valid; the message lists all faults, so that a model can correct them.
         """
         values: dict[str, Any] = {}
         faults: list[str] = []
@@ -77,14 +77,14 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
                 faults.append(_describe_fault(parameter, arguments[parameter.name], str(error)))
         known = {parameter.name for parameter in self.items}
         names = ", ".join(parameter.name for parameter in self.items) or "none"
-        faults += [f"{name}: unknown argument (known are: {names})" for name in arguments if name not in known]
+        faults += [f"{name}: unknown argument (known arguments: {names})" for name in arguments if name not in known]
         if faults:
             raise ToolFailed("; ".join(faults))
         return values
 
 
 class FunctionSignature(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be read off a function. `returns` is the annotation of its result, UNSET if there is none."""
+    """A function's signature and description. `returns` is the annotation of its result; UNSET if there is none."""
 
     description: str
     parameters: Parameters
@@ -95,38 +95,39 @@ def read_function(function: Callable[..., Any], name: str) -> FunctionSignature:
     """Read a function's signature, annotations and docstring.
 
     Raises:
-        Misdeclared: a parameter has no annotation, or one that has no form in JSON, or cannot be passed by name.
+        DeclarationError: a parameter has no annotation, has a type that JSON cannot represent, or cannot be passed by
+            name.
     """
     hints = _hints(function, name)
-    description, told = read_docstring(inspect.getdoc(_annotated_callable(function)) or "")
+    description, argument_docs = read_docstring(inspect.getdoc(_annotated_callable(function)) or "")
     context: str | None = None
-    wanted: list[inspect.Parameter] = []
+    model_parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
             raise DeclarationError(f"tool {name}: parameter {parameter.name!r} cannot be passed by name")
         if parameter.name not in hints:
-            hint = " (to use a method, pass `tool(object.method)`)" if parameter.name == "self" else ""
+            hint = " (for a method, pass `tool(object.method)`)" if parameter.name == "self" else ""
             raise DeclarationError(f"tool {name}: parameter {parameter.name!r} has no type annotation{hint}")
         if hints[parameter.name] is ToolContext:
             context = parameter.name
         else:
-            wanted.append(parameter)
-    schemas, definitions = _schemas(name, [(each.name, hints[each.name]) for each in wanted])
-    each = tuple(
+            model_parameters.append(parameter)
+    schemas, definitions = _schemas(name, [(each.name, hints[each.name]) for each in model_parameters])
+    items = tuple(
         Parameter(
             name=parameter.name,
             type=hints[parameter.name],
-            schema=_with_description(schema, parameter, hints[parameter.name], told.get(parameter.name)),
+            schema=_with_description(schema, parameter, hints[parameter.name], argument_docs.get(parameter.name)),
             is_required=parameter.default is inspect.Parameter.empty,
         )
-        for parameter, schema in zip(wanted, schemas, strict=True)
+        for parameter, schema in zip(model_parameters, schemas, strict=True)
     )
-    parameters = Parameters(items=each, definitions=definitions, context=context)
+    parameters = Parameters(items=items, definitions=definitions, context=context)
     return FunctionSignature(description=description, parameters=parameters, returns=hints.get("return", msgspec.UNSET))
 
 
 def _annotated_callable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Where annotations and docstring stand: of a callable object, in its `__call__`."""
+    """The object that has the annotations and the docstring: for a callable object, its `__call__`."""
     if inspect.isroutine(function):
         return function
     method = type(function).__call__
@@ -137,30 +138,32 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
         return get_type_hints(_annotated_callable(function), include_extras=True)
     except (NameError, TypeError, SyntaxError) as error:
-        raise DeclarationError(f"tool {name}: its annotations cannot be read: {error}") from error
+        raise DeclarationError(f"tool {name}: cannot evaluate the annotations: {error}") from error
 
 
 def _schemas(name: str, parameters: Sequence[tuple[str, Any]]) -> tuple[tuple[JsonObject, ...], JsonObject]:
-    for parameter, hint in parameters:  # one by one, so that the fault has a name
+    for parameter, hint in parameters:  # one by one, so that the error can name the parameter
         try:
             msgspec.json.schema_components([hint])
         except (TypeError, ValueError) as error:
             reason = str(error).strip().splitlines()[-1]
-            raise DeclarationError(f"tool {name}: parameter {parameter!r} has no form in JSON: {reason}") from error
+            raise DeclarationError(
+                f"tool {name}: the type of parameter {parameter!r} cannot be represented in JSON: {reason}"
+            ) from error
     return msgspec.json.schema_components([hint for _, hint in parameters], ref_template=REFS)
 
 
 def _with_description(
     schema: JsonObject, parameter: inspect.Parameter, hint: TypeHint, doc_text: str | None
 ) -> JsonObject:
-    """The schema with description and default."""
-    notes: tuple[object, ...] = getattr(hint, "__metadata__", ())  # of Annotated
-    words = next((each for each in notes if isinstance(each, str)), doc_text)
+    """The schema with the parameter's description and default."""
+    metadata: tuple[object, ...] = getattr(hint, "__metadata__", ())  # of Annotated
+    description = next((each for each in metadata if isinstance(each, str)), doc_text)
     schema = dict(schema)
-    if "description" not in schema and words:
-        schema["description"] = words
+    if "description" not in schema and description:
+        schema["description"] = description
     if parameter.default is not inspect.Parameter.empty:
-        with suppress(TypeError):  # a default without a form in JSON is the function's own affair
+        with suppress(TypeError):  # a default that JSON cannot represent is left out
             schema["default"] = msgspec.to_builtins(parameter.default)
     return schema
 
@@ -172,10 +175,10 @@ def _convert(value: Json, hint: TypeHint) -> object:
     try:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError:
-        whole = _with_integers(value)  # to JSON Schema 5.0 is an integer
-        if whole == value and json.dumps(whole) == json.dumps(value):
+        converted = _with_integers(value)  # JSON Schema treats 5.0 as an integer
+        if converted == value and json.dumps(converted) == json.dumps(value):
             raise
-        return msgspec.convert(whole, hint)
+        return msgspec.convert(converted, hint)
 
 
 def _with_integers(value: Json) -> Json:
@@ -189,21 +192,23 @@ def _with_integers(value: Json) -> Json:
 
 
 def _describe_fault(parameter: Parameter, value: Json, message: str) -> str:
-    """The words of msgspec, with the place by name and the value that is wrong."""
-    place, where = parameter.name, value
-    found = _ERROR_PATH.search(message)
-    if found is not None:
-        message = message[: found.start()]
-        for step in _PATH_STEP.finditer(found["path"].removeprefix("$")):
-            where = _value_at(where, step)
-            place += step[0]
+    """The message of msgspec, with the path of the value by parameter name, and with the value itself."""
+    path, faulty_value = parameter.name, value
+    match = _ERROR_PATH.search(message)
+    if match is not None:
+        message = message[: match.start()]
+        for step in _PATH_STEP.finditer(match["path"].removeprefix("$")):
+            faulty_value = _value_at(faulty_value, step)
+            path += step[0]
     message = message[:1].lower() + message[1:].replace("`", "")
-    if message.startswith("invalid enum value") and place == parameter.name and "enum" in parameter.schema:
+    if message.startswith("invalid enum value") and path == parameter.name and "enum" in parameter.schema:
         message = f"expected one of {', '.join(map(_format_value, parameter.schema['enum']))}"
-    if message.startswith("object "):  # of a missing or an unknown field: it names the field
-        return f"{place}: {message}"
+    if message.startswith("object "):  # a missing or unknown field: the message names it
+        return f"{path}: {message}"
     message = re.sub(r", got \S+$", "", message)
-    return f"{place}: {message}" if where is msgspec.UNSET else f"{place}: {message}, got {_format_value(where)}"
+    if faulty_value is msgspec.UNSET:
+        return f"{path}: {message}"
+    return f"{path}: {message}, got {_format_value(faulty_value)}"
 
 
 def _value_at(value: Json, step: re.Match[str]) -> Json:
@@ -223,27 +228,27 @@ def _format_value(value: Json) -> str:
 
 _ARGS = {"args:", "arguments:", "parameters:"}
 _SECTIONS = {"returns:", "return:", "yields:", "raises:", "example:", "examples:", "note:", "notes:", "source:"}
-_ARGUMENT = re.compile(r"(?P<name>\*{0,2}\w+)\s*(\([^)]*\))?:\s*(?P<words>.*)")
+_ARGUMENT = re.compile(r"(?P<name>\*{0,2}\w+)\s*(\([^)]*\))?:\s*(?P<text>.*)")
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The words before the first section of a Google-style docstring, and those of its `Args`, by name."""
+    """The text before the first section of a Google-style docstring, and the entries of its `Args` section by name."""
     description: list[str] = []
-    told: dict[str, list[str]] = {}
+    arguments: dict[str, list[str]] = {}
     section, current, indent = "", "", 0
     for line in inspect.cleandoc(text).splitlines():
-        word = line.strip().lower()
-        if not line.startswith(" ") and word in _ARGS | _SECTIONS:
-            section = "args" if word in _ARGS else "other"
+        heading = line.strip().lower()
+        if not line.startswith(" ") and heading in _ARGS | _SECTIONS:
+            section = "args" if heading in _ARGS else "other"
             current, indent = "", 0
         elif section == "":
             description.append(line)
-        elif section == "args" and word:
+        elif section == "args" and heading:
             depth = len(line) - len(line.lstrip())
-            found = _ARGUMENT.match(line.strip())
-            if found is not None and depth > 0 and (indent == 0 or depth <= indent):
-                indent, current = depth, found["name"].lstrip("*")
-                told[current] = [found["words"]]
+            argument = _ARGUMENT.match(line.strip())
+            if argument is not None and depth > 0 and (indent == 0 or depth <= indent):
+                indent, current = depth, argument["name"].lstrip("*")
+                arguments[current] = [argument["text"]]
             elif current:
-                told[current].append(line.strip())
-    return "\n".join(description).strip(), {name: " ".join(words).strip() for name, words in told.items()}
+                arguments[current].append(line.strip())
+    return "\n".join(description).strip(), {name: " ".join(lines).strip() for name, lines in arguments.items()}

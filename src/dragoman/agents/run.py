@@ -1,13 +1,13 @@
-"""What a function knows of the run that it plays in, and what it can do there.
+"""The run as an agent function sees it.
 
-    played before          now
+    recorded steps         new steps
     ───────────────►───────────────────────────►
     text: not sent again   text: sent
-    calls: the results     calls: run, or wait for
-    on record              the application
+    calls: return the      calls: executed, or wait
+    recorded results       for the application
 
-A run that goes on, because an answer came or a server died, calls the function again from its beginning. The steps that
-are in the history already are followed through without a trace, until the function reaches what is new.
+When a run resumes, after an answer or after a server crash, the function is called again from its beginning. The steps
+that are already in the history are replayed without effect, until the function reaches new ones.
 """
 
 import json
@@ -52,20 +52,20 @@ log = structlog.get_logger(__name__)
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A step on record: its calls and their results."""
+    """A recorded step: its calls and their results."""
 
     calls: tuple[Call, ...]
     results: Mapping[CallId, ToolMessage]
 
 
 class Run:
-    """A run, as functions see it.
+    """A run, as agent functions see it.
 
     Args:
-        run: the engine's.
-        agent: whose run it is.
-        turn: what the run's loop did since the newest user message, that one included.
-        acts: whether the function is the one who answers; one that only gives instructions looks on.
+        run: the engine's run.
+        agent: the agent that runs.
+        turn: the messages of the run's loop, beginning with the newest user message.
+        can_act: False for a function that only returns instructions and must not answer.
     """
 
     def __init__(
@@ -75,26 +75,26 @@ class Run:
         self.run_id: RunId = run.run_id
         self.user: UserId = run.user
         self.options: Mapping[str, str] = run.options
-        """The options in force, defaults filled in, secrets in clear."""
+        """The effective option values, including defaults. Secrets are in plain text."""
         self.parameters: JsonObject = run.parameters
-        """Settings of the model that the application chose for this run, by their OpenAI names."""
+        """Model parameters that the application chose for this run, by their OpenAI names."""
         self.metadata: JsonObject = run.metadata
-        """What the protocol noted about the run."""
+        """What the protocol recorded about the run."""
         self.state: Json = run.metadata.get("state")
-        """The state shared with the application, as it sent or `share` replaced it; None where there is none."""
+        """The state shared with the application: as it was sent, or as `share` replaced it. None if there is none."""
         self.memories = run.memories
-        """What is remembered of the user, in words for a model's instructions; empty when nothing is."""
+        """Memories of the user, as text for a model's instructions; empty if there are none."""
         self.message: UserMessage | None = next(
             (each for each in reversed(turn) if isinstance(each, UserMessage)), None
         )
-        """The newest message of the user."""
+        """The newest user message."""
         self._run = run
         self._agent = agent
         self._can_act = can_act
         self._recorded_steps = _steps(turn)
         self._step_index = 0
         self._is_live = can_act and not self._recorded_steps
-        """Whether what the function does now is neither on record nor forbidden: `_may_act` says which."""
+        """Shortcut for the hot path: True where `_may_act` would return True."""
         self._has_output = False
         self._is_calling = False
         self._is_over = False
@@ -112,43 +112,47 @@ class Run:
         return "" if self.message is None else text_of(self.message.content)
 
     def option(self, name: str) -> str:
-        """The value in force of an option. Raises KeyError: the agent declares no such option."""
+        """The effective value of an option. Raises KeyError if the agent does not declare it."""
         return self.options[name]
 
     async def messages(self, limit: int = 100) -> Sequence[Message]:
-        """The conversation up to the newest user message, oldest first, at most so many messages.
+        """The conversation up to and including the newest user message, oldest first, at most `limit` messages.
 
-        What this run did since is not among them, so that it is the same when the function is called again.
+        Later messages of this run are left out, so that the result is the same when the function is called again.
         """
-        found: list[Message] = []
+        messages: list[Message] = []
         has_begun = not self._can_act or self.message is None
         async for message in self._run.history():
-            if len(found) >= limit:
+            if len(messages) >= limit:
                 break
             has_begun = has_begun or (self.message is not None and message.id == self.message.id)
             if has_begun:
-                found.append(message)
-        found.reverse()
-        return found
+                messages.append(message)
+        messages.reverse()
+        return messages
 
-    # --- saying -----------------------------------------------------------------------------------------------------
+    # --- output -----------------------------------------------------------------------------------------------------
 
     def emit(self, text: str) -> bool:
-        """Add words to the answer. True: `await drain()` before you go on, so that others get their turn."""
+        """Append text to the answer.
+
+        Returns:
+            True if the caller should `await drain()` before it continues, so that other tasks get their turn.
+        """
         if text:
             self._has_output = True
         return (self._is_live or self._may_act()) and self._run.emit(text)
 
     def think(self, text: str) -> bool:
-        """Add words to the thinking that is shown, as `emit` does."""
+        """Append text to the visible thinking. Returns as `emit` does."""
         if text:
             self._has_output = True
         return (self._is_live or self._may_act()) and self._run.think(text)
 
     def add(self, block: Block) -> None:
-        """Add a whole block, such as a picture. Raises TypeError: calls are made with `call`."""
+        """Add a whole block, such as an image. Raises TypeError for a call; use `call` instead."""
         if isinstance(block, Call):
-            raise TypeError("a call is made with `await run.call(…)`")
+            raise TypeError("use `await run.call(…)` to make a call")
         if isinstance(block, Text):
             self.emit(block.text)
         elif isinstance(block, Thinking):
@@ -159,44 +163,43 @@ class Run:
                 self._run.add(block)
 
     def plan(self, plan: Plan) -> None:
-        """Show a plan."""
+        """Publish a plan, replacing the previous one."""
         if self._may_act():
             self._run.plan(plan)
 
     def stage(self, name: str | None) -> None:
-        """Enter a stage of the work, such as `router` or `worker`; the one before is over. None: only that.
+        """Leave the current stage of the work and enter another, such as `router` or `worker`. None: enter none.
 
-        A run that goes on enters the stage in which it has something new to do.
+        A resumed run enters the stage of its first new step.
         """
         self._stage = name
         if self._may_act():
             self._run.stage(name)
 
     def share(self, state: Json) -> None:
-        """Replace the state that is shared with the application; `state` is it from here on.
+        """Replace the state that is shared with the application. Also sets `state`.
 
         Raises:
-            ValueError: it has too many levels.
+            ValueError: the value is nested too deeply.
         """
         self.state = state
         if self._may_act():
             self._run.share(state)
 
     def card(self, card: Json) -> None:
-        """Give the answer a user interface (UI schema 2.0)."""
+        """Attach a user interface (UI schema 2.0) to the answer."""
         if self._may_act():
             self._run.card(card)
 
     def add_usage(self, *, input_tokens: int = 0, output_tokens: int = 0) -> None:
-        """Note tokens that the step under way used."""
-        used = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
-        self._usage = used if self._usage is None else self._usage + used
+        """Add to the token usage of the current step."""
+        self._usage = (self._usage or Usage()) + Usage(input_tokens=input_tokens, output_tokens=output_tokens)
 
     async def drain(self) -> None:
-        """Give way to others, and wait while too much of this run is not durable yet."""
+        """Yield to other tasks, and wait while too much of this run's output is not durable yet."""
         await self._run.drain()
 
-    # --- calling ----------------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------------------------
 
     @overload
     async def call(self, tool: FunctionTool[P, T], /, *args: P.args, **arguments: P.kwargs) -> T: ...
@@ -205,24 +208,24 @@ class Run:
     async def call(self, tool: Callee, /, **arguments: object) -> Json: ...
 
     async def call(self, tool: Callee, /, *args: object, **arguments: object) -> Any:
-        """Call a tool of this agent, or of the application, and give what it returned.
+        """Call a tool of this agent or of the application, and return its result.
 
         Args:
-            tool: itself, which types arguments and result, or its name.
-            args: only for a tool that is a function.
-            arguments: by name.
+            tool: the tool, whose types then apply to arguments and result, or its name.
+            args: positional arguments; only for tools that are functions.
+            arguments: keyword arguments.
 
         Raises:
-            ToolFailed: it failed, was denied or cancelled, or there is no such tool.
+            ToolFailed: the tool failed, was denied or cancelled, or does not exist.
         """
         (result,) = await self._step([(_name(tool), _arguments(tool, args, arguments))])
         return self._result_value(result)
 
     async def call_all(self, calls: Sequence[tuple[Callee, Mapping[str, object]]]) -> list[Json]:
-        """Call several tools in parallel; results in the order of the calls.
+        """Call several tools in parallel, and return their results in the order of the calls.
 
         Raises:
-            ToolFailed: one failed; all have ended by then.
+            ToolFailed: one of them failed. All calls have ended by then.
         """
         if not calls:
             return []
@@ -237,41 +240,43 @@ class Run:
         header: str = "",
         multiple: bool = False,
     ) -> str:
-        """Ask the person, and give the answer: the label of the choice, or the person's own words.
+        """Ask the user, and return the answer: the label of the chosen option, or the user's own text.
 
         Args:
-            question: in full.
+            question: the full question.
             choices: labels, or pairs of label and description.
-            header: one or two words over it.
-            multiple: several choices may be picked; they come joined by a comma.
+            header: one or two words above the question.
+            multiple: whether several choices may be picked. They are returned joined by a comma.
 
         Raises:
-            ToolFailed: the person declined to answer.
+            ToolFailed: the user declined to answer.
         """
         if ASK_USER_QUESTION not in self._agent.spec.builtins:
-            raise RuntimeError(f"agent {self._agent.spec.name} cannot ask: it was made with ask_user=False")
+            raise RuntimeError(
+                f"agent {self._agent.spec.name} cannot ask questions: it was created with ask_user=False"
+            )
         options = tuple(Choice(each) if isinstance(each, str) else Choice(*each) for each in choices)
-        asked = Questions((Question(question, options=options, header=header, multi_select=multiple),))
-        (result,) = await self._step([(ASK_USER_QUESTION, msgspec.to_builtins(asked))])
+        questions = Questions((Question(question, options=options, header=header, multi_select=multiple),))
+        (result,) = await self._step([(ASK_USER_QUESTION, msgspec.to_builtins(questions))])
         _raise_if_failed(result)
         return answer_text(result)
 
     async def remember(
         self, content: str, *, reason: str, kind: MemoryKind = "experience", topic: str | None = None
     ) -> None:
-        """Write down what is to be remembered of the user, in one sentence, and why.
+        """Store a memory of the user: one sentence, and the reason for storing it.
 
         Raises:
-            ToolFailed: the session's memory is off, or the sentence is too long.
+            ToolFailed: memory is off in this session, or the sentence is too long.
         """
-        note = {"content": content, "reason": reason, "type": kind, "topic": topic}
-        await self.call(WRITE_MEMORY, **{name: value for name, value in note.items() if value is not None})
+        memory = {"content": content, "reason": reason, "type": kind, "topic": topic}
+        await self.call(WRITE_MEMORY, **{name: value for name, value in memory.items() if value is not None})
 
     async def fork(self, agent: contract.Agent | str, task: str) -> str:
-        """Give a sub-agent a task, and give its answer.
+        """Delegate a task to a sub-agent, and return its answer.
 
         Raises:
-            ToolFailed: it failed.
+            ToolFailed: the sub-agent failed.
         """
         if FORK not in self._agent.spec.builtins:
             raise RuntimeError(f"agent {self._agent.spec.name} has no sub-agents")
@@ -281,7 +286,7 @@ class Run:
         return text_of(result.content)
 
     async def close(self) -> None:
-        """End the last step, after the function has ended."""
+        """End the last step. Called after the function has returned."""
         if self._may_act():
             if self._has_output:
                 await self._run.end_step(usage=self._usage)
@@ -289,27 +294,29 @@ class Run:
         if self._has_output:
             self._replay_step([])
         if not self._is_live:
-            log.warning("the function ended before its record did", session_id=self.session_id, run_id=self.run_id)
+            log.warning(
+                "agent function ended before its recorded steps", session_id=self.session_id, run_id=self.run_id
+            )
 
-    # --- inside -----------------------------------------------------------------------------------------------------
+    # --- recorded and new steps -------------------------------------------------------------------------------------
 
     def _may_act(self) -> bool:
-        """Whether what the function does now is to be done; if not, it is on record.
+        """Whether the function's current step is new, so that its output and calls take effect.
 
         Raises:
-            Paused: the run has ended to wait. The function caught that, and must not go on.
+            Paused: the run has ended in order to wait. The function caught `Paused` and must not continue.
         """
         if self._is_over:
             raise Paused
         if not self._can_act:
-            raise RuntimeError("a function that gives instructions cannot answer")
+            raise RuntimeError("a function that returns instructions cannot answer")
         return self._step_index >= len(self._recorded_steps)
 
     async def _step(self, calls: Sequence[tuple[str, JsonObject]]) -> Sequence[ToolMessage]:
         if not self._may_act():
             return self._replay_step(calls)
         if self._is_calling:
-            raise RuntimeError("one call after the other; several at once are made with `await run.call_all(…)`")
+            raise RuntimeError("another call is in progress; use `await run.call_all(…)` for parallel calls")
         for name, arguments in calls:
             is_memory = name == WRITE_MEMORY and self._agent.tool(name) is None
             self._run.call(name, arguments, tool=self._run.memory_tool if is_memory else None)
@@ -327,19 +334,19 @@ class Run:
         step = self._recorded_steps[self._step_index]
         if [call.name for call in step.calls] != [name for name, _ in calls]:
             log.error(
-                "the function took other steps than before",
+                "agent function did not repeat its recorded steps",
                 session_id=self.session_id,
                 run_id=self.run_id,
-                before=[call.name for call in step.calls],
+                recorded=[call.name for call in step.calls],
                 now=[name for name, _ in calls],
             )
-            raise AgentError("replay_mismatch", "The agent did not take the same steps again")
+            raise AgentError("replay_mismatch", "The agent did not repeat its earlier steps")
         if any(call.input != _to_json(arguments) for call, (_, arguments) in zip(step.calls, calls, strict=True)):
             log.warning(
-                "the function called with other arguments than before", run_id=self.run_id, step=self._step_index
+                "agent function repeated a call with different arguments", run_id=self.run_id, step=self._step_index
             )
         if any(call.call_id not in step.results for call in step.calls):
-            raise AgentError("replay_mismatch", "The result of an earlier step is not on record")
+            raise AgentError("replay_mismatch", "The result of an earlier step is missing")
         self._step_index += 1
         self._is_live = self._step_index >= len(self._recorded_steps)
         self._usage, self._has_output = None, False
@@ -348,7 +355,7 @@ class Run:
         return [step.results[call.call_id] for call in step.calls]
 
     def _result_value(self, result: ToolMessage) -> Json:
-        """What a tool returned, as far as its result tells."""
+        """The tool's return value, reconstructed from its result message."""
         _raise_if_failed(result)
         tool = self._agent.tool(result.name)
         if not isinstance(tool, FunctionTool):
@@ -360,7 +367,7 @@ class Run:
 
 
 def _steps(turn: Sequence[Message]) -> list[Step]:
-    """The steps of a turn."""
+    """The recorded steps of a turn."""
     results = {each.call_id: each for each in turn if isinstance(each, ToolMessage)}
     return [Step(each.calls(), results) for each in turn if isinstance(each, AssistantMessage) and each.content]
 
@@ -372,15 +379,15 @@ def _name(tool: Callee) -> str:
 def _arguments(tool: Callee, args: Sequence[object], arguments: Mapping[str, object]) -> JsonObject:
     if args:
         if not isinstance(tool, FunctionTool):
-            raise TypeError("arguments of a tool that is no function are given by name")
+            raise TypeError("positional arguments are possible only for a tool that is a function")
         arguments = tool.bind_arguments(*args, **arguments)
     return _to_json(arguments)
 
 
 def _to_json(arguments: Mapping[str, object]) -> JsonObject:
-    """The arguments as JSON. Raises TypeError: they have no form in it."""
-    plain: JsonObject = msgspec.to_builtins(dict(arguments), str_keys=True)
-    return plain
+    """The arguments as JSON. Raises TypeError if JSON cannot represent them."""
+    converted: JsonObject = msgspec.to_builtins(dict(arguments), str_keys=True)
+    return converted
 
 
 def _raise_if_failed(result: ToolMessage) -> None:
@@ -398,10 +405,10 @@ def _decode_json(content: Json) -> Json:
 
 
 def _convert_result(value: Json, returns: TypeHint) -> Json:
-    """The value as the type that the function says it returns, if it can be read as such."""
+    """Convert the value to the function's annotated return type, if possible."""
     if returns is msgspec.UNSET or returns is str:
         return value
-    if isinstance(value, tuple) and len(value) == 1 and type(value[0]) is returns:  # one block
+    if isinstance(value, tuple) and len(value) == 1 and type(value[0]) is returns:  # a single block
         return value[0]
     try:
         return msgspec.convert(value, returns)

@@ -1,4 +1,4 @@
-"""What a server does with agents before it serves them, and after: models, starting, checking, closing."""
+"""The lifecycle of agents on a server: bind models, check declarations, start, close."""
 
 import re
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ def bind(agents: Sequence[Agent], resolve: ModelResolver, default: str = "embedd
     """Give the agents their models.
 
     Args:
-        agents: of any kind; those that have no model are left alone.
-        resolve: gives the model of a name.
-        default: the name for agents that name no model.
+        agents: agents of any kind; those without a model are skipped.
+        resolve: returns the model for a name.
+        default: the model name of agents that specify none.
     """
     for agent in agents:
         if isinstance(agent, ServableAgent):
@@ -36,10 +36,10 @@ def bind(agents: Sequence[Agent], resolve: ModelResolver, default: str = "embedd
 
 
 async def start(agents: Sequence[Agent]) -> None:
-    """Start what the agents depend on; nothing is left behind when that fails.
+    """Start what the agents depend on. If this fails, everything that was started is closed again.
 
     Raises:
-        StartFailed: an MCP server cannot be had.
+        StartFailed: an MCP server is not available.
     """
     started: list[Agent] = []
     try:
@@ -53,76 +53,77 @@ async def start(agents: Sequence[Agent]) -> None:
 
 
 async def close(agents: Sequence[Agent]) -> None:
-    """End what `start` began, the last first. An agent that was not started is left alone."""
+    """Close what `start` started, in reverse order."""
     for agent in reversed(agents):
         if isinstance(agent, ServableAgent):
             await agent.aclose()
 
 
 def check(agents: Sequence[Agent]) -> None:
-    """Check the agents as they are to be served, and their sub-agents.
+    """Check the declarations of the agents and their sub-agents, before they are served.
 
     Raises:
-        Misdeclared: the first thing that is wrong.
+        DeclarationError: a declaration is not valid; the first fault is reported.
     """
     names: set[str] = set()
     for agent in agents:
         for name in (agent.spec.name, *agent.spec.aliases):
             if name in names:
-                raise DeclarationError(f"two agents are called {name!r}: names and aliases are unique on a server")
+                raise DeclarationError(f"two agents are named {name!r}: names and aliases must be unique on a server")
             names.add(name)
-    seen: set[int] = set()
-    left = list(agents)
-    while left:
-        agent = left.pop(0)
-        if id(agent) in seen:
+    checked: set[int] = set()
+    queue = list(agents)
+    while queue:
+        agent = queue.pop(0)
+        if id(agent) in checked:
             continue
-        seen.add(id(agent))
+        checked.add(id(agent))
         check_spec(agent.spec)
         if isinstance(agent, ServableAgent):
             _check_unique(agent.spec, "sub-agent", [each.spec.name for each in agent.subagents])
-            left += agent.subagents
+            queue += agent.subagents
 
 
 def check_spec(spec: AgentSpec) -> None:
-    """Check one agent's face. Raises Misdeclared."""
+    """Check the specification of one agent.
+
+    Raises:
+        DeclarationError: it is not valid; the first fault is reported.
+    """
     for name in (spec.name, *spec.aliases):
         if _AGENT_NAME.fullmatch(name) is None:
-            raise DeclarationError(f"an agent's name has 1 to 64 letters, digits, '_', '-' or '.', got {name!r}")
+            raise DeclarationError(
+                f"an agent's name must have 1 to 64 characters (letters, digits, '_', '-', '.'), got {name!r}"
+            )
     if _VERSION.fullmatch(spec.version) is None:
-        raise DeclarationError(f"agent {spec.name}: a semantic version such as 1.4.2 expected, got {spec.version!r}")
-    names = [tool.spec.name for tool in spec.tools]
-    for name in names:
+        raise DeclarationError(f"agent {spec.name}: expected a semantic version such as 1.4.2, got {spec.version!r}")
+    for tool in spec.tools:
+        name = tool.spec.name
         if _TOOL_NAME.fullmatch(name) is None:
             raise DeclarationError(
-                f"agent {spec.name}: a tool's name has 1 to 64 letters, digits, '_' or '-', got {name!r}"
+                f"agent {spec.name}: a tool's name must have 1 to 64 characters (letters, digits, '_', '-'), "
+                f"got {name!r}"
             )
         if name in (ASK_USER_QUESTION, FORK):
             raise DeclarationError(f"agent {spec.name}: {name} is the name of a built-in tool")
-    _check_unique(spec, "tool", names)
-    for tool in spec.tools:
         if tool.spec.parameters.get("type") != "object":
-            raise DeclarationError(
-                f"agent {spec.name}: the parameters of tool {tool.spec.name} are no schema of an object"
-            )
-    _check_options(spec)
-
-
-def _check_options(spec: AgentSpec) -> None:
+            raise DeclarationError(f"agent {spec.name}: the parameters of tool {name} are not the schema of an object")
+    _check_unique(spec, "tool", [tool.spec.name for tool in spec.tools])
     _check_unique(spec, "option", [option.name for option in spec.options])
     for option in spec.options:
         if _OPTION_NAME.fullmatch(option.name) is None:
             raise DeclarationError(
-                f"agent {spec.name}: an option's name has 1 to 64 letters, digits, '_', '-' or '.', got {option.name!r}"
+                f"agent {spec.name}: an option's name must have 1 to 64 characters "
+                f"(letters, digits, '_', '-', '.'), got {option.name!r}"
             )
         if isinstance(option, SelectOption) and option.default not in option.options:
             raise DeclarationError(
-                f"agent {spec.name}: the default of option {option.name} is one of {', '.join(option.options)}, "
-                f"got {option.default!r}"
+                f"agent {spec.name}: the default of option {option.name} must be one of "
+                f"{', '.join(option.options)}, got {option.default!r}"
             )
 
 
 def _check_unique(spec: AgentSpec, kind: str, names: Sequence[str]) -> None:
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    if twice is not None:
-        raise DeclarationError(f"agent {spec.name}: two of its {kind}s are called {twice!r}")
+    duplicate = next((name for index, name in enumerate(names) if name in names[:index]), None)
+    if duplicate is not None:
+        raise DeclarationError(f"agent {spec.name}: two {kind}s are named {duplicate!r}")

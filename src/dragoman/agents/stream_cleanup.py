@@ -1,4 +1,4 @@
-"""A model's stream, and what it takes to leave it early."""
+"""Close a model's stream when it is abandoned early."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -7,14 +7,15 @@ from contextlib import asynccontextmanager, suppress
 from dragoman.ports.models import ModelEvent
 
 CLOSE_TIMEOUT_S = 5.0
-"""For a model's stream that is left early."""
+"""Time limit for closing a model's stream."""
 
 
 @asynccontextmanager
 async def closing(stream: AsyncGenerator[ModelEvent, None]) -> AsyncIterator[AsyncGenerator[ModelEvent, None]]:
-    """The stream, closed at once when it is left: that ends the model's work.
+    """Close the stream on leaving the block, so that the model stops working at once.
 
-    In the same task, because streams may hold what belongs to a task; and within bounds, because a stop must not hang.
+    It is closed in the same task, because a stream may own resources of that task, and with a time limit, because
+    stopping a run must not hang.
     """
     try:
         yield stream

@@ -1,7 +1,7 @@
-"""Tools out of typed Python functions.
+"""Tools made from typed Python functions.
 
-A tool is still the function that it was: it can be called, tested and imported as such. What is added is its face
-(name, description, JSON Schema of the arguments), its policy, and `run`, which the engine calls with what a model sent.
+A tool remains a function: it can be called, tested and imported as before. It gains a specification (name, description,
+JSON Schema of the arguments), a policy, and `run`, which the engine calls with a model's arguments.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ DEFAULT_TIMEOUT_S = 120.0
 
 
 class FunctionTool(Generic[P, R]):
-    """A tool that is a function. Made by `tool`."""
+    """A tool that is a function. Created by `tool`."""
 
     function: Callable[P, R]
-    """The function itself."""
+    """The wrapped function."""
 
     def __init__(
         self,
@@ -43,17 +43,17 @@ class FunctionTool(Generic[P, R]):
         on_restart: OnRestart = "fail",
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
-        if isinstance(function, FunctionTool):  # a tool again, under another name or policy
+        if isinstance(function, FunctionTool):  # an existing tool under another name or policy
             function = function.function
         name = name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
-            raise DeclarationError("a function without a name of its own needs one: tool(name=…)")
+            raise DeclarationError("a function without a name needs tool(name=…)")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise DeclarationError(f"tool {name}: a tool returns its result, it cannot yield it")
+            raise DeclarationError(f"tool {name}: a tool must return its result, not yield it")
         if timeout_s <= 0:
-            raise DeclarationError(f"tool {name}: timeout_s is a number of seconds greater than 0, got {timeout_s!r}")
+            raise DeclarationError(f"tool {name}: timeout_s must be greater than 0, got {timeout_s!r}")
         if on_restart not in get_args(OnRestart):
-            raise DeclarationError(f"tool {name}: on_restart is repeat, fail or ask, got {on_restart!r}")
+            raise DeclarationError(f"tool {name}: on_restart must be repeat, fail or ask, got {on_restart!r}")
         update_wrapper(self, function)
         self.function = function
         self._signature = read_function(function, name)
@@ -75,16 +75,15 @@ class FunctionTool(Generic[P, R]):
                 timeout_s=timeout_s,
             ),
         )
-        """See `RunnableTool.declaration`."""
 
     @property
     def name(self) -> str:
-        """How models and clients call it."""
+        """The name that models and clients use."""
         return self.declaration.spec.name
 
     @property
     def returns(self) -> TypeHint:
-        """The annotation of the function's result; UNSET if there is none."""
+        """The annotation of the function's return value; UNSET if there is none."""
         return self._signature.returns
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -95,18 +94,21 @@ class FunctionTool(Generic[P, R]):
         return f"<tool {self.name}>"
 
     def bind_arguments(self, *args: object, **kwargs: object) -> dict[str, object]:
-        """Arguments as the function could be called with them, by name. Raises TypeError: it takes no such ones."""
+        """The arguments of a call of the function, by name. Raises TypeError if the function does not accept them."""
         return dict(inspect.signature(self.function).bind_partial(*args, **kwargs).arguments)
 
     def check(self, arguments: JsonObject) -> None:
-        """Check a model's arguments. Raises ToolFailed, with all that is wrong."""
+        """Check a model's arguments. Raises ToolFailed, which lists all faults."""
         self._signature.parameters.read(arguments)
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
-        """See `RunnableTool.run`. A function that is not async runs in a thread, which a cancellation leaves behind.
+        """Call the function with a model's arguments.
+
+        A function that is not async runs in a thread, which continues if the call is cancelled.
 
         Raises:
-            ToolFailed: the arguments do not fit, or the function ended in a way that must not end the server.
+            ToolFailed: the arguments are not valid, or the function raised an exception that must not end the server,
+                such as SystemExit.
         """
         values = self._signature.parameters.read(arguments)
         if self._signature.parameters.context is not None:
@@ -126,13 +128,13 @@ class FunctionTool(Generic[P, R]):
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            raise ToolFailed("it cancelled itself") from error  # something that it awaited was cancelled
-        except BaseException as error:  # SystemExit, KeyboardInterrupt: of a tool they are a failure like others
+            raise ToolFailed("it cancelled itself") from error  # something that the function awaited was cancelled
+        except BaseException as error:  # SystemExit, KeyboardInterrupt: in a tool they are ordinary failures
             raise ToolFailed(f"{type(error).__name__}: {error}") from error
         return self._encode_result(value)
 
-    def _encode_result(self, value: Any) -> Json:  # noqa: ANN401  # whatever a user's function returns
-        """The result as JSON or as blocks."""
+    def _encode_result(self, value: Any) -> Json:  # noqa: ANN401  # a user's function may return anything
+        """Convert the result to JSON or blocks."""
         if isinstance(value, str):
             return value
         if isinstance(value, InputBlock):
@@ -144,7 +146,9 @@ class FunctionTool(Generic[P, R]):
         try:
             return msgspec.to_builtins(value, str_keys=True)
         except (TypeError, ValueError, RecursionError) as error:
-            raise ToolFailed(f"the tool {self.name} returned a {type(value).__name__} that is no JSON") from error
+            raise ToolFailed(
+                f"the tool {self.name} returned a {type(value).__name__} that cannot be converted to JSON"
+            ) from error
 
 
 @overload
@@ -180,28 +184,26 @@ def tool(
     on_restart: OnRestart | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
-    """Make a tool of a typed function: `@tool`, or `@tool(needs_approval=True)`.
+    """Make a typed function a tool: `@tool`, or `@tool(needs_approval=True)`.
 
     Args:
-        function: async or not, with an annotation for each parameter. One annotated `ToolContext` receives the context
-            and is not shown to models.
-        name: the function's name, if not given.
-        title: for people.
-        description: for models; the docstring up to its first section, if not given.
-        exposed: clients see it and switch it on; a hidden tool always runs, unseen and unasked.
-        needs_approval: the user is asked before each call.
-        reads_only: it changes nothing, so that it may also be used while the agent only plans.
-        idempotent: may be run again when the server died while it ran; the same as `on_restart="repeat"`.
-        on_restart: what becomes of a call that was running when the server died; `fail` by default.
+        function: async or not, with an annotation for each parameter. A parameter annotated `ToolContext` receives the
+            context and is hidden from models.
+        name: defaults to the function's name.
+        title: display name.
+        description: for models; defaults to the docstring up to its first section.
+        exposed: whether clients see the tool and can enable it. A hidden tool is always available.
+        needs_approval: whether the user must approve each call.
+        reads_only: whether the tool changes nothing, so that it may also be used in plan mode.
+        idempotent: whether a call may be repeated after a server crash; the same as `on_restart="repeat"`.
+        on_restart: what happens to a call that was running when the server died; `fail` by default.
         timeout_s: a call that takes longer fails.
 
     Raises:
-        Misdeclared: the function cannot be a tool; the message says why.
+        DeclarationError: the function cannot be a tool; the message says why.
     """
     if idempotent and on_restart not in (None, "repeat"):
-        raise DeclarationError(
-            f"an idempotent tool is repeated after a restart, so that on_restart={on_restart!r} is wrong"
-        )
+        raise DeclarationError(f"idempotent=True requires on_restart='repeat', got {on_restart!r}")
     make = partial(
         FunctionTool[P, R],
         name=name,

@@ -1,6 +1,6 @@
-"""What of a conversation is sent to a model: in the order that models want, and no more than they take. Pure.
+"""Prepare a conversation for a model: in the order that models require, and within the context window. Pure.
 
-Tokens are estimated. The estimate is kind to nobody: better a summary too early than a request that is refused.
+Token counts are estimates on the high side: an early summary is better than a rejected request.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,9 +29,9 @@ from dragoman.core.tools import Capabilities, ToolSpec
 
 MESSAGE_TOKENS = 4
 MEDIA_TOKENS = 1000
-"""Of a picture or a file, whatever its size: models scale them."""
+"""For an image or a file of any size, because models scale them."""
 SHORTENING_LIMITS = (16_000, 4_000, 1_000, 300)
-"""Characters to which texts are shortened, one after the other, until the whole fits."""
+"""Maximum characters of each text, tried in this order until the conversation fits."""
 
 _JSON = msgspec.json.Encoder()
 
@@ -40,7 +40,7 @@ _JSON = msgspec.json.Encoder()
 
 
 def tokens_of_json(value: Json) -> int:
-    """About how many tokens a value has as JSON."""
+    """Estimated tokens of a value as JSON."""
     try:
         return len(_JSON.encode(value)) // CHARS_PER_TOKEN + 1
     except UnicodeEncodeError:  # a lone surrogate
@@ -48,19 +48,19 @@ def tokens_of_json(value: Json) -> int:
 
 
 def tokens_of(message: Message) -> int:
-    """About how many tokens a message has."""
+    """Estimated tokens of a message."""
     if isinstance(message.content, str):
         return MESSAGE_TOKENS + estimate_tokens(message.content)
     return MESSAGE_TOKENS + sum(map(_tokens_of_block, message.content))
 
 
 def tokens_of_all(messages: Sequence[Message]) -> int:
-    """About how many tokens the messages have together."""
+    """Estimated tokens of all messages together."""
     return sum(map(tokens_of, messages))
 
 
 def tokens_of_tools(tools: Sequence[ToolSpec]) -> int:
-    """About how many tokens it takes to tell a model of its tools."""
+    """Estimated tokens of the tools' specifications."""
     return sum(tokens_of_json(tool) for tool in tools)
 
 
@@ -80,121 +80,120 @@ def _tokens_of_block(block: Block | InputBlock) -> int:
 
 
 def order_for_model(messages: Sequence[Message]) -> list[Message]:
-    """The conversation with each step's results right behind it, in the order of its calls.
+    """The conversation with each step followed by its results, in the order of its calls.
 
-    A result without its call, and a call without its result, are left out: models refuse both.
+    Calls without a result and results without a call are dropped, because models reject both.
     """
     results: dict[CallId, ToolMessage] = {}
     for message in messages:
         if isinstance(message, ToolMessage):
             results.setdefault(message.call_id, message)
-    found: list[Message] = []
+    ordered: list[Message] = []
     for message in messages:
         if isinstance(message, ToolMessage):
             continue
         if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
-            kept = tuple(block for block in message.content if not isinstance(block, Call) or block.call_id in results)
-            if kept:
-                found.append(message if len(kept) == len(message.content) else _with_content(message, kept))
-                found += [results.pop(block.call_id) for block in kept if isinstance(block, Call)]
+            blocks = tuple(each for each in message.content if not isinstance(each, Call) or each.call_id in results)
+            if blocks:
+                ordered.append(msgspec.structs.replace(message, content=blocks))
+                ordered += [results.pop(block.call_id) for block in blocks if isinstance(block, Call)]
         elif message.content:
-            found.append(message)
-    return found
+            ordered.append(message)
+    return ordered
 
 
 def cut_points(messages: Sequence[Message]) -> Iterator[int]:
-    """The places before which a conversation may be cut, so that no call is parted from its result.
+    """The indexes before which a conversation can be cut without separating a call from its result.
 
-    A call without a result is never before a cut.
+    There is no cut point after a call that has no result.
     """
-    last: dict[CallId, int] = {}
-    for place, message in enumerate(messages):
+    result_index: dict[CallId, int] = {}
+    for index, message in enumerate(messages):
         if isinstance(message, ToolMessage):
-            last.setdefault(message.call_id, place)
-    reach = -1
-    for place, message in enumerate(messages):
-        if place > reach and not isinstance(message, ToolMessage):
-            yield place
+            result_index.setdefault(message.call_id, index)
+    last_result = -1
+    for index, message in enumerate(messages):
+        if index > last_result and not isinstance(message, ToolMessage):
+            yield index
         if isinstance(message, AssistantMessage):
-            reach = max(reach, *(last.get(call.call_id, len(messages)) for call in message.calls()), -1)
-
-
-def _with_content(message: AssistantMessage, blocks: tuple[Block, ...]) -> AssistantMessage:
-    return msgspec.structs.replace(message, content=blocks)
+            for call in message.calls():
+                last_result = max(last_result, result_index.get(call.call_id, len(messages)))
 
 
 # --- fitting ----------------------------------------------------------------------------------------------------------
 
 
 def fit_to_budget(messages: Sequence[Message], budget: int) -> list[Message]:
-    """The newest part of an arranged conversation that has at most so many tokens, as far as that can be done.
+    """The newest part of an ordered conversation, with at most `budget` tokens if that is possible.
 
-    Long results are shortened first, then the oldest messages go (not the system's at the beginning, nor what follows
-    the last user message), then every long text is shortened.
+    Long results are shortened first. Then the oldest messages are dropped, except for leading system messages and
+    everything from the last user message on. Finally, all long texts are shortened.
     """
-    kept = list(messages)
-    if tokens_of_all(kept) <= budget:
-        return kept
-    kept = [shorten(each, SHORTENING_LIMITS[0]) if isinstance(each, ToolMessage) else each for each in kept]
-    if tokens_of_all(kept) > budget:
-        kept = _newest(kept, budget)
-    for cap in SHORTENING_LIMITS:
-        if tokens_of_all(kept) <= budget:
+    fitted = list(messages)
+    if tokens_of_all(fitted) <= budget:
+        return fitted
+    fitted = [shorten(each, SHORTENING_LIMITS[0]) if isinstance(each, ToolMessage) else each for each in fitted]
+    if tokens_of_all(fitted) > budget:
+        fitted = _drop_oldest(fitted, budget)
+    for max_chars in SHORTENING_LIMITS:
+        if tokens_of_all(fitted) <= budget:
             break
-        kept = [shorten(each, cap) for each in kept]
-    return kept
+        fitted = [shorten(each, max_chars) for each in fitted]
+    return fitted
 
 
-def _newest(messages: Sequence[Message], budget: int) -> list[Message]:
-    first = next((place for place, each in enumerate(messages) if not isinstance(each, SystemMessage)), len(messages))
+def _drop_oldest(messages: Sequence[Message], budget: int) -> list[Message]:
+    first = next((index for index, each in enumerate(messages) if not isinstance(each, SystemMessage)), len(messages))
     lead, rest = messages[:first], messages[first:]
-    left = budget - tokens_of_all(lead)
-    last_user = max((place for place, each in enumerate(rest) if isinstance(each, UserMessage)), default=len(rest) - 1)
-    places = [place for place in cut_points(rest) if place <= last_user]
-    for place in places:
-        if isinstance(rest[place], UserMessage) and tokens_of_all(rest[place:]) <= left:
-            return [*lead, *rest[place:]]
-    return [*lead, *rest[max(places, default=0) :]]
+    remaining = budget - tokens_of_all(lead)
+    last_user = max((index for index, each in enumerate(rest) if isinstance(each, UserMessage)), default=len(rest) - 1)
+    cuts = [index for index in cut_points(rest) if index <= last_user]
+    for cut in cuts:
+        if isinstance(rest[cut], UserMessage) and tokens_of_all(rest[cut:]) <= remaining:
+            return [*lead, *rest[cut:]]
+    return [*lead, *rest[max(cuts, default=0) :]]
 
 
-def shorten(message: Message, cap: int) -> Message:
-    """The message with each of its texts, and each argument of its calls, at most so many characters long."""
+def shorten(message: Message, max_chars: int) -> Message:
+    """The message with each text, and each string argument of a call, shortened to `max_chars`."""
     if isinstance(message, SystemMessage):
         return message
     if isinstance(message.content, str):
-        return msgspec.structs.replace(message, content=shorten_text(message.content, cap))
-    return msgspec.structs.replace(message, content=tuple(_shorten_block(block, cap) for block in message.content))
+        return msgspec.structs.replace(message, content=shorten_text(message.content, max_chars))
+    blocks = tuple(_shorten_block(block, max_chars) for block in message.content)
+    return msgspec.structs.replace(message, content=blocks)
 
 
-def shorten_text(text: str, cap: int) -> str:
-    """Beginning and end of a text, with a note of what is missing between."""
-    if len(text) <= cap:
+def shorten_text(text: str, max_chars: int) -> str:
+    """The beginning and the end of a text, with a note in between that says how much is missing."""
+    if len(text) <= max_chars:
         return text
-    head = cap * 2 // 3
-    tail = cap - head
-    return f"{text[:head]}\n[… {len(text) - cap} characters left out …]\n{text[-tail:]}"
+    head = max_chars * 2 // 3
+    tail = max_chars - head
+    return f"{text[:head]}\n[… {len(text) - max_chars} characters omitted …]\n{text[-tail:]}"
 
 
-def _shorten_block(block: Block | InputBlock, cap: int) -> Block | InputBlock:
+def _shorten_block(block: Block | InputBlock, max_chars: int) -> Block | InputBlock:
     match block:
         case Text(text=text):
-            return Text(shorten_text(text, cap))
+            return Text(shorten_text(text, max_chars))
         case Thinking(text=text):
-            return Thinking(shorten_text(text, cap))
+            return Thinking(shorten_text(text, max_chars))
         case Call(input=arguments):
             short = {
-                name: shorten_text(value, cap) if isinstance(value, str) else value for name, value in arguments.items()
+                name: shorten_text(value, max_chars) if isinstance(value, str) else value
+                for name, value in arguments.items()
             }
             return msgspec.structs.replace(block, input=short)
         case _:
             return block
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
+# --- images -----------------------------------------------------------------------------------------------------------
 
 
 def replace_unsupported_images(messages: Sequence[Message], capabilities: Capabilities) -> list[Message]:
-    """The conversation with a note in place of each picture that the agent does not declare to take."""
+    """The conversation with a note in place of each image that the agent does not accept."""
     if capabilities.image_http and capabilities.image_data:
         return list(messages)
     return [_replace_images(message, capabilities) for message in messages]
@@ -204,7 +203,7 @@ def _replace_images(message: Message, capabilities: Capabilities) -> Message:
     if isinstance(message.content, str) or not any(isinstance(block, Image) for block in message.content):
         return message
     blocks = tuple(
-        Text("[a picture that is not shown here]")
+        Text("[an image that is not shown here]")
         if isinstance(block, Image)
         and not (capabilities.image_data if block.url.startswith("data:") else capabilities.image_http)
         else block

@@ -1,7 +1,7 @@
-"""Blocking functions of users, run so that they stop nothing else.
+"""Run users' blocking functions without blocking the event loop.
 
-Each call gets a thread of its own, which the process does not wait for at its end: a thread cannot be stopped from
-outside, and one that hangs must not keep the server from going.
+Each call gets its own daemon thread: a thread cannot be stopped from outside, and one that hangs must not keep the
+server from exiting.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 MAX_THREADS = 64
-"""At work at once, for each event loop. Further calls wait; that counts towards their tools' time."""
+"""Maximum number of concurrent threads for each event loop. Further calls wait, which counts toward their timeout."""
 
 Value = TypeVar("Value")
 
@@ -21,9 +21,9 @@ _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKe
 
 
 async def run_in_thread(function: Callable[[], Value]) -> Value:
-    """Call the function in a thread, with this task's context variables, and give what it returns or raises.
+    """Call the function in a thread, with this task's context variables, and return or raise its outcome.
 
-    When the caller is cancelled, the thread goes on, and nobody hears of its result; it keeps its slot until it ends.
+    If the caller is cancelled, the thread continues and its result is discarded. It occupies its slot until it ends.
     """
     loop = asyncio.get_running_loop()
     slots = _slots.setdefault(loop, asyncio.Semaphore(MAX_THREADS))
@@ -40,14 +40,14 @@ async def run_in_thread(function: Callable[[], Value]) -> Value:
         value, error = None, None
         try:
             value = context.run(function)
-        except BaseException as raised:  # noqa: BLE001  # a thread's root; it is raised again in the caller
+        except BaseException as raised:  # noqa: BLE001  # a thread's root; the caller raises it again
             error = raised
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so nobody is waiting
             loop.call_soon_threadsafe(settle, value, error)
 
     try:
         threading.Thread(target=work, name="dragoman-tool", daemon=True).start()
-    except RuntimeError:  # the system has no more threads
+    except RuntimeError:  # the system cannot start another thread
         slots.release()
         raise
     value, error = await done
