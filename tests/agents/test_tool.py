@@ -190,8 +190,10 @@ class Shelf:
         (by_place, "tool by_place: parameter 'a' cannot be passed by name"),
         (
             no_json,
-            "tool no_json: the type of parameter 'a' cannot be represented in JSON: "
-            "type <class 'complex'> is not supported",
+            (
+                "tool no_json: the type of parameter 'a' cannot be represented in JSON: "
+                "type <class 'complex'> is not supported"
+            ),
         ),
         (unknown, "tool unknown: cannot evaluate the annotations: name 'Nowhere' is not defined"),
         (yields, "tool yields: a tool must return its result, not yield it"),
