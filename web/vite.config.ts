@@ -7,7 +7,7 @@ const OUTPUT = "../src/dragoman/console";
 const COMPRESSIBLE = /\.(js|css|html|svg)$/;
 const SMALLEST = 1024;
 
-/** Compresses everything once, at build time: the server then hands out files and does no work for them. */
+/** Compresses files at build time, so that the server only has to send them. */
 function precompress(): Plugin {
     let folder = "";
     return {
@@ -42,7 +42,7 @@ export default defineConfig({
     oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
     plugins: [precompress()],
     server: {
-        // `npm run dev` beside a server on its usual port.
+        // `npm run dev` next to a server on the default port.
         proxy: Object.fromEntries(
             ["/aap", "/api", "/ag-ui", "/process", "/stop", "/sessions", "/readyz", "/healthz", "/metrics"]
                 .map((path) => [path, "http://127.0.0.1:8000"])

@@ -1,4 +1,4 @@
-"""Axe in the page: what those miss who use it with a screen reader, a keyboard or little sight."""
+"""Accessibility checks with axe."""
 
 import asyncio
 from functools import cache
@@ -20,11 +20,11 @@ def script() -> str:
 
 
 async def serious_violations(console_page: ConsolePage) -> list[str]:
-    """The serious faults of what is shown: each rule with the places that break it."""
+    """The serious violations on the page: each rule with the elements that break it."""
     await console_page.run(f"{await asyncio.to_thread(script)}; 1")
-    told = await console_page.run(
+    violations = await console_page.run(
         "axe.run(document, {resultTypes: ['violations'], iframes: false}).then(({violations}) => violations"
         f".filter((each) => {SERIOUS_IMPACTS}.includes(each.impact))"
         ".flatMap((each) => each.nodes.map((node) => `${each.id} at ${node.target}: ${node.failureSummary}`)))"
     )
-    return [str(each) for each in told]
+    return [str(each) for each in violations]

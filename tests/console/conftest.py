@@ -1,4 +1,4 @@
-"""The console in a real browser, before the real server with the rehearsal agents."""
+"""The console in a real browser, with a real server that has the rehearsal agents."""
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,23 +17,23 @@ SCREENSHOTS = Path(__file__).parents[2] / "build" / "console"
 
 @pytest.fixture(scope="module")
 async def chromium(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
-    """The browser of a file's tests."""
+    """One browser for all tests of a file."""
     async with browser(tmp_path_factory.mktemp("profile")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 async def console_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
-    """The server of a file's tests."""
+    """One server for all tests of a file."""
     if not (FOLDER / "index.html").is_file():
         pytest.skip("the console is not built: run `make console`")
-    async with running_socket_server(tmp_path_factory.mktemp("house")) as house:
-        yield house
+    async with running_socket_server(tmp_path_factory.mktemp("data")) as server:
+        yield server
 
 
 @pytest.fixture
 async def console_page(chromium: Browser, console_server: SocketServer) -> AsyncIterator[ConsolePage]:
-    """A window in which somebody with a key of their own is at the console."""
+    """A window of the console with a user's key."""
     window = ConsolePage(await chromium.page(), console_server.connection.url, console_server.key("alice"), SCREENSHOTS)
     await window.resize(1280, 860)
     try:
@@ -44,7 +44,7 @@ async def console_page(chromium: Browser, console_server: SocketServer) -> Async
 
 
 class ForeignOrigin:
-    """Another origin, which notes who asks it for something. Hostile content names it, and must not reach it."""
+    """Another origin that records requests. Hostile content names it and must not reach it."""
 
     def __init__(self, url: str, requests: list[str]) -> None:
         self.url = url
@@ -53,20 +53,20 @@ class ForeignOrigin:
 
 @pytest.fixture
 def foreign_origin() -> Iterator[ForeignOrigin]:
-    asked: list[str] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _noting(asked.append))
+    requests: list[str] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _recording(requests.append))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield ForeignOrigin(f"http://127.0.0.1:{server.server_address[1]}", asked)
+    yield ForeignOrigin(f"http://127.0.0.1:{server.server_address[1]}", requests)
     server.shutdown()
     thread.join()
     server.server_close()
 
 
-def _noting(note: Callable[[str], None]) -> type[BaseHTTPRequestHandler]:
-    class Noting(BaseHTTPRequestHandler):
+def _recording(record: Callable[[str], None]) -> type[BaseHTTPRequestHandler]:
+    class Recording(BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # its name there
-            note(self.path)
+            record(self.path)
             self.send_response(204)
             self.end_headers()
 
@@ -75,4 +75,4 @@ def _noting(note: Callable[[str], None]) -> type[BaseHTTPRequestHandler]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
             pass
 
-    return Noting
+    return Recording

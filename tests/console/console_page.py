@@ -1,4 +1,4 @@
-"""What a person does at the console: goes somewhere, reads, writes, presses buttons."""
+"""Drives the console like a user: opens pages, reads text, fills in fields, presses buttons."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from tests.browser import Json, Page
 
 
 def js_string(text: str) -> str:
-    """A text as JavaScript has it."""
+    """A JavaScript string literal."""
     return json.dumps(text)
 
 
@@ -22,19 +22,19 @@ class ConsolePage:
 
     @property
     def console(self) -> list[str]:
-        """What the browser complained about."""
+        """Messages that the browser logged."""
         return self.page.console
 
     async def open(self, place: str = "conversations", id: str = "") -> None:  # noqa: A002  # the router's word
-        """Load the console anew, with the key of this desk, and go to a place."""
-        await self.page.go(f"{self.url}/healthz")  # a page of the same origin, where the browser keeps things
+        """Load the console with this window's key and go to a page."""
+        await self.page.go(f"{self.url}/healthz")  # a page of the same origin, so that local storage can be written
         script = f"localStorage.setItem('dragoman.key', {js_string(self.key)})" if self.key else "localStorage.clear()"
         await self.run(script)
         await self.page.go(f"{self.url}/#/{place}{'/' + id if id else ''}", "document.querySelector('#main > *')")
         await self.until("!document.querySelector('#main > .loading')")
 
     async def set(self, **preferences: str) -> None:
-        """Choose a theme or a language, as the console keeps them; `open` shows it."""
+        """Store a theme or a language; `open` applies it."""
         for name, value in preferences.items():
             await self.run(f"localStorage.setItem('dragoman.{name}', {js_string(value)})")
 
@@ -43,20 +43,20 @@ class ConsolePage:
         return await self.page.run(script)
 
     async def until(self, condition: str) -> Json:
-        """Wait until an expression holds; its value."""
+        """Wait until an expression is true, and return its value."""
         return await self.page.until(condition)
 
     async def text(self, selector: str = "main") -> str:
-        """What is written there."""
+        """The visible text of the first element."""
         return str(await self.run(f"document.querySelector({js_string(selector)})?.innerText ?? ''"))
 
     async def wait_for_text(self, text: str, selector: str = "main") -> None:
-        """Wait until that is written there."""
+        """Wait until one of the elements contains the text."""
         where = f"[...document.querySelectorAll({js_string(selector)})]"
         await self.until(f"{where}.some((each) => each.innerText.includes({js_string(text)}))")
 
     async def press(self, name: str, within: str = "body") -> None:
-        """Press the button, link or box with that name, once it is there and can be pressed."""
+        """Press the button, link or checkbox with that name, as soon as it is enabled."""
         await self.until(
             f"(() => {{ {FIND} const it = find({js_string(within)}, {js_string(name)}); return it; }})() !== null"
         )
@@ -71,29 +71,28 @@ class ConsolePage:
             await self.page.type(text)
 
     async def choose(self, label: str, value: str, within: str = "body") -> None:
-        """Choose from the list with that label."""
+        """Select an option of the list with that label."""
         await self._wait_for_element(label, within)
         await self.run(
             f"(() => {{ {FIELD} const it = field({js_string(within)}, {js_string(label)});"
-            f" it.value = {js_string(value)};"
-            " it.dispatchEvent(new Event('change', {bubbles: true})); })()"
+            f" it.value = {js_string(value)}; it.dispatchEvent(new Event('change', {{bubbles: true}})); }})()"
         )
 
     async def _wait_for_element(self, label: str, within: str) -> None:
         await self.until(f"(() => {{ {FIELD} return field({js_string(within)}, {js_string(label)}); }})() !== null")
 
     async def resize(self, width: int, height: int) -> None:
-        """Give the window another size."""
+        """Resize the window."""
         await self.page.resize(width, height)
 
     async def screenshot(self, name: str) -> None:
-        """Keep what the window shows in `build/console/NAME.png`."""
+        """Save a screenshot as `build/console/NAME.png`."""
         await self.page.bring_to_front()
         await self.run("document.fonts.ready.then(() => new Promise(requestAnimationFrame)).then(() => 1)")
         await self.page.screenshot(self._screenshots / f"{name}.png")
 
     async def close(self) -> None:
-        """Leave."""
+        """Close the window."""
         await self.page.close()
 
 
@@ -109,7 +108,7 @@ const field = (within, label) => {
     each.getAttribute('aria-label') === label && 'value' in each);
   if (named) return named;
   const labels = [...document.querySelectorAll(`${within} label`)];
-  const tied = labels.find((each) => each.innerText.trim().startsWith(label));
-  return tied ? tied.control : null;
+  const match = labels.find((each) => each.innerText.trim().startsWith(label));
+  return match ? match.control : null;
 };
 """

@@ -1,4 +1,4 @@
-"""What tools and agents draw: interfaces of their own, which get nothing of the console and reach nobody."""
+"""User interfaces of tools and agents: they cannot access the console or reach other servers."""
 
 import asyncio
 import threading
@@ -99,13 +99,13 @@ async def test_a_card_is_drawn_with_its_own_scripts_and_styles(
     assert await console_page.until("window.drawn") == "Parcelrgb(1, 2, 3)120"
 
 
-async def test_a_page_of_somebody_else_is_a_link_that_nobody_follows_by_itself(
+async def test_a_page_of_another_server_is_only_a_link(
     console_page: ConsolePage, console_server: SocketServer, foreign_origin: ForeignOrigin
 ) -> None:
     ui = {"resourceUri": f"{foreign_origin.url}/page"}
     session = await play_session(console_server, tool("map", {"_meta": {"ui": ui}}))
     await open_in_lens(console_page, session, "result")
-    await console_page.wait_for_text("map has a page elsewhere; open it", ".tool-card")
+    await console_page.wait_for_text("Open the page of map in a new tab", ".tool-card")
     link = "document.querySelector('.tool-card a')"
     assert await console_page.run(f"[{link}.href, {link}.rel, {link}.target]") == [
         f"{foreign_origin.url}/page", "noopener noreferrer", "_blank",
@@ -114,14 +114,14 @@ async def test_a_page_of_somebody_else_is_a_link_that_nobody_follows_by_itself(
     assert foreign_origin.requests == []
 
 
-async def test_an_action_for_the_application_is_shown_and_done_by_nobody(
+async def test_an_action_for_the_application_is_shown_and_not_performed(
     console_page: ConsolePage, console_server: SocketServer
 ) -> None:
     bridge = {"action": "map.highlight", "payload": {"cityIds": ["rome"]}}
     session = await play_session(console_server, tool("highlight", {"_meta": {"bridge": bridge}}))
     await open_in_lens(console_page, session, "result")
     await console_page.wait_for_text("map.highlight", ".bridge")
-    await console_page.wait_for_text("no application here", ".bridge")
+    await console_page.wait_for_text("no host application", ".bridge")
     await console_page.run("document.querySelector('.bridge').open = true")
     await console_page.wait_for_text('"rome"', ".bridge")
     assert await console_page.run("[...document.querySelectorAll('.bridge button')].length") == 1, (
@@ -186,7 +186,7 @@ async def test_a_ui_schema_is_drawn_as_components(
     await console_page.screenshot("ui-schema")
 
 
-async def test_a_button_of_an_answer_asks_before_the_agent_is_asked(
+async def test_a_button_of_an_answer_asks_for_confirmation_before_the_agent_gets_a_message(
     console_page: ConsolePage, console_server: SocketServer
 ) -> None:
     buttons = [
@@ -198,7 +198,7 @@ async def test_a_button_of_an_answer_asks_before_the_agent_is_asked(
     await console_page.open("conversations", session)
     await console_page.wait_for_text("strong", ".ui-schema strong")
     await console_page.press("Elsewhere", ".ui-schema")
-    await console_page.wait_for_text("This needs an application around the console", ".toast")
+    await console_page.wait_for_text("This action needs a host application", ".toast")
     await console_page.press("Cancel it", ".ui-schema")
     await console_page.wait_for_text('cancel {"order":17}', "dialog")
     await console_page.press("Cancel", "dialog")
@@ -209,7 +209,7 @@ async def test_a_button_of_an_answer_asks_before_the_agent_is_asked(
     await console_page.wait_for_text('You said: Please use the tool: cancel {"order":17}', ".turn.assistant")
 
 
-async def test_the_frame_of_cards_has_rights_to_nothing(console_server: SocketServer) -> None:
+async def test_the_frame_of_cards_has_no_rights(console_server: SocketServer) -> None:
     stream = await console_server.connection.open("GET", "/card.html")
     await stream.read()
     policy = dict(each.strip().partition(" ")[::2] for each in stream.headers["content-security-policy"].split(";"))
@@ -244,7 +244,7 @@ def embedding_origin() -> Iterator[str]:
     server.server_close()
 
 
-async def test_an_action_goes_to_the_page_around_the_console_once_its_reader_allows_it(
+async def test_an_action_goes_to_the_embedding_page_once_the_user_allows_it(
     chromium: Browser, tmp_path: Path, embedding_origin: str
 ) -> None:
     bridge = {"action": "map.highlight", "payload": {"cityIds": ["rome"]}}
@@ -263,9 +263,9 @@ async def test_an_action_goes_to_the_page_around_the_console_once_its_reader_all
         await inside(f"{send.format(f'Allow {embedding_origin} and send')}")
         assert await desk.run("window.heard ?? null") is None, "nothing goes before somebody has allowed it"
         await inside(f"({send.format('Allow')}?.click(), true)")
-        told = await desk.until("window.heard")
-        call = told[0][1].pop("toolCallId")
-        assert told == [[house.connection.url, {"type": "dragoman:action", **bridge}]]
+        messages = await desk.until("window.heard")
+        call = messages[0][1].pop("toolCallId")
+        assert messages == [[house.connection.url, {"type": "dragoman:action", **bridge}]]
         assert call.startswith("tc_")
         await desk.run("document.querySelector('iframe').src = 'about:blank'")
         await desk.run(f"document.querySelector('iframe').src = '{house.connection.url}/#/lens/{session}'")
@@ -284,13 +284,13 @@ async def frame_of(console_page: ConsolePage) -> Callable[[str], Awaitable[None]
         tree = await console_page.page.send_command("Page.getFrameTree")
         [child] = tree["frameTree"]["childFrames"]
         world = await console_page.page.send_command("Page.createIsolatedWorld", frameId=child["frame"]["id"])
-        told = await console_page.page.send_command(
+        response = await console_page.page.send_command(
             "Runtime.evaluate",
             expression=f"!!({condition})",
             contextId=world["executionContextId"],
             returnByValue=True,
         )
-        return told["result"].get("value") is True
+        return response["result"].get("value") is True
 
     async def until(condition: str) -> None:
         async with asyncio.timeout(TIMEOUT_S):
@@ -301,7 +301,7 @@ async def frame_of(console_page: ConsolePage) -> Callable[[str], Awaitable[None]
 
 
 async def retry_during_navigation(call: Awaitable[bool]) -> bool:
-    """What was asked of a page that went away in between is asked again."""
+    """Evaluates again if the page was replaced meanwhile."""
     try:
         return await call
     except AssertionError:

@@ -1,4 +1,4 @@
-"""What an agent writes is not trusted, and much of it is no burden; what is built is small, typed and formatted."""
+"""Content of agents is not trusted and long content is fast; the sources are typed, formatted and small."""
 
 import asyncio
 import json

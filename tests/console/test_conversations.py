@@ -1,4 +1,4 @@
-"""Conversations at the console: what an agent does is seen, what it asks is answered, nothing is lost or doubled."""
+"""Conversations: everything an agent does is shown, its questions can be answered, nothing is lost or doubled."""
 
 import base64
 import json
@@ -61,9 +61,9 @@ async def test_an_answer_shows_thoughts_markdown_a_plan_calls_and_a_sub_agent(co
     assert await console_page.run("document.querySelector('.markdown .code code').textContent") == "print(1)"
     assert await console_page.run("document.querySelectorAll('.markdown td').length") == 2
     assert await console_page.run("document.querySelector('.thinking').open") is False
-    assert await console_page.text(".plan") == "Plan\nunder way\nLook\n(done)\nTell\n(to do)"
+    assert await console_page.text(".plan") == "Plan\nin progress\nLook\n(done)\nTell\n(to do)"
     together = await console_page.text(".calls.together")
-    assert together.startswith("2 calls at once\nadd\na: 1, b: 2")
+    assert together.startswith("2 parallel calls\nadd\na: 1, b: 2")
     assert "boom" in together
     assert "failed" in together
     await console_page.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
@@ -96,19 +96,19 @@ async def test_permissions_are_granted_once_or_for_the_conversation_and_denied_w
     console_page: ConsolePage,
 ) -> None:
     await start_conversation(console_page, script(call("stamp", text="a"), {"say": "1: {result}"}))
-    await console_page.wait_for_text("May the agent use stamp?")
+    await console_page.wait_for_text("Allow the agent to use stamp?")
     assert await serious_violations(console_page) == []
     await console_page.screenshot("permission")
     await console_page.press("Allow once")
     await console_page.wait_for_text("1: stamped a")
     await say(console_page, script(call("stamp", text="b"), {"say": "2: {result}"}))
-    await console_page.press("Deny …")
-    await console_page.write("Reason, for the agent", "not today")
+    await console_page.press("Deny…")
+    await console_page.write("Reason (sent to the agent)", "not today")
     await console_page.press("Deny")
     await console_page.wait_for_text("2: Tool call denied: not today")
     await console_page.wait_for_text("denied", ".call-state")
     await say(console_page, script(call("stamp", text="c"), {"say": "3: {result}"}))
-    await console_page.press("Allow in this conversation")
+    await console_page.press("Allow for this conversation")
     await console_page.wait_for_text("3: stamped c")
     await say(console_page, script(call("stamp", text="d"), {"say": "4: {result}"}))
     await console_page.wait_for_text("4: stamped d")
@@ -116,7 +116,7 @@ async def test_permissions_are_granted_once_or_for_the_conversation_and_denied_w
 
 async def test_questions_are_forms_with_one_several_and_own_answers(console_page: ConsolePage) -> None:
     colours = [{"label": "red"}, {"label": "green"}, {"label": "blue", "description": "as the sky"}]
-    asked = [
+    questions = [
         {
             "question": "Which environment?",
             "header": "Deploy",
@@ -125,7 +125,7 @@ async def test_questions_are_forms_with_one_several_and_own_answers(console_page
         {"question": "Which colours?", "options": colours, "multiSelect": True},
         {"question": "Which name?", "options": [{"label": "none"}]},
     ]
-    await start_conversation(console_page, script({"ask": {"questions": asked}}, {"say": "You chose {answer}."}))
+    await start_conversation(console_page, script({"ask": {"questions": questions}}, {"say": "You chose {answer}."}))
     await console_page.wait_for_text("Which environment?")
     assert await console_page.run("[...document.querySelectorAll('.asking button')].at(-1).disabled") is True
     await console_page.press("production")
@@ -136,7 +136,7 @@ async def test_questions_are_forms_with_one_several_and_own_answers(console_page
     await console_page.page.type("Ada")
     assert await serious_violations(console_page) == []
     await console_page.screenshot("questions")
-    await console_page.press("Answer")
+    await console_page.press("Submit")
     await console_page.wait_for_text("You chose staging, red, blue, Ada.")
 
 
@@ -153,14 +153,14 @@ async def test_a_reload_in_the_middle_goes_on_and_two_windows_stay_the_same(
     heard = int(await console_page.until(f"{ANSWER_TEXT}?.at(-2)"))
     await console_page.until(f"{ANSWER_TEXT}.length > {heard + 20}")
     await other.press("Stop")
-    told = []
+    answers = []
     for window in (console_page, other):
-        await window.wait_for_text("Stopped here")
-        told.append(await window.run(ANSWER_TEXT))
-    assert told[0] == told[1] == [str(number) for number in range(len(told[0]))]
+        await window.wait_for_text("Stopped")
+        answers.append(await window.run(ANSWER_TEXT))
+    assert answers[0] == answers[1] == [str(number) for number in range(len(answers[0]))]
     await say(other, "hello")
     await console_page.wait_for_text("Hello! I am the rehearsal agent.")
-    await console_page.press("What can be done with this conversation")
+    await console_page.press("Conversation menu")
     await console_page.press("Rename")
     await console_page.write("Title", "Seen twice")
     await console_page.press("Save")
@@ -169,15 +169,15 @@ async def test_a_reload_in_the_middle_goes_on_and_two_windows_stay_the_same(
     await other.close()
 
 
-async def test_an_answer_can_be_stopped_and_asked_for_again(console_page: ConsolePage) -> None:
+async def test_an_answer_can_be_stopped_and_tried_again(console_page: ConsolePage) -> None:
     await start_conversation(console_page, script({"say": "Slowly "}, call("slow", seconds=60)))
     await console_page.until("document.querySelector('.call.pending')")
     await console_page.press("Stop")
-    await console_page.wait_for_text("Stopped here")
+    await console_page.wait_for_text("Stopped")
     await console_page.wait_for_text("cancelled", ".call-state")
     await say(console_page, "add 20 and 22")
     await console_page.wait_for_text("The sum is 42.")
-    await console_page.press("Answer again")
+    await console_page.press("Try again")
     await console_page.until(
         "document.querySelectorAll('.turn.user').length === 2 && document.querySelectorAll('.call').length === 2"
     )
@@ -185,16 +185,16 @@ async def test_an_answer_can_be_stopped_and_asked_for_again(console_page: Consol
     assert (await console_page.text(".feed")).count("The sum is 42.") == 1
 
 
-async def test_questions_of_a_sub_agent_are_answered_where_they_are_asked(console_page: ConsolePage) -> None:
-    asked = {"questions": [{"question": "Which one?", "options": [{"label": "left"}, {"label": "right"}]}]}
-    steps: list[Json] = [{"say": "Below."}, {"ask": asked}, {"say": "Took {answer}."}]
+async def test_questions_of_a_sub_agent_are_answered_in_the_sub_agents_turns(console_page: ConsolePage) -> None:
+    questions = {"questions": [{"question": "Which one?", "options": [{"label": "left"}, {"label": "right"}]}]}
+    steps: list[Json] = [{"say": "Below."}, {"ask": questions}, {"say": "Took {answer}."}]
     await start_conversation(
         console_page, script({"fork": {"description": "Choose", "script": steps}}, {"say": "Above: {result}"})
     )
     await console_page.wait_for_text("Which one?", ".fork .asking")
     await console_page.screenshot("question-below")
     await console_page.press("right")
-    await console_page.press("Answer")
+    await console_page.press("Submit")
     await console_page.wait_for_text("Above: Took right.")
 
 
@@ -211,7 +211,7 @@ async def test_cards_actions_schemas_and_pictures_of_answers_are_shown(console_p
     await console_page.until("document.querySelector('.tool-card iframe')")
     await console_page.wait_for_text("map.highlight", ".bridge")
     await console_page.wait_for_text("All is well", ".ui-schema")
-    await console_page.until("document.querySelector('.assistant .said-picture')")
+    await console_page.until("document.querySelector('.assistant .message-image')")
     await console_page.screenshot("cards")
     await console_page.press("Add", ".ui-schema")
     await console_page.wait_for_text('add {"a":1}', "dialog")
@@ -230,7 +230,7 @@ async def test_a_failure_says_what_failed_and_leaves_the_conversation_usable(con
     await console_page.wait_for_text("Hello! I am the rehearsal agent.")
 
 
-async def test_a_run_that_failed_before_it_said_a_word_says_why_and_can_be_asked_again(
+async def test_a_run_that_failed_without_output_says_why_and_can_be_tried_again(
     console_page: ConsolePage,
 ) -> None:
     await start_conversation(console_page, script({"fail": {"code": "quota", "message": "The quota is used up."}}))
@@ -239,9 +239,9 @@ async def test_a_run_that_failed_before_it_said_a_word_says_why_and_can_be_asked
     await console_page.page.send_command("Page.reload")
     await console_page.until("document.querySelector('[role=alert]')?.innerText === 'The quota is used up.'")
     assert await serious_violations(console_page) == []
-    asked = await console_page.run("document.querySelector('[data-row]').dataset.row")
-    await console_page.press("Answer again")
-    again = f"[...document.querySelectorAll('[data-row]')].every((each) => each.dataset.row !== {js_string(asked)})"
+    questions = await console_page.run("document.querySelector('[data-row]').dataset.row")
+    await console_page.press("Try again")
+    again = f"[...document.querySelectorAll('[data-row]')].every((each) => each.dataset.row !== {js_string(questions)})"
     await console_page.until(
         f"{again} && document.querySelector('[role=alert]')?.innerText === 'The quota is used up.'"
     )
@@ -265,7 +265,7 @@ async def test_pictures_are_pasted_seen_and_still_there_after_a_reload(console_p
     await console_page.wait_for_text("dot.png", ".attached")
     await say(console_page, "what is this?")
     await console_page.wait_for_text("You said: what is this?")
-    shown = "document.querySelector('.said-picture')?.src"
+    shown = "document.querySelector('.message-image')?.src"
     assert await console_page.until(shown) == f"data:image/png;base64,{PIXEL}"
     session = str(await console_page.run("location.hash.split('/')[2]"))
     await console_page.open("conversations", session)
@@ -284,8 +284,8 @@ async def test_a_new_conversation_takes_an_agent_and_its_options_and_hides_secre
     steps: list[Json] = [{"option": name} for name in ("greeting", "style", "token")]
     await say(console_page, script(*steps))
     await console_page.wait_for_text("Ahoy!")
-    told = await console_page.text(".assistant")
-    assert ("loud" in told, "set(5)" in told, "12345" in told) == (True, True, False)
+    answer = await console_page.text(".assistant")
+    assert ("loud" in answer, "set(5)" in answer, "12345" in answer) == (True, True, False)
 
 
 async def test_conversations_are_found_pinned_and_deleted(console_page: ConsolePage) -> None:
@@ -293,25 +293,25 @@ async def test_conversations_are_found_pinned_and_deleted(console_page: ConsoleP
     await console_page.until(DONE)
     session = await start_conversation(console_page, "a gazelle in the grass")
     await console_page.until(DONE)
-    await console_page.press("What can be done with this conversation")
+    await console_page.press("Conversation menu")
     await console_page.press("Pin")
     await console_page.until("document.querySelector('.session-pin')")
     await console_page.write("Search conversations", "gazelle")
     await console_page.until("document.querySelectorAll('.session').length === 1")
     assert "a gazelle in the grass" in await console_page.text(".session")
-    await console_page.press("What can be done with this conversation")
+    await console_page.press("Conversation menu")
     await console_page.screenshot("menu")
     await console_page.press("Delete")
-    await console_page.wait_for_text("will be gone for good", "dialog")
+    await console_page.wait_for_text("This permanently deletes", "dialog")
     await console_page.press("Delete", "dialog")
-    await console_page.wait_for_text("Nothing was found.", ".sessions")
-    await console_page.wait_for_text("What shall we talk about?")
+    await console_page.wait_for_text("No matching conversations.", ".sessions")
+    await console_page.wait_for_text("How can I help?")
     await console_page.open("conversations", session)
-    await console_page.wait_for_text("There is no such conversation.")
+    await console_page.wait_for_text("Conversation not found")
     console_page.console.clear()  # browsers note every 404
 
 
-async def test_what_was_summed_up_can_be_read_and_memories_are_shown(
+async def test_summaries_can_be_read_and_memories_are_shown(
     console_page: ConsolePage, console_server: SocketServer
 ) -> None:
     key = console_server.key("alice")
@@ -320,14 +320,14 @@ async def test_what_was_summed_up_can_be_read_and_memories_are_shown(
     made = await console_server.connection.open("POST", "/api/memories", headers=headers, body=body)
     assert made.status == 201
     await start_conversation(console_page, "hello")
-    await console_page.wait_for_text("Remembered 1 thing")
+    await console_page.wait_for_text("1 memory used")
     await console_page.run("document.querySelector('.memories').open = true")
     await console_page.wait_for_text("Likes short answers.")
     await say(console_page, "hello again")
     await console_page.wait_for_text("You said: hello again")
     await console_page.until(DONE)
-    await console_page.press("What can be done with this conversation")
-    await console_page.press("Sum up what was said")
+    await console_page.press("Conversation menu")
+    await console_page.press("Summarize earlier messages")
     await console_page.until("document.querySelector('.compaction')")
     await console_page.screenshot("compaction")
 
@@ -367,11 +367,13 @@ async def test_a_wide_answer_fits_in_400_pixels_and_in_chinese(console_page: Con
     await console_page.set(theme="light", language="en")
 
 
-async def test_what_the_empty_field_says_does_not_make_it_scroll_on_a_telephone(console_page: ConsolePage) -> None:
+async def test_the_placeholder_does_not_scroll_on_a_phone(console_page: ConsolePage) -> None:
     session = await start_conversation(console_page, "ask me")
     await console_page.resize(390, 800)
     await console_page.open("conversations", session)
-    await console_page.until("document.querySelector('.composer textarea')?.placeholder.startsWith('Answer above')")
+    await console_page.until(
+        "document.querySelector('.composer textarea')?.placeholder.startsWith('Answer the question')"
+    )
     assert await console_page.run(
         "(() => { const it = document.querySelector('.composer textarea');"
         " return it.scrollHeight <= it.clientHeight; })()"

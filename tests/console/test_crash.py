@@ -31,6 +31,6 @@ async def test_a_page_goes_on_after_its_server_was_killed(chromium: Browser, tmp
         cut, whole, end = await desk.run(ANSWER_TEXT)
         assert cut == [str(number) for number in range(len(cut))]
         assert (whole, end) == ([str(number) for number in range(60)], ["The", "end."])
-        await desk.wait_for_text("Cut off when the server stopped", ".ending")
+        await desk.wait_for_text("Interrupted by a server restart", ".ending")
         await desk.screenshot("after-a-crash")
         await desk.close()

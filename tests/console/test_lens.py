@@ -1,4 +1,4 @@
-"""The protocol lens: one session, told by four protocols at once."""
+"""The protocol lens: one session, in four protocols at once."""
 
 import asyncio
 import os
@@ -27,12 +27,12 @@ COPIED = "navigator.clipboard.writeText = (text) => { window.copied = text; retu
 
 
 async def open_in_lens(console_page: ConsolePage, session: str) -> None:
-    """Open a session in the lens, and wait until all four have told it."""
+    """Open a session in the lens, and wait until all four protocols are complete."""
     await console_page.open("lens", session)
     await console_page.until(f"{COMPLETE_COLUMNS} && {ALL_ENDED}")
 
 
-async def test_each_fact_is_a_row_with_what_every_protocol_says_of_it(
+async def test_each_moment_is_a_row_with_the_events_of_every_protocol(
     console_page: ConsolePage, console_server: SocketServer
 ) -> None:
     add = {"call": {"name": "add", "input": {"a": 2, "b": 3}}}
@@ -63,7 +63,7 @@ async def test_each_fact_is_a_row_with_what_every_protocol_says_of_it(
     await console_page.set(theme="light", language="en")
 
 
-async def test_an_event_is_shown_with_its_counterparts_and_as_it_came(
+async def test_an_event_is_shown_with_its_counterparts_and_in_raw_form(
     console_page: ConsolePage, console_server: SocketServer
 ) -> None:
     session = await play_session(console_server, {"say": "Hello, lens."})
@@ -72,13 +72,13 @@ async def test_an_event_is_shown_with_its_counterparts_and_as_it_came(
     for _ in range(3):
         await console_page.page.press("ArrowDown")
     await console_page.until("document.querySelector('[aria-selected=true]')?.dataset.moment === 'text:root:1'")
-    told = await console_page.run(
-        "[...document.querySelectorAll('.lens-told .lens-cell')].map((each) => each.innerText)"
+    cells = await console_page.run(
+        "[...document.querySelectorAll('.lens-raw-frames .lens-cell')].map((each) => each.innerText)"
     )
-    assert all("Hello, lens." in each for each in told)
-    await console_page.press("As it came")
-    await console_page.wait_for_text('event: text_delta\ndata: {"delta":"Hello, lens."}', ".lens-told .aap")
-    await console_page.wait_for_text('42["turn:patch",{', ".lens-told .blade")
+    assert all("Hello, lens." in each for each in cells)
+    await console_page.press("Raw")
+    await console_page.wait_for_text('event: text_delta\ndata: {"delta":"Hello, lens."}', ".lens-raw-frames .aap")
+    await console_page.wait_for_text('42["turn:patch",{', ".lens-raw-frames .blade")
     assert await serious_violations(console_page) == []
     await console_page.screenshot("lens-detail")
     await console_page.run("document.querySelector('.lens-scroll').focus()")
@@ -86,19 +86,20 @@ async def test_an_event_is_shown_with_its_counterparts_and_as_it_came(
     await console_page.until("!document.querySelector('.lens-detail')")
 
 
-async def test_what_is_said_over_one_protocol_is_reported_by_all_four(
+async def test_a_message_sent_over_one_protocol_is_reported_by_all_four(
     console_page: ConsolePage, console_server: SocketServer
 ) -> None:
     session = await play_session(console_server, {"say": "Before."})
     await open_in_lens(console_page, session)
     for run, protocol in enumerate(PROTOCOLS, 2):
-        await console_page.choose("Say it over", protocol, ".lens-say")
-        await console_page.write(
-            "Say something through one protocol, and watch all four", f"over {protocol}", ".lens-say"
-        )
+        await console_page.choose("Send over", protocol, ".lens-say")
+        await console_page.write("Send a message over one protocol and watch all four", f"over {protocol}", ".lens-say")
         await console_page.press("Send", ".lens-say")
         await console_page.wait_for_text(f"Run {run} of {run}", ".lens-runs")
-        said = "[...document.querySelectorAll('.lens-row')].find((row) => row.innerText.startsWith('Says'))"
+        said = (
+            "[...document.querySelectorAll('.lens-row')]"
+            ".find((row) => row.querySelector('.lens-kind')?.innerText === 'Text')"
+        )
         await console_page.until(
             f"{COMPLETE_COLUMNS} && {ALL_ENDED} && {said}?.innerText.includes('You said: over {protocol}')"
         )
@@ -106,11 +107,11 @@ async def test_what_is_said_over_one_protocol_is_reported_by_all_four(
         assert all("You said: " in each for each in cells), cells
 
 
-async def test_a_run_is_watched_while_it_goes_on(console_page: ConsolePage, console_server: SocketServer) -> None:
+async def test_a_run_is_shown_live(console_page: ConsolePage, console_server: SocketServer) -> None:
     session = await play_session(console_server, {"say": "Before."})
     await open_in_lens(console_page, session)
     slow = '{"script": [{"emit": {"count": 400, "text": "word{i} ", "every_ms": 2}}]}'
-    await console_page.write("Say something through one protocol, and watch all four", slow, ".lens-say")
+    await console_page.write("Send a message over one protocol and watch all four", slow, ".lens-say")
     await console_page.press("Send", ".lens-say")
     await console_page.until("document.querySelector('.lens-runs')?.innerText.includes('live')")
     await console_page.until("[...document.querySelectorAll('.lens-row .chip em')].length === 4")
@@ -125,15 +126,15 @@ async def test_a_run_is_watched_while_it_goes_on(console_page: ConsolePage, cons
     await console_page.until("document.querySelector('.lens-row[data-moment=end]')")
 
 
-async def test_an_earlier_run_can_be_looked_at(console_page: ConsolePage, console_server: SocketServer) -> None:
+async def test_an_earlier_run_can_be_selected(console_page: ConsolePage, console_server: SocketServer) -> None:
     session = await play_session(console_server, {"say": "The first."})
     await play_session(console_server, {"say": "The second."}, session=session)
     await open_in_lens(console_page, session)
-    await console_page.press("Earlier run")
+    await console_page.press("Previous run")
     await console_page.wait_for_text("The first.", ".lens-row")
     await console_page.until(f"{COMPLETE_COLUMNS} && document.querySelectorAll('.lens-row .blade .chip').length === 2")
     await console_page.wait_for_text("turn (history)", ".lens-row .blade")
-    await console_page.press("Follow the newest")
+    await console_page.press("Follow the latest run")
     await console_page.wait_for_text("The second.", ".lens-row")
 
 
@@ -164,7 +165,9 @@ async def test_four_histories_of_one_log_are_read_side_by_side(
         )
 
 
-async def test_copied_curl_lines_read_the_events_again(console_page: ConsolePage, console_server: SocketServer) -> None:
+async def test_copied_curl_commands_read_the_events_again(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
     session = await play_session(console_server, {"say": "One."}, {"step": True}, {"say": "It's two."})
     await open_in_lens(console_page, session)
     await console_page.run(COPIED)
@@ -172,7 +175,7 @@ async def test_copied_curl_lines_read_the_events_again(console_page: ConsolePage
     for protocol in PROTOCOLS:
         whole = await output_of_copied_command(console_page, console_server, f".lens-column.{protocol} button")
         assert "One." in whole
-        frame = f".lens-told .lens-cell.{protocol} .told:last-of-type"
+        frame = f".lens-raw-frames .lens-cell.{protocol} .raw-frame:last-of-type"
         rest = await output_of_copied_command(console_page, console_server, f"{frame} button:last-of-type")
         first = rest.removeprefix(PING)[:60]
         assert first in whole
@@ -185,7 +188,7 @@ PING = ": ping\n\n"
 async def output_of_copied_command(
     console_page: ConsolePage, server: SocketServer, button: str, until: str = "It's two."
 ) -> str:
-    """What the command line prints that a button copies. No key stands in it."""
+    """The output of the command that a button copies, which does not contain the key."""
     await console_page.until(f"document.querySelector({js_string(button)})")
     await console_page.run(f"window.copied = ''; document.querySelector({js_string(button)}).click()")
     line = await console_page.until("window.copied")
@@ -194,7 +197,7 @@ async def output_of_copied_command(
 
 
 async def output_of(line: str, key: str, until: str) -> str:
-    """What a command line prints, up to those words. A stream that stays open is left then."""
+    """The output of a command up to a text. A stream that stays open is then closed."""
     if shutil.which("curl") is None:
         pytest.skip("there is no curl on this machine")
     environment = {**os.environ, "DRAGOMAN_KEY": key}
@@ -202,21 +205,19 @@ async def output_of(line: str, key: str, until: str) -> str:
         line, stdout=asyncio.subprocess.PIPE, env=environment, start_new_session=True
     )
     assert process.stdout is not None
-    told = ""
+    output = ""
     async with asyncio.timeout(10):
-        while until not in told:
+        while until not in output:
             piece = await process.stdout.read(65536)
-            assert piece, (line, told)
-            told += piece.decode()
-    with suppress(ProcessLookupError):  # some have ended by themselves
+            assert piece, (line, output)
+            output += piece.decode()
+    with suppress(ProcessLookupError):  # it may have ended
         os.killpg(process.pid, signal.SIGTERM)
     await process.wait()
-    return told
+    return output
 
 
-async def test_where_there_is_room_for_one_protocol_one_is_shown(
-    console_page: ConsolePage, console_server: SocketServer
-) -> None:
+async def test_a_narrow_window_shows_one_protocol(console_page: ConsolePage, console_server: SocketServer) -> None:
     session = await play_session(console_server, {"say": "Narrow."})
     await console_page.resize(400, 800)
     await open_in_lens(console_page, session)

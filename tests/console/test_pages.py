@@ -1,4 +1,4 @@
-"""The pages about what belongs to a user, and to the server."""
+"""Pages for memories, keys, schedules, attachments and the server's health."""
 
 from pathlib import Path
 from typing import Any
@@ -13,35 +13,35 @@ from tests.servers import SocketServer
 Json = Any
 
 
-async def test_a_memory_is_written_found_corrected_switched_off_and_removed(console_page: ConsolePage) -> None:
+async def test_a_memory_is_created_found_changed_disabled_and_deleted(console_page: ConsolePage) -> None:
     await console_page.open("memories")
-    await console_page.wait_for_text("Nothing is remembered yet")
+    await console_page.wait_for_text("No memories yet")
     for content, topic in (("Likes short answers.", "style"), ("The office is in Hamburg.", "places")):
         await console_page.press("New memory")
-        await console_page.write("What is to be remembered", content, "dialog")
+        await console_page.write("Content", content, "dialog")
         await console_page.write("Topic", topic, "dialog")
         await console_page.write("Reason", "Said so.", "dialog")
         await console_page.press("Create", "dialog")
         await console_page.wait_for_text(content, ".items")
-    await console_page.wait_for_text("Because: Said so.", ".item")
+    await console_page.wait_for_text("Reason: Said so.", ".item")
     assert await serious_violations(console_page) == []
     await console_page.screenshot("memories-light")
     await console_page.write("Search memories", "hamb")
     await console_page.until("document.querySelectorAll('.item').length === 1")
     await console_page.press("Edit", ".item")
-    await console_page.write("What is to be remembered", "The office is in Bremen.", "dialog")
+    await console_page.write("Content", "The office is in Bremen.", "dialog")
     await console_page.press("Save", "dialog")
-    await console_page.wait_for_text("No memory fits")
+    await console_page.wait_for_text("No matching memories")
     await console_page.write("Search memories", "")
     await console_page.wait_for_text("The office is in Bremen.", ".item")
-    await console_page.press("Switch off", ".item:first-child")
-    await console_page.wait_for_text("Off", ".item:first-child .badge.warning")
-    await console_page.choose("State", "enabled")
+    await console_page.press("Disable", ".item:first-child")
+    await console_page.wait_for_text("Disabled", ".item:first-child .badge.warning")
+    await console_page.choose("Status", "enabled")
     await console_page.until("document.querySelectorAll('.item').length === 1")
     await console_page.press("Delete", ".item")
     await console_page.press("Delete", "dialog")
-    await console_page.wait_for_text("No memory fits")
-    await console_page.choose("State", "")
+    await console_page.wait_for_text("No matching memories")
+    await console_page.choose("Status", "")
     await console_page.wait_for_text("The office is in Bremen.", ".item")
 
 
@@ -53,11 +53,11 @@ async def test_a_key_is_shown_once_works_and_is_refused_when_it_is_revoked(
     await console_page.press("New key")
     await console_page.write("Name", "laptop", "dialog")
     await console_page.press("Create", "dialog")
-    await console_page.wait_for_text("it is not shown again", "dialog")
+    await console_page.wait_for_text("It will not be shown again", "dialog")
     plain = await console_page.until("document.querySelector('.secret code')?.innerText")
     assert await serious_violations(console_page) == []
     await console_page.screenshot("keys-made")
-    await console_page.press("I have it", "dialog")
+    await console_page.press("Done", "dialog")
     await console_page.wait_for_text("laptop", ".item")
     assert plain not in await console_page.run("document.documentElement.outerHTML")
     console_server.app_server._keys["laptop"] = plain
@@ -77,18 +77,18 @@ async def test_a_key_is_shown_once_works_and_is_refused_when_it_is_revoked(
 ID_OF = "[...document.querySelectorAll('.item')].find((each) => each.innerText.includes('NAME')).dataset.id"
 
 
-async def test_a_task_is_made_with_its_next_times_in_sight_and_stands_in_the_calendar(
+async def test_a_task_is_created_with_a_preview_and_is_in_the_calendar(
     console_page: ConsolePage,
 ) -> None:
     await console_page.open("schedules")
-    await console_page.wait_for_text("There is no scheduled task")
+    await console_page.wait_for_text("No scheduled tasks yet")
     await console_page.press("New task")
     await console_page.write("Title", "Report", "dialog")
     await console_page.write("Prompt", "Sum up the day.", "dialog")
-    await console_page.write("Cron", "0 0 31 2 *", "dialog")
+    await console_page.write("Cron expression", "0 0 31 2 *", "dialog")
     await console_page.wait_for_text("cron:", ".schedule-preview")
     console_page.console.clear()  # browsers note every 422
-    await console_page.choose("When", "0 9 * * mon-fri", "dialog")
+    await console_page.choose("Schedule", "0 9 * * mon-fri", "dialog")
     await console_page.write("Time zone", "Asia/Tokyo", "dialog")
     await console_page.until("document.querySelectorAll('.schedule-preview li').length === 5")
     await console_page.wait_for_text("09:00", ".schedule-preview li")
@@ -96,31 +96,31 @@ async def test_a_task_is_made_with_its_next_times_in_sight_and_stands_in_the_cal
     await console_page.screenshot("schedules-editor")
     await console_page.press("Create", "dialog")
     await console_page.wait_for_text("Report", ".item")
-    await console_page.wait_for_text("next: ", ".item")
+    await console_page.wait_for_text("Next: ", ".item")
     await console_page.press("Calendar")
-    await console_page.press("Month after")
+    await console_page.press("Next month")
     await console_page.until("document.querySelectorAll('.calendar-due').length > 15")
     assert await serious_violations(console_page) == []
     await console_page.screenshot("schedules-calendar")
     await console_page.press("Tasks")
-    await console_page.press("Switch off", ".item")
-    await console_page.wait_for_text("off", ".item .badge.warning")
+    await console_page.press("Disable", ".item")
+    await console_page.wait_for_text("disabled", ".item .badge.warning")
     await console_page.press("Runs", ".item")
-    await console_page.wait_for_text("It has not been due yet.", ".item")
+    await console_page.wait_for_text("No runs yet.", ".item")
     await console_page.press("Edit", ".item")
     await console_page.write("Title", "Evening report", "dialog")
     await console_page.press("Save", "dialog")
     await console_page.wait_for_text("Evening report", ".item h2")
     await console_page.press("Delete", ".item")
     await console_page.press("Delete", "dialog")
-    await console_page.wait_for_text("There is no scheduled task")
+    await console_page.wait_for_text("No scheduled tasks yet")
 
 
-async def test_a_picture_is_uploaded_shown_linked_to_and_removed(console_page: ConsolePage, tmp_path: Path) -> None:
+async def test_a_picture_is_uploaded_shown_linked_and_deleted(console_page: ConsolePage, tmp_path: Path) -> None:
     file = tmp_path / "pixel.png"
     file.write_bytes(PICTURE)
     await console_page.open("attachments")
-    await console_page.wait_for_text("Nothing is uploaded")
+    await console_page.wait_for_text("No uploads yet")
     chooser = await console_page.page.send_command(
         "Runtime.evaluate", expression="document.querySelector('input[type=file]')"
     )
@@ -131,7 +131,7 @@ async def test_a_picture_is_uploaded_shown_linked_to_and_removed(console_page: C
     await console_page.run(
         "navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }"
     )
-    await console_page.press("Copy the link", ".picture")
+    await console_page.press("Copy link", ".picture")
     assert await console_page.until("window.copied") == await console_page.run(
         "document.querySelector('.picture img').src"
     )
@@ -139,10 +139,12 @@ async def test_a_picture_is_uploaded_shown_linked_to_and_removed(console_page: C
     await console_page.screenshot("attachments")
     await console_page.press("Delete", ".picture")
     await console_page.press("Delete", "dialog")
-    await console_page.wait_for_text("Nothing is uploaded")
+    await console_page.wait_for_text("No uploads yet")
 
 
-async def test_a_file_that_is_no_picture_is_refused_with_the_reason(console_page: ConsolePage, tmp_path: Path) -> None:
+async def test_a_file_that_is_not_an_image_is_refused_with_the_reason(
+    console_page: ConsolePage, tmp_path: Path
+) -> None:
     file = tmp_path / "fake.png"
     file.write_bytes(b"no picture")
     await console_page.open("attachments")
@@ -156,20 +158,20 @@ async def test_a_file_that_is_no_picture_is_refused_with_the_reason(console_page
     console_page.console.clear()  # browsers note every 415
 
 
-async def test_the_servers_health_is_reported_with_what_it_counts_and_serves(
+async def test_the_servers_health_is_reported_with_metrics_and_agents(
     console_page: ConsolePage, console_server: SocketServer
 ) -> None:
     await play_session(console_server, {"say": "Hello."})
     await console_page.open("health")
-    await console_page.wait_for_text("The server takes work")
-    await console_page.wait_for_text("Runs now", ".figure")
+    await console_page.wait_for_text("Healthy")
+    await console_page.wait_for_text("Active runs", ".figure")
     await console_page.wait_for_text("end_turn", ".parts")
     await console_page.wait_for_text("Plays what the message says", ".item")
     assert await serious_violations(console_page) == []
     await console_page.screenshot("health")
 
 
-async def test_all_pages_fit_a_telephone_in_the_dark_and_in_chinese(
+async def test_all_pages_fit_a_phone_in_the_dark_and_in_chinese(
     console_page: ConsolePage, console_server: SocketServer
 ) -> None:
     await answer(console_server, "POST", "/api/memories", {"content": "Likes tea.", "write_reason": "Said so."})

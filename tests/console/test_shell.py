@@ -1,4 +1,4 @@
-"""The console's frame: its key, its places, its themes and its languages."""
+"""The console's shell: key, navigation, themes and languages."""
 
 from pathlib import Path
 
@@ -26,28 +26,28 @@ async def test_a_key_is_asked_for_once_and_kept(console_page: ConsolePage) -> No
     await console_page.open()
     await console_page.wait_for_text("Enter your API key")
     await console_page.write("API key", "sk-dragoman-wrong")
-    await console_page.press("Use this key")
-    await console_page.wait_for_text("The server does not know this key.")
+    await console_page.press("Continue")
+    await console_page.wait_for_text("The server rejected this key.")
     assert await serious_violations(console_page) == []
     await console_page.screenshot("key")
     assert key is not None
     await console_page.write("API key", key)
-    await console_page.press("Use this key")
+    await console_page.press("Continue")
     await console_page.until(CONVERSATIONS_PANE)
     console_page.console.clear()  # browsers note every 401
     await console_page.page.go(f"{console_page.url}/", CONVERSATIONS_PANE)
 
 
-async def test_another_key_shows_nothing_of_the_one_before(
+async def test_another_key_shows_nothing_of_the_previous_one(
     console_page: ConsolePage, console_server: SocketServer
 ) -> None:
     await console_page.open()
     await console_page.write("Message", "a secret of mine")
     await console_page.page.press("Enter")
     await console_page.wait_for_text("a secret of mine", ".session")
-    await console_page.press("Forget the key")
+    await console_page.press("Sign out")
     await console_page.write("API key", console_server.key("bob"))
-    await console_page.press("Use this key")
+    await console_page.press("Continue")
     await console_page.wait_for_text("No conversations yet.")
     assert "secret" not in await console_page.text("body")
     console_page.console.clear()  # browsers note every 401
@@ -68,11 +68,11 @@ async def test_a_server_without_keys_asks_for_none(
         desk = ConsolePage(await chromium.page(), house.connection.url, None, tmp_path)
         await desk.open()
         await desk.until(CONVERSATIONS_PANE)
-        assert not await desk.run("!!document.querySelector('[aria-label=\"Forget the key\"]')")
+        assert not await desk.run("!!document.querySelector('[aria-label=\"Sign out\"]')")
         await desk.close()
 
 
-async def test_every_place_is_reached_in_both_languages_and_both_themes(console_page: ConsolePage) -> None:
+async def test_every_page_opens_in_both_languages_and_both_themes(console_page: ConsolePage) -> None:
     await console_page.open()
     for place, name in NAMES.items():
         await console_page.press(name, ".rail")
@@ -82,11 +82,11 @@ async def test_every_place_is_reached_in_both_languages_and_both_themes(console_
         assert await console_page.text(".rail [aria-current=page]") == name
         await console_page.until(f"document.title === '{name} · Dragoman'")
     before = await console_page.run("getComputedStyle(document.body).backgroundColor")
-    await console_page.press("Theme: as the system", ".rail")
+    await console_page.press("Theme: system", ".rail")
     await console_page.press("Theme: light", ".rail")
     await console_page.until("document.documentElement.dataset.theme === 'dark'")
     assert await console_page.run("getComputedStyle(document.body).backgroundColor") != before
-    await console_page.press("中文, switch to Chinese", ".rail")
+    await console_page.press("中文 (switch to Chinese)", ".rail")
     await console_page.wait_for_text("服务器状态", ".rail")
     assert await console_page.run("document.documentElement.lang") == "zh-CN"
     await console_page.open("memories")
@@ -94,7 +94,7 @@ async def test_every_place_is_reached_in_both_languages_and_both_themes(console_
     await console_page.set(theme="light", language="en")
 
 
-async def test_at_400_pixels_nothing_is_cut_off_and_the_places_are_in_a_menu(console_page: ConsolePage) -> None:
+async def test_at_400_pixels_nothing_is_cut_off_and_the_navigation_is_in_a_menu(console_page: ConsolePage) -> None:
     await console_page.resize(400, 800)
     await console_page.open()
     await console_page.press("Menu", ".rail")
@@ -105,9 +105,7 @@ async def test_at_400_pixels_nothing_is_cut_off_and_the_places_are_in_a_menu(con
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_the_first_page_has_no_serious_fault_for_those_who_do_not_see_it(
-    console_page: ConsolePage, theme: str
-) -> None:
+async def test_the_first_page_has_no_serious_accessibility_violation(console_page: ConsolePage, theme: str) -> None:
     await console_page.open()
     await console_page.set(theme=theme)
     await console_page.open()

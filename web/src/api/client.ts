@@ -1,4 +1,4 @@
-/** Requests to this server. Paths are relative to the page, so that a server below a prefix works too. */
+/** HTTP requests to this server. Paths are relative to the page, so that the server may be mounted under a prefix. */
 import { signal } from "@preact/signals";
 import { ApiError, errorOf } from "./errors";
 import { key } from "./key";
@@ -8,16 +8,16 @@ export type Query = Readonly<Record<string, string | number | boolean | null | u
 
 export interface Options {
     query?: Query;
-    /** Sent as JSON; a `FormData` or `Blob` as it is. */
+    /** Sent as JSON, except a `FormData` or `Blob`, which is sent unchanged. */
     body?: unknown;
     signal?: AbortSignal;
     headers?: Readonly<Record<string, string>>;
 }
 
-/** Whether a request came back because of its key: the shell asks for another one. */
+/** Whether the server rejected the key. The shell then asks for another one. */
 export const isKeyRefused = signal(false);
 
-/** The whole address of a path such as `/api/sessions`. */
+/** The absolute URL of a path such as `/api/sessions`. */
 export function url(path: string, query: Query = {}): string {
     const whole = new URL(path.replace(/^\//, ""), new URL("./", document.baseURI));
     for (const [name, value] of Object.entries(query)) {
@@ -26,8 +26,8 @@ export function url(path: string, query: Query = {}): string {
     return whole.href;
 }
 
-/** Ask, and get the answer as it is. For streams and files.
- *  @throws ApiError when there is none, or when it is no success. */
+/** Sends a request and returns the raw response, for streams and files.
+ *  @throws ApiError when there is no response or its status is not a success. */
 export async function ask(method: Method, path: string, options: Options = {}): Promise<Response> {
     const headers = new Headers(options.headers);
     if (key.value !== null) headers.set("authorization", `Bearer ${key.value}`);
@@ -62,7 +62,7 @@ async function json<T>(method: Method, path: string, options?: Options): Promise
     return (text === "" ? null : JSON.parse(text)) as T;
 }
 
-/** JSON in, JSON out. The type is what the protocol says the answer is. */
+/** JSON requests. The type parameter is the response body that the protocol defines. */
 export const api = {
     get: <T>(path: string, query?: Query, signal?: AbortSignal): Promise<T> =>
         json<T>("GET", path, { ...(query && { query }), ...(signal && { signal }) }),

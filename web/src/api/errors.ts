@@ -1,7 +1,7 @@
-/** What went wrong with a request, in the words of whichever protocol answered it. */
+/** Request errors, with the message of the protocol that answered. */
 
 export interface Facts {
-    /** 0 when there was no answer at all. */
+    /** 0 when there was no response. */
     status: number;
     code: string | null;
     reference: string | null;
@@ -24,20 +24,20 @@ export class ApiError extends Error implements Facts {
     }
 }
 
-/** Read an answer that is no success. The protocols' bodies: `{error, code}`, `{detail}`, problem+json. */
+/** Parses an error response. The protocols' bodies: `{error, code}`, `{detail}`, problem+json. */
 export async function errorOf(response: Response): Promise<ApiError> {
     const text = await response.text().catch(() => "");
     let body: unknown = null;
     try {
         body = JSON.parse(text);
     } catch {
-        // Some proxy's page: its status says enough.
+        // Not JSON, such as a proxy's error page: the status is enough.
     }
-    const said = isObject(body) ? body : {};
-    const inner = isObject(said["error"]) ? said["error"] : said;
-    const words = [inner["message"], inner["detail"], inner["error"], inner["title"]].find(isText);
+    const members = isObject(body) ? body : {};
+    const inner = isObject(members["error"]) ? members["error"] : members;
+    const message = [inner["message"], inner["detail"], inner["error"], inner["title"]].find(isText);
     const retryAfter = Number(response.headers.get("retry-after") ?? Number.NaN);
-    return new ApiError(words ?? "", {
+    return new ApiError(message ?? "", {
         status: response.status,
         code: [inner["code"], inner["type"]].find(isText) ?? null,
         reference: isText(inner["reference"]) ? inner["reference"] : null,

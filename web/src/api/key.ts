@@ -1,20 +1,20 @@
-/** The key of this reader: asked for once, kept in this browser, sent to this server alone. */
+/** The user's API key. It is stored in this browser and sent only to this server. */
 import { signal } from "@preact/signals";
-import { keep, kept } from "../shell/kept";
+import { store, readStored } from "../browser/storage";
 
 const IN_ADDRESS = /^#\/?key=([\w.~-]+)$/;
 
-export const key = signal<string | null>(kept("key"));
+export const key = signal<string | null>(readStored("key"));
 
 export function useKey(next: string | null): void {
-    keep("key", next);
+    store("key", next);
     key.value = next;
 }
 
-/** Take the key out of an address such as `/#key=sk-…` before anything can look at it. */
+/** Removes the key from an address such as `/#key=sk-…` and stores it, before other code reads the address. */
 export function takeKeyFromAddress(): void {
-    const found = IN_ADDRESS.exec(location.hash)?.[1];
-    if (found === undefined) return;
+    const value = IN_ADDRESS.exec(location.hash)?.[1];
+    if (value === undefined) return;
     history.replaceState(null, "", location.pathname + location.search);
-    useKey(found);
+    useKey(value);
 }

@@ -1,4 +1,4 @@
-/** A value that is fetched: while it loads, when it failed, and again when asked. */
+/** Loads a value and tracks its loading and error states. */
 import { useSignal, type ReadonlySignal } from "@preact/signals";
 import { useCallback, useEffect } from "preact/hooks";
 
@@ -8,7 +8,7 @@ export interface Loaded<T> {
     isLoading: boolean;
 }
 
-/** Fetch when the component comes, and whenever one of `inputs` changes. What is there stays until the new comes. */
+/** Fetches on mount and whenever one of `inputs` changes. The previous value stays until the new one arrives. */
 export function useLoaded<T>(
     fetching: (signal: AbortSignal) => Promise<T>,
     inputs: readonly unknown[] = [],
@@ -24,9 +24,9 @@ export function useLoaded<T>(
         }
     }, inputs);
     useEffect(() => {
-        const leaving = new AbortController();
-        void load(leaving.signal);
-        return () => leaving.abort();
+        const abort = new AbortController();
+        void load(abort.signal);
+        return () => abort.abort();
     }, [load]);
     return { state, reload: () => load(new AbortController().signal) };
 }

@@ -1,4 +1,4 @@
-/** A tool's wish to the application (`_meta.bridge`): shown, and offered to the page that holds the console. */
+/** A tool's request to the host application (`_meta.bridge`): shown, and sent to the embedding page. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Button } from "../components/Button";
@@ -13,7 +13,7 @@ interface Props {
     /** The content of a `tool_bridge` block. */
     bridge: unknown;
     toolCallId: string;
-    /** Whether it happened just now. Loaded history is not live: it is shown, and does nothing. */
+    /** Whether the call has just happened. Calls from loaded history are shown but not sent. */
     isLive: boolean;
 }
 
@@ -32,7 +32,7 @@ export function Bridge({ bridge, toolCallId, isLive }: Props) {
         allow(host);
         isSent.value = offer(action, host);
     };
-    const words = JSON.stringify(payload, null, 2);
+    const payloadText = JSON.stringify(payload, null, 2);
     return (
         <details class="bridge">
             <summary>
@@ -45,9 +45,9 @@ export function Bridge({ bridge, toolCallId, isLive }: Props) {
                 </span>
             </summary>
             <p class="soft small">{t("cards.bridge")}</p>
-            <pre>{words}</pre>
+            <pre>{payloadText}</pre>
             <div class="row">
-                <CopyButton text={words} />
+                <CopyButton text={payloadText} />
                 {host !== null && (
                     <Button isSmall icon="send" onClick={send}>
                         {t(allowed.value === host.origin ? "cards.send" : "cards.allow", { origin: host.origin })}

@@ -1,9 +1,9 @@
 /**
- * A tool's own interface (`_meta.ui`): its HTML in a frame that has no rights.
+ * A tool's own user interface (`_meta.ui`): its HTML in a sandboxed frame.
  *
- * The frame is a page of this server's with a policy of its own (`card.html`): it may draw and run what it was given, and may
- * ask nobody for anything. Its origin is opaque, so that it sees neither the console nor its storage; and the console's
- * own policy keeps it from going elsewhere. What it says to the console is not listened to.
+ * The frame loads `card.html`, which this server sends with a policy of its own: scripts may run and draw, but may not
+ * make requests. Its origin is opaque, so it cannot reach the console or its storage, and the console's policy stops it
+ * from navigating elsewhere. Messages from the frame are ignored.
  */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -28,7 +28,7 @@ export function ToolCard({ card, tool }: Props) {
     const html = text(card["resourceHTML"]);
     if (html !== "") return <Html card={card} html={html} tool={tool} />;
     const link = text(card["resourceUri"]);
-    if (/^https?:\/\//.test(link)) return <Elsewhere link={link} tool={tool} />;
+    if (/^https?:\/\//.test(link)) return <ExternalLink link={link} tool={tool} />;
     if (Array.isArray(card["columns"]) && Array.isArray(card["rows"])) {
         return <Table columns={card["columns"]} rows={card["rows"]} />;
     }
@@ -53,16 +53,16 @@ function heightOf(value: unknown): number {
     return typeof value === "number" && value > 0 ? Math.min(Math.round(value), TALLEST) : HEIGHT;
 }
 
-/** HTML that nobody vouches for. */
+/** Untrusted HTML in a sandbox. */
 export function Sandbox({ html, height, title }: { html: string; height: number; title: string }) {
     const frame = useRef<HTMLIFrameElement>(null);
     useEffect(() => {
-        const hand = (event: MessageEvent): void => {
+        const sendHtml = (event: MessageEvent): void => {
             const inside = frame.current?.contentWindow;
             if (inside && event.source === inside && event.data === "card:ready") inside.postMessage(html, "*");
         };
-        addEventListener("message", hand);
-        return () => removeEventListener("message", hand);
+        addEventListener("message", sendHtml);
+        return () => removeEventListener("message", sendHtml);
     }, [html]);
     return (
         <div class="tool-card">
@@ -81,7 +81,7 @@ export function Sandbox({ html, height, title }: { html: string; height: number;
     );
 }
 
-function Elsewhere({ link, tool }: { link: string; tool: string }) {
+function ExternalLink({ link, tool }: { link: string; tool: string }) {
     return (
         <p class="tool-card tool-card-closed">
             <a href={link} target="_blank" rel="noopener noreferrer">
@@ -115,7 +115,7 @@ function Table({ columns, rows }: { columns: unknown[]; rows: unknown[] }) {
                     {rows.slice(0, 500).map((row, at) => (
                         <tr key={at}>
                             {names.map((_, index) => (
-                                <td key={index}>{shown(cell(row, index))}</td>
+                                <td key={index}>{cellText(cell(row, index))}</td>
                             ))}
                         </tr>
                     ))}
@@ -125,5 +125,5 @@ function Table({ columns, rows }: { columns: unknown[]; rows: unknown[] }) {
     );
 }
 
-const shown = (value: unknown): string =>
+const cellText = (value: unknown): string =>
     typeof value === "string" ? value : value === null || value === undefined ? "" : JSON.stringify(value);

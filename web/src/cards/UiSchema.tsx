@@ -1,7 +1,7 @@
-/** UI schema 2.0 as components. Nothing in it makes a request, and nothing happens before somebody presses it. */
+/** Renders UI schema 2.0. Nothing in it makes a request or acts before the user presses a button. */
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
-import { Markdown } from "../chat/Markdown";
+import { Markdown } from "../components/Markdown";
 import { Button } from "../components/Button";
 import { CopyButton } from "../components/CopyButton";
 import { t } from "../i18n";
@@ -9,9 +9,9 @@ import { type Action, isInlinePicture, isLink, isObject, type Node, oneOf, readA
 import "./cards.css";
 
 interface Props {
-    /** The `ui_schema`, or its root node alone. */
+    /** The `ui_schema`, or only its root node. */
     tree: unknown;
-    /** What to do with an action besides links and copying, which need nobody. Without it such buttons do nothing. */
+    /** Handles actions other than links and copying. Without it those buttons do nothing. */
     onAction?: (action: Action) => void;
 }
 
@@ -20,35 +20,35 @@ export function UiSchema({ tree, onAction }: Props) {
     if (read === null) return null;
     return (
         <div class={`ui-schema ui-theme-${read.theme}`} lang={read.locale} data-status={read.status}>
-            {drawn(read.root, onAction)}
+            {render(read.root, onAction)}
         </div>
     );
 }
 
-function drawn(node: Node, onAction: Props["onAction"], key?: number): ComponentChildren {
+function render(node: Node, onAction: Props["onAction"], key?: number): ComponentChildren {
     const { members } = node;
     const common = { key, "data-status": node.status, "data-node": node.id };
-    const children = () => node.children.map((child, index) => drawn(child, onAction, index));
+    const children = () => node.children.map((child, index) => render(child, onAction, index));
     switch (node.type) {
         case "stack": {
             const direction = oneOf(members["direction"], ["vertical", "horizontal"]) ?? "vertical";
             const align = oneOf(members["align"], ["start", "center", "end", "stretch"]) ?? "stretch";
             return (
-                <div {...common} class={`ui-stack ui-${direction} ui-align-${align} ${looks(node)}`}>
+                <div {...common} class={`ui-stack ui-${direction} ui-align-${align} ${layoutClasses(node)}`}>
                     {children()}
                 </div>
             );
         }
         case "grid":
             return (
-                <div {...common} class={`ui-grid ui-columns-${columns(members["columns"])} ${looks(node)}`}>
+                <div {...common} class={`ui-grid ui-columns-${columns(members["columns"])} ${layoutClasses(node)}`}>
                     {children()}
                 </div>
             );
         case "text":
-            return <Words key={key} node={node} />;
+            return <TextNode key={key} node={node} />;
         case "icon":
-            return <Sign key={key} node={node} />;
+            return <IconNode key={key} node={node} />;
         case "badge":
             return (
                 <span {...common} class={`badge ${TONES[node.status ?? "info"]}`}>
@@ -56,11 +56,11 @@ function drawn(node: Node, onAction: Props["onAction"], key?: number): Component
                 </span>
             );
         case "button":
-            return <Pressed key={key} node={node} onAction={onAction} />;
+            return <ActionButton key={key} node={node} onAction={onAction} />;
         case "image":
             return <Picture key={key} node={node} />;
         case "kv":
-            return <Pairs key={key} node={node} />;
+            return <KeyValues key={key} node={node} />;
         case "divider":
             return <hr {...common} class="ui-divider" />;
         default:
@@ -71,7 +71,7 @@ function drawn(node: Node, onAction: Props["onAction"], key?: number): Component
 const TONES = { info: "accent", success: "good", warning: "warning", error: "danger", pending: "" } as const;
 const KINDS = { primary: "primary", secondary: "normal", ghost: "plain", danger: "danger" } as const;
 
-function looks({ members }: Node): string {
+function layoutClasses({ members }: Node): string {
     const gap = oneOf(members["gap"], ["none", "sm", "md", "lg"]) ?? "md";
     return `ui-gap-${gap}${members["appearance"] === "card" ? " card" : ""}`;
 }
@@ -80,28 +80,28 @@ function columns(value: unknown): number {
     return typeof value === "number" && Number.isInteger(value) && value >= 1 && value <= 12 ? value : 2;
 }
 
-function Words({ node }: { node: Node }) {
+function TextNode({ node }: { node: Node }) {
     const role = oneOf(node.members["role"], ["title", "subtitle", "body", "caption", "code"]) ?? "body";
-    const words = text(node.members["content"]);
+    const content = text(node.members["content"]);
     const common = { class: `ui-text ui-${role}`, "data-status": node.status, "data-node": node.id };
     if (role === "code") {
         return (
             <pre {...common}>
-                <code>{words}</code>
+                <code>{content}</code>
             </pre>
         );
     }
     if (node.members["format"] === "markdown") {
         return (
             <div {...common}>
-                <Markdown text={words} />
+                <Markdown text={content} />
             </div>
         );
     }
-    return <p {...common}>{words}</p>;
+    return <p {...common}>{content}</p>;
 }
 
-function Sign({ node: { members } }: { node: Node }) {
+function IconNode({ node: { members } }: { node: Node }) {
     const label = text(members["label"]);
     if (members["source"] !== "emoji") return label === "" ? null : <span class="badge">{label}</span>;
     return (
@@ -111,7 +111,7 @@ function Sign({ node: { members } }: { node: Node }) {
     );
 }
 
-function Pressed({ node: { members, id }, onAction }: { node: Node; onAction: Props["onAction"] }) {
+function ActionButton({ node: { members, id }, onAction }: { node: Node; onAction: Props["onAction"] }) {
     const action = readAction(members["action"]);
     const label = text(members["label"]);
     const kind = KINDS[oneOf(members["style"], ["primary", "secondary", "ghost", "danger"]) ?? "secondary"];
@@ -122,12 +122,12 @@ function Pressed({ node: { members, id }, onAction }: { node: Node; onAction: Pr
             </a>
         );
     }
-    if (action?.type === "copy") return <CopyWords label={label} words={action.text} />;
+    if (action?.type === "copy") return <CopyText label={label} content={action.text} />;
     return (
         <Button
             kind={kind}
             disabled={members["disabled"] === true || action === null || onAction === undefined}
-            title={action === null ? undefined : told(action)}
+            title={action === null ? undefined : describe(action)}
             data-node={id}
             onClick={() => action !== null && onAction?.(action)}
         >
@@ -136,17 +136,17 @@ function Pressed({ node: { members, id }, onAction }: { node: Node; onAction: Pr
     );
 }
 
-function CopyWords({ label, words }: { label: string; words: string }) {
+function CopyText({ label, content }: { label: string; content: string }) {
     return (
         <span class="ui-copy">
             {label}
-            <CopyButton text={words} label={t("action.copy")} />
+            <CopyButton text={content} label={t("action.copy")} />
         </span>
     );
 }
 
-/** What an action would do, in a word and its own terms. */
-export function told(action: Action): string {
+/** A one-line description of an action. */
+export function describe(action: Action): string {
     switch (action.type) {
         case "navigation":
             return action.path;
@@ -163,7 +163,7 @@ export function told(action: Action): string {
     }
 }
 
-/** Pictures of other servers are not fetched: that would tell them who reads this. */
+/** Images from other servers are not fetched: a request would reveal who is reading. */
 function Picture({ node: { members, id } }: { node: Node }) {
     const { url, alt } = members;
     const size = (value: unknown) => (typeof value === "number" && value > 0 ? value : undefined);
@@ -187,7 +187,7 @@ function Picture({ node: { members, id } }: { node: Node }) {
     );
 }
 
-function Pairs({ node: { members, id } }: { node: Node }) {
+function KeyValues({ node: { members, id } }: { node: Node }) {
     const items = Array.isArray(members["items"]) ? (members["items"] as unknown[]).filter(isObject) : [];
     return (
         <dl class="ui-kv" data-node={id}>

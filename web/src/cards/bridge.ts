@@ -1,8 +1,8 @@
 /**
- * The page that holds the console, if it allows one: who it is, and how actions are offered to it.
+ * The host application that embeds or opened the console, and how actions are sent to it.
  *
- * Actions go to one origin by name, never to "*", and only after the reader has allowed that origin in this window.
- * The server decides who may hold the console at all (`frame-ancestors`, its setting `cors_origins`).
+ * Actions go to one named origin, never to "*", and only after the user has allowed that origin in this window. The
+ * server decides which origins may embed the console (`frame-ancestors`, from its setting `cors_origins`).
  */
 import { signal } from "@preact/signals";
 import type { Action } from "./schema";
@@ -10,7 +10,7 @@ import type { Action } from "./schema";
 export interface BridgeAction {
     readonly action: string;
     readonly payload: unknown;
-    /** With the block's type it names the action: hosts act once on each. */
+    /** Identifies the action together with the block's type: hosts handle each pair once. */
     readonly toolCallId: string;
 }
 
@@ -21,17 +21,17 @@ export interface Host {
 
 const ALLOWED = "dragoman.host";
 
-/** Whom the reader has allowed, for this window alone. */
+/** The origin that the user has allowed, for this window only. */
 export const allowed = signal<string | null>(stored());
-/** What was offered since the page was opened, so that nothing is offered twice by itself. */
+/** Tool calls sent since the page was opened, so that nothing is sent twice automatically. */
 const offered = new Set<string>();
 
-/** The page around this one, or the one that opened it; null when the console stands alone. */
+/** The embedding page, or the one that opened this window; null when there is none. */
 export function hostOf(page: Window): Host | null {
-    const holder = page.parent !== page ? page.parent : (page.opener as Window | null);
+    const hostWindow = page.parent !== page ? page.parent : (page.opener as Window | null);
     const origin = page.location.ancestorOrigins?.[0] ?? originOf(page.document.referrer);
-    if (holder === null || origin === null || origin === "null" || origin === page.location.origin) return null;
-    return { window: holder, origin };
+    if (hostWindow === null || origin === null || origin === "null" || origin === page.location.origin) return null;
+    return { window: hostWindow, origin };
 }
 
 export function allow(host: Host): void {
@@ -39,11 +39,11 @@ export function allow(host: Host): void {
     try {
         sessionStorage.setItem(ALLOWED, host.origin);
     } catch {
-        // It holds until the page is left.
+        // Storage is unavailable: the permission lasts until the page is closed.
     }
 }
 
-/** Send an action to the host. Whether it went. */
+/** Sends an action to the host. Returns whether it was sent. */
 export function offer(action: BridgeAction, host: Host | null = hostOf(window)): boolean {
     if (host === null || allowed.value !== host.origin) return false;
     offered.add(action.toolCallId);
@@ -51,14 +51,14 @@ export function offer(action: BridgeAction, host: Host | null = hostOf(window)):
     return true;
 }
 
-/** Tell the host that the reader pressed something in an answer. Whether it was told. */
+/** Sends the host a user's action on an answer. Returns whether it was sent. */
 export function raise(action: Action, host: Host | null = hostOf(window)): boolean {
     if (host === null || allowed.value !== host.origin) return false;
     host.window.postMessage({ type: "dragoman:pressed", action }, host.origin);
     return true;
 }
 
-/** Offer what has just happened before the reader's eyes, once. What a history holds is never offered by itself. */
+/** Sends a live action once. Actions loaded from history are never sent automatically. */
 export function offerLive(action: BridgeAction): boolean {
     return offered.has(action.toolCallId) ? false : offer(action);
 }

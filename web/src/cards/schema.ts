@@ -1,5 +1,5 @@
 /**
- * UI schema 2.0 as it arrives. Pure. What is not known is skipped: a renderer shows `content` or `label`, or nothing.
+ * Parses UI schema 2.0. Pure. Unknown nodes are skipped: renderers show `content` or `label`, or nothing.
  * Source: the run service, A.8.
  */
 
@@ -13,7 +13,7 @@ export type Action =
     | { type: "copy"; text: string }
     | { type: "payload"; payload: unknown };
 
-/** A node, of whatever type: the members that types share by name are read by name. */
+/** A node of any type. Members that several types share are read by name. */
 export interface Node {
     readonly type: string;
     readonly id?: string;
@@ -30,11 +30,11 @@ export interface Tree {
 }
 
 const STATUSES: readonly Status[] = ["info", "success", "warning", "error", "pending"];
-/** As deep and as many as the server makes them; what comes from elsewhere is cut here. */
+/** The server's own limits on depth and node count. Schemas from other sources are truncated here. */
 const LEVELS = 8;
 const NODES = 200;
 
-/** The tree of a `ui_schema`; null when it is none. */
+/** The tree of a `ui_schema`; null if it is not valid. */
 export function readTree(value: unknown): Tree | null {
     if (!isObject(value)) return null;
     const left = { nodes: NODES };
@@ -61,7 +61,7 @@ function readNode(value: unknown, level: number, left: { nodes: number }): Node 
     };
 }
 
-/** The action of a button; null when it is none that is known. */
+/** The action of a button; null if it is unknown. */
 export function readAction(value: unknown): Action | null {
     if (!isObject(value)) return null;
     switch (value["type"]) {
@@ -92,11 +92,11 @@ export function readAction(value: unknown): Action | null {
     }
 }
 
-/** A link that may be opened: https alone. */
+/** A link that may be opened: https only. */
 export const isLink = (value: unknown): value is string =>
     typeof value === "string" && /^https:\/\/[^\s]+$/.test(value);
 
-/** A picture that needs no request. */
+/** An image that needs no request. */
 export const isInlinePicture = (value: unknown): value is string =>
     typeof value === "string" && /^data:image\/(png|jpeg|gif|webp|avif);base64,[A-Za-z0-9+/=]+$/.test(value);
 

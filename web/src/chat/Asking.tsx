@@ -4,23 +4,23 @@ import type { ComponentChildren } from "preact";
 import { useId } from "preact/hooks";
 import { Button } from "../components/Button";
 import { TextField } from "../components/Field";
-import { tellError } from "../components/Toast";
+import { showError } from "../components/Toast";
 import { t } from "../i18n";
 import { useConversation } from "./context";
 import { ALLOW_ALWAYS, ALLOW_ONCE, answerOf, type Chosen, decision, DENY, isAnswered, questionsOf } from "./questions";
 import type { Answer, Question, ToolCall } from "./wire";
 
-/** Sends an answer once; the form is closed until the server has taken or refused it. */
+/** Sends an answer once. The form is disabled until the server has accepted or rejected it. */
 function useAnswering() {
     const conversation = useConversation();
     const isSent = useSignal(false);
-    const answer = async (given: Answer): Promise<void> => {
+    const answer = async (reply: Answer): Promise<void> => {
         isSent.value = true;
         try {
-            await conversation.answer(given);
+            await conversation.answer(reply);
         } catch (error) {
             isSent.value = false;
-            tellError(error);
+            showError(error);
         }
     };
     return { isSent, answer };
@@ -79,7 +79,7 @@ export function Permission({ id, tool }: { id: string; tool: string }) {
 export function QuestionForm({ call }: { call: ToolCall }) {
     const { isSent, answer } = useAnswering();
     const questions = questionsOf(call);
-    const chosen = useSignal<readonly Chosen[]>(questions.map(() => ({ places: new Set(), words: "" })));
+    const chosen = useSignal<readonly Chosen[]>(questions.map(() => ({ places: new Set(), text: "" })));
     const set = (index: number, next: Chosen): void =>
         void (chosen.value = chosen.value.map((each, at) => (at === index ? next : each)));
     return (
@@ -94,7 +94,7 @@ export function QuestionForm({ call }: { call: ToolCall }) {
                 <OneQuestion
                     key={index}
                     question={each}
-                    chosen={chosen.value[index] ?? { places: new Set(), words: "" }}
+                    chosen={chosen.value[index] ?? { places: new Set(), text: "" }}
                     onChosen={(next) => set(index, next)}
                 />
             ))}
@@ -120,11 +120,11 @@ function OneQuestion({ question, chosen, onChosen }: OneProps) {
         const places = new Set(question.multiSelect ? chosen.places : []);
         if (isOn) places.add(place);
         else places.delete(place);
-        // One answer is wanted: an option takes the place of words.
-        onChosen({ places, words: question.multiSelect ? chosen.words : "" });
+        // Only one answer is allowed: choosing an option clears the text.
+        onChosen({ places, text: question.multiSelect ? chosen.text : "" });
     };
-    const write = (words: string): void =>
-        onChosen({ places: question.multiSelect || words === "" ? chosen.places : new Set(), words });
+    const write = (text: string): void =>
+        onChosen({ places: question.multiSelect || text === "" ? chosen.places : new Set(), text });
     return (
         <fieldset class="question">
             <legend>
@@ -145,8 +145,8 @@ function OneQuestion({ question, chosen, onChosen }: OneProps) {
                 </Choice>
             ))}
             <TextField
-                label={t(options.length > 0 ? "chat.own-words" : "chat.own-answer")}
-                value={chosen.words}
+                label={t(options.length > 0 ? "chat.other-answer" : "chat.own-answer")}
+                value={chosen.text}
                 onValue={write}
             />
         </fieldset>
@@ -170,7 +170,7 @@ function Choice({ group, isMany, isOn, onChoose, children }: ChoiceProps) {
                 checked={isOn}
                 onChange={(event) => onChoose(event.currentTarget.checked)}
             />
-            <span class="choice-words">{children}</span>
+            <span class="choice-text">{children}</span>
         </label>
     );
 }

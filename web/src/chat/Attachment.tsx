@@ -1,16 +1,15 @@
-/** A picture or a file of a message. */
+/** An image or a file of a message. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Icon } from "../components/Icon";
 import { size, t } from "../i18n";
 import { useConversation } from "./context";
-import { pictureOf } from "./pictures";
 import type { Attachment, Turn } from "./wire";
 
 interface Props {
     attachment: Attachment;
     note: string;
-    /** The turn that it belongs to. */
+    /** The turn that the attachment belongs to. */
     turn: Turn;
 }
 
@@ -22,7 +21,8 @@ export function AttachmentChip({ attachment, note, turn }: Props) {
         .findIndex((block) => block.attachment === attachment);
     useEffect(() => {
         if (attachment.kind !== "image") return;
-        void pictureOf(conversation, turn, place).then((found) => (picture.value = found));
+        const turns = conversation.entries.peek().map((entry) => entry.turn.peek());
+        void conversation.pictures.urlOf(turn, place, turns).then((url) => (picture.value = url));
     }, [turn.turn_id, turn.status]);
     const name = attachment.name ?? attachment.media_type ?? note;
     if (picture.value !== null && /^https?:/i.test(picture.value)) {
@@ -34,7 +34,7 @@ export function AttachmentChip({ attachment, note, turn }: Props) {
         );
     }
     if (picture.value !== null) {
-        return <img class="said-picture" src={picture.value} alt={attachment.name ?? t("chat.picture")} />;
+        return <img class="message-image" src={picture.value} alt={attachment.name ?? t("chat.picture")} />;
     }
     return (
         <span class="attachment">

@@ -1,21 +1,20 @@
-/** A tool call: what was asked of it, how far it is, what came of it; and the sub-agent that it started. */
+/** A tool call: its arguments, state and result, and the turns of the sub-agent that it started. */
 import { useSignal } from "@preact/signals";
+import { type ComponentChildren, toChildArray } from "preact";
 import { useEffect } from "preact/hooks";
 import { CopyButton } from "../components/CopyButton";
 import { Icon } from "../components/Icon";
 import { Spinner } from "../components/Spinner";
 import { duration, t } from "../i18n";
 import { Permission, QuestionForm } from "./Asking";
-import { useConversation } from "./context";
 import { parsed } from "./fold";
 import { isDenied, isQuestion, permissionFor, questionsOf } from "./questions";
-import { TurnView } from "./Turn";
 import type { CallStatus, Json, ToolCall, Turn } from "./wire";
 
 /** The tool that starts a sub-agent. */
 const AGENT = "Agent";
 const LONGEST = 20_000;
-const LOOKS: Record<CallStatus, string> = {
+const BADGES: Record<CallStatus, string> = {
     pending: "badge",
     done: "badge good",
     error: "badge danger",
@@ -23,11 +22,17 @@ const LOOKS: Record<CallStatus, string> = {
     awaiting_answer: "badge warning",
 };
 
-export function Call({ call, turn }: { call: ToolCall; turn: Turn }) {
-    const children = useConversation().children.value.get(call.id) ?? [];
+interface Props {
+    call: ToolCall;
+    turn: Turn;
+    /** The turns of the sub-agent that the call started. */
+    children?: ComponentChildren;
+}
+
+export function Call({ call, turn, children }: Props) {
     const permission = permissionFor(call, turn);
-    const isFork = children.length > 0;
-    if (isQuestion(call)) return <Asked call={call} />;
+    const isFork = toChildArray(children).length > 0;
+    if (isQuestion(call)) return <AskedQuestion call={call} />;
     return (
         <div class={`call ${call.status}`}>
             <details open={permission !== null || (isFork && call.status !== "done")}>
@@ -42,9 +47,7 @@ export function Call({ call, turn }: { call: ToolCall; turn: Turn }) {
                     {!isFork && <Value label={t("chat.arguments")} value={parsed(call.arguments)} />}
                     {isFork && (
                         <section class="fork" aria-label={t("chat.sub-agent")}>
-                            {children.map((entry) => (
-                                <TurnView key={entry.id} entry={entry} />
-                            ))}
+                            {children}
                         </section>
                     )}
                     {call.result !== null && !isFork && (
@@ -68,7 +71,7 @@ function State({ call, turn }: { call: ToolCall; turn: Turn }) {
                     <span class="visually-hidden">{t("chat.call.pending")}</span>
                 </>
             ) : (
-                <span class={isDenied(call) ? "badge" : LOOKS[call.status]}>
+                <span class={isDenied(call) ? "badge" : BADGES[call.status]}>
                     {t(isDenied(call) ? "chat.call.denied" : `chat.call.${call.status}`)}
                 </span>
             )}
@@ -76,7 +79,7 @@ function State({ call, turn }: { call: ToolCall; turn: Turn }) {
     );
 }
 
-/** Seconds that go by while a call runs, from the second on. */
+/** The time elapsed while a call runs, shown after two seconds. */
 function Elapsed({ since }: { since: string | null }) {
     const now = useSignal(Date.now());
     useEffect(() => {
@@ -87,11 +90,11 @@ function Elapsed({ since }: { since: string | null }) {
     return ms < 2_000 ? null : <span class="call-time">{duration(Math.floor(ms / 1_000) * 1_000)}</span>;
 }
 
-/** A question, with its form while it waits, and with what was answered after. */
-function Asked({ call }: { call: ToolCall }) {
+/** A question: its form while it waits, its text afterwards. */
+function AskedQuestion({ call }: { call: ToolCall }) {
     if (call.status === "awaiting_answer") return <QuestionForm call={call} />;
     return (
-        <div class="call asked">
+        <div class="call asked-question">
             {questionsOf(call).map((each, index) => (
                 <p key={index}>
                     <Icon name="chat" />
@@ -116,12 +119,12 @@ function Value({ label, value }: { label: string; value: Json }) {
     );
 }
 
-/** The arguments on one line, as far as they fit. */
+/** The arguments on one line, truncated. */
 function brief(call: ToolCall): string {
-    const said = parsed(call.arguments);
-    if (typeof said !== "object" || said === null || Array.isArray(said)) return "";
-    if (call.tool_name === AGENT && typeof said["description"] === "string") return said["description"];
-    return Object.entries(said)
+    const parameters = parsed(call.arguments);
+    if (typeof parameters !== "object" || parameters === null || Array.isArray(parameters)) return "";
+    if (call.tool_name === AGENT && typeof parameters["description"] === "string") return parameters["description"];
+    return Object.entries(parameters)
         .map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
         .join(", ")
         .slice(0, 160);

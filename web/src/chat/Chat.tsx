@@ -1,4 +1,4 @@
-/** One conversation: its head, its turns, and where the reader writes. */
+/** One conversation: its header, its turns and the composer. */
 import { useComputed } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { api } from "../api/client";
@@ -8,7 +8,7 @@ import { Button } from "../components/Button";
 import { Empty, Failed } from "../components/Empty";
 import { Icon } from "../components/Icon";
 import { Loading } from "../components/Spinner";
-import { tellError } from "../components/Toast";
+import { showError } from "../components/Toast";
 import { t } from "../i18n";
 import { Composer } from "./Composer";
 import { Current, useConversation } from "./context";
@@ -17,7 +17,7 @@ import { draftOf } from "./drafts";
 import { Feed } from "./Feed";
 import { Header } from "./Header";
 import { sessions } from "./list";
-import { AnswerFoot, Ended, textOf, TurnView } from "./Turn";
+import { AnswerFoot, EndNotice, textOf, TurnView } from "./Turn";
 import type { Part, Turn } from "./wire";
 
 const NOT_FOUND = new Set([403, 404]);
@@ -63,7 +63,7 @@ function Turns() {
             idOf={(entry) => entry.id}
             label={t("chat.conversation")}
             isBusy={conversation.isRunning.value}
-            isSaying={conversation.sending.value !== null}
+            isSending={conversation.sending.value !== null}
             foot={<Tail />}
         >
             {(entry, index) => <Item entry={entry} before={entries[index - 1]} after={entries[index + 1]} />}
@@ -73,56 +73,56 @@ function Turns() {
 
 const isAnswer = (entry: Entry | undefined): entry is Entry => entry?.turn.peek().role === "assistant";
 
-/** Whether an answer goes on with this turn: another step of the agent, or what the reader told it when it asked. */
-const goesOn = (entry: Entry | undefined): entry is Entry => {
+/** Whether the turn continues an answer: another step of the agent, or the user's reply to its question. */
+const continuesAnswer = (entry: Entry | undefined): entry is Entry => {
     const turn = entry?.turn.peek();
     return turn?.role === "assistant" || (turn?.role === "user" && !isMessage(turn));
 };
 
 function Item({ entry, before, after }: { entry: Entry; before: Entry | undefined; after: Entry | undefined }) {
     const agent = useConversation().detail.value?.solution;
-    const isLast = !goesOn(after);
+    const isLast = !continuesAnswer(after);
     if (!isAnswer(entry)) return <TurnView entry={entry} />;
     return (
         <TurnView
             entry={entry}
             isCut={isAnswer(after)}
-            speaker={goesOn(before) ? null : (agent?.name ?? t("chat.agent"))}
+            speaker={continuesAnswer(before) ? null : (agent?.name ?? t("chat.agent"))}
         >
             {isLast && <AnswerEnd entry={entry} isNewest={after === undefined} />}
         </TurnView>
     );
 }
 
-/** Below the last step of an answer: what the whole answer took. */
+/** Below the last step of an answer: totals for the whole answer. */
 function AnswerEnd({ entry, isNewest }: { entry: Entry; isNewest: boolean }) {
     const conversation = useConversation();
     const status = entry.turn.value.status;
     if (status === "streaming" || status === "paused" || (isNewest && conversation.isRunning.value)) return null;
     const turns = answerBefore(conversation.entries.value, entry);
-    const asked = isNewest ? conversation.entries.value.findLast((each) => isMessage(each.turn.peek())) : undefined;
-    return <AnswerFoot turns={turns}>{asked && <Retry asked={asked.turn.peek()} />}</AnswerFoot>;
+    const message = isNewest ? conversation.entries.value.findLast((each) => isMessage(each.turn.peek())) : undefined;
+    return <AnswerFoot turns={turns}>{message && <Retry message={message.turn.peek()} />}</AnswerFoot>;
 }
 
-function Retry({ asked }: { asked: Turn }) {
+function Retry({ message }: { message: Turn }) {
     const conversation = useConversation();
-    const parts = partsOf(conversation, asked);
+    const parts = partsOf(conversation, message);
     if (parts === null) return null;
     return (
         <Button
             kind="plain"
             isSmall
             icon="retry"
-            onClick={() => void conversation.retry(asked, parts).catch(tellError)}
+            onClick={() => void conversation.retry(message, parts).catch(showError)}
         >
             {t("chat.retry")}
         </Button>
     );
 }
 
-/** Below a message whose run ended before it said a word: no turn tells why, but the run's response does. */
-function Unanswered({ asked, isFailed }: { asked: Turn; isFailed: boolean }) {
-    const run = asked.chat_run_id?.replace(/^chat_/, "") ?? "";
+/** Below a message whose run ended without output: no turn has the reason, but the run's response does. */
+function Unanswered({ message, isFailed }: { message: Turn; isFailed: boolean }) {
+    const run = message.chat_run_id?.replace(/^chat_/, "") ?? "";
     const { state } = useLoaded(
         (signal) => api.get<{ error: { message: string } | null }>(`/process/responses/response_${run}`, {}, signal),
         [run],
@@ -130,9 +130,9 @@ function Unanswered({ asked, isFailed }: { asked: Turn; isFailed: boolean }) {
     const why = state.value.value?.error?.message;
     return (
         <div class="turn">
-            <Ended isFailed={isFailed} words={isFailed ? (why ?? t("chat.failed")) : t("chat.interrupted")} />
+            <EndNotice isFailed={isFailed} text={isFailed ? (why ?? t("chat.failed")) : t("chat.interrupted")} />
             <div class="answer-foot">
-                <Retry asked={asked} />
+                <Retry message={message} />
             </div>
         </div>
     );
@@ -140,7 +140,7 @@ function Unanswered({ asked, isFailed }: { asked: Turn; isFailed: boolean }) {
 
 function answerBefore(entries: readonly Entry[], last: Entry): Turn[] {
     const turns: Turn[] = [];
-    for (let at = entries.indexOf(last); at >= 0 && goesOn(entries[at]); at -= 1) {
+    for (let at = entries.indexOf(last); at >= 0 && continuesAnswer(entries[at]); at -= 1) {
         const turn = entries[at]?.turn.value;
         if (turn?.role === "assistant") turns.unshift(turn);
     }
@@ -149,7 +149,7 @@ function answerBefore(entries: readonly Entry[], last: Entry): Turn[] {
 
 const isMessage = (turn: Turn): boolean => turn.role === "user" && turn.blocks.some((block) => block.type === "text");
 
-/** What a message consisted of, to say it again; null when its pictures are not here any more. */
+/** The parts of a message, to send it again; null when its images are no longer available. */
 function partsOf(conversation: Conversation, turn: Turn): readonly Part[] | null {
     const sent = conversation.sent.get(turn.turn_id);
     if (sent) return sent;
@@ -157,7 +157,7 @@ function partsOf(conversation: Conversation, turn: Turn): readonly Part[] | null
     return [{ type: "text", text: textOf(turn) }];
 }
 
-/** Below the last turn: what was sent and is not told back yet, that something is worked on, and notices. */
+/** Below the last turn: the message being sent, the progress indicator and notices. */
 function Tail() {
     const conversation = useConversation();
     const sending = conversation.sending.value;
@@ -171,20 +171,20 @@ function Tail() {
     return (
         <div class="feed-column tail">
             {isOver && !conversation.isRunning.value && !sending && last && isMessage(last) && (
-                <Unanswered asked={last} isFailed={status === "failed"} />
+                <Unanswered message={last} isFailed={status === "failed"} />
             )}
             {sending && (
                 <div class="turn user pending">
                     <div class="bubble">
                         {sending.map((part, index) =>
                             part.type === "text" ? (
-                                <div key={index} class="said">
+                                <div key={index} class="message-text">
                                     {part.text}
                                 </div>
                             ) : part.type === "image_url" ? (
                                 <img
                                     key={index}
-                                    class="said-picture"
+                                    class="message-image"
                                     src={part.image_url.url}
                                     alt={t("chat.picture")}
                                 />
@@ -237,7 +237,7 @@ function Foot() {
                 isRunning={conversation.isRunning.value}
                 isStopping={conversation.isStopping.value}
                 onSend={(parts) => conversation.say(parts)}
-                onStop={() => void conversation.stop().catch(tellError)}
+                onStop={() => void conversation.stop().catch(showError)}
             />
         </div>
     );

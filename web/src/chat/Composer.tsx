@@ -1,13 +1,13 @@
-/** Where the reader writes: words, and pictures or files that were chosen, pasted or dropped. */
+/** The message composer: text, and images or files that are chosen, pasted or dropped. */
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { IconButton } from "../components/Button";
 import { Icon } from "../components/Icon";
-import { tellError } from "../components/Toast";
+import { showError } from "../components/Toast";
 import { size, t } from "../i18n";
 import type { Part } from "./wire";
 
-/** All attachments of a message together, as the server takes them. */
+/** The server's limit for all attachments of a message together. */
 const LARGEST = 10 * 1024 * 1024;
 const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
 
@@ -15,7 +15,7 @@ export interface Attached {
     name: string;
     bytes: number;
     part: Part;
-    /** What a picture shows, as an address; null for other files. */
+    /** The data URL of an image; null for other files. */
     picture: string | null;
 }
 
@@ -29,7 +29,7 @@ interface Props {
     placeholder: string;
     isRunning: boolean;
     isStopping: boolean;
-    /** Resolves when the message was taken: only then the draft is cleared. */
+    /** Resolves when the server has accepted the message. Only then is the draft cleared. */
     onSend: (parts: Part[]) => Promise<void>;
     onStop: () => void;
 }
@@ -54,11 +54,11 @@ export function Composer({ draft, placeholder, isRunning, isStopping, onSend, on
 
     const send = async (): Promise<void> => {
         if (isEmpty || isRunning || isSending.value) return;
-        const words = text.value.trim();
+        const content = text.value.trim();
         const before = attached.value;
         const parts: Part[] = [
             ...before.map((each) => each.part),
-            ...(words ? [{ type: "text" as const, text: words }] : []),
+            ...(content ? [{ type: "text" as const, text: content }] : []),
         ];
         isSending.value = true;
         text.value = "";
@@ -66,9 +66,9 @@ export function Composer({ draft, placeholder, isRunning, isStopping, onSend, on
         try {
             await onSend(parts);
         } catch (error) {
-            text.value = words;
+            text.value = content;
             attached.value = before;
-            tellError(error);
+            showError(error);
         } finally {
             isSending.value = false;
         }
@@ -77,11 +77,11 @@ export function Composer({ draft, placeholder, isRunning, isStopping, onSend, on
         const read = await Promise.all([...files].map(attachedOf));
         const next = [...attached.value, ...read];
         if (next.reduce((sum, each) => sum + each.bytes, 0) > LARGEST)
-            tellError(new Error(t("chat.too-large", { size: size(LARGEST) })));
+            showError(new Error(t("chat.too-large", { size: size(LARGEST) })));
         else attached.value = next;
     };
     const onKeyDown = (event: KeyboardEvent): void => {
-        // A Return that ends the choice of a Chinese sign is no end of the message.
+        // Enter that confirms an input method's suggestion does not send the message.
         if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
         event.preventDefault();
         void send();

@@ -1,8 +1,8 @@
 /**
- * A long list of which only the part in sight is drawn: five thousand messages cost what twenty cost.
+ * A virtual list: only the visible rows are rendered, so 5,000 messages cost as much as 20.
  *
- * Heights are guessed until they were seen. What changes above the sight moves nothing in it, and who reads the end stays
- * at the end while it grows.
+ * Row heights are estimated until they are measured. Changes above the viewport do not move its content, and a view at
+ * the end stays at the end while the list grows.
  */
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -12,7 +12,7 @@ import { t } from "../i18n";
 
 const OVERSCAN_PX = 900;
 const GUESS_PX = 120;
-/** How near the end counts as at the end. */
+/** Distance from the end that still counts as the end. */
 const END_PX = 48;
 
 interface Props<T> {
@@ -21,8 +21,8 @@ interface Props<T> {
     children: (item: T, index: number) => ComponentChildren;
     label: string;
     isBusy: boolean;
-    /** While it is true the end is shown: the reader has just said something. */
-    isSaying: boolean;
+    /** While true, the list stays scrolled to the end, because the user has just sent a message. */
+    isSending: boolean;
     foot?: ComponentChildren;
 }
 
@@ -31,7 +31,7 @@ interface Range {
     to: number;
 }
 
-export function Feed<T>({ items, idOf, children, label, isBusy, isSaying, foot }: Props<T>) {
+export function Feed<T>({ items, idOf, children, label, isBusy, isSending, foot }: Props<T>) {
     const scroller = useRef<HTMLDivElement>(null);
     const range = useSignal<Range>({ from: Math.max(0, items.length - 20), to: items.length });
     const isAtEnd = useSignal(true);
@@ -39,43 +39,43 @@ export function Feed<T>({ items, idOf, children, label, isBusy, isSaying, foot }
     const rows = useMemo(() => new Rows(), []);
     rows.set(items.map(idOf));
 
-    const look = (): void => {
+    const updateRange = (): void => {
         const view = scroller.current;
         if (view === null) return;
         const next = rows.between(view.scrollTop - OVERSCAN_PX, view.scrollTop + view.clientHeight + OVERSCAN_PX);
         if (next.from !== range.peek().from || next.to !== range.peek().to) range.value = next;
     };
-    const stick = (view: HTMLElement): void => {
+    const scrollToEnd = (view: HTMLElement): void => {
         view.scrollTop = view.scrollHeight;
-        lastTop.current = view.scrollTop; // rows that were guessed too high bring it up: that is not the reader's going
+        lastTop.current = view.scrollTop; // measuring rows may lower it, which is not the user scrolling up
     };
     const toEnd = (): void => {
-        if (scroller.current !== null) stick(scroller.current);
+        if (scroller.current !== null) scrollToEnd(scroller.current);
         isAtEnd.value = true;
-        look();
+        updateRange();
     };
     const onScroll = (): void => {
         const view = scroller.current;
         if (view === null) return;
-        // What grew moves the end away as well; only who goes up leaves it.
+        // New content also moves the end away. Only scrolling up leaves it.
         if (view.scrollTop + view.clientHeight >= view.scrollHeight - END_PX) isAtEnd.value = true;
         else if (view.scrollTop < lastTop.current) isAtEnd.value = false;
         lastTop.current = view.scrollTop;
-        look();
+        updateRange();
     };
 
     const moved = useRef(0);
     const measure = (id: string | undefined, height: number): void => {
         const view = scroller.current;
         if (view === null || id === undefined || height === 0) return;
-        const grew = rows.measure(id, height);
-        if (rows.topOf(id) + height - grew <= view.scrollTop) moved.current += grew;
+        const growth = rows.measure(id, height);
+        if (rows.topOf(id) + height - growth <= view.scrollTop) moved.current += growth;
     };
-    /** Hold what the reader looks at where it is: the end, or what is in sight while rows above it got another height. */
-    const hold = (): void => {
+    /** Keeps the scroll position: at the end, or at the same content while rows above it change height. */
+    const keepPosition = (): void => {
         const view = scroller.current;
         if (view === null) return;
-        if (isAtEnd.peek()) stick(view);
+        if (isAtEnd.peek()) scrollToEnd(view);
         else if (moved.current !== 0) view.scrollTop += moved.current;
         moved.current = 0;
     };
@@ -86,25 +86,25 @@ export function Feed<T>({ items, idOf, children, label, isBusy, isSaying, foot }
                 for (const { target, borderBoxSize } of changes) {
                     measure((target as HTMLElement).dataset["row"], borderBoxSize[0]?.blockSize ?? 0);
                 }
-                hold();
-                look();
+                keepPosition();
+                updateRange();
             }),
         [],
     );
     useEffect(() => () => observer.disconnect(), []);
     useLayoutEffect(() => {
-        if (isSaying || isAtEnd.peek()) toEnd();
-        else look();
-    }, [items, isSaying]);
-    // Other rows are drawn, and what is not drawn is guessed anew: the end is not where it was. It is not looked again here
-    // but when the browser scrolls: two ranges that lead to one another would never let it draw.
-    useLayoutEffect(hold, [range.value]);
+        if (isSending || isAtEnd.peek()) toEnd();
+        else updateRange();
+    }, [items, isSending]);
+    // Rendering other rows changes the estimates, and with them the position of the end. The range is recomputed only on
+    // scroll, because two ranges that lead to each other would loop without ever being painted.
+    useLayoutEffect(keepPosition, [range.value]);
     useLayoutEffect(() => {
         const view = scroller.current;
         if (view === null) return;
-        const sight = new ResizeObserver(() => (isAtEnd.peek() ? toEnd() : look()));
-        sight.observe(view);
-        return () => sight.disconnect();
+        const viewportObserver = new ResizeObserver(() => (isAtEnd.peek() ? toEnd() : updateRange()));
+        viewportObserver.observe(view);
+        return () => viewportObserver.disconnect();
     }, []);
 
     const { from, to } = range.value;
@@ -144,7 +144,7 @@ export function Feed<T>({ items, idOf, children, label, isBusy, isSaying, foot }
 interface RowProps {
     id: string;
     observer: ResizeObserver;
-    /** Told at once when the row is drawn, so that it is not guessed any more when it is drawn no longer. */
+    /** Called as soon as the row is rendered, so that its height is known after it is unmounted. */
     onHeight: (id: string, height: number) => void;
     place: number;
     total: number;
@@ -167,7 +167,7 @@ function Row({ id, observer, onHeight, place, total, children }: RowProps) {
     );
 }
 
-/** Where each row is. Rows that were not seen yet are as high as those seen, on the average. */
+/** Positions of rows. Rows not measured yet are assumed to have the average height. */
 class Rows {
     private ids: readonly string[] = [];
     private readonly places = new Map<string, number>();
@@ -184,7 +184,7 @@ class Rows {
         this.isStale = true;
     }
 
-    /** Note a height; by how much the row is higher than was thought. */
+    /** Records a height. Returns the difference from the assumed height. */
     measure(id: string, height: number): number {
         const before = this.heights.get(id);
         const thought = before ?? this.guess();
@@ -200,7 +200,7 @@ class Rows {
     }
 
     topAt(index: number): number {
-        this.settle();
+        this.recompute();
         return this.tops[Math.min(index, this.ids.length)] ?? 0;
     }
 
@@ -209,12 +209,12 @@ class Rows {
     }
 
     between(top: number, bottom: number): Range {
-        this.settle();
+        this.recompute();
         const from = Math.max(0, this.firstBeyond(top) - 1);
         return { from, to: Math.min(this.ids.length, Math.max(from + 1, this.firstBeyond(bottom))) };
     }
 
-    /** The first row that begins beyond a height. */
+    /** The first row that begins below the given offset. */
     private firstBeyond(height: number): number {
         let low = 0;
         let high = this.ids.length;
@@ -230,7 +230,7 @@ class Rows {
         return this.heights.size === 0 ? GUESS_PX : Math.round(this.sum / this.heights.size);
     }
 
-    private settle(): void {
+    private recompute(): void {
         if (!this.isStale) return;
         const guess = this.guess();
         let top = 0;

@@ -1,4 +1,4 @@
-/** The head of a conversation: its title, and what can be done with the whole of it. */
+/** The header of a conversation: its title and menu. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { Button, IconButton } from "../components/Button";
@@ -6,9 +6,9 @@ import { confirmed, Dialog } from "../components/Dialog";
 import { TextField } from "../components/Field";
 import type { IconName } from "../components/Icon";
 import { Icon } from "../components/Icon";
-import { tell, tellError } from "../components/Toast";
+import { showMessage, showError } from "../components/Toast";
 import { t } from "../i18n";
-import { go, to } from "../shell/router";
+import { go, to } from "../browser/router";
 import { useConversation } from "./context";
 import { sessions } from "./list";
 import { isConnected } from "./socket";
@@ -22,13 +22,13 @@ export function Header() {
     useEffect(() => {
         if (detail !== null) document.title = `${detail.intent || t("chat.untitled")} · Dragoman`;
     }, [detail?.intent]);
-    const doing = (work: Promise<unknown>): void => void work.then(() => sessions.refresh(), tellError);
+    const doing = (work: Promise<unknown>): void => void work.then(() => sessions.refresh(), showError);
     const remove = async (): Promise<void> => {
         const title = detail?.intent || t("chat.untitled");
         if (
             !(await confirmed({
                 title: t("chat.delete"),
-                text: t("chat.delete-sure", { title }),
+                text: t("chat.delete-confirm", { title }),
                 yes: t("action.delete"),
             }))
         )
@@ -38,7 +38,7 @@ export function Header() {
     };
     const compact = async (): Promise<void> => {
         await conversation.compact();
-        tell(t("chat.compact-done"));
+        showMessage(t("chat.compact-done"));
     };
     return (
         <header class="chat-head">
@@ -75,7 +75,7 @@ export function Header() {
                             () => doing(conversation.change("/memory", { memory_enabled: !detail.memory_enabled })),
                         ],
                         ["fold", t("chat.compact"), () => doing(compact())],
-                        ["trash", t("chat.delete"), () => void remove().catch(tellError)],
+                        ["trash", t("chat.delete"), () => void remove().catch(showError)],
                     ]}
                 />
             )}
@@ -92,7 +92,7 @@ export function Header() {
 
 type MenuItem = readonly [icon: IconName, label: string, act: () => void];
 
-/** A menu below a button. Arrows move in it, Escape closes it. */
+/** A drop-down menu. Arrow keys move the focus, Escape closes it. */
 function Menu({ items }: { items: readonly MenuItem[] }) {
     const isOpen = useSignal(false);
     const frame = useRef<HTMLDivElement>(null);
@@ -102,7 +102,7 @@ function Menu({ items }: { items: readonly MenuItem[] }) {
             ...(frame.current?.querySelectorAll<HTMLElement>("[role=menuitem]") ?? []),
         ];
         entries()[0]?.focus();
-        const leave = (event: Event): void => {
+        const closeMenu = (event: Event): void => {
             if (!frame.current?.contains(event.target as Node)) isOpen.value = false;
         };
         const move = (event: KeyboardEvent): void => {
@@ -117,10 +117,10 @@ function Menu({ items }: { items: readonly MenuItem[] }) {
                 frame.current?.querySelector("button")?.focus();
             }
         };
-        addEventListener("pointerdown", leave);
+        addEventListener("pointerdown", closeMenu);
         addEventListener("keydown", move);
         return () => {
-            removeEventListener("pointerdown", leave);
+            removeEventListener("pointerdown", closeMenu);
             removeEventListener("keydown", move);
         };
     }, [isOpen.value]);

@@ -1,4 +1,4 @@
-/** The beginning of a conversation: with whom, under what conditions, and the first message. */
+/** Starts a conversation: the agent, its options and the first message. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { useLoaded } from "../api/loading";
@@ -7,11 +7,11 @@ import { Checkbox, Select, TextField } from "../components/Field";
 import { Icon } from "../components/Icon";
 import { Loading } from "../components/Spinner";
 import { t } from "../i18n";
-import { keep, kept } from "../shell/kept";
-import { go } from "../shell/router";
+import { store, readStored } from "../browser/storage";
+import { go } from "../browser/router";
 import { type Agent, agents, create, type Option } from "./agents";
 import { Composer } from "./Composer";
-import { begun } from "./conversation";
+import { firstMessages } from "./conversation";
 import { draftOf } from "./drafts";
 import { sessions } from "./list";
 import { send } from "./socket";
@@ -25,7 +25,7 @@ export function NewConversation() {
 }
 
 function Start({ agents }: { agents: readonly Agent[] }) {
-    const name = useSignal(agents.find((each) => each.name === kept("agent"))?.name ?? agents[0]?.name ?? "");
+    const name = useSignal(agents.find((each) => each.name === readStored("agent"))?.name ?? agents[0]?.name ?? "");
     const options = useSignal<Readonly<Record<string, string>>>({});
     const memory = useSignal(true);
     const agent = agents.find((each) => each.name === name.value);
@@ -33,9 +33,9 @@ function Start({ agents }: { agents: readonly Agent[] }) {
     if (agent === undefined) return <p class="empty">{t("chat.no-agents")}</p>;
 
     const begin = async (parts: Part[]): Promise<void> => {
-        keep("agent", agent.name);
+        store("agent", agent.name);
         const id = await create(agent, options.value, memory.value);
-        begun.set(id, parts);
+        firstMessages.set(id, parts);
         try {
             await send("chat:send", { session_id: id, message: messageOf(parts) });
         } finally {
@@ -100,9 +100,9 @@ function Start({ agents }: { agents: readonly Agent[] }) {
 
 function OptionField({ option, value, onValue }: { option: Option; value: string; onValue: (value: string) => void }) {
     const label = option.title || option.name;
-    const given = { label, hint: option.description, value, onValue };
+    const common = { label, hint: option.description, value, onValue };
     if (option.type === "select") {
-        return <Select {...given} options={(option.options ?? []).map((each) => [each, each] as const)} />;
+        return <Select {...common} options={(option.options ?? []).map((each) => [each, each] as const)} />;
     }
-    return <TextField {...given} type={option.type === "secret" ? "password" : "text"} />;
+    return <TextField {...common} type={option.type === "secret" ? "password" : "text"} />;
 }

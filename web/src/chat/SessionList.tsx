@@ -1,4 +1,4 @@
-/** The conversations there are: found by words, pinned, renamed, deleted. */
+/** The list of conversations, with search. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { Button, IconButton } from "../components/Button";
@@ -6,7 +6,7 @@ import { Failed } from "../components/Empty";
 import { Icon } from "../components/Icon";
 import { Loading } from "../components/Spinner";
 import { ago, t } from "../i18n";
-import { go, to } from "../shell/router";
+import { go, to } from "../browser/router";
 import { sessions } from "./list";
 import { bare, type Session } from "./wire";
 
@@ -14,10 +14,10 @@ const WAIT_MS = 200;
 
 export function SessionList({ current }: { current: string }) {
     const waiting = useRef(0);
-    const words = useSignal(sessions.words.peek());
+    const query = useSignal(sessions.query.peek());
     useEffect(() => sessions.follow(), []);
     const search = (text: string): void => {
-        words.value = text;
+        query.value = text;
         clearTimeout(waiting.current);
         waiting.current = window.setTimeout(() => void sessions.search(text.trim()), WAIT_MS);
     };
@@ -31,7 +31,7 @@ export function SessionList({ current }: { current: string }) {
                         class="input"
                         aria-label={t("chat.search")}
                         placeholder={t("chat.search")}
-                        value={words.value}
+                        value={query.value}
                         onInput={(event) => search(event.currentTarget.value)}
                     />
                 </div>
@@ -49,7 +49,7 @@ function Items({ current }: { current: string }) {
     }
     if (!sessions.isLoaded.value) return <Loading />;
     if (items.length === 0) {
-        return <p class="sessions-none">{t(sessions.words.value ? "chat.none-found" : "chat.none")}</p>;
+        return <p class="sessions-none">{t(sessions.query.value ? "chat.none-found" : "chat.none")}</p>;
     }
     return (
         <div class="sessions-list">

@@ -1,4 +1,4 @@
-/** One turn of a conversation, as people read it. */
+/** One turn of a conversation. */
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { act } from "../cards/act";
@@ -13,7 +13,7 @@ import { AttachmentChip } from "./Attachment";
 import { Call } from "./Call";
 import { useConversation } from "./context";
 import type { Entry } from "./conversation";
-import { Markdown } from "./Markdown";
+import { Markdown } from "../components/Markdown";
 import { isPermission } from "./questions";
 import type { Block, Json, Turn } from "./wire";
 
@@ -23,9 +23,9 @@ const SHORTEST_MS = 100;
 
 interface Props {
     entry: Entry;
-    /** Who answers, in a conversation's first turn of an answer; nothing in those that go on. */
+    /** The speaker's name, in the first turn of an answer only. */
     speaker?: string | null;
-    /** Whether the server went away in this turn and began it again below. */
+    /** Whether the server restarted during this turn and the answer starts over below. */
     isCut?: boolean;
     children?: ComponentChildren;
 }
@@ -47,7 +47,7 @@ export function TurnView({ entry, speaker = null, isCut = false, children }: Pro
     );
 }
 
-// --- what the agent says ------------------------------------------------------------------------------------------------
+// --- assistant ----------------------------------------------------------------------------------------------------------
 
 export function Blocks({ turn }: { turn: Turn }) {
     const groups = grouped(turn.blocks);
@@ -72,7 +72,7 @@ export function Blocks({ turn }: { turn: Turn }) {
 
 type Group = { at: number; block: Block; calls: null } | { at: number; block: Block; calls: string[] };
 
-/** Calls that stand beside each other were made at once: they are shown together. Results show in their calls. */
+/** Adjacent calls were made in parallel and are shown as a group. Results are shown inside their calls. */
 function grouped(blocks: readonly Block[]): Group[] {
     const groups: Group[] = [];
     blocks.forEach((block, at) => {
@@ -89,13 +89,18 @@ function grouped(blocks: readonly Block[]): Group[] {
 }
 
 function Calls({ ids, turn }: { ids: readonly string[]; turn: Turn }) {
+    const subAgents = useConversation().children.value;
     const calls = turn.tool_calls.filter((call) => ids.includes(call.id) && !isPermission(call));
     if (calls.length === 0) return null;
     return (
         <div class={calls.length > 1 ? "calls together" : "calls"}>
             {calls.length > 1 && <div class="calls-head">{t("chat.calls-together", { count: calls.length })}</div>}
             {calls.map((call) => (
-                <Call key={call.id} call={call} turn={turn} />
+                <Call key={call.id} call={call} turn={turn}>
+                    {subAgents.get(call.id)?.map((entry) => (
+                        <TurnView key={entry.id} entry={entry} />
+                    ))}
+                </Call>
             ))}
         </div>
     );
@@ -103,13 +108,13 @@ function Calls({ ids, turn }: { ids: readonly string[]; turn: Turn }) {
 
 function BlockView({ block, turn, isGrowing }: { block: Block; turn: Turn; isGrowing: boolean }) {
     const conversation = useConversation();
-    const words = typeof block.content === "string" ? block.content : "";
+    const text = typeof block.content === "string" ? block.content : "";
     switch (block.type) {
         case "text":
-            if (block.attachment) return <AttachmentChip attachment={block.attachment} note={words} turn={turn} />;
-            return <Markdown text={words} isGrowing={isGrowing} />;
+            if (block.attachment) return <AttachmentChip attachment={block.attachment} note={text} turn={turn} />;
+            return <Markdown text={text} isGrowing={isGrowing} />;
         case "thinking":
-            return <Thinking text={words} isGrowing={isGrowing} />;
+            return <Thinking text={text} isGrowing={isGrowing} />;
         case "tool_ui":
             return <ToolCard card={block.content} tool={block.display_name ?? ""} />;
         case "tool_bridge": {
@@ -181,7 +186,7 @@ function Memories({ refs }: { refs: Turn["memory_refs"] }) {
     );
 }
 
-/** The answer as an interface, if its agent made one. */
+/** The answer's user interface, if the agent made one. */
 function Schema({ turn }: { turn: Turn }) {
     const conversation = useConversation();
     const schema = conversation.schemas.of(turn);
@@ -191,31 +196,31 @@ function Schema({ turn }: { turn: Turn }) {
 }
 
 function Ending({ turn, isCut }: { turn: Turn; isCut: boolean }) {
-    if (turn.status === "failed") return <Ended isFailed words={turn.failure_reason || t("chat.failed")} />;
+    if (turn.status === "failed") return <EndNotice isFailed text={turn.failure_reason || t("chat.failed")} />;
     if (turn.status !== "interrupted") return null;
-    return <Ended isFailed={false} words={isCut ? t("chat.cut") : turn.failure_reason || t("chat.interrupted")} />;
+    return <EndNotice isFailed={false} text={isCut ? t("chat.cut") : turn.failure_reason || t("chat.interrupted")} />;
 }
 
-/** How an answer ended that is none, or not a whole one. */
-export function Ended({ isFailed, words }: { isFailed: boolean; words: string }) {
+/** Why an answer is missing or incomplete. */
+export function EndNotice({ isFailed, text }: { isFailed: boolean; text: string }) {
     return (
         <div class={isFailed ? "ending failed" : "ending"} role={isFailed ? "alert" : undefined}>
             <Icon name={isFailed ? "warning" : "stop"} />
-            <span>{words}</span>
+            <span>{text}</span>
         </div>
     );
 }
 
-/** What an answer cost, and what can be done with it. */
+/** The totals of an answer, and its actions. */
 export function AnswerFoot({ turns, children }: { turns: readonly Turn[]; children?: ComponentChildren }) {
     const sum = (of: (turn: Turn) => number): number => turns.reduce((total, turn) => total + of(turn), 0);
     const input = sum((turn) => turn.usage?.input_tokens ?? 0);
     const output = sum((turn) => turn.usage?.output_tokens ?? 0);
     const ms = sum((turn) => turn.duration_ms);
-    const words = turns.map(textOf).filter(Boolean).join("\n\n");
+    const text = turns.map(textOf).filter(Boolean).join("\n\n");
     return (
         <div class="answer-foot">
-            {words && <CopyButton text={words} label={t("chat.copy-answer")} />}
+            {text && <CopyButton text={text} label={t("chat.copy-answer")} />}
             {children}
             <span class="answer-facts">
                 {turns[0]?.model && <span>{turns[0].model}</span>}
@@ -236,20 +241,20 @@ export const textOf = (turn: Turn): string =>
         .map((block) => block.content as string)
         .join("");
 
-// --- what the user says -------------------------------------------------------------------------------------------------
+// --- user ---------------------------------------------------------------------------------------------------------------
 
 function UserTurn({ turn }: { turn: Turn }) {
     const answers = turn.blocks.filter((block) => block.type === "ask_user_answer");
-    const said = turn.blocks.filter((block) => block.type === "text");
+    const texts = turn.blocks.filter((block) => block.type === "text");
     return (
         <div class="turn user">
             <h3 class="visually-hidden">{t("chat.you")}</h3>
             {answers.map((block, index) => (
-                <Answered key={index} content={block.content} />
+                <AnswerList key={index} content={block.content} />
             ))}
-            {said.length > 0 && (
+            {texts.length > 0 && (
                 <div class="bubble" title={turn.started_at === null ? undefined : dateTime(turn.started_at)}>
-                    {said.map((block, index) =>
+                    {texts.map((block, index) =>
                         block.attachment ? (
                             <AttachmentChip
                                 key={index}
@@ -258,7 +263,7 @@ function UserTurn({ turn }: { turn: Turn }) {
                                 turn={turn}
                             />
                         ) : (
-                            <Said key={index} text={String(block.content)} />
+                            <UserText key={index} text={String(block.content)} />
                         ),
                     )}
                 </div>
@@ -267,13 +272,13 @@ function UserTurn({ turn }: { turn: Turn }) {
     );
 }
 
-/** What somebody wrote. Much of it is folded, so that the answer stays near. */
-function Said({ text }: { text: string }) {
+/** A user's text. Long texts are collapsed, so that the answer stays in view. */
+function UserText({ text }: { text: string }) {
     const isOpen = useSignal(false);
     const isLong = text.length > LONG || text.split("\n").length > LINES;
     return (
         <>
-            <div class={isLong && !isOpen.value ? "said folded" : "said"}>{text}</div>
+            <div class={isLong && !isOpen.value ? "message-text folded" : "message-text"}>{text}</div>
             {isLong && (
                 <div>
                     <Button kind="plain" isSmall onClick={() => (isOpen.value = !isOpen.value)}>
@@ -285,8 +290,8 @@ function Said({ text }: { text: string }) {
     );
 }
 
-/** A question's answer, in the words of the question. */
-function Answered({ content }: { content: Json }) {
+/** The answer to a question, with the question's text. */
+function AnswerList({ content }: { content: Json }) {
     if (typeof content !== "object" || content === null || Array.isArray(content)) return null;
     const answers = Array.isArray(content["answers"]) ? content["answers"] : [];
     return (
@@ -294,12 +299,12 @@ function Answered({ content }: { content: Json }) {
             {answers.map((each, index) => {
                 if (typeof each !== "object" || each === null || Array.isArray(each)) return null;
                 const labels = Array.isArray(each["labels"]) ? each["labels"].map(String) : [];
-                const words = [...labels, ...(each["custom"] ? [String(each["custom"])] : [])].join(", ");
+                const text = [...labels, ...(each["custom"] ? [String(each["custom"])] : [])].join(", ");
                 return (
                     <li key={index}>
                         <Icon name="check" />
                         <span>
-                            <span class="soft">{String(each["question"] ?? "")}</span> {words}
+                            <span class="soft">{String(each["question"] ?? "")}</span> {text}
                         </span>
                     </li>
                 );
@@ -308,7 +313,7 @@ function Answered({ content }: { content: Json }) {
     );
 }
 
-// --- what the system notes ------------------------------------------------------------------------------------------------
+// --- system -------------------------------------------------------------------------------------------------------------
 
 function SystemTurn({ turn }: { turn: Turn }) {
     const lines = turn.blocks.flatMap((block) => {

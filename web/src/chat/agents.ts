@@ -1,4 +1,4 @@
-/** The agents that this server serves, and what can be chosen for a new conversation. */
+/** The server's agents, and the options for a new conversation. */
 import { api } from "../api/client";
 import { ApiError } from "../api/errors";
 import { bare, type Solution } from "./wire";
@@ -20,7 +20,7 @@ export interface Agent {
     options?: Option[];
 }
 
-/** Agents with their options, as AAP lists them; without AAP their names at least. */
+/** Agents with their options from AAP; without AAP only their names. */
 export async function agents(signal?: AbortSignal): Promise<Agent[]> {
     try {
         return (await api.get<{ agents: Agent[] }>("/aap/v3/meta", undefined, signal)).agents;
@@ -31,7 +31,7 @@ export async function agents(signal?: AbortSignal): Promise<Agent[]> {
     return items.map(({ id, name, description }) => ({ name: id, title: name, description }));
 }
 
-/** Make a session. Options that were left as they are declared are not sent. */
+/** Creates a session. Options left at their defaults are not sent. */
 export async function create(
     agent: Agent,
     options: Readonly<Record<string, string>>,
@@ -43,7 +43,7 @@ export async function create(
             .filter(([, value, usual]) => value !== usual)
             .map(([name, value]) => [name, value]),
     );
-    // An agent may use none in any case: that is for the server to say.
+    // An agent may ignore memories: the server decides.
     const body = { solution_id: agent.name, memory_enabled: memory ? null : false, options: chosen };
     return bare((await api.post<{ session_id: string }>("/api/sessions", body)).session_id);
 }

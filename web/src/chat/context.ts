@@ -1,4 +1,4 @@
-/** The conversation that the components below are part of. */
+/** The conversation that the components below belong to. */
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { Conversation } from "./conversation";

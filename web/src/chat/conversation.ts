@@ -1,16 +1,16 @@
 /**
- * One conversation, live: its turns as the server has them, kept up with events, and what the reader can do in it.
+ * One live conversation: its turns, kept up to date by events, and the user's actions.
  *
- * Every turn is a signal of its own, so that a word that arrives draws one turn again and not five thousand. Patches are
- * gathered and folded once per frame.
+ * Every turn is a signal of its own, so that a new word renders one turn instead of all of them. Patches are collected
+ * and applied once per frame.
  */
 import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { api } from "../api/client";
 import { t } from "../i18n";
 import { fold } from "./fold";
-import { forgetPictures } from "./pictures";
+import { Pictures } from "./pictures";
 import { Schemas } from "./schemas";
-import { listen, type Listener, type Notice, send, type Updated, watch } from "./socket";
+import { listen, type Listener, type Notice, send, type Updated, watchSessions } from "./socket";
 import {
     type Answer,
     bare,
@@ -23,7 +23,7 @@ import {
     type TurnEvent,
 } from "./wire";
 
-/** How long words may wait for a frame. */
+/** The longest time that patches wait for an animation frame. */
 const SLOWEST_MS = 120;
 
 export interface Entry {
@@ -41,8 +41,8 @@ interface Checkpoint {
     turn_id: string;
 }
 
-/** First messages of conversations that were begun here, until their turns are known. */
-export const begun = new Map<string, readonly Part[]>();
+/** First messages of conversations started here, until their turns are loaded. */
+export const firstMessages = new Map<string, readonly Part[]>();
 
 const ENDS = ["max_tokens", "refusal", "max_turns"] as const;
 
@@ -51,45 +51,47 @@ export class Conversation implements Listener {
     readonly error = signal<unknown>(null);
     /** Turns of the main loop, oldest first. */
     readonly entries = signal<readonly Entry[]>([]);
-    /** Turns of sub-agents, by the call below which they belong. */
+    /** Turns of sub-agents, by the tool call that started them. */
     readonly children = signal<ReadonlyMap<string, readonly Entry[]>>(new Map());
     readonly isLoaded = signal(false);
     readonly isRunning = signal(false);
     readonly isStopping = signal(false);
     readonly notices = signal<readonly Notice[]>([]);
-    /** What the reader sent and the server has not told back yet. */
+    /** The message that was sent and that the server has not confirmed yet. */
     readonly sending = signal<readonly Part[] | null>(null);
-    /** Calls that happened while the page looked on: only their wishes are passed on to a host page. */
+    /** Calls made while the page was open: only their bridge actions are sent to a host page. */
     readonly liveCalls = new Set<string>();
-    /** What this page sent, by the turn that it became: with its pictures, which the server tells in words alone. */
+    /** Messages sent by this page, by turn ID, with their images: the server returns text only. */
     readonly sent = new Map<string, readonly Part[]>();
     readonly isWaiting: ReadonlySignal<boolean> = computed(
         () => !this.isRunning.value && this.entries.value.some((each) => each.turn.value.status === "paused"),
     );
 
     readonly schemas: Schemas;
+    readonly pictures: Pictures;
     private readonly byId = new Map<string, Entry>();
     private readonly growing = new Map<string, Growing>();
-    private readonly leave: () => void;
-    private frame: { drawn: number; late: number } | null = null;
-    private told = new Set<string>();
+    private readonly unsubscribe: () => void;
+    private frame: { animationFrame: number; timer: number } | null = null;
+    private newer = new Set<string>();
     private loads = 0;
-    /** Something was missed, and the server is asked for all turns as they are: once, however many patches show it. */
-    private mending: Promise<void> | null = null;
+    /** The reload in progress after an event was missed: one, however many patches reveal the gap. */
+    private reloading: Promise<void> | null = null;
     private ends = 0;
 
     constructor(readonly id: string) {
         this.schemas = new Schemas(id);
-        const unwatch = watch((change) => this.changed(change));
+        this.pictures = new Pictures(id, this.sent);
+        const unwatch = watchSessions((change) => this.changed(change));
         const unlisten = listen(id, this);
-        this.leave = () => {
+        this.unsubscribe = () => {
             unwatch();
             unlisten();
         };
     }
 
     close(): void {
-        this.leave();
+        this.unsubscribe();
         this.unschedule();
         this.loads += 1;
     }
@@ -121,7 +123,7 @@ export class Conversation implements Listener {
         }
     }
 
-    /** Say the newest message again: the conversation goes back to before it. */
+    /** Sends the newest message again, after rewinding the conversation to the point before it. */
     async retry(turn: Turn, parts: readonly Part[]): Promise<void> {
         const path = `/api/sessions/${this.id}`;
         const checkpoints = await api.get<Checkpoint[]>(`${path}/checkpoints`);
@@ -146,7 +148,7 @@ export class Conversation implements Listener {
 
     // --- what the server says ----------------------------------------------------------------------------------------
 
-    /** First the live events, then what there is already: nothing falls between the two. */
+    /** Subscribes before it fetches, so that no event falls between the two. */
     connected(): void {
         void this.load();
     }
@@ -157,16 +159,17 @@ export class Conversation implements Listener {
             const known = this.describe();
             known.catch(() => undefined);
             const ends = this.ends;
-            this.told = new Set();
+            this.newer = new Set();
             const ack = await send<{ status: string; running: boolean }>("session:subscribe", { session_id: this.id });
             const turns = await api.get<Turn[]>(`/api/sessions/${this.id}/messages`);
             await known;
             if (load !== this.loads) return;
             batch(() => {
-                // What was told since subscribing is newer than what was fetched.
-                const fetched = turns.filter((turn) => !this.told.has(turn.turn_id));
-                const kept = new Set(turns.map((turn) => turn.turn_id));
-                for (const id of [...this.byId.keys()]) if (!kept.has(id) && !this.told.has(id)) this.byId.delete(id);
+                // Events received since the subscription are newer than the fetched turns.
+                const fetched = turns.filter((turn) => !this.newer.has(turn.turn_id));
+                const current = new Set(turns.map((turn) => turn.turn_id));
+                for (const id of [...this.byId.keys()])
+                    if (!current.has(id) && !this.newer.has(id)) this.byId.delete(id);
                 for (const turn of fetched) this.put(turn);
                 this.arrange();
                 this.remember();
@@ -186,10 +189,10 @@ export class Conversation implements Listener {
 
     turnStart(event: TurnEvent): void {
         this.flush();
-        this.told.add(event.turn_id);
+        this.newer.add(event.turn_id);
         this.growing.set(event.turn_id, { last: event.patch_sequence ?? 0, patches: [] });
         batch(() => {
-            if (event.role === "user") this.took(event);
+            if (event.role === "user") this.confirm(event);
             if (event.status === "streaming") this.isRunning.value = true;
             this.put(event);
             this.arrange();
@@ -199,7 +202,7 @@ export class Conversation implements Listener {
     turnPatch(patch: Patch): void {
         const growing = this.growing.get(patch.turn_id);
         if (growing === undefined || patch.sequence > growing.last + 1) {
-            this.mending ??= this.load().finally(() => (this.mending = null));
+            this.reloading ??= this.load().finally(() => (this.reloading = null));
             return;
         }
         if (patch.sequence <= growing.last) return;
@@ -210,7 +213,7 @@ export class Conversation implements Listener {
     }
 
     turnEnd(event: TurnEvent): void {
-        this.told.add(event.turn_id);
+        this.newer.add(event.turn_id);
         this.growing.set(event.turn_id, {
             last: event.patch_sequence ?? this.growing.get(event.turn_id)?.last ?? 0,
             patches: [],
@@ -229,7 +232,7 @@ export class Conversation implements Listener {
             this.isStopping.value = false;
             this.sending.value = null;
         });
-        forgetPictures(this);
+        this.pictures.invalidate();
         void this.schemas.refresh(this.byId.size);
         const why = ENDS.find((each) => each === end.stop_reason || each === end.finish_reason);
         if (why !== undefined) this.notice({ title: t(`chat.end.${why}`), status: "warning" });
@@ -241,19 +244,20 @@ export class Conversation implements Listener {
     }
 
     private remember(): void {
-        const parts = begun.get(this.id);
+        const parts = firstMessages.get(this.id);
         const first = this.entries.peek().find((each) => each.turn.peek().role === "user");
         if (parts === undefined || first === undefined) return;
         this.sent.set(first.id, parts);
-        begun.delete(this.id);
+        firstMessages.delete(this.id);
     }
 
-    /** Its title, its pin or its memory changed, here or elsewhere. */
-    private changed({ session_id: id, ...told }: Updated): void {
-        if (this.detail.value !== null && bare(id) === this.id) this.detail.value = { ...this.detail.value, ...told };
+    /** The title, pin or memory setting changed, here or in another window. */
+    private changed({ session_id: id, ...changes }: Updated): void {
+        if (this.detail.value !== null && bare(id) === this.id)
+            this.detail.value = { ...this.detail.value, ...changes };
     }
 
-    private took(turn: Turn): void {
+    private confirm(turn: Turn): void {
         const parts = this.sending.peek();
         if (parts !== null) this.sent.set(turn.turn_id, parts);
         this.sending.value = null;
@@ -267,7 +271,7 @@ export class Conversation implements Listener {
         else known.turn.value = turn;
     }
 
-    /** Bring the lists in order, if a turn came or went. Their signals change only then. */
+    /** Rebuilds the lists. Their signals change only if a turn was added or removed. */
     private arrange(): void {
         const roots: Entry[] = [];
         const below = new Map<string, Entry[]>();
@@ -284,17 +288,17 @@ export class Conversation implements Listener {
         }
     }
 
-    /** With the next frame; soon in any case, because browsers draw none of a page that is covered. */
+    /** Flushes with the next frame, or after a timeout, because browsers paint no frames for a covered page. */
     private schedule(): void {
         if (this.frame !== null) return;
         const flush = (): void => this.flush();
-        this.frame = { drawn: requestAnimationFrame(flush), late: window.setTimeout(flush, SLOWEST_MS) };
+        this.frame = { animationFrame: requestAnimationFrame(flush), timer: window.setTimeout(flush, SLOWEST_MS) };
     }
 
     private unschedule(): void {
         if (this.frame === null) return;
-        cancelAnimationFrame(this.frame.drawn);
-        clearTimeout(this.frame.late);
+        cancelAnimationFrame(this.frame.animationFrame);
+        clearTimeout(this.frame.timer);
         this.frame = null;
     }
 

@@ -1,4 +1,4 @@
-/** What was written and not sent yet, for each conversation, as long as the page is open. */
+/** Unsent messages by conversation, for as long as the page is open. */
 import { signal } from "@preact/signals";
 import { key } from "../api/key";
 import type { Draft } from "./Composer";

@@ -1,12 +1,12 @@
-/** Turns and how they grow: the protocol's fold of patches. Pure; what it is given it does not change. */
+/** Applies the protocol's patches to turns. Pure: arguments are not modified. */
 import type { Block, CallStatus, Json, Patch, ToolCall, Turn } from "./wire";
 
-/** A turn after a patch. */
+/** The turn after a patch. */
 export function fold(turn: Turn, patch: Patch): Turn {
     const data = patch.data;
     switch (patch.patch_type) {
         case "add_content":
-            return { ...turn, blocks: grown(turn.blocks, data) };
+            return { ...turn, blocks: appended(turn.blocks, data) };
         case "add_tool_call":
             return withCall(turn, data);
         case "tool_result":
@@ -19,12 +19,12 @@ export function fold(turn: Turn, patch: Patch): Turn {
                 pending_question_ref: (data["pending_question_ref"] ?? null) as ToolCall["pending_question_ref"],
             });
         default:
-            return turn; // of a later release
+            return turn; // a patch of a newer server
     }
 }
 
-/** Put words or a whole block where they belong: `block_index` says where; without it the last block of that kind grows. */
-function grown(blocks: readonly Block[], data: Patch["data"]): Block[] {
+/** Appends text or a whole block at `block_index`, or to the last block of that kind. */
+function appended(blocks: readonly Block[], data: Patch["data"]): Block[] {
     const last = blocks.length - 1;
     const follows = data["text_delta"] !== undefined && blocks[last]?.type === data["type"];
     const index = typeof data["block_index"] === "number" ? data["block_index"] : follows ? last : blocks.length;
@@ -42,8 +42,8 @@ function grown(blocks: readonly Block[], data: Patch["data"]): Block[] {
 
 function contentOf(before: Block | undefined, data: Patch["data"]): Json {
     if (data["content"] !== undefined) return data["content"];
-    const words = typeof before?.content === "string" ? before.content : "";
-    return words + String(data["text_delta"] ?? "");
+    const text = typeof before?.content === "string" ? before.content : "";
+    return text + String(data["text_delta"] ?? "");
 }
 
 function withCall(turn: Turn, data: Patch["data"]): Turn {
@@ -68,7 +68,7 @@ function withResult(turn: Turn, data: Patch["data"]): Turn {
     const id = data["tool_call_id"] as string;
     const call = turn.tool_calls.find((each) => each.id === id);
     const result = data["result"] ?? null;
-    const told = changed(turn, id, {
+    const updated = changed(turn, id, {
         result,
         status: data["status"] as CallStatus,
         duration_ms: data["duration_ms"] as number,
@@ -81,7 +81,7 @@ function withResult(turn: Turn, data: Patch["data"]): Turn {
         tool_name: call?.tool_name ?? null,
         display_name: call?.display_name ?? null,
     };
-    return { ...told, blocks: [...told.blocks, block] };
+    return { ...updated, blocks: [...updated.blocks, block] };
 }
 
 function changed(turn: Turn, id: Json | undefined, change: Partial<ToolCall>): Turn {

@@ -1,8 +1,8 @@
-/** The reader's conversations: pinned ones first, then the latest, page by page, kept up with what is told. */
+/** The user's conversations: pinned ones first, then by date, loaded in pages and updated live. */
 import { signal } from "@preact/signals";
 import { api } from "../api/client";
 import { key } from "../api/key";
-import { watch } from "./socket";
+import { watchSessions } from "./socket";
 import { bare, type Session, type SessionPage } from "./wire";
 
 const PAGE = 50;
@@ -10,19 +10,19 @@ const PAGE = 50;
 class SessionList {
     readonly items = signal<readonly Session[]>([]);
     readonly total = signal(0);
-    readonly words = signal("");
+    readonly query = signal("");
     readonly isPartial = signal(false);
     readonly error = signal<unknown>(null);
     readonly isLoaded = signal(false);
     private loads = 0;
 
-    /** Fetch as many as are shown, again. */
+    /** Reloads as many items as are shown. */
     async refresh(): Promise<void> {
         await this.fetch(0, Math.max(PAGE, Math.min(200, this.items.peek().length)));
     }
 
-    async search(words: string): Promise<void> {
-        this.words.value = words;
+    async search(query: string): Promise<void> {
+        this.query.value = query;
         await this.fetch(0, PAGE);
     }
 
@@ -36,13 +36,13 @@ class SessionList {
         await this.refresh();
     }
 
-    /** Follow what happens on the server while somebody looks. */
+    /** Subscribes to live changes while a component is mounted. */
     follow(): () => void {
         const look = (): void => void (document.visibilityState === "visible" && this.refresh());
-        const stop = watch((change) => {
+        const stop = watchSessions((change) => {
             if (this.items.peek().some((each) => each.id === change.session_id)) {
-                const { session_id: id, ...told } = change;
-                this.items.value = this.items.peek().map((each) => (each.id === id ? { ...each, ...told } : each));
+                const { session_id: id, ...changes } = change;
+                this.items.value = this.items.peek().map((each) => (each.id === id ? { ...each, ...changes } : each));
             }
             look();
         });
@@ -54,23 +54,23 @@ class SessionList {
         };
     }
 
-    /** Another reader: nothing of the one before is shown. */
+    /** Clears the list when another user signs in. */
     forget(): void {
         this.loads += 1;
         this.items.value = [];
         this.total.value = 0;
-        this.words.value = "";
+        this.query.value = "";
         this.isLoaded.value = false;
     }
 
     private async fetch(offset: number, limit: number): Promise<void> {
         const load = ++this.loads;
         try {
-            const page = await api.get<SessionPage>("/api/sessions", { q: this.words.peek(), offset, limit });
+            const page = await api.get<SessionPage>("/api/sessions", { q: this.query.peek(), offset, limit });
             if (load !== this.loads) return;
-            const kept = this.items.peek().slice(0, offset);
-            const known = new Set(kept.map((each) => each.id));
-            this.items.value = [...kept, ...page.items.filter((each) => !known.has(each.id))];
+            const previous = this.items.peek().slice(0, offset);
+            const known = new Set(previous.map((each) => each.id));
+            this.items.value = [...previous, ...page.items.filter((each) => !known.has(each.id))];
             this.total.value = page.total;
             this.isPartial.value = page.content_match_truncated === true;
             this.error.value = null;

@@ -1,49 +1,58 @@
 /**
- * Pictures of a conversation. Blade tells of them in words alone; AAP's history holds them, so they are looked for there,
- * once for a conversation, and only when one is in sight.
+ * Images of a conversation. Blade returns only their names, so they are fetched from AAP's history: once per conversation,
+ * and only when an image is shown.
  */
 import { api } from "../api/client";
-import type { Conversation } from "./conversation";
-import type { Turn } from "./wire";
+import type { Part, Turn } from "./wire";
 
 interface Message {
     role: string;
     content: string | { type: string; url?: string }[];
 }
 
-type Pictures = Record<"user" | "assistant", string[][]>;
+/** For each role, the image URLs of every message that has images. */
+type ImagesByRole = Record<"user" | "assistant", string[][]>;
 
-const SHOWN = /^(data:image\/(png|jpeg|gif|webp);|blob:|https?:)/i;
-const fetched = new WeakMap<Conversation, Promise<Pictures>>();
+const SAFE_URL = /^(data:image\/(png|jpeg|gif|webp);|blob:|https?:)/i;
 
-/** The address of a turn's n-th picture; null when it cannot be had. */
-export async function pictureOf(conversation: Conversation, turn: Turn, n: number): Promise<string | null> {
-    if (turn.role === "system") return null;
-    const sent = conversation.sent.get(turn.turn_id)?.filter((part) => part.type === "image_url")[n];
-    if (sent?.type === "image_url") return shown(sent.image_url.url);
-    let all = fetched.get(conversation);
-    if (all === undefined) fetched.set(conversation, (all = picturesOf(conversation.id)));
-    const place = conversation.entries
-        .peek()
-        .map((entry) => entry.turn.peek())
-        .filter((each) => each.role === turn.role && each.blocks.some((block) => block.attachment?.kind === "image"))
-        .findIndex((each) => each.turn_id === turn.turn_id);
-    return shown((await all)[turn.role][place]?.[n]);
+export class Pictures {
+    private fetched: Promise<ImagesByRole> | null = null;
+
+    constructor(
+        private readonly session: string,
+        /** Messages sent by this page, by turn ID. */
+        private readonly sent: ReadonlyMap<string, readonly Part[]>,
+    ) {}
+
+    /** The URL of a turn's n-th image, among all turns of the conversation; null if it is not available. */
+    async urlOf(turn: Turn, n: number, turns: readonly Turn[]): Promise<string | null> {
+        if (turn.role === "system") return null;
+        const part = this.sent.get(turn.turn_id)?.filter((each) => each.type === "image_url")[n];
+        if (part?.type === "image_url") return safe(part.image_url.url);
+        this.fetched ??= fetchImages(this.session);
+        const place = turns
+            .filter(
+                (each) => each.role === turn.role && each.blocks.some((block) => block.attachment?.kind === "image"),
+            )
+            .findIndex((each) => each.turn_id === turn.turn_id);
+        return safe((await this.fetched)[turn.role][place]?.[n]);
+    }
+
+    /** Fetches again next time, because new messages may have images. */
+    invalidate(): void {
+        this.fetched = null;
+    }
 }
 
-/** Pictures that came since: what was fetched is not all any more. */
-export const forgetPictures = (conversation: Conversation): void => void fetched.delete(conversation);
+const safe = (url: string | undefined): string | null => (url !== undefined && SAFE_URL.test(url) ? url : null);
 
-const shown = (url: string | undefined): string | null => (url !== undefined && SHOWN.test(url) ? url : null);
-
-/** The pictures of all messages that have some. */
-async function picturesOf(session: string): Promise<Pictures> {
+async function fetchImages(session: string): Promise<ImagesByRole> {
     let messages: Message[] = [];
     try {
         const path = `/aap/v3/sessions/${session}/history`;
         messages = (await api.get<{ history: { full: Message[] } }>(path, { type: "full" })).history.full;
     } catch {
-        // AAP is not served, or the agent keeps no history there: the note stands for the picture.
+        // AAP is not available or has no history for this agent: the image's name is shown instead.
     }
     const of = (role: string): string[][] =>
         messages

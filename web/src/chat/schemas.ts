@@ -1,6 +1,6 @@
 /**
- * UI schemas of answers. Blade has no form for them; the run service's history holds them, by the message they belong to.
- * It gives whole days, so that it is asked for the newest one only, and not in conversations where a day is long.
+ * UI schemas of answers. Blade does not carry them, so they come from the run service's history, by message ID.
+ * The history is returned in whole days: only the newest day is fetched, and not for long conversations.
  */
 import { signal } from "@preact/signals";
 import { api } from "../api/client";
@@ -22,20 +22,20 @@ export class Schemas {
         return this.known.value.get(turn.turn_id.replace(PREFIX, "")) ?? null;
     }
 
-    /** Look for those of the newest answers, in a conversation of so many turns. */
+    /** Fetches the schemas of the newest answers. */
     async refresh(turns: number): Promise<void> {
         if (turns === 0 || turns > LONGEST) return;
         try {
             const day = await api.get<Day>("/api/v1/agent/history", { threadId: this.session });
-            const found = day.messages.filter((each) => each.ui_schema != null);
-            if (found.length > 0) {
+            const messages = day.messages.filter((each) => each.ui_schema != null);
+            if (messages.length > 0) {
                 this.known.value = new Map([
                     ...this.known.peek(),
-                    ...found.map((each) => [each.id, each.ui_schema] as const),
+                    ...messages.map((each) => [each.id, each.ui_schema] as const),
                 ]);
             }
         } catch {
-            // The run service is not served here: the answer's words say the same.
+            // The run service is not available here. The answer's text has the same content.
         }
     }
 }

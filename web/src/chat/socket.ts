@@ -1,4 +1,4 @@
-/** The line to the server over which conversations live: one for the whole page, however many look at it. */
+/** The Socket.IO connection for conversations: one for the whole page. */
 import { signal } from "@preact/signals";
 import { io, type Socket } from "socket.io-client";
 import { isKeyRefused } from "../api/client";
@@ -15,7 +15,7 @@ export interface Notice {
     status?: "error" | "warning" | "info";
 }
 
-/** What a conversation hears. */
+/** Receives the events of one conversation. */
 export interface Listener {
     chatStart(): void;
     turnStart(turn: TurnEvent): void;
@@ -23,7 +23,7 @@ export interface Listener {
     turnEnd(turn: TurnEvent): void;
     chatEnd(end: ChatEnd): void;
     notice(notice: Notice): void;
-    /** The line is there, for the first time or again: what was missed has to be fetched. */
+    /** Connected, for the first time or again: missed events have to be fetched. */
     connected(): void;
 }
 
@@ -34,56 +34,56 @@ interface Ack {
     message?: string;
 }
 
-const PATIENCE_MS = 20_000;
-/** A browser's Socket.IO wants some token; a server without keys looks at none. */
+const ACK_TIMEOUT_MS = 20_000;
+/** Socket.IO in a browser requires a token; a server without authentication ignores it. */
 const NO_KEY = "none";
 
 export const isConnected = signal(true);
 
-let line: Socket | null = null;
+let connection: Socket | null = null;
 const listeners = new Map<string, Listener>();
 const watchers = new Set<(change: Updated) => void>();
 
-function opened(): Socket {
-    if (line !== null) return line;
+function connect(): Socket {
+    if (connection !== null) return connection;
     const base = new URL("./", document.baseURI);
-    line = io(base.origin, {
+    connection = io(base.origin, {
         path: `${base.pathname}socket.io/`,
         transports: ["websocket", "polling"],
-        auth: (give) => give({ token: key.value ?? NO_KEY, sdk: "dragoman-console" }),
+        auth: (resolve) => resolve({ token: key.value ?? NO_KEY, sdk: "dragoman-console" }),
         reconnectionDelay: 300,
         reconnectionDelayMax: 4_000,
     });
-    line.on("connect", () => {
+    connection.on("connect", () => {
         isConnected.value = true;
         for (const each of listeners.values()) each.connected();
     });
-    line.on("disconnect", () => (isConnected.value = false));
-    line.on("connect_error", (error) => {
+    connection.on("disconnect", () => (isConnected.value = false));
+    connection.on("connect_error", (error) => {
         isConnected.value = false;
         if (error.message === "Unauthorized") isKeyRefused.value = true;
     });
-    line.on("chat:start", (told: { session_id: string }) => of(told)?.chatStart());
-    line.on("turn:start", (told: TurnEvent) => of(told)?.turnStart(told));
-    line.on("turn:patch", (told: Patch) => of(told)?.turnPatch(told));
-    line.on("turn:end", (told: TurnEvent) => of(told)?.turnEnd(told));
-    line.on("chat:end", (told: ChatEnd) => of(told)?.chatEnd(told));
-    line.on("system:notification", (told: Notice) => of(told)?.notice(told));
-    line.on("session:updated", (told: Updated) => watchers.forEach((each) => each(told)));
-    return line;
+    connection.on("chat:start", (event: { session_id: string }) => of(event)?.chatStart());
+    connection.on("turn:start", (event: TurnEvent) => of(event)?.turnStart(event));
+    connection.on("turn:patch", (event: Patch) => of(event)?.turnPatch(event));
+    connection.on("turn:end", (event: TurnEvent) => of(event)?.turnEnd(event));
+    connection.on("chat:end", (event: ChatEnd) => of(event)?.chatEnd(event));
+    connection.on("system:notification", (event: Notice) => of(event)?.notice(event));
+    connection.on("session:updated", (event: Updated) => watchers.forEach((each) => each(event)));
+    return connection;
 }
 
 key.subscribe(() => {
-    line?.disconnect();
-    line = null;
+    connection?.disconnect();
+    connection = null;
 });
 
-const of = (told: { session_id?: string }): Listener | undefined => listeners.get(bare(told.session_id ?? ""));
+const of = (event: { session_id?: string }): Listener | undefined => listeners.get(bare(event.session_id ?? ""));
 
-/** Hear what happens in a session; what this returns ends it. */
+/** Subscribes to a session's events. Returns a function that unsubscribes. */
 export function listen(session: string, listener: Listener): () => void {
     listeners.set(session, listener);
-    const socket = opened();
+    const socket = connect();
     if (socket.connected) queueMicrotask(() => listeners.get(session) === listener && listener.connected());
     return () => {
         if (listeners.get(session) !== listener) return;
@@ -92,19 +92,19 @@ export function listen(session: string, listener: Listener): () => void {
     };
 }
 
-/** Hear of changes to any session's title, pin, memory or status. */
-export function watch(hear: (change: Updated) => void): () => void {
+/** Subscribes to changes of any session's title, pin, memory setting or status. */
+export function watchSessions(hear: (change: Updated) => void): () => void {
     watchers.add(hear);
-    opened();
+    connect();
     return () => void watchers.delete(hear);
 }
 
-/** Send an event and wait until the server has taken it.
- *  @throws ApiError when it refuses, or does not answer. */
+/** Sends an event and waits for the acknowledgement.
+ *  @throws ApiError when the server rejects it or does not answer. */
 export async function send<T extends Ack>(event: string, payload: object): Promise<T> {
     let ack: T;
     try {
-        ack = (await opened().timeout(PATIENCE_MS).emitWithAck(event, payload)) as T;
+        ack = (await connect().timeout(ACK_TIMEOUT_MS).emitWithAck(event, payload)) as T;
     } catch {
         throw new ApiError("");
     }

@@ -1,4 +1,4 @@
-/** What Blade says, as far as the console reads it. Names are the protocol's. */
+/** Blade's wire types, as far as the console uses them. The names are the protocol's. */
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 
@@ -123,7 +123,7 @@ export type Part =
     | { type: "image_url"; image_url: { url: string } }
     | { type: "file"; name: string; data: string };
 
-/** A message as it is sent: words alone are a text. */
+/** The message to send: a plain string if it is only text. */
 export const messageOf = (parts: readonly Part[]): string | readonly Part[] =>
     parts.length === 1 && parts[0]?.type === "text" ? parts[0].text : parts;
 
@@ -133,5 +133,5 @@ export interface Answer {
     custom: Record<string, string>;
 }
 
-/** Sessions have one id on all protocols; Blade shows it with a prefix, addresses of the console without. */
+/** A session ID without Blade's prefix, as in the other protocols and in the console's addresses. */
 export const bare = (id: string): string => id.replace(/^sess_/, "");

@@ -11,11 +11,11 @@ type Props = Look & Omit<ButtonHTMLAttributes<HTMLButtonElement>, "icon"> & { ch
 type IconProps = Look &
     Omit<ButtonHTMLAttributes<HTMLButtonElement>, "icon" | "label"> & {
         icon: IconName;
-        /** What it does, for those who do not see the sign; also shown on hovering. */
+        /** The accessible name, also shown as a tooltip. */
         label: string;
     };
 
-/** A button with words. */
+/** A button with a text. */
 export function Button({ kind = "normal", icon, isSmall, children, type = "button", ...rest }: Props) {
     return (
         <button {...rest} type={type} class={classes(kind, isSmall, false)}>
@@ -25,7 +25,7 @@ export function Button({ kind = "normal", icon, isSmall, children, type = "butto
     );
 }
 
-/** A button that is only a sign. */
+/** A button with an icon only. */
 export function IconButton({ kind = "plain", icon, isSmall, label, type = "button", ...rest }: IconProps) {
     return (
         <button {...rest} type={type} aria-label={label} title={label} class={classes(kind, isSmall, true)}>

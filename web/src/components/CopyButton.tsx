@@ -1,11 +1,11 @@
 import { useSignal } from "@preact/signals";
 import { t } from "../i18n";
 import { IconButton } from "./Button";
-import { tellError } from "./Toast";
+import { showError } from "./Toast";
 
 const SHOWN_MS = 1_500;
 
-/** Copies a text, and shows for a moment that it did. */
+/** Copies a text and briefly confirms it. */
 export function CopyButton({ text, label }: { text: string; label?: string }) {
     const { isDone, copy } = useCopying();
     return (
@@ -18,7 +18,7 @@ export function CopyButton({ text, label }: { text: string; label?: string }) {
     );
 }
 
-/** What buttons that copy are made of: `isDone` holds for a moment after it was done. */
+/** Shared by copy buttons: `isDone` is true for a moment after copying. */
 export function useCopying() {
     const isDone = useSignal(false);
     const copy = async (text: string): Promise<void> => {
@@ -27,13 +27,13 @@ export function useCopying() {
             isDone.value = true;
             setTimeout(() => (isDone.value = false), SHOWN_MS);
         } catch (error) {
-            tellError(error);
+            showError(error);
         }
     };
     return { isDone: isDone.value, copy };
 }
 
-/** Browsers offer their clipboard to pages of https and of this machine only; elsewhere the old way still works. */
+/** The clipboard API is available on https and localhost only; elsewhere the old command still works. */
 async function toClipboard(text: string): Promise<void> {
     if (navigator.clipboard !== undefined) return navigator.clipboard.writeText(text);
     const area = document.createElement("textarea");

@@ -10,11 +10,11 @@ interface Props {
     children: ComponentChildren;
 }
 
-/** A dialog over the page. The browser's own element keeps the focus inside, and closes it with Escape. */
+/** A modal dialog. The browser's own element traps the focus and closes on Escape. */
 export function Dialog({ title, onClose, children }: Props) {
     const dialog = useRef<HTMLDialogElement>(null);
     const id = useId();
-    // Before the browser draws, and before anybody types: opening moves the focus.
+    // Before the first paint and before any key press, because opening moves the focus.
     useLayoutEffect(() => dialog.current?.showModal(), []);
     return (
         <dialog
@@ -42,11 +42,11 @@ interface Question {
 
 const question = signal<Question | null>(null);
 
-/** Ask before something is done that cannot be undone: `if (await confirmed({…})) …`. */
-export function confirmed(asked: Omit<Question, "answer">): Promise<boolean> {
+/** Asks the user to confirm an action that cannot be undone: `if (await confirmed({…})) …`. */
+export function confirmed(request: Omit<Question, "answer">): Promise<boolean> {
     return new Promise((resolve) => {
         question.value = {
-            ...asked,
+            ...request,
             answer: (isYes) => {
                 question.value = null;
                 resolve(isYes);
@@ -55,17 +55,17 @@ export function confirmed(asked: Omit<Question, "answer">): Promise<boolean> {
     });
 }
 
-/** Where those questions appear. Once, in the shell. */
+/** Displays confirmation dialogs. Mounted once, in the shell. */
 export function Confirmation() {
-    const asked = question.value;
-    if (asked === null) return null;
+    const request = question.value;
+    if (request === null) return null;
     return (
-        <Dialog title={asked.title} onClose={() => asked.answer(false)}>
-            <p class="soft">{asked.text}</p>
+        <Dialog title={request.title} onClose={() => request.answer(false)}>
+            <p class="soft">{request.text}</p>
             <div class="dialog-foot">
-                <Button onClick={() => asked.answer(false)}>{t("action.cancel")}</Button>
-                <Button kind="danger" onClick={() => asked.answer(true)}>
-                    {asked.yes}
+                <Button onClick={() => request.answer(false)}>{t("action.cancel")}</Button>
+                <Button kind="danger" onClick={() => request.answer(true)}>
+                    {request.yes}
                 </Button>
             </div>
         </Dialog>

@@ -2,9 +2,9 @@ import type { ComponentChildren } from "preact";
 import { t } from "../i18n";
 import { Button } from "./Button";
 import { Icon, type IconName } from "./Icon";
-import { sentenceOf } from "./Toast";
+import { errorMessage } from "./Toast";
 
-/** Where there is nothing yet: what would be here, and how it comes. */
+/** An empty state: what would be shown here, and how to create it. */
 export function Empty({ icon, title, children }: { icon: IconName; title: string; children?: ComponentChildren }) {
     return (
         <div class="empty">
@@ -15,12 +15,12 @@ export function Empty({ icon, title, children }: { icon: IconName; title: string
     );
 }
 
-/** Where something could not be fetched. */
+/** An error state for content that could not be fetched. */
 export function Failed({ error, onRetry }: { error: unknown; onRetry?: () => void }) {
     return (
         <div role="alert">
             <Empty icon="warning" title={t("state.failed")}>
-                <p>{sentenceOf(error)}</p>
+                <p>{errorMessage(error)}</p>
                 {onRetry && (
                     <Button icon="retry" onClick={onRetry}>
                         {t("action.retry")}

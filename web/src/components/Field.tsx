@@ -9,32 +9,32 @@ interface Frame {
     isOptional?: boolean | undefined;
 }
 
-interface Tied {
+interface InputProps {
     id: string;
     class: string;
     "aria-describedby"?: string;
     "aria-invalid"?: true;
 }
 
-/** A label, what it labels, a hint and what is wrong, tied together for those who listen. */
+/** A form field with its label, hint and error, associated for screen readers. */
 export function Field({
     label,
     hint,
     error,
     isOptional,
     children,
-}: Frame & { children: (tied: Tied) => ComponentChildren }) {
+}: Frame & { children: (inputProps: InputProps) => ComponentChildren }) {
     const id = useId();
     const described = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ");
-    const tied: Tied = { id, class: "input", ...(described && { "aria-describedby": described }) };
-    if (error) tied["aria-invalid"] = true;
+    const inputProps: InputProps = { id, class: "input", ...(described && { "aria-describedby": described }) };
+    if (error) inputProps["aria-invalid"] = true;
     return (
         <div class="field">
             <label for={id}>
                 {label}
                 {isOptional && <span class="soft"> · {t("field.optional")}</span>}
             </label>
-            {children(tied)}
+            {children(inputProps)}
             {hint && (
                 <div class="hint" id={`${id}-hint`}>
                     {hint}
@@ -49,7 +49,7 @@ export function Field({
     );
 }
 
-interface Entered extends Frame {
+interface ValueProps extends Frame {
     value: string;
     onValue: (value: string) => void;
     disabled?: boolean;
@@ -57,7 +57,7 @@ interface Entered extends Frame {
     autofocus?: boolean;
 }
 
-interface Text extends Entered {
+interface Text extends ValueProps {
     placeholder?: string;
     maxLength?: number;
 }
@@ -67,11 +67,11 @@ type TextProps = Text & { type?: "text" | "password" | "search" | "number" | "da
 export function TextField({ label, hint, error, isOptional, onValue, ...rest }: TextProps) {
     return (
         <Field {...{ label, hint, error, isOptional }}>
-            {(tied) => (
+            {(inputProps) => (
                 <input
                     autocomplete="off"
                     {...(rest as InputHTMLAttributes<HTMLInputElement>)}
-                    {...tied}
+                    {...inputProps}
                     onInput={(event) => onValue(event.currentTarget.value)}
                 />
             )}
@@ -82,20 +82,20 @@ export function TextField({ label, hint, error, isOptional, onValue, ...rest }: 
 export function TextArea({ label, hint, error, isOptional, onValue, ...rest }: Text & { rows?: number }) {
     return (
         <Field {...{ label, hint, error, isOptional }}>
-            {(tied) => (
-                <textarea rows={4} {...rest} {...tied} onInput={(event) => onValue(event.currentTarget.value)} />
+            {(inputProps) => (
+                <textarea rows={4} {...rest} {...inputProps} onInput={(event) => onValue(event.currentTarget.value)} />
             )}
         </Field>
     );
 }
 
-type SelectProps = Entered & { options: readonly (readonly [value: string, label: string])[] };
+type SelectProps = ValueProps & { options: readonly (readonly [value: string, label: string])[] };
 
 export function Select({ label, hint, error, isOptional, onValue, options, value, ...rest }: SelectProps) {
     return (
         <Field {...{ label, hint, error, isOptional }}>
-            {(tied) => (
-                <select {...rest} {...tied} onChange={(event) => onValue(event.currentTarget.value)}>
+            {(inputProps) => (
+                <select {...rest} {...inputProps} onChange={(event) => onValue(event.currentTarget.value)}>
                     {options.map(([each, shown]) => (
                         <option key={each} value={each} selected={each === value}>
                             {shown}

@@ -1,4 +1,4 @@
-/** The console's signs: one stroke, 24 units, drawn in the colour of the text beside them. */
+/** The console's icons: one stroke on a 24-unit grid, in the color of the surrounding text. */
 
 const PATHS = {
     attach: "M20 11.5 12.2 19a5 5 0 0 1-7-7L13 4.4a3.3 3.3 0 0 1 4.7 4.7l-7.8 7.5a1.7 1.7 0 0 1-2.3-2.4L14.8 7",

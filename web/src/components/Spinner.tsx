@@ -4,7 +4,7 @@ export function Spinner() {
     return <span class="spinner" aria-hidden="true" />;
 }
 
-/** In place of what is being fetched. */
+/** A placeholder for content that is loading. */
 export function Loading() {
     return (
         <div class="loading" role="status">

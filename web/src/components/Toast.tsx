@@ -5,11 +5,11 @@ import { IconButton } from "./Button";
 
 interface Toast {
     id: number;
-    kind: "told" | "error";
+    kind: "message" | "error";
     text: string;
 }
 
-const TOLD_MS = 5_000;
+const MESSAGE_MS = 5_000;
 const ERROR_MS = 12_000;
 
 const toasts = signal<readonly Toast[]>([]);
@@ -23,20 +23,20 @@ function show(kind: Toast["kind"], text: string, ms: number): void {
 
 const dismiss = (id: number): void => void (toasts.value = toasts.value.filter((each) => each.id !== id));
 
-/** Say that something was done. */
-export const tell = (text: string): void => show("told", text, TOLD_MS);
+/** Shows a message that something was done. */
+export const showMessage = (text: string): void => show("message", text, MESSAGE_MS);
 
-/** Say what went wrong, with what the server said about it. */
-export const tellError = (error: unknown): void => show("error", sentenceOf(error), ERROR_MS);
+/** Shows an error with the server's message. */
+export const showError = (error: unknown): void => show("error", errorMessage(error), ERROR_MS);
 
-export function sentenceOf(error: unknown): string {
+export function errorMessage(error: unknown): string {
     if (!(error instanceof ApiError)) return error instanceof Error ? error.message : t("state.failed");
-    const words =
+    const message =
         error.message || (error.status === 0 ? t("error.offline") : t("error.status", { status: error.status }));
-    return error.reference === null ? words : `${words} (${t("error.reference", { reference: error.reference })})`;
+    return error.reference === null ? message : `${message} (${t("error.reference", { reference: error.reference })})`;
 }
 
-/** Where they appear. Once, in the shell. */
+/** Displays toasts. Mounted once, in the shell. */
 export function Toasts() {
     return (
         <div class="toasts" role="status" aria-live="polite">

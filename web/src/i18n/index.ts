@@ -1,6 +1,6 @@
-/** The language of the console. A component that says `t("…")` is drawn again when the language changes. */
+/** The console's language. Components that call `t("…")` are rendered again when it changes. */
 import { computed, effect, signal } from "@preact/signals";
-import { keep, kept } from "../shell/kept";
+import { store, readStored } from "../browser/storage";
 import { en } from "./en";
 import { pagesEn } from "./pages.en";
 import { pagesZh } from "./pages.zh";
@@ -13,7 +13,7 @@ type Values = Readonly<Record<string, string | number>>;
 const TABLES: Record<Language, Record<Key, string>> = { en: { ...en, ...pagesEn }, zh: { ...zh, ...pagesZh } };
 
 const preferred: Language = navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
-const chosen = kept("language");
+const chosen = readStored("language");
 export const language = signal<Language>(chosen === "en" || chosen === "zh" ? chosen : preferred);
 
 effect(() => {
@@ -21,11 +21,11 @@ effect(() => {
 });
 
 export function choose(next: Language): void {
-    keep("language", next);
+    store("language", next);
     language.value = next;
 }
 
-/** The sentence of that key, with `{names}` replaced by values. */
+/** The text for a key, with `{names}` replaced by values. */
 export function t(key: Key, values?: Values): string {
     const sentence = TABLES[language.value][key];
     return values === undefined
@@ -41,19 +41,19 @@ const moments = computed(() => ({
     ago: new Intl.RelativeTimeFormat(language.value, { numeric: "auto", style: "short" }),
 }));
 
-/** A time with its date, in the reader's own zone. */
+/** A date and time in the user's time zone. */
 export const dateTime = (at: string | Date): string => moments.value.minute.format(new Date(at));
 
 export const count = (value: number): string => moments.value.count.format(value);
 
-/** `820 B`, `3.4 KB`, `10 MB`: of 1024 each, as the server counts them. */
+/** `820 B`, `3.4 KB`, `10 MB`, in units of 1024, like the server. */
 export function size(bytes: number): string {
     if (bytes < 1024) return `${bytes} B`;
     const [value, unit] = bytes < 1024 * 1024 ? [bytes / 1024, "KB"] : [bytes / 1024 / 1024, "MB"];
     return `${count(Math.round(value * 10) / 10)} ${unit}`;
 }
 
-/** How long ago that was: minutes, hours, days, and from a week on the date. */
+/** A relative time in minutes, hours or days; after a week, the date. */
 export function ago(at: string): string {
     const minutes = Math.round((new Date(at).getTime() - Date.now()) / 60_000);
     if (minutes >= 0) return moments.value.ago.format(0, "second");

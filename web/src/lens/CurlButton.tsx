@@ -1,13 +1,13 @@
-/** Copies a command line that reads the same again. */
+/** Copies a curl command. */
 import { Button } from "../components/Button";
 import { useCopying } from "../components/CopyButton";
 import { t } from "../i18n";
 
-export function CurlButton({ line, label }: { line: () => string; label: string }) {
+export function CurlButton({ command, label }: { command: () => string; label: string }) {
     const { isDone, copy } = useCopying();
     const onClick = (event: Event): void => {
         event.stopPropagation();
-        void copy(line());
+        void copy(command());
     };
     return (
         <Button isSmall kind="plain" aria-label={label} title={label} onClick={onClick}>

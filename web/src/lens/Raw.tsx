@@ -1,9 +1,9 @@
-/** A frame as text: as it came, or its JSON with room to breathe. */
+/** A frame as raw text or as formatted JSON. */
 import type { ComponentChildren } from "preact";
 import type { Frame, JsonObject } from "./frames";
 
 const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
-/** Longer frames are shown as plain text: thousands of coloured words would make the page slow. */
+/** Longer frames are shown without highlighting: thousands of colored words would slow down the page. */
 const COLOURED = 20_000;
 
 export function Raw({ frame, isPretty }: { frame: Frame; isPretty: boolean }) {
@@ -15,7 +15,7 @@ export function Raw({ frame, isPretty }: { frame: Frame; isPretty: boolean }) {
     );
 }
 
-/** An object with its names and values in colours. */
+/** Formatted JSON with syntax highlighting. */
 export function Json({ value }: { value: JsonObject }) {
     const json = JSON.stringify(value, null, 2);
     return (
@@ -28,14 +28,14 @@ export function Json({ value }: { value: JsonObject }) {
 function coloured(json: string): ComponentChildren[] {
     const parts: ComponentChildren[] = [];
     let last = 0;
-    for (const found of json.matchAll(TOKEN)) {
-        const [whole, text, colon, word] = found;
-        if (found.index > last) parts.push(json.slice(last, found.index));
+    for (const match of json.matchAll(TOKEN)) {
+        const [whole, text, colon, word] = match;
+        if (match.index > last) parts.push(json.slice(last, match.index));
         const kind =
             text === undefined ? (word === undefined ? "number" : "word") : colon === undefined ? "text" : "name";
         parts.push(<span class={`json-${kind}`}>{text ?? whole}</span>);
         if (colon !== undefined) parts.push(colon);
-        last = found.index + whole.length;
+        last = match.index + whole.length;
     }
     parts.push(json.slice(last));
     return parts;

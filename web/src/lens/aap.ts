@@ -1,4 +1,4 @@
-/** AAP on the wire: what a turn's frames tell of. Pure. Source: AAP v3, "Stream events". */
+/** AAP on the wire: which moments a turn's frames belong to. Pure. Source: AAP v3, "Stream events". */
 
 import { type Frame, type Moment, Ordinals, Pieces, moment, parsed, textOf } from "./frames";
 import type { SseFrame } from "./sse";
@@ -7,7 +7,7 @@ export function aapFrame(sse: SseFrame, at: number): Frame {
     return { protocol: "aap", raw: sse.raw, id: sse.id, name: sse.event, body: parsed(sse.data), at };
 }
 
-/** The turn's id, which only its first frame tells. */
+/** The turn's ID, which only its first frame contains. */
 export function aapTurn(frames: readonly Frame[]): string | null {
     const meta = frames[0]?.name === "turn_start" ? frames[0].body["_meta"] : undefined;
     const id = typeof meta === "object" && meta !== null && "turnId" in meta ? meta.turnId : null;

@@ -1,4 +1,6 @@
-/** The Agent API on the wire: what a response's events tell of. Pure. Source: AgentScope Runtime, "Agent API". */
+/**
+ * The Agent API on the wire: which moments a response's events belong to. Pure. Source: AgentScope Runtime, "Agent API".
+ */
 
 import { type Frame, type Moment, Ordinals, Pieces, moment, objectOf, parsed, textOf } from "./frames";
 import type { SseFrame } from "./sse";
@@ -19,28 +21,28 @@ export function isAgentscopeEnd(frame: Frame): boolean {
     return object === "response" && ["completed", "failed", "canceled"].includes(textOf(status));
 }
 
-/** What a message is about, which only its content tells: a call, its result, a plan. */
+/** The moment of each message, which follows from its content: a call, its result or a plan. */
 function abouts(frames: readonly Frame[]): Map<string, Moment> {
-    const found = new Map<string, Moment>();
+    const moments = new Map<string, Moment>();
     const ordinals = new Ordinals();
     const types = new Map<string, string>();
     for (const { body } of frames) {
         if (body["object"] === "message") types.set(textOf(body["id"]), textOf(body["type"]));
         if (body["object"] !== "content") continue;
         const message = textOf(body["msg_id"]);
-        if (found.has(message)) continue;
+        if (moments.has(message)) continue;
         const data = objectOf(body["data"]);
         const type = types.get(message) ?? "";
         if (type.endsWith("_output"))
-            found.set(message, moment("result", textOf(data["call_id"]), textOf(data["output"])));
+            moments.set(message, moment("result", textOf(data["call_id"]), textOf(data["output"])));
         else if (type.endsWith("_call"))
-            found.set(message, moment("call", textOf(data["call_id"]), textOf(data["name"])));
+            moments.set(message, moment("call", textOf(data["call_id"]), textOf(data["name"])));
         else if (type === "mcp_approval_request")
-            found.set(message, moment("call", textOf(data["id"]), textOf(data["name"])));
-        else if ("plan" in data) found.set(message, ordinals.next("plan"));
-        else if (body["type"] !== "text") found.set(message, ordinals.next("block", textOf(body["type"])));
+            moments.set(message, moment("call", textOf(data["id"]), textOf(data["name"])));
+        else if ("plan" in data) moments.set(message, ordinals.next("plan"));
+        else if (body["type"] !== "text") moments.set(message, ordinals.next("block", textOf(body["type"])));
     }
-    return found;
+    return moments;
 }
 
 export function agentscopeMoments(frames: readonly Frame[]): Moment[] {
@@ -62,7 +64,7 @@ export function agentscopeMoments(frames: readonly Frame[]): Moment[] {
                 const known = about.get(id) ?? closed.get(id);
                 if (known !== undefined) return known;
                 if (body["type"] === "heartbeat") return notes.next("note", "heartbeat");
-                return pieces.coming(kind, "root");
+                return pieces.upcoming(kind, "root");
             }
             case "content": {
                 const id = textOf(body["msg_id"]);

@@ -1,4 +1,4 @@
-/** AG-UI on the wire: a thread's log, its runs, and what their events tell of. Pure. Source: AG-UI 1.0, "Events". */
+/** AG-UI on the wire: a thread's log, its runs and the moments of their events. Pure. Source: AG-UI 1.0, "Events". */
 
 import { type Frame, type Moment, Ordinals, Pieces, moment, objectOf, parsed, textOf } from "./frames";
 import type { SseFrame } from "./sse";
@@ -8,17 +8,17 @@ export function aguiFrame(sse: SseFrame, at: number): Frame {
     return { protocol: "ag-ui", raw: sse.raw, id: sse.id, name: textOf(body["type"]), body, at };
 }
 
-/** The ids of the messages that a run's events name, as every protocol knows them. */
+/** The message IDs in a run's events, which are the same in every protocol. */
 export function aguiMessages(run: readonly Frame[]): string[] {
     return run.map((frame) => textOf(frame.body["messageId"]).split(":")[0] ?? "").filter((id) => id !== "");
 }
 
-/** What the user said at the beginning of a run. */
-export function aguiAsked(run: readonly Frame[]): string {
+/** The user's message at the beginning of a run. */
+export function userMessage(run: readonly Frame[]): string {
     const user = run.find((frame) => frame.name === "TEXT_MESSAGE_START" && frame.body["role"] === "user");
     const id = user?.body["messageId"];
-    const said = run.filter((frame) => frame.name === "TEXT_MESSAGE_CONTENT" && frame.body["messageId"] === id);
-    return user === undefined ? "" : said.map((frame) => textOf(frame.body["delta"])).join("");
+    const deltas = run.filter((frame) => frame.name === "TEXT_MESSAGE_CONTENT" && frame.body["messageId"] === id);
+    return user === undefined ? "" : deltas.map((frame) => textOf(frame.body["delta"])).join("");
 }
 
 export function isAguiEnd(frame: Frame): boolean {
@@ -34,7 +34,7 @@ export function aguiMoments(frames: readonly Frame[]): Moment[] {
         const message = textOf(body["messageId"]);
         const call = textOf(body["toolCallId"]);
         const loop = textOf(body["subagentRunId"]) || "root";
-        const words = textOf(body["delta"]);
+        const text = textOf(body["delta"]);
         switch (name) {
             case "RUN_STARTED":
                 return moment("start");
@@ -43,20 +43,20 @@ export function aguiMoments(frames: readonly Frame[]): Moment[] {
             case "RUN_ERROR":
                 return moment("end", "", textOf(body["code"]));
             case "TEXT_MESSAGE_START":
-                if (body["role"] !== "user") return pieces.coming("text", loop);
+                if (body["role"] !== "user") return pieces.upcoming("text", loop);
                 users.set(message, ordinals.next("user"));
                 return users.get(message) ?? moment("user");
             case "TEXT_MESSAGE_CONTENT": {
                 const user = users.get(message);
-                return user === undefined ? pieces.next("text", loop, words) : { ...user, words };
+                return user === undefined ? pieces.next("text", loop, text) : { ...user, text };
             }
             case "TEXT_MESSAGE_END":
                 return users.get(message) ?? pieces.closed("text", loop);
             case "REASONING_START":
             case "REASONING_MESSAGE_START":
-                return pieces.coming("thinking", loop);
+                return pieces.upcoming("thinking", loop);
             case "REASONING_MESSAGE_CONTENT":
-                return pieces.next("thinking", loop, words);
+                return pieces.next("thinking", loop, text);
             case "REASONING_MESSAGE_END":
             case "REASONING_END":
                 return pieces.closed("thinking", loop);

@@ -1,8 +1,8 @@
 /**
- * Rows of the lens: one for each fact, with what every protocol says of it. Pure.
+ * Rows of the lens: one per moment, with every protocol's frames. Pure.
  *
- * Each protocol tells the same facts in its own order and leaves some out. The most talkative one (AG-UI) gives the
- * order; what only another tells is put before the next fact that both tell.
+ * The protocols report the same moments in different orders, and each leaves some out. The most detailed one (AG-UI)
+ * determines the order; a moment that only another protocol has is placed before the next one that both have.
  */
 
 import { aapMoments } from "./aap";
@@ -14,9 +14,9 @@ import { type Frame, type Kind, type Moment, type Protocol, PROTOCOLS, textOf } 
 export interface Row {
     readonly key: string;
     readonly kind: Kind;
-    readonly words: string;
+    readonly text: string;
     readonly cells: Readonly<Record<Protocol, readonly Frame[]>>;
-    /** How many facts it stands for. */
+    /** The number of moments in the row. */
     readonly count: number;
 }
 
@@ -32,7 +32,7 @@ const ORDER: readonly Protocol[] = ["ag-ui", "blade", "agentscope", "aap"];
 
 interface Node {
     readonly moment: Moment;
-    words: string;
+    text: string;
     readonly cells: Record<Protocol, Frame[]>;
 }
 
@@ -41,10 +41,10 @@ export function align(columns: Columns): Row[] {
     const nodes = new Map<string, Node>();
     let order: Node[] = [];
     for (const protocol of ORDER) order = merged(order, nodes, protocol, columns[protocol]);
-    return order.map(({ moment, words, cells }) => ({ key: moment.key, kind: moment.kind, words, cells, count: 1 }));
+    return order.map(({ moment, text, cells }) => ({ key: moment.key, kind: moment.kind, text, cells, count: 1 }));
 }
 
-/** The rows so far, with one more protocol's. */
+/** Merges one more protocol into the rows. */
 function merged(
     order: readonly Node[],
     nodes: Map<string, Node>,
@@ -62,12 +62,12 @@ function merged(
         if (frame === undefined) return;
         let node = nodes.get(moment.key);
         if (node === undefined) {
-            node = { moment, words: "", cells: empty() };
+            node = { moment, text: "", cells: empty() };
             nodes.set(moment.key, node);
-            // A turn of the history says whose it is, and nothing of when: it stands behind what made it.
-            const made = frame.name === HISTORY ? messages.get(messageOf(frame)) : undefined;
-            if (made === undefined) waiting.push(node);
-            else after.set(made, [...(after.get(made) ?? []), node]);
+            // A history turn names its message but has no time: it is placed after the message's last row.
+            const owner = frame.name === HISTORY ? messages.get(messageOf(frame)) : undefined;
+            if (owner === undefined) waiting.push(node);
+            else after.set(owner, [...(after.get(owner) ?? []), node]);
         }
         const place = places.get(node);
         if (place !== undefined && place > last) {
@@ -75,37 +75,37 @@ function merged(
             waiting = [];
             last = place;
         }
-        if (node.words === "") node.words = moment.words;
+        if (node.text === "") node.text = moment.text;
         node.cells[protocol].push(frame);
     });
     const all = order.flatMap((node, place) => [...(before.get(place) ?? []), node, ...(after.get(place) ?? [])]);
     return [...all, ...waiting];
 }
 
-/** The last place at which AG-UI tells of each message. */
+/** The last row of each message in AG-UI. */
 function messagesOf(order: readonly Node[]): Map<string, number> {
-    const found = new Map<string, number>();
+    const lastRows = new Map<string, number>();
     order.forEach((node, place) => {
-        for (const frame of node.cells["ag-ui"]) found.set(messageOf(frame), place);
+        for (const frame of node.cells["ag-ui"]) lastRows.set(messageOf(frame), place);
     });
-    return found;
+    return lastRows;
 }
 
-/** The message that a frame belongs to, as all protocols know it. */
+/** The message ID of a frame, which is the same in all protocols. */
 function messageOf({ body }: Frame): string {
     const own = textOf(body["parentMessageId"]) || textOf(body["messageId"]) || textOf(body["turn_id"]);
     return own.replace(/^turn_/, "").split(":")[0] ?? "";
 }
 
-/** Neighbouring pieces of the same text as one row each: who reads a run wants its facts, not its words. */
-export function folded(rows: readonly Row[], opened: ReadonlySet<string>): Row[] {
-    const made: Row[] = [];
+/** Merges adjacent chunks of the same text into one row each. */
+export function collapse(rows: readonly Row[], opened: ReadonlySet<string>): Row[] {
+    const collapsed: Row[] = [];
     let group: Row[] = [];
     const flush = () => {
         const [first] = group;
         if (first !== undefined) {
-            if (group.length < 3 || opened.has(first.key)) made.push(...group);
-            else made.push(joined(group));
+            if (group.length < 3 || opened.has(first.key)) collapsed.push(...group);
+            else collapsed.push(joined(group));
         }
         group = [];
     };
@@ -114,11 +114,11 @@ export function folded(rows: readonly Row[], opened: ReadonlySet<string>): Row[]
         else {
             flush();
             if (isPiece(row)) group.push(row);
-            else made.push(row);
+            else collapsed.push(row);
         }
     }
     flush();
-    return made;
+    return collapsed;
 }
 
 const isPiece = (row: Row) => row.kind === "text" || row.kind === "thinking";
@@ -128,7 +128,7 @@ function joined(group: readonly Row[]): Row {
     const first = group[0] as Row;
     const cells = empty();
     for (const protocol of PROTOCOLS) cells[protocol] = group.flatMap((row) => row.cells[protocol]);
-    return { ...first, words: group.map((row) => row.words).join(""), cells, count: group.length };
+    return { ...first, text: group.map((row) => row.text).join(""), cells, count: group.length };
 }
 
 function empty(): Record<Protocol, Frame[]> {

@@ -1,4 +1,4 @@
-/** Blade on the wire: Socket.IO packets of a chat, and what they tell of. Pure. Source: Blade, sections 6 and 7. */
+/** Blade on the wire: Socket.IO packets and the moments they belong to. Pure. Source: Blade, sections 6 and 7. */
 
 import {
     type Frame,
@@ -12,30 +12,30 @@ import {
     textOf,
 } from "./frames";
 
-/** A frame of a Socket.IO packet, `2["turn:patch",{…}]`; null when it is no event. */
+/** The frame of a Socket.IO packet, `2["turn:patch",{…}]`; null if it is not an event. */
 export function bladeFrame(packet: string, at: number): Frame | null {
     if (!packet.startsWith("2[")) return null;
-    let told: Json;
+    let event: Json;
     try {
-        told = JSON.parse(packet.slice(1)) as Json;
+        event = JSON.parse(packet.slice(1)) as Json;
     } catch {
         return null;
     }
-    if (!Array.isArray(told) || typeof told[0] !== "string") return null;
-    const body = objectOf(told[1] as Json);
+    if (!Array.isArray(event) || typeof event[0] !== "string") return null;
+    const body = objectOf(event[1] as Json);
     const type = textOf(body["patch_type"]);
-    const name = type === "" ? told[0] : `${told[0]} ${type}`;
+    const name = type === "" ? event[0] : `${event[0]} ${type}`;
     return { protocol: "blade", raw: `4${packet}`, id: textOf(body["stream_sequence"]), name, body, at };
 }
 
 export const HISTORY = "turn (history)";
 
-/** A turn of the history, for chats whose events Blade does not send again. */
+/** A turn of the history, for runs whose events Blade does not replay. */
 export function bladeTurnFrame(turn: JsonObject, at: number): Frame {
     return { protocol: "blade", raw: JSON.stringify(turn), id: "", name: HISTORY, body: turn, at };
 }
 
-/** The run's id that a chat's events carry. */
+/** The run ID in a chat's events. */
 export function bladeRun(frame: Frame): string | null {
     const id = frame.body["chat_run_id"];
     return typeof id === "string" ? id.replace(/^chat_/, "") : null;
@@ -67,7 +67,7 @@ export function bladeMoments(frames: readonly Frame[]): Moment[] {
             case "turn:end":
             case HISTORY: {
                 if (body["role"] === "user") {
-                    const user = users.get(turn) ?? ordinals.next("user", wordsOf(body));
+                    const user = users.get(turn) ?? ordinals.next("user", plainText(body));
                     users.set(turn, user);
                     return user;
                 }
@@ -76,7 +76,7 @@ export function bladeMoments(frames: readonly Frame[]): Moment[] {
                     loops.add(loop);
                     return moment("subagent", loop);
                 }
-                // A turn opens with its first patch: it stands with what that patch tells.
+                // A turn opens with its first patch and belongs to the same moment.
                 const first =
                     name === "turn:start"
                         ? frames.findIndex((each, at) => at > index && each.body["turn_id"] === body["turn_id"])
@@ -117,7 +117,7 @@ function patch(body: JsonObject, pieces: Pieces, ordinals: Ordinals): Moment {
     }
 }
 
-function wordsOf(turn: JsonObject): string {
+function plainText(turn: JsonObject): string {
     const blocks = Array.isArray(turn["blocks"]) ? (turn["blocks"] as readonly Json[]) : [];
     return blocks
         .map((block) => objectOf(block)["content"])

@@ -1,19 +1,19 @@
 /**
- * Command lines that read the same events again. Pure. They work as they are in a POSIX shell: a key stands in them as
- * `$DRAGOMAN_KEY`, so that none is copied by accident.
+ * Commands that read the same events again. Pure. They run unchanged in a POSIX shell. The key appears as
+ * `$DRAGOMAN_KEY`, so that it is never copied by accident.
  */
 
 import { type Frame, type Protocol, textOf } from "./frames";
 
 export interface Place {
-    /** The server's address, without a slash at its end. */
+    /** The server's address, without a trailing slash. */
     readonly server: string;
     readonly hasKey: boolean;
     readonly agent: string;
     readonly session: string;
-    /** The run's id, as AAP names its turns. */
+    /** The run's ID, as AAP names its turns. */
     readonly turn: string | null;
-    /** The id of AgentScope's response. */
+    /** The ID of AgentScope's response. */
     readonly response: string | null;
 }
 
@@ -28,12 +28,12 @@ export const PATHS = {
     blade: () => "/socket.io/?EIO=4&transport=polling",
 };
 
-/** A text as one word of a POSIX shell. */
+/** Quotes a text for a POSIX shell. */
 export function quoted(text: string): string {
     return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-/** The line that reads a protocol's stream, from a frame on or from its beginning. */
+/** The command that reads a protocol's stream, from its beginning or from a frame on. */
 export function curlOf(protocol: Protocol, place: Place, from: Frame | null): string {
     if (protocol === "blade") return bladeCurl(place, Number(from?.id ?? 0) - 1 || -1);
     const seen = from === null ? beginningOf(protocol) : before(protocol, from);
@@ -41,7 +41,7 @@ export function curlOf(protocol: Protocol, place: Place, from: Frame | null): st
     return `curl -sN${keyOf(place)}${headers} ${quoted(place.server + PATHS[protocol](place))}`;
 }
 
-/** The line that makes a request. */
+/** The command for a request. */
 export function curlRequest(place: Place, method: string, path: string, body: unknown = null): string {
     const how = method === "GET" || (method === "POST" && body !== null) ? "" : ` -X ${method}`;
     const what = body === null ? "" : ` -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(body))}`;
@@ -54,7 +54,7 @@ function beginningOf(protocol: Protocol): string | null {
     return protocol === "aap" ? "0" : null;
 }
 
-/** The position just before a frame, in the form that the protocol's clients send. */
+/** The position just before a frame, in the protocol's own form. */
 function before(protocol: Protocol, frame: Frame): string | null {
     switch (protocol) {
         case "ag-ui": {
@@ -68,7 +68,7 @@ function before(protocol: Protocol, frame: Frame): string | null {
     }
 }
 
-/** Socket.IO by hand: open, connect with the key, subscribe behind a number, and poll. */
+/** Socket.IO over HTTP polling: open, connect with the key, subscribe after a sequence number, poll. */
 function bladeCurl(place: Place, after: number): string {
     const url = place.server + PATHS.blade();
     const subscribe = ["session:subscribe", { session_id: `sess_${place.session}`, after_sequence: after }];

@@ -1,32 +1,32 @@
-/** Reads a stream of server-sent events to its end, over as many connections as it takes. */
+/** Reads a stream of server-sent events to its end and reconnects as needed. */
 import { ask } from "../api/client";
 import { ApiError } from "../api/errors";
 import { type SseFrame, SseParser } from "./sse";
 
 export type State = "opening" | "open" | "ended" | "failed";
 
-export interface Following {
-    /** The path and the headers of the next request: they say where the stream goes on. */
+export interface FollowOptions {
+    /** The path and headers of the next request, with the position to resume from. */
     readonly next: () => { path: string; headers: Readonly<Record<string, string>> };
     readonly signal: AbortSignal;
     readonly onFrame: (frame: SseFrame) => void;
     readonly onBytes: (count: number) => void;
     readonly onState: (state: State, error: unknown) => void;
-    /** Whether what came was all there is. */
+    /** Whether everything has been received. */
     readonly isOver: () => boolean;
 }
 
-const FIRST_WAIT_MS = 400;
-const LONGEST_WAIT_MS = 8_000;
+const FIRST_RETRY_DELAY_MS = 400;
+const LONGEST_RETRY_DELAY_MS = 8_000;
 
-export async function follow(following: Following): Promise<void> {
-    const { signal, onState } = following;
-    let wait = FIRST_WAIT_MS;
+export async function follow(options: FollowOptions): Promise<void> {
+    const { signal, onState } = options;
+    let delay = FIRST_RETRY_DELAY_MS;
     while (!signal.aborted) {
         onState("opening", null);
         try {
-            if (await read(following)) wait = FIRST_WAIT_MS;
-            if (following.isOver() || signal.aborted) {
+            if (await read(options)) delay = FIRST_RETRY_DELAY_MS;
+            if (options.isOver() || signal.aborted) {
                 onState("ended", null);
                 return;
             }
@@ -37,13 +37,13 @@ export async function follow(following: Following): Promise<void> {
                 return;
             }
         }
-        await new Promise((resolve) => setTimeout(resolve, wait));
-        wait = Math.min(wait * 2, LONGEST_WAIT_MS);
+        await new Promise((resolve) => setTimeout(resolve, delay));
+        delay = Math.min(delay * 2, LONGEST_RETRY_DELAY_MS);
     }
 }
 
-/** One connection; whether it brought anything. */
-async function read({ next, signal, onFrame, onBytes, onState, isOver }: Following): Promise<boolean> {
+/** Reads one connection. Returns whether it received anything. */
+async function read({ next, signal, onFrame, onBytes, onState, isOver }: FollowOptions): Promise<boolean> {
     const { path, headers } = next();
     const response = await ask("GET", path, { signal, headers: { accept: "text/event-stream", ...headers } });
     const reader = response.body?.getReader();
@@ -51,18 +51,18 @@ async function read({ next, signal, onFrame, onBytes, onState, isOver }: Followi
     onState("open", null);
     const parser = new SseParser();
     const decoder = new TextDecoder();
-    let hasCome = false;
+    let hasFrames = false;
     for (;;) {
         const { value, done } = await reader.read();
-        if (done || signal.aborted) return hasCome;
+        if (done || signal.aborted) return hasFrames;
         onBytes(value.length);
         for (const frame of parser.feed(decoder.decode(value, { stream: true }))) {
-            hasCome = true;
+            hasFrames = true;
             onFrame(frame);
         }
         if (isOver()) {
             void reader.cancel();
-            return hasCome;
+            return hasFrames;
         }
     }
 }

@@ -1,8 +1,8 @@
 /**
- * What the lens knows of a wire event, whichever protocol it came over. Pure.
+ * The lens's view of a wire event of any protocol. Pure.
  *
- * A frame is one event as it came. Its moment is the fact in the session that it tells of: frames of different
- * protocols that tell of the same fact have the same moment, and stand in the same row.
+ * A frame is one received event. Its moment identifies what happened in the session: frames of different protocols with
+ * the same moment share a row.
  */
 
 export type Protocol = "aap" | "ag-ui" | "agentscope" | "blade";
@@ -13,11 +13,11 @@ export type JsonObject = { readonly [name: string]: Json };
 
 export interface Frame {
     readonly protocol: Protocol;
-    /** As it came over the line. */
+    /** The event as received. */
     readonly raw: string;
-    /** The position that the protocol itself gives it, as clients send it back. */
+    /** The protocol's own position, which clients send back to resume. */
     readonly id: string;
-    /** What the protocol calls it. */
+    /** The protocol's name of the event. */
     readonly name: string;
     readonly body: JsonObject;
     /** Milliseconds since the page was opened. */
@@ -40,15 +40,15 @@ export type Kind =
     | "note"
     | "end";
 
-/** A fact. `words` is what it says, if it says something. */
+/** A moment, with its text if it has one. */
 export interface Moment {
     readonly key: string;
     readonly kind: Kind;
-    readonly words: string;
+    readonly text: string;
 }
 
-export function moment(kind: Kind, name: string | number = "", words = ""): Moment {
-    return { key: name === "" ? kind : `${kind}:${name}`, kind, words };
+export function moment(kind: Kind, name: string | number = "", text = ""): Moment {
+    return { key: name === "" ? kind : `${kind}:${name}`, kind, text };
 }
 
 export function objectOf(value: Json | undefined): JsonObject {
@@ -67,35 +67,35 @@ export function parsed(text: string): JsonObject {
     }
 }
 
-/** Counts pieces of words by loop and kind, so that the n-th piece has the same name in every protocol. */
+/** Counts chunks of text by loop and kind, so that the n-th chunk has the same name in every protocol. */
 export class Pieces {
     private readonly counts = new Map<string, number>();
 
-    next(kind: "text" | "thinking", loop: string, words: string): Moment {
+    next(kind: "text" | "thinking", loop: string, text: string): Moment {
         const name = `${kind}:${loop}`;
         const count = (this.counts.get(name) ?? 0) + 1;
         this.counts.set(name, count);
-        return moment(kind, `${loop}:${count}`, words);
+        return moment(kind, `${loop}:${count}`, text);
     }
 
-    /** The piece that comes next, for what opens the block of it. */
-    coming(kind: "text" | "thinking", loop: string): Moment {
+    /** The chunk that comes next, for the event that opens its block. */
+    upcoming(kind: "text" | "thinking", loop: string): Moment {
         return moment(kind, `${loop}:${(this.counts.get(`${kind}:${loop}`) ?? 0) + 1}`);
     }
 
-    /** The end of the block that holds the newest piece. */
+    /** The end of the block with the newest chunk. */
     closed(kind: "text" | "thinking", loop: string): Moment {
         return moment("close", `${kind}:${loop}:${this.counts.get(`${kind}:${loop}`) ?? 0}`);
     }
 }
 
-/** Counts what has no name of its own. */
+/** Numbers moments that have no ID of their own. */
 export class Ordinals {
     private readonly counts = new Map<Kind, number>();
 
-    next(kind: Kind, words = ""): Moment {
+    next(kind: Kind, text = ""): Moment {
         const count = (this.counts.get(kind) ?? 0) + 1;
         this.counts.set(kind, count);
-        return moment(kind, count, words);
+        return moment(kind, count, text);
     }
 }

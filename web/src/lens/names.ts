@@ -1,4 +1,4 @@
-/** What the protocols are called, and where they are on this server. */
+/** The protocols' names and paths. */
 import type { Protocol } from "./frames";
 
 export const NAMES: Record<Protocol, string> = {
@@ -8,16 +8,16 @@ export const NAMES: Record<Protocol, string> = {
     blade: "Blade",
 };
 
-/** How each of them comes over the line. */
-export const CARRIERS: Record<Protocol, string> = {
+/** The path and transport of each protocol. */
+export const TRANSPORTS: Record<Protocol, string> = {
     aap: "/aap/v3 · SSE",
     "ag-ui": "/ag-ui · SSE",
     agentscope: "/process · SSE",
     blade: "/socket.io · Socket.IO",
 };
 
-/** What stands beside an event's name: the words of it that tell most. */
-export function gist(words: string): string {
-    const line = words.replace(/\s+/g, " ").trim();
+/** The text shown beside an event's name, on one line. */
+export function oneLine(text: string): string {
+    const line = text.replace(/\s+/g, " ").trim();
     return line.length > 120 ? `${line.slice(0, 119)}…` : line;
 }

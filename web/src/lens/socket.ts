@@ -1,4 +1,4 @@
-/** Blade's socket for the lens: a session's events, as the packets that came. */
+/** Blade's socket for the lens: a session's events as raw packets. */
 import { io, type Socket } from "socket.io-client";
 import { key } from "../api/key";
 import type { State } from "./follow";
@@ -10,7 +10,7 @@ interface Ack {
     message?: string;
 }
 
-export interface Listening {
+export interface BladeSocketOptions {
     readonly session: string;
     readonly onFrame: (frame: Frame) => void;
     readonly onBytes: (count: number) => void;
@@ -19,9 +19,9 @@ export interface Listening {
 
 export class BladeSocket {
     private readonly socket: Socket;
-    private seen = 0;
+    private lastSequence = 0;
 
-    constructor(private readonly listening: Listening) {
+    constructor(private readonly options: BladeSocketOptions) {
         const base = new URL("./", document.baseURI);
         this.socket = io(base.origin, {
             path: `${base.pathname}socket.io/`,
@@ -29,17 +29,17 @@ export class BladeSocket {
             forceNew: true,
             reconnectionDelayMax: 8_000,
         });
-        const { onState } = listening;
+        const { onState } = options;
         onState("opening", null);
-        this.socket.io.on("open", () => this.socket.io.engine.on("packet", (packet) => this.take(packet)));
+        this.socket.io.on("open", () => this.socket.io.engine.on("packet", (packet) => this.receive(packet)));
         this.socket.on("connect", () => void this.subscribe());
         this.socket.on("connect_error", (error) => onState(this.socket.active ? "opening" : "failed", error));
         this.socket.on("disconnect", () => onState("opening", null));
     }
 
-    /** Send a message of the user's. @throws Error with the refusal's sentence. */
+    /** Sends a message as the user. @throws Error with the server's message. */
     async say(message: string): Promise<void> {
-        const payload = { session_id: `sess_${this.listening.session}`, message };
+        const payload = { session_id: `sess_${this.options.session}`, message };
         const ack = (await this.socket.timeout(30_000).emitWithAck("chat:send", payload)) as Ack;
         if (ack.status !== "ok") throw new Error(ack.message ?? ack.status);
     }
@@ -48,26 +48,26 @@ export class BladeSocket {
         this.socket.disconnect();
     }
 
-    /** From where this page is; else the newest chat from its beginning, which this server tells at any age. */
+    /** Resumes from the last packet, or replays the newest chat from its beginning. */
     private async subscribe(): Promise<void> {
-        const asked = { session_id: `sess_${this.listening.session}`, after_sequence: this.seen || -1 };
+        const subscription = { session_id: `sess_${this.options.session}`, after_sequence: this.lastSequence || -1 };
         try {
-            const ack = (await this.socket.timeout(30_000).emitWithAck("session:subscribe", asked)) as Ack;
+            const ack = (await this.socket.timeout(30_000).emitWithAck("session:subscribe", subscription)) as Ack;
             if (ack.status !== "ok") throw new Error(ack.message ?? ack.status);
-            this.listening.onState("open", null);
+            this.options.onState("open", null);
         } catch (error) {
-            this.listening.onState("failed", error);
+            this.options.onState("failed", error);
         }
     }
 
-    private take(packet: { type: string; data?: unknown }): void {
+    private receive(packet: { type: string; data?: unknown }): void {
         if (packet.type !== "message" || typeof packet.data !== "string") return;
         const frame = bladeFrame(packet.data, performance.now());
-        if (frame === null || frame.body["session_id"] !== `sess_${this.listening.session}`) return;
+        if (frame === null || frame.body["session_id"] !== `sess_${this.options.session}`) return;
         const number = Number(frame.id);
-        if (frame.id !== "" && number <= this.seen) return;
-        this.seen = Math.max(this.seen, number);
-        this.listening.onBytes(packet.data.length);
-        this.listening.onFrame(frame);
+        if (frame.id !== "" && number <= this.lastSequence) return;
+        this.lastSequence = Math.max(this.lastSequence, number);
+        this.options.onBytes(packet.data.length);
+        this.options.onFrame(frame);
     }
 }

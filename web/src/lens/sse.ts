@@ -1,17 +1,17 @@
 /**
- * Server-sent events out of a body that arrives in pieces. Pure: no network, no clock.
- * Source: HTML, "Server-sent events", 9.2.6. Lines end with a line feed alone, as this server ends them.
+ * Parses server-sent events from a body that arrives in chunks. Pure: no network, no clock.
+ * Source: HTML, "Server-sent events", 9.2.6. Lines end with LF only, as this server sends them.
  */
 
 export interface SseFrame {
-    /** The frame's lines as they came, without the blank line that ends it. */
+    /** The frame's lines without the blank line that ends it. */
     readonly raw: string;
     readonly id: string;
     readonly event: string;
     readonly data: string;
 }
 
-/** Takes text as it comes, gives the frames that are whole. Comments (signs of life) give no frame. */
+/** Accepts chunks of text and returns the complete frames. Comments (keep-alives) produce no frame. */
 export class SseParser {
     private rest = "";
 

@@ -5,7 +5,7 @@ import { t } from "../i18n";
 import { KeyGate } from "./KeyGate";
 import { Navigation } from "./Navigation";
 import { later } from "./Part";
-import { address, type Place } from "./router";
+import { address, type Place } from "../browser/router";
 
 const PARTS: Record<Place, ReturnType<typeof later>> = {
     conversations: later(() => import("../pages/conversations")),
@@ -41,7 +41,7 @@ export function App() {
     );
 }
 
-/** The address after `#` says where the reader is, so that this link moves the focus alone. */
+/** The address after `#` selects the page, so this link only moves the focus. */
 function skip(event: Event): void {
     event.preventDefault();
     document.getElementById("main")?.focus();

@@ -1,4 +1,4 @@
-/** Asks for the key when the server wants one, before anything else is fetched. */
+/** Asks for an API key, if the server requires one, before anything else is fetched. */
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
@@ -17,22 +17,22 @@ type State = "asking" | "open" | "closed" | { failed: unknown };
 
 export function KeyGate({ children }: { children: ComponentChildren }) {
     const state = useSignal<State>("asking");
-    const look = async (): Promise<void> => {
+    const check = async (): Promise<void> => {
         try {
             await api.get(WHO);
             isKeyRefused.value = false;
             state.value = "open";
         } catch (error) {
             const isRefused = error instanceof ApiError && error.status === 401;
-            // A server that does not speak Blade has no such route; each page then says what it misses.
+            // A server without Blade does not have this route. Each page then reports what is missing.
             const isMissing = error instanceof ApiError && error.status === 404;
             state.value = isRefused ? "closed" : isMissing ? "open" : { failed: error };
         }
     };
-    useEffect(() => void look(), [key.value]);
-    if (typeof state.value === "object") return <Failed error={state.value.failed} onRetry={() => void look()} />;
+    useEffect(() => void check(), [key.value]);
+    if (typeof state.value === "object") return <Failed error={state.value.failed} onRetry={() => void check()} />;
     if (state.value === "asking") return <Loading />;
-    if (state.value === "closed" || isKeyRefused.value) return <KeyForm onKey={() => void look()} />;
+    if (state.value === "closed" || isKeyRefused.value) return <KeyForm onKey={() => void check()} />;
     return <>{children}</>;
 }
 

@@ -3,7 +3,7 @@ import { key, useKey } from "../api/key";
 import { Button, IconButton } from "../components/Button";
 import { Icon, type IconName } from "../components/Icon";
 import { choose, language, t } from "../i18n";
-import { address, go, PLACES, to, type Place } from "./router";
+import { address, go, PAGES, to, type Place } from "../browser/router";
 import { nextTheme, theme, type Theme } from "./theme";
 
 const ICONS: Record<Place, IconName> = {
@@ -17,8 +17,8 @@ const ICONS: Record<Place, IconName> = {
 };
 const THEMES: Record<Theme, IconName> = { auto: "theme", light: "sun", dark: "moon" };
 
-/** Forget the key, and what was open with it. */
-function leave(): void {
+/** Signs out and returns to the start page. */
+function signOut(): void {
     useKey(null);
     go("conversations");
 }
@@ -41,7 +41,7 @@ export function Navigation() {
                 />
             </div>
             <nav aria-label={t("nav.label")} onClick={() => (isOpen.value = false)}>
-                {PLACES.map((place) => (
+                {PAGES.map((place) => (
                     <a key={place} class="place" href={to(place)} aria-current={place === here ? "page" : undefined}>
                         <Icon name={ICONS[place]} />
                         {t(`nav.${place}`)}
@@ -61,7 +61,7 @@ export function Navigation() {
                 >
                     {t("language.switch")}
                 </Button>
-                {key.value !== null && <IconButton icon="leave" label={t("key.forget")} onClick={leave} />}
+                {key.value !== null && <IconButton icon="leave" label={t("key.forget")} onClick={signOut} />}
             </div>
         </header>
     );

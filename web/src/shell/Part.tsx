@@ -1,4 +1,4 @@
-/** A part of the page that is fetched when it is first shown, and that takes nothing else down when it breaks. */
+/** A page that is loaded on first use and whose errors do not affect the rest of the console. */
 import { useSignal } from "@preact/signals";
 import { Component, type ComponentChildren, type ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
@@ -9,7 +9,7 @@ interface Props {
     id: string;
 }
 
-/** A component that is loaded when it is first shown. */
+/** Wraps a lazily loaded component. */
 export function later(load: () => Promise<{ default: ComponentType<Props> }>): ComponentType<Props> {
     let loaded: ComponentType<Props> | null = null;
     return function Part(props: Props) {

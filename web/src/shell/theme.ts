@@ -1,12 +1,12 @@
-/** Light or dark: as the system says, until somebody chooses. */
+/** Light or dark theme: the system's preference unless the user chooses one. */
 import { computed, effect, signal } from "@preact/signals";
-import { keep, kept } from "./kept";
+import { store, readStored } from "../browser/storage";
 
 export type Theme = "auto" | "light" | "dark";
 const NEXT: Record<Theme, Theme> = { auto: "light", light: "dark", dark: "auto" };
 
 const isTheme = (value: string | null): value is Theme => value !== null && value in NEXT;
-const stored = kept("theme");
+const stored = readStored("theme");
 const system = matchMedia("(prefers-color-scheme: dark)");
 const systemIsDark = signal(system.matches);
 system.addEventListener("change", (change) => (systemIsDark.value = change.matches));
@@ -20,5 +20,5 @@ effect(() => {
 
 export function nextTheme(): void {
     theme.value = NEXT[theme.value];
-    keep("theme", theme.value);
+    store("theme", theme.value);
 }

@@ -1,4 +1,4 @@
-/** Pictures that were uploaded: brought, shown, linked to, removed. */
+/** Uploaded images: upload, view, copy link, delete. */
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { api } from "../../api/client";
@@ -8,7 +8,7 @@ import { CopyButton } from "../../components/CopyButton";
 import { confirmed } from "../../components/Dialog";
 import { Empty, Failed } from "../../components/Empty";
 import { Loading, Spinner } from "../../components/Spinner";
-import { tell, tellError } from "../../components/Toast";
+import { showMessage, showError } from "../../components/Toast";
 import { count, t } from "../../i18n";
 import "../pages.css";
 import "./attachments.css";
@@ -25,35 +25,35 @@ const TYPES = ["image/png", "image/jpeg", "image/webp", "image/gif"];
 
 export default function Page() {
     const { state, reload } = useLoaded((signal) => api.get<{ items: readonly Stored[] }>(PATH, {}, signal), []);
-    const coming = useSignal(0);
+    const uploading = useSignal(0);
     const isOver = useSignal(false);
     const chooser = useRef<HTMLInputElement>(null);
     const { value, error } = state.value;
-    const bring = async (files: Iterable<File>): Promise<void> => {
+    const upload = async (files: Iterable<File>): Promise<void> => {
         const chosen = [...files].filter((file) => file.size > 0);
-        coming.value += chosen.length;
+        uploading.value += chosen.length;
         for (const file of chosen) {
             const form = new FormData();
             form.append("file", file);
             try {
                 await api.post(PATH, form);
             } catch (fault) {
-                tellError(fault);
+                showError(fault);
             }
-            coming.value -= 1;
+            uploading.value -= 1;
         }
         await reload();
     };
-    const take = (data: DataTransfer | null): boolean => {
+    const uploadFrom = (data: DataTransfer | null): boolean => {
         const files = data?.files;
         if (files === undefined || files.length === 0) return false;
-        void bring(files);
+        void upload(files);
         return true;
     };
     return (
         <div
             class={isOver.value ? "page dropping" : "page"}
-            onPaste={(event) => take(event.clipboardData) && event.preventDefault()}
+            onPaste={(event) => uploadFrom(event.clipboardData) && event.preventDefault()}
             onDragOver={(event) => {
                 event.preventDefault();
                 isOver.value = true;
@@ -62,17 +62,17 @@ export default function Page() {
             onDrop={(event) => {
                 event.preventDefault();
                 isOver.value = false;
-                take(event.dataTransfer);
+                uploadFrom(event.dataTransfer);
             }}
         >
             <div class="page-body">
                 <header class="page-head">
                     <h1>{t("nav.attachments")}</h1>
                     <div class="row">
-                        {coming.value > 0 && (
+                        {uploading.value > 0 && (
                             <span class="row soft small" role="status">
                                 <Spinner />
-                                {t("attachments.coming", { count: count(coming.value) })}
+                                {t("attachments.uploading", { count: count(uploading.value) })}
                             </span>
                         )}
                         <Button kind="primary" icon="plus" onClick={() => chooser.current?.click()}>
@@ -90,7 +90,7 @@ export default function Page() {
                     accept={TYPES.join(",")}
                     multiple
                     onChange={(event) => {
-                        void bring(event.currentTarget.files ?? []);
+                        void upload(event.currentTarget.files ?? []);
                         event.currentTarget.value = "";
                     }}
                 />
@@ -118,14 +118,14 @@ function Item({ stored, onChanged }: { stored: Stored; onChanged: () => void }) 
     const [, , thread = "", , name = ""] = path.split("/");
     const part = { type: "image", source: { type: "url", value: url, mimeType: mime_type } };
     const remove = async (): Promise<void> => {
-        const asked = { title: t("attachments.delete"), text: t("attachments.delete-why"), yes: t("action.delete") };
-        if (!(await confirmed(asked))) return;
+        const request = { title: t("attachments.delete"), text: t("attachments.delete-why"), yes: t("action.delete") };
+        if (!(await confirmed(request))) return;
         try {
             await api.delete(`${PATH}?path=${encodeURIComponent(path)}`);
-            tell(t("attachments.deleted"));
+            showMessage(t("attachments.deleted"));
             onChanged();
         } catch (error) {
-            tellError(error);
+            showError(error);
         }
     };
     return (

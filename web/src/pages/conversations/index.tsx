@@ -1,4 +1,4 @@
-/** Conversations: the list beside the one that is open. Where there is room for one of them, one is shown. */
+/** Conversations: the list beside the open one. Narrow screens show one of the two. */
 import { Chat } from "../../chat/Chat";
 import "../../chat/chat.css";
 import { NewConversation } from "../../chat/NewConversation";

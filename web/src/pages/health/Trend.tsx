@@ -1,4 +1,4 @@
-/** How a figure went in the last minutes: a line, for the eye alone. */
+/** A sparkline of a metric's recent values. */
 
 const WIDTH = 120;
 const HEIGHT = 28;

@@ -1,4 +1,4 @@
-/** How the server is: whether it takes work, what it counts, which agents and protocols it serves. */
+/** The server's health: readiness, metrics, agents and protocols. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { api, ask } from "../../api/client";
@@ -6,48 +6,48 @@ import { ApiError } from "../../api/errors";
 import { Button } from "../../components/Button";
 import { Failed } from "../../components/Empty";
 import { Loading } from "../../components/Spinner";
-import { sentenceOf } from "../../components/Toast";
+import { errorMessage } from "../../components/Toast";
 import { count, size, t } from "../../i18n";
 import { parts, quantile, readMetrics, type Sample, total } from "./metrics";
 import { Trend } from "./Trend";
 import "../pages.css";
 import "./health.css";
 
-interface AgentTold {
+interface AgentInfo {
     readonly name: string;
     readonly title?: string;
     readonly description?: string;
     readonly tools?: readonly { readonly name: string; readonly description?: string }[];
 }
 
-interface Looked {
+interface Snapshot {
     readonly state: string;
     readonly version: string | null;
-    readonly agents: readonly AgentTold[];
+    readonly agents: readonly AgentInfo[];
     readonly samples: readonly Sample[] | null;
     readonly withheld: string | null;
     readonly at: number;
 }
 
 const EVERY_MS = 3_000;
-const KEPT = 60;
+const HISTORY_LENGTH = 60;
 
 export default function Page() {
-    const looked = useSignal<Looked | null>(null);
+    const snapshot = useSignal<Snapshot | null>(null);
     const error = useSignal<unknown>(null);
     const isPaused = useSignal(false);
-    const past = useSignal<readonly Looked[]>([]);
+    const history = useSignal<readonly Snapshot[]>([]);
     useEffect(() => {
         if (isPaused.value) return;
-        const leaving = new AbortController();
+        const abort = new AbortController();
         const again = async (): Promise<void> => {
             try {
-                const now = await look(leaving.signal, looked.peek());
-                looked.value = now;
-                past.value = [...past.peek().slice(1 - KEPT), now];
+                const now = await fetchSnapshot(abort.signal, snapshot.peek());
+                snapshot.value = now;
+                history.value = [...history.peek().slice(1 - HISTORY_LENGTH), now];
                 error.value = null;
             } catch (fault) {
-                if (leaving.signal.aborted) return;
+                if (abort.signal.aborted) return;
                 error.value = fault;
             }
         };
@@ -55,10 +55,10 @@ export default function Page() {
         const ticking = setInterval(() => void (document.hidden || again()), EVERY_MS);
         return () => {
             clearInterval(ticking);
-            leaving.abort();
+            abort.abort();
         };
     }, [isPaused.value]);
-    const told = looked.value;
+    const current = snapshot.value;
     return (
         <div class="page">
             <div class="page-body">
@@ -68,17 +68,17 @@ export default function Page() {
                         {t(isPaused.value ? "health.resume" : "health.pause")}
                     </Button>
                 </header>
-                {told === null && error.value === null && <Loading />}
-                {told === null && error.value !== null && <Failed error={error.value} />}
-                {told !== null && (
+                {current === null && error.value === null && <Loading />}
+                {current === null && error.value !== null && <Failed error={error.value} />}
+                {current !== null && (
                     <div class="stack health">
-                        <State told={told} error={error.value} />
-                        {told.samples === null ? (
-                            <p class="note">{t("health.withheld", { why: told.withheld ?? "" })}</p>
+                        <State current={current} error={error.value} />
+                        {current.samples === null ? (
+                            <p class="note">{t("health.withheld", { why: current.withheld ?? "" })}</p>
                         ) : (
-                            <Figures samples={told.samples} past={past.value} />
+                            <Figures samples={current.samples} history={history.value} />
                         )}
-                        <Agents agents={told.agents} />
+                        <Agents agents={current.agents} />
                     </div>
                 )}
             </div>
@@ -86,8 +86,8 @@ export default function Page() {
     );
 }
 
-/** Everything at once. What a server does not serve, or this key may not see, is left out. */
-async function look(signal: AbortSignal, before: Looked | null): Promise<Looked> {
+/** Fetches everything at once. What the server does not serve, or this key may not see, is left out. */
+async function fetchSnapshot(signal: AbortSignal, before: Snapshot | null): Promise<Snapshot> {
     const state = await readiness(signal);
     const version = before?.version ?? (await optional(api.get<Version>("/api/version", {}, signal)))?.server.version;
     const agents = before?.agents ?? (await optional(api.get<Meta>("/aap/v3/meta", {}, signal)))?.agents;
@@ -97,7 +97,7 @@ async function look(signal: AbortSignal, before: Looked | null): Promise<Looked>
         samples = readMetrics(await (await ask("GET", "/metrics", { signal })).text());
     } catch (fault) {
         if (!(fault instanceof ApiError) || fault.status === 0) throw fault;
-        withheld = sentenceOf(fault);
+        withheld = errorMessage(fault);
     }
     return { state, version: version ?? null, agents: agents ?? [], samples, withheld, at: Date.now() };
 }
@@ -107,7 +107,7 @@ interface Version {
 }
 
 interface Meta {
-    readonly agents: readonly AgentTold[];
+    readonly agents: readonly AgentInfo[];
 }
 
 async function readiness(signal: AbortSignal): Promise<string> {
@@ -119,25 +119,25 @@ async function readiness(signal: AbortSignal): Promise<string> {
     }
 }
 
-async function optional<T>(asked: Promise<T>): Promise<T | null> {
+async function optional<T>(request: Promise<T>): Promise<T | null> {
     try {
-        return await asked;
+        return await request;
     } catch (fault) {
         if (fault instanceof ApiError && fault.status >= 400) return null;
         throw fault;
     }
 }
 
-function State({ told, error }: { told: Looked; error: unknown }) {
-    const isReady = told.state === "ready" && error === null;
+function State({ current, error }: { current: Snapshot; error: unknown }) {
+    const isReady = current.state === "ready" && error === null;
     return (
         <section class="card health-state" role="status">
             <span class={isReady ? "health-lamp good" : "health-lamp"} aria-hidden="true" />
             <div class="grow">
-                <h2>{error === null ? t(isReady ? "health.ready" : "health.not-ready") : sentenceOf(error)}</h2>
+                <h2>{error === null ? t(isReady ? "health.ready" : "health.not-ready") : errorMessage(error)}</h2>
                 <p class="soft small">
-                    {told.version !== null && `Dragoman ${told.version} · `}
-                    {isReady ? t("health.checked") : told.state}
+                    {current.version !== null && `Dragoman ${current.version} · `}
+                    {isReady ? t("health.checked") : current.state}
                 </p>
             </div>
             <a class="small" href="docs">
@@ -154,9 +154,9 @@ interface Figure {
     readonly trend?: readonly number[];
 }
 
-function Figures({ samples, past }: { samples: readonly Sample[]; past: readonly Looked[] }) {
+function Figures({ samples, history }: { samples: readonly Sample[]; history: readonly Snapshot[] }) {
     const value = (name: string): string => count(total(samples, name) ?? 0);
-    const series = (name: string): number[] => past.map((each) => total(each.samples ?? [], name) ?? 0);
+    const series = (name: string): number[] => history.map((each) => total(each.samples ?? [], name) ?? 0);
     const seconds = (share: number): string => ms(quantile(samples, "dragoman_commit_seconds", share));
     const resident = total(samples, "process_resident_memory_bytes");
     const shown: Figure[] = [
@@ -174,9 +174,9 @@ function Figures({ samples, past }: { samples: readonly Sample[]; past: readonly
         },
         {
             label: t("health.events"),
-            value: `${count(Math.round(rate(past, "dragoman_events_total")))}/s`,
+            value: `${count(Math.round(rate(history, "dragoman_events_total")))}/s`,
             hint: t("health.events-all", { count: value("dragoman_events_total") }),
-            trend: rates(past, "dragoman_events_total"),
+            trend: rates(history, "dragoman_events_total"),
         },
         { label: t("health.commits"), value: seconds(0.5), hint: t("health.commits-95", { time: seconds(0.95) }) },
         { label: t("health.sessions"), value: value("dragoman_sessions_in_memory"), hint: t("health.sessions-why") },
@@ -228,7 +228,7 @@ function Parts({ title, of }: { title: string; of: readonly (readonly [string, n
     );
 }
 
-function Agents({ agents }: { agents: readonly AgentTold[] }) {
+function Agents({ agents }: { agents: readonly AgentInfo[] }) {
     if (agents.length === 0) return null;
     return (
         <section class="stack" aria-label={t("health.agents")}>
@@ -254,17 +254,17 @@ function Agents({ agents }: { agents: readonly AgentTold[] }) {
     );
 }
 
-/** How fast a counter grew at each look. A server that was started anew counts from 0 again. */
-function rates(past: readonly Looked[], name: string): number[] {
-    return past.slice(1).map((now, index) => {
-        const before = past[index];
+/** A counter's rate between samples. After a restart the counter starts from 0. */
+function rates(history: readonly Snapshot[], name: string): number[] {
+    return history.slice(1).map((now, index) => {
+        const before = history[index];
         if (before === undefined) return 0;
         const grown = (total(now.samples ?? [], name) ?? 0) - (total(before.samples ?? [], name) ?? 0);
         return Math.max(0, grown) / Math.max(0.001, (now.at - before.at) / 1000);
     });
 }
 
-const rate = (past: readonly Looked[], name: string): number => rates(past.slice(-2), name).at(-1) ?? 0;
+const rate = (history: readonly Snapshot[], name: string): number => rates(history.slice(-2), name).at(-1) ?? 0;
 
 function ms(seconds: number | null): string {
     return seconds === null

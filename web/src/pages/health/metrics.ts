@@ -1,4 +1,4 @@
-/** What `/metrics` says, read. Pure. Source: the Prometheus text format, 0.0.4. */
+/** Parses `/metrics`. Pure. Source: the Prometheus text format, 0.0.4. */
 
 export interface Sample {
     readonly name: string;
@@ -15,7 +15,10 @@ export function readMetrics(text: string): Sample[] {
         const found = line.startsWith("#") ? null : LINE.exec(line);
         if (found === null) continue;
         const [, name = "", labels = "", value = ""] = found;
-        const pairs = [...labels.matchAll(LABEL)].map(([, key = "", told = ""]) => [key, told.replace(/\\(.)/g, "$1")]);
+        const pairs = [...labels.matchAll(LABEL)].map(([, key = "", value = ""]) => [
+            key,
+            value.replace(/\\(.)/g, "$1"),
+        ]);
         samples.push({
             name,
             labels: Object.fromEntries(pairs) as Record<string, string>,
@@ -25,13 +28,13 @@ export function readMetrics(text: string): Sample[] {
     return samples;
 }
 
-/** The sum of a metric over all its labels; null when the server does not tell it. */
+/** The sum of a metric over all its labels; null if the server does not export it. */
 export function total(samples: readonly Sample[], name: string): number | null {
     const found = samples.filter((each) => each.name === name);
     return found.length === 0 ? null : found.reduce((sum, each) => sum + each.value, 0);
 }
 
-/** A metric by the values of one of its labels, the largest first; nothing of what is 0. */
+/** A metric by the values of one label, largest first, without zeros. */
 export function parts(samples: readonly Sample[], name: string, label: string): [string, number][] {
     const sums = new Map<string, number>();
     for (const each of samples) {
@@ -42,7 +45,7 @@ export function parts(samples: readonly Sample[], name: string, label: string): 
     return [...sums].sort(([, one], [, other]) => other - one);
 }
 
-/** The value below which that share of a histogram's observations lies, between two bounds on a straight line. */
+/** A quantile of a histogram, with linear interpolation between bounds. */
 export function quantile(samples: readonly Sample[], name: string, share: number): number | null {
     const bounds = new Map<number, number>();
     for (const each of samples) {
@@ -51,12 +54,12 @@ export function quantile(samples: readonly Sample[], name: string, share: number
         bounds.set(bound, (bounds.get(bound) ?? 0) + each.value);
     }
     const sorted = [...bounds].sort(([one], [other]) => one - other);
-    const wanted = (sorted.at(-1)?.[1] ?? 0) * share;
-    if (wanted === 0) return null;
+    const rank = (sorted.at(-1)?.[1] ?? 0) * share;
+    if (rank === 0) return null;
     let [below, seen] = [0, 0];
     for (const [bound, count] of sorted) {
-        if (count >= wanted) {
-            return bound === Infinity ? below : below + ((bound - below) * (wanted - seen)) / Math.max(1, count - seen);
+        if (count >= rank) {
+            return bound === Infinity ? below : below + ((bound - below) * (rank - seen)) / Math.max(1, count - seen);
         }
         [below, seen] = [bound, count];
     }

@@ -1,4 +1,4 @@
-/** The reader's API keys. A key itself is shown once, when it is made. */
+/** The user's API keys. A key is shown only once, when it is created. */
 import { useSignal } from "@preact/signals";
 import { api } from "../../api/client";
 import { key } from "../../api/key";
@@ -9,7 +9,7 @@ import { confirmed, Dialog } from "../../components/Dialog";
 import { Empty, Failed } from "../../components/Empty";
 import { TextField } from "../../components/Field";
 import { Loading } from "../../components/Spinner";
-import { sentenceOf, tell, tellError } from "../../components/Toast";
+import { errorMessage, showMessage, showError } from "../../components/Toast";
 import { ago, dateTime, t } from "../../i18n";
 import "../pages.css";
 
@@ -26,14 +26,14 @@ const NAME = 50;
 
 export default function Page() {
     const { state, reload } = useLoaded((signal) => api.get<readonly ApiKey[]>(PATH, {}, signal), []);
-    const named = useSignal<ApiKey | "new" | null>(null);
+    const renamed = useSignal<ApiKey | "new" | null>(null);
     const made = useSignal<string | null>(null);
     const { value, error } = state.value;
     const save = async (name: string): Promise<void> => {
-        const edited = named.value;
+        const edited = renamed.value;
         if (edited === "new") made.value = (await api.post<{ plaintext: string }>(`${PATH}/`, { name })).plaintext;
         else if (edited !== null) await api.patch(`${PATH}/${edited.id}`, { name });
-        named.value = null;
+        renamed.value = null;
         void reload();
     };
     return (
@@ -41,7 +41,7 @@ export default function Page() {
             <div class="page-body">
                 <header class="page-head">
                     <h1>{t("nav.keys")}</h1>
-                    <Button kind="primary" icon="plus" onClick={() => (named.value = "new")}>
+                    <Button kind="primary" icon="plus" onClick={() => (renamed.value = "new")}>
                         {t("keys.new")}
                     </Button>
                     <p class="soft">{t("keys.about")}</p>
@@ -59,22 +59,22 @@ export default function Page() {
                             <Item
                                 key={each.id}
                                 shown={each}
-                                onRename={() => (named.value = each)}
+                                onRename={() => (renamed.value = each)}
                                 onChanged={() => void reload()}
                             />
                         ))}
                     </ul>
                 )}
             </div>
-            {named.value !== null && (
+            {renamed.value !== null && (
                 <Naming
-                    name={named.value === "new" ? "" : named.value.name}
-                    isNew={named.value === "new"}
-                    onClose={() => (named.value = null)}
+                    name={renamed.value === "new" ? "" : renamed.value.name}
+                    isNew={renamed.value === "new"}
+                    onClose={() => (renamed.value = null)}
                     onSave={save}
                 />
             )}
-            {made.value !== null && <Made plaintext={made.value} onClose={() => (made.value = null)} />}
+            {made.value !== null && <NewKey plaintext={made.value} onClose={() => (made.value = null)} />}
         </div>
     );
 }
@@ -86,10 +86,10 @@ function Item({ shown, onRename, onChanged }: { shown: ApiKey; onRename: () => v
         if (!(await confirmed({ title: t("keys.revoke"), text, yes: t("keys.revoke") }))) return;
         try {
             await api.delete(`${PATH}/${shown.id}`);
-            tell(t("keys.revoked", { name: shown.name }));
+            showMessage(t("keys.revoked", { name: shown.name }));
             onChanged();
         } catch (error) {
-            tellError(error);
+            showError(error);
         }
     };
     return (
@@ -104,7 +104,7 @@ function Item({ shown, onRename, onChanged }: { shown: ApiKey; onRename: () => v
             <div class="item-facts">
                 <code>{shown.masked}</code>
                 {isOwn && <span class="badge accent">{t("keys.own")}</span>}
-                <span title={dateTime(shown.created_at)}>{t("keys.made", { when: ago(shown.created_at) })}</span>
+                <span title={dateTime(shown.created_at)}>{t("keys.created", { when: ago(shown.created_at) })}</span>
                 <span>
                     {shown.last_used_at === null ? t("keys.unused") : t("keys.used", { when: ago(shown.last_used_at) })}
                 </span>
@@ -113,7 +113,7 @@ function Item({ shown, onRename, onChanged }: { shown: ApiKey; onRename: () => v
     );
 }
 
-/** Whether a key is the one that is shown as `sk-…-...ABCD`. */
+/** Whether a key matches the masked form `sk-…-...ABCD`. */
 function isMasked(plain: string | null, masked: string): boolean {
     const [prefix = "", last = ""] = masked.split("...");
     return plain !== null && last !== "" && plain.startsWith(prefix) && plain.endsWith(last);
@@ -131,7 +131,7 @@ function Naming({ name, isNew, onClose, onSave }: NamingProps) {
     const error = useSignal<string | null>(null);
     const save = (event: Event): void => {
         event.preventDefault();
-        onSave(entered.value.trim()).catch((fault: unknown) => (error.value = sentenceOf(fault)));
+        onSave(entered.value.trim()).catch((fault: unknown) => (error.value = errorMessage(fault)));
     };
     return (
         <Dialog title={t(isNew ? "keys.new" : "keys.rename")} onClose={onClose}>
@@ -156,10 +156,10 @@ function Naming({ name, isNew, onClose, onSave }: NamingProps) {
     );
 }
 
-function Made({ plaintext, onClose }: { plaintext: string; onClose: () => void }) {
+function NewKey({ plaintext, onClose }: { plaintext: string; onClose: () => void }) {
     return (
-        <Dialog title={t("keys.is-made")} onClose={onClose}>
-            <p class="note">{t("keys.once")}</p>
+        <Dialog title={t("keys.created-title")} onClose={onClose}>
+            <p class="note">{t("keys.shown-once")}</p>
             <div class="secret">
                 <code>{plaintext}</code>
                 <CopyButton text={plaintext} label={t("keys.copy")} />

@@ -1,4 +1,4 @@
-/** One fact, as it came over every line: below each column stand the events themselves. */
+/** The raw events of one moment, by protocol. */
 import { useSignal } from "@preact/signals";
 import { Bridge } from "../../cards/Bridge";
 import { ToolCard } from "../../cards/ToolCard";
@@ -10,10 +10,10 @@ import type { Row } from "../../lens/align";
 import { CurlButton } from "../../lens/CurlButton";
 import { curlOf, type Place } from "../../lens/curl";
 import { type Frame, objectOf, PROTOCOLS, textOf } from "../../lens/frames";
-import { gist, NAMES } from "../../lens/names";
+import { oneLine, NAMES } from "../../lens/names";
 import { Raw } from "../../lens/Raw";
 
-/** Of a folded row the first events are shown: who wants all of them opens it. */
+/** The number of events shown for a collapsed row. */
 const SHOWN = 12;
 
 export function Detail({ row, place, onClose }: { row: Row; place: Place; onClose: () => void }) {
@@ -22,14 +22,14 @@ export function Detail({ row, place, onClose }: { row: Row; place: Place; onClos
         <section class="lens-detail" aria-label={t(`lens.kind.${row.kind}`)}>
             <header class="row">
                 <h2>{t(`lens.kind.${row.kind}`)}</h2>
-                <span class="grow soft small lens-words">{gist(row.words)}</span>
+                <span class="grow soft small lens-text">{oneLine(row.text)}</span>
                 {place.hasKey && <span class="soft small lens-hint">{t("lens.key-hint")}</span>}
                 <Button isSmall kind="plain" onClick={() => (isPretty.value = !isPretty.value)}>
                     {t(isPretty.value ? "lens.raw" : "lens.pretty")}
                 </Button>
                 <IconButton icon="close" isSmall label={t("action.close")} onClick={onClose} />
             </header>
-            <div class="lens-grid lens-told" role="group" aria-label={t("lens.told")} tabIndex={0}>
+            <div class="lens-grid lens-raw-frames" role="group" aria-label={t("lens.raw-events")} tabIndex={0}>
                 <p class="lens-fact soft small">{t(`lens.why.${row.kind}`)}</p>
                 {PROTOCOLS.map((protocol) => (
                     <div key={protocol} class={`lens-cell ${protocol}`}>
@@ -38,7 +38,7 @@ export function Detail({ row, place, onClose }: { row: Row; place: Place; onClos
                             <p class="soft small">{t("lens.silent", { protocol: NAMES[protocol] })}</p>
                         )}
                         {row.cells[protocol].slice(0, SHOWN).map((frame, index) => (
-                            <Told key={index} frame={frame} place={place} isPretty={isPretty.value} />
+                            <RawFrame key={index} frame={frame} place={place} isPretty={isPretty.value} />
                         ))}
                     </div>
                 ))}
@@ -47,9 +47,9 @@ export function Detail({ row, place, onClose }: { row: Row; place: Place; onClos
     );
 }
 
-function Told({ frame, place, isPretty }: { frame: Frame; place: Place; isPretty: boolean }) {
+function RawFrame({ frame, place, isPretty }: { frame: Frame; place: Place; isPretty: boolean }) {
     return (
-        <article class="told">
+        <article class="raw-frame">
             <div class="row">
                 <span class="chip grow">
                     <b>{frame.id}</b>
@@ -57,7 +57,7 @@ function Told({ frame, place, isPretty }: { frame: Frame; place: Place; isPretty
                 </span>
                 <CopyButton text={frame.raw} label={t("lens.copy")} />
                 {frame.id !== "" && (
-                    <CurlButton line={() => curlOf(frame.protocol, place, frame)} label={t("lens.curl-from")} />
+                    <CurlButton command={() => curlOf(frame.protocol, place, frame)} label={t("lens.curl-from")} />
                 )}
             </div>
             <Drawn frame={frame} />
@@ -66,7 +66,7 @@ function Told({ frame, place, isPretty }: { frame: Frame; place: Place; isPretty
     );
 }
 
-/** What the event looks like to a person, where it brings an interface along. */
+/** The rendered user interface of an event that carries one. */
 function Drawn({ frame: { name, body } }: { frame: Frame }) {
     if (name === "CUSTOM" && body["name"] === "dragoman.ui_schema") return <UiSchema tree={body["value"]} />;
     const data = objectOf(body["data"]);

@@ -1,6 +1,6 @@
 /**
- * The rows of the lens. Only those in sight are in the page: a row's height follows from what it holds, so that the
- * place of every row is known without drawing it.
+ * The rows of the lens. Only visible rows are rendered: a row's height follows from its content, so that positions are
+ * known without rendering.
  */
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
@@ -11,26 +11,26 @@ import { CurlButton } from "../../lens/CurlButton";
 import { HISTORY } from "../../lens/blade";
 import { curlOf } from "../../lens/curl";
 import { type Frame, objectOf, type Protocol, PROTOCOLS, textOf } from "../../lens/frames";
-import { CARRIERS, gist, NAMES } from "../../lens/names";
-import type { Watch } from "../../lens/watch";
+import { TRANSPORTS, oneLine, NAMES } from "../../lens/names";
+import type { SessionMonitor } from "../../lens/monitor";
 
 const LINE = 24;
 const PADDING = 13;
 const AHEAD_PX = 400;
-/** Where there is room for one protocol; the same as in the style sheet. */
+/** The width below which one protocol is shown; the same as in the style sheet. */
 const NARROW = matchMedia("(max-width: 960px)");
 
 interface Props {
-    watch: Watch;
+    monitor: SessionMonitor;
     rows: readonly Row[];
-    /** The protocol that is shown where there is room for one only. */
+    /** The protocol shown on narrow screens. */
     narrow: Signal<Protocol>;
     selected: string | null;
     onSelect: (key: string | null) => void;
     onOpen: (key: string) => void;
 }
 
-export function Grid({ watch, rows, narrow, selected, onSelect, onOpen }: Props) {
+export function Grid({ monitor, rows, narrow, selected, onSelect, onOpen }: Props) {
     const scroll = useRef<HTMLDivElement>(null);
     const view = useSignal({ top: 0, height: 800, isNarrow: NARROW.matches });
     const isAtEnd = useRef(true);
@@ -40,24 +40,24 @@ export function Grid({ watch, rows, narrow, selected, onSelect, onOpen }: Props)
     );
     const height = tops.at(-1) ?? 0;
 
-    const look = (): void => {
+    const updateViewport = (): void => {
         const area = scroll.current;
         if (area === null) return;
         isAtEnd.current = area.scrollTop + area.clientHeight >= area.scrollHeight - LINE;
         view.value = { top: area.scrollTop, height: area.clientHeight, isNarrow: NARROW.matches };
     };
     useEffect(() => {
-        const observer = new ResizeObserver(look);
+        const observer = new ResizeObserver(updateViewport);
         if (scroll.current !== null) observer.observe(scroll.current);
         return () => observer.disconnect();
     }, []);
-    const isLive = watch.runs.value.at(-1)?.isOver === false;
+    const isLive = monitor.runs.value.at(-1)?.isOver === false;
     useLayoutEffect(() => {
         const area = scroll.current;
         if (area !== null && isLive && isAtEnd.current && selected === null) area.scrollTop = area.scrollHeight;
     }, [height, isLive]);
 
-    const began = useMemo(() => startOf(rows), [rows]);
+    const startedAt = useMemo(() => startOf(rows), [rows]);
     const { top, height: seen } = view.value;
     const first = Math.max(
         0,
@@ -101,7 +101,7 @@ export function Grid({ watch, rows, narrow, selected, onSelect, onOpen }: Props)
             <div class="lens-grid lens-columns">
                 <div class="lens-fact">{t("lens.fact")}</div>
                 {PROTOCOLS.map((protocol) => (
-                    <Column key={protocol} watch={watch} protocol={protocol} />
+                    <Column key={protocol} monitor={monitor} protocol={protocol} />
                 ))}
             </div>
             <div
@@ -111,7 +111,7 @@ export function Grid({ watch, rows, narrow, selected, onSelect, onOpen }: Props)
                 aria-label={t("lens.rows")}
                 aria-activedescendant={selected === null ? undefined : rowId(selected)}
                 tabIndex={0}
-                onScroll={look}
+                onScroll={updateViewport}
                 onKeyDown={onKeyDown}
             >
                 <div class="lens-rows" role="presentation" style={{ height: `${height}px` }}>
@@ -120,7 +120,7 @@ export function Grid({ watch, rows, narrow, selected, onSelect, onOpen }: Props)
                             key={row.key}
                             row={row}
                             top={tops[first + offset] ?? 0}
-                            began={began}
+                            startedAt={startedAt}
                             isSelected={row.key === selected}
                             onSelect={() => onSelect(row.key === selected ? null : row.key)}
                             onOpen={() => onOpen(row.key)}
@@ -132,7 +132,7 @@ export function Grid({ watch, rows, narrow, selected, onSelect, onOpen }: Props)
     );
 }
 
-/** Where each row begins, and where the last one ends. */
+/** The start of each row, and the end of the last one. */
 function places(rows: readonly Row[], only: Protocol | null): number[] {
     let top = 0;
     const tops = rows.map((row) => {
@@ -145,8 +145,8 @@ function places(rows: readonly Row[], only: Protocol | null): number[] {
     return [...tops, top];
 }
 
-/** The words of streamed text stand beside its name, those of everything else below it. */
-const factLines = (row: Row): number => (row.words === "" || row.kind === "text" || row.kind === "thinking" ? 1 : 2);
+/** Streamed text is shown beside the event's name, any other text below it. */
+const factLines = (row: Row): number => (row.text === "" || row.kind === "text" || row.kind === "thinking" ? 1 : 2);
 const lines = (row: Row, protocol: Protocol): number => (row.count > 1 ? 1 : row.cells[protocol].length);
 const rowId = (key: string): string => `row-${key.replace(/[^\w-]/g, "_")}`;
 
@@ -168,18 +168,18 @@ function Tabs({ narrow }: { narrow: Signal<Protocol> }) {
     );
 }
 
-function Column({ watch, protocol }: { watch: Watch; protocol: Protocol }) {
-    const { state, error, bytes } = watch.lines.value[protocol];
-    const frames = watch.columns.value[protocol];
-    const isTold = protocol === "blade" && frames.some((frame) => frame.name === HISTORY);
-    const why = error instanceof ApiError ? error.message : isTold ? t("lens.history") : undefined;
+function Column({ monitor, protocol }: { monitor: SessionMonitor; protocol: Protocol }) {
+    const { state, error, bytes } = monitor.streams.value[protocol];
+    const frames = monitor.columns.value[protocol];
+    const isHistory = protocol === "blade" && frames.some((frame) => frame.name === HISTORY);
+    const why = error instanceof ApiError ? error.message : isHistory ? t("lens.history") : undefined;
     return (
         <div class={`lens-column ${protocol}`} data-state={state} data-protocol={protocol}>
             <div class="row">
                 <span class="lens-name grow">{NAMES[protocol]}</span>
-                <CurlButton line={() => curlOf(protocol, watch.place.value, null)} label={t("lens.curl")} />
+                <CurlButton command={() => curlOf(protocol, monitor.place.value, null)} label={t("lens.curl")} />
             </div>
-            <code class="lens-carrier">{CARRIERS[protocol]}</code>
+            <code class="lens-carrier">{TRANSPORTS[protocol]}</code>
             <div class="lens-figures">
                 <span class="lens-state" title={why}>
                     {t(`lens.state.${state}`)}
@@ -193,13 +193,13 @@ function Column({ watch, protocol }: { watch: Watch; protocol: Protocol }) {
 interface LineProps {
     row: Row;
     top: number;
-    began: number;
+    startedAt: number;
     isSelected: boolean;
     onSelect: () => void;
     onOpen: () => void;
 }
 
-function RowLine({ row, top, began, isSelected, onSelect, onOpen }: LineProps) {
+function RowLine({ row, top, startedAt, isSelected, onSelect, onOpen }: LineProps) {
     const at = Number(row.cells["ag-ui"].find((frame) => "timestamp" in frame.body)?.body["timestamp"] ?? Number.NaN);
     const fact = t(`lens.kind.${row.kind}`);
     return (
@@ -215,8 +215,10 @@ function RowLine({ row, top, began, isSelected, onSelect, onOpen }: LineProps) {
         >
             <div class="lens-fact">
                 <span class="lens-kind">{fact}</span>
-                {Number.isFinite(at) && began > 0 && <span class="lens-time">+{Math.max(0, at - began)} ms</span>}
-                {row.words !== "" && <span class="lens-words">{gist(row.words)}</span>}
+                {Number.isFinite(at) && startedAt > 0 && (
+                    <span class="lens-time">+{Math.max(0, at - startedAt)} ms</span>
+                )}
+                {row.text !== "" && <span class="lens-text">{oneLine(row.text)}</span>}
             </div>
             {PROTOCOLS.map((protocol) => (
                 <div
@@ -250,7 +252,7 @@ function Cell({ frames, isGroup }: { frames: readonly Frame[]; isGroup: boolean 
                 <span class="chip" key={index}>
                     <b>{frame.id}</b>
                     {frame.name}
-                    <q>{gist(said(frame))}</q>
+                    <q>{oneLine(frameText(frame))}</q>
                 </span>
             ))}
         </>
@@ -259,8 +261,8 @@ function Cell({ frames, isGroup }: { frames: readonly Frame[]; isGroup: boolean 
 
 const PIECE = /delta|CONTENT|content in_progress|add_content/;
 
-/** The words of a frame that tell most about it. */
-function said({ body }: Frame): string {
+/** The most informative text of a frame. */
+function frameText({ body }: Frame): string {
     const data = objectOf(body["data"]);
     for (const name of ["delta", "text_delta", "text", "toolCallName", "tool_name", "name", "result", "stopReason"]) {
         const found = [body[name], data[name]].find((each) => typeof each === "string");

@@ -1,27 +1,27 @@
-/** Which session, which run of it, and how it is shown. */
+/** The header of the lens: session, run and view. */
 import type { Signal } from "@preact/signals";
 import { useId } from "preact/hooks";
 import { bare } from "../../chat/wire";
 import { IconButton, Button } from "../../components/Button";
 import { Checkbox } from "../../components/Field";
 import { dateTime, t } from "../../i18n";
-import { gist } from "../../lens/names";
-import type { Watch } from "../../lens/watch";
-import { go, to } from "../../shell/router";
-import type { SessionItem } from "./index";
+import { oneLine } from "../../lens/names";
+import type { SessionMonitor } from "../../lens/monitor";
+import { go, to } from "../../browser/router";
+import type { SessionItem } from "./session";
 
 interface Props {
-    watch: Watch;
+    monitor: SessionMonitor;
     session: SessionItem;
     sessions: readonly SessionItem[];
-    isFolded: Signal<boolean>;
+    isCollapsed: Signal<boolean>;
     view: Signal<View>;
 }
 
 export type View = "events" | "history";
 const VIEWS: readonly View[] = ["events", "history"];
 
-export function Head({ watch, session, sessions, isFolded, view }: Props) {
+export function Head({ monitor, session, sessions, isCollapsed, view }: Props) {
     const id = useId();
     return (
         <header class="lens-head">
@@ -40,11 +40,11 @@ export function Head({ watch, session, sessions, isFolded, view }: Props) {
                 >
                     {sessions.map((each) => (
                         <option key={each.id} value={each.id} selected={each.id === session.id}>
-                            {gist(each.intent) || `${t("lens.untitled")} · ${dateTime(each.created_at)}`}
+                            {oneLine(each.intent) || `${t("lens.untitled")} · ${dateTime(each.created_at)}`}
                         </option>
                     ))}
                 </select>
-                <Runs watch={watch} />
+                <Runs monitor={monitor} />
                 <div class="lens-views row" role="group" aria-label={t("lens.view")}>
                     {VIEWS.map((each) => (
                         <Button
@@ -61,8 +61,8 @@ export function Head({ watch, session, sessions, isFolded, view }: Props) {
                 {view.value === "events" && (
                     <Checkbox
                         label={t("lens.fold")}
-                        value={isFolded.value}
-                        onValue={(value) => (isFolded.value = value)}
+                        value={isCollapsed.value}
+                        onValue={(value) => (isCollapsed.value = value)}
                     />
                 )}
                 <a class="small" href={to("conversations", bare(session.id))}>
@@ -73,13 +73,13 @@ export function Head({ watch, session, sessions, isFolded, view }: Props) {
     );
 }
 
-function Runs({ watch }: { watch: Watch }) {
-    const runs = watch.runs.value;
+function Runs({ monitor }: { monitor: SessionMonitor }) {
+    const runs = monitor.runs.value;
     if (runs.length === 0) return null;
     const newest = runs.length - 1;
-    const index = Math.min(watch.chosen.value ?? newest, newest);
+    const index = Math.min(monitor.chosen.value ?? newest, newest);
     const run = runs[index];
-    const look = (at: number): void => watch.choose(at >= newest ? null : at);
+    const select = (at: number): void => monitor.choose(at >= newest ? null : at);
     return (
         <div class="row lens-runs">
             <span class="lens-back">
@@ -88,10 +88,10 @@ function Runs({ watch }: { watch: Watch }) {
                     isSmall
                     label={t("lens.earlier")}
                     disabled={index <= 0}
-                    onClick={() => look(index - 1)}
+                    onClick={() => select(index - 1)}
                 />
             </span>
-            <span class="small" title={gist(run?.asked ?? "")}>
+            <span class="small" title={oneLine(run?.message ?? "")}>
                 {t("lens.run", { number: index + 1, count: runs.length })}
             </span>
             <IconButton
@@ -99,13 +99,13 @@ function Runs({ watch }: { watch: Watch }) {
                 isSmall
                 label={t("lens.later")}
                 disabled={index >= newest}
-                onClick={() => look(index + 1)}
+                onClick={() => select(index + 1)}
             />
             <span class={run?.isOver === true ? "badge" : "badge good"}>
                 {t(run?.isOver === true ? "lens.over" : "lens.live")}
             </span>
-            {watch.chosen.value !== null && (
-                <Button isSmall kind="plain" onClick={() => watch.choose(null)}>
+            {monitor.chosen.value !== null && (
+                <Button isSmall kind="plain" onClick={() => monitor.choose(null)}>
                     {t("lens.newest")}
                 </Button>
             )}

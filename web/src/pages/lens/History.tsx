@@ -1,22 +1,22 @@
-/** The same conversation when it is read back: four histories of one log. */
+/** The conversation as each protocol's history returns it. */
 import { useSignal } from "@preact/signals";
 import { useLoaded } from "../../api/loading";
 import { Loading } from "../../components/Spinner";
-import { sentenceOf } from "../../components/Toast";
+import { errorMessage } from "../../components/Toast";
 import { count, t } from "../../i18n";
 import { CurlButton } from "../../lens/CurlButton";
 import type { Place } from "../../lens/curl";
 import { type JsonObject, type Protocol, PROTOCOLS } from "../../lens/frames";
-import { kept, kindOf, wordsOf } from "../../lens/kept";
-import { gist, NAMES } from "../../lens/names";
+import { fetchHistory, kindOf, plainText } from "../../lens/history";
+import { oneLine, NAMES } from "../../lens/names";
 import { Json } from "../../lens/Raw";
 
-/** The newest of a long history. */
+/** The number of items shown of a long history. */
 const SHOWN = 300;
 
 export function History({ place, ended }: { place: Place; ended: number }) {
     return (
-        <div class="lens-kept">
+        <div class="lens-histories">
             {PROTOCOLS.map((protocol) => (
                 <Column key={protocol} protocol={protocol} place={place} ended={ended} />
             ))}
@@ -24,9 +24,9 @@ export function History({ place, ended }: { place: Place; ended: number }) {
     );
 }
 
-/** It is read again whenever a run has ended. */
+/** Reloaded whenever a run ends. */
 function Column({ protocol, place, ended }: { protocol: Protocol; place: Place; ended: number }) {
-    const { state } = useLoaded((signal) => kept(protocol, place, signal), [place, ended]);
+    const { state } = useLoaded((signal) => fetchHistory(protocol, place, signal), [place, ended]);
     const { value, error } = state.value;
     const items = value?.items ?? [];
     return (
@@ -34,13 +34,13 @@ function Column({ protocol, place, ended }: { protocol: Protocol; place: Place; 
             <header class="lens-column">
                 <div class="row">
                     <h2 class="lens-name grow">{NAMES[protocol]}</h2>
-                    {value !== null && <CurlButton line={() => value.curl} label={t("lens.curl-history")} />}
+                    {value !== null && <CurlButton command={() => value.curl} label={t("lens.curl-history")} />}
                 </div>
                 <p class="soft small">{t(`lens.history.${protocol}`, { count: count(items.length) })}</p>
             </header>
             <div class="lens-items" role="group" aria-label={NAMES[protocol]} tabIndex={0}>
                 {value === null && error === null && <Loading />}
-                {error !== null && <p class="note">{sentenceOf(error)}</p>}
+                {error !== null && <p class="note">{errorMessage(error)}</p>}
                 {items.slice(-SHOWN).map((item, index) => (
                     <Item key={index} item={item} />
                 ))}
@@ -57,7 +57,7 @@ function Item({ item }: { item: JsonObject }) {
                 <span class="chip">
                     <b>{kindOf(item)}</b>
                 </span>
-                <span class="small">{gist(wordsOf(item))}</span>
+                <span class="small">{oneLine(plainText(item))}</span>
             </summary>
             {isOpen.value && <Json value={item} />}
         </details>

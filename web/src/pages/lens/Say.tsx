@@ -1,28 +1,28 @@
-/** Says something through one protocol, so that one can watch the others tell of it. */
+/** Sends a message over one protocol, so that the others can be watched. */
 import { useSignal } from "@preact/signals";
 import { Button } from "../../components/Button";
-import { tellError } from "../../components/Toast";
+import { showError } from "../../components/Toast";
 import { t } from "../../i18n";
 import { CurlButton } from "../../lens/CurlButton";
 import { curlRequest } from "../../lens/curl";
 import { type Protocol, PROTOCOLS } from "../../lens/frames";
 import { NAMES } from "../../lens/names";
-import { saying, type Watch } from "../../lens/watch";
+import { messageRequest, type SessionMonitor } from "../../lens/monitor";
 
-export function Say({ watch }: { watch: Watch }) {
-    const words = useSignal("");
+export function Say({ monitor }: { monitor: SessionMonitor }) {
+    const draft = useSignal("");
     const protocol = useSignal<Protocol>("aap");
     const isSending = useSignal(false);
     const send = async (event: Event): Promise<void> => {
         event.preventDefault();
-        const said = words.value.trim();
-        if (said === "" || isSending.value) return;
+        const text = draft.value.trim();
+        if (text === "" || isSending.value) return;
         isSending.value = true;
         try {
-            await watch.say(protocol.value, said);
-            words.value = "";
+            await monitor.say(protocol.value, text);
+            draft.value = "";
         } catch (error) {
-            tellError(error);
+            showError(error);
         }
         isSending.value = false;
     };
@@ -49,18 +49,18 @@ export function Say({ watch }: { watch: Watch }) {
                 aria-label={t("lens.say")}
                 placeholder={t("lens.say-placeholder")}
                 autocomplete="off"
-                value={words.value}
-                onInput={(event) => (words.value = event.currentTarget.value)}
+                value={draft.value}
+                onInput={(event) => (draft.value = event.currentTarget.value)}
             />
-            <Button kind="primary" icon="send" type="submit" disabled={words.value.trim() === "" || isSending.value}>
+            <Button kind="primary" icon="send" type="submit" disabled={draft.value.trim() === "" || isSending.value}>
                 {t("lens.say-send")}
             </Button>
             {chosen !== "blade" && (
                 <CurlButton
                     label={t("lens.say-curl")}
-                    line={() => {
-                        const { path, body } = saying(chosen, watch.place.value, words.value || "Hello!");
-                        return curlRequest(watch.place.value, "POST", path, body);
+                    command={() => {
+                        const { path, body } = messageRequest(chosen, monitor.place.value, draft.value || "Hello!");
+                        return curlRequest(monitor.place.value, "POST", path, body);
                     }}
                 />
             )}

@@ -1,4 +1,4 @@
-/** The protocol lens: a session as each of the four protocols tells it, side by side and live. */
+/** The protocol lens: one session in the four protocols, side by side and live. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { api } from "../../api/client";
@@ -8,22 +8,16 @@ import { Empty, Failed } from "../../components/Empty";
 import { Loading } from "../../components/Spinner";
 import { t } from "../../i18n";
 import type { Protocol } from "../../lens/frames";
-import { align, folded } from "../../lens/align";
-import { Watch } from "../../lens/watch";
-import { replace, to } from "../../shell/router";
+import { align, collapse } from "../../lens/align";
+import { SessionMonitor } from "../../lens/monitor";
+import { replace, to } from "../../browser/router";
 import { Detail } from "./Detail";
 import { Grid } from "./Grid";
 import { Head, type View } from "./Head";
 import { History } from "./History";
 import { Say } from "./Say";
+import type { SessionItem } from "./session";
 import "./lens.css";
-
-export interface SessionItem {
-    readonly id: string;
-    readonly intent: string;
-    readonly solution_id: string | null;
-    readonly created_at: string;
-}
 
 const SHOWN = 100;
 
@@ -49,18 +43,20 @@ export default function Page({ id }: { id: string }) {
             </Empty>
         );
     }
-    return <Chosen key={bare(id)} id={bare(id)} listed={value.items} />;
+    return <Chosen key={bare(id)} id={bare(id)} recent={value.items} />;
 }
 
-/** The session's agent is part of its address on AG-UI; AAP tells it for all sessions, wherever they were made. */
-function Chosen({ id, listed }: { id: string; listed: readonly SessionItem[] }) {
+/**
+ * The agent is part of a session's address in AG-UI. AAP returns it for every session, whichever protocol created it.
+ */
+function Chosen({ id, recent }: { id: string; recent: readonly SessionItem[] }) {
     const { state, reload } = useLoaded(
         async (signal) => {
             const session = await api.get<SessionItem>(`/api/sessions/sess_${id}`, {}, signal);
-            const told = await api
+            const details = await api
                 .get<{ agent: { name: string } }>(`/aap/v3/sessions/${id}`, {}, signal)
                 .catch(() => null);
-            return { session, agent: told?.agent.name ?? session.solution_id ?? "" };
+            return { session, agent: details?.agent.name ?? session.solution_id ?? "" };
         },
         [id],
     );
@@ -68,7 +64,7 @@ function Chosen({ id, listed }: { id: string; listed: readonly SessionItem[] }) 
     if (error !== null) return <Failed error={error} onRetry={() => void reload()} />;
     if (value === null) return <Loading />;
     const { session, agent } = value;
-    const sessions = listed.some((each) => bare(each.id) === id) ? listed : [session, ...listed];
+    const sessions = recent.some((each) => bare(each.id) === id) ? recent : [session, ...recent];
     return <Lens session={session} agent={agent} sessions={sessions} />;
 }
 
@@ -79,32 +75,32 @@ interface LensProps {
 }
 
 function Lens({ session, agent, sessions }: LensProps) {
-    const watch = useMemo(() => new Watch(bare(session.id), agent), [session.id, agent]);
-    useEffect(() => () => watch.close(), [watch]);
-    const isFolded = useSignal(true);
+    const monitor = useMemo(() => new SessionMonitor(bare(session.id), agent), [session.id, agent]);
+    useEffect(() => () => monitor.close(), [monitor]);
+    const isCollapsed = useSignal(true);
     const view = useSignal<View>("events");
     const opened = useSignal<ReadonlySet<string>>(new Set());
     const selected = useSignal<string | null>(null);
     const narrow = useSignal<Protocol>("aap");
-    const rows = useMemo(() => align(watch.columns.value), [watch.columns.value]);
+    const rows = useMemo(() => align(monitor.columns.value), [monitor.columns.value]);
     const shown = useMemo(
-        () => (isFolded.value ? folded(rows, opened.value) : rows),
-        [rows, isFolded.value, opened.value],
+        () => (isCollapsed.value ? collapse(rows, opened.value) : rows),
+        [rows, isCollapsed.value, opened.value],
     );
     const row = shown.find((each) => each.key === selected.value) ?? null;
     const open = (key: string): void => void (opened.value = new Set([...opened.value, key]));
     return (
         <div class="lens" data-narrow={narrow.value}>
-            <Head watch={watch} session={session} sessions={sessions} isFolded={isFolded} view={view} />
-            {shown.length === 0 && watch.runs.value.length === 0 ? (
+            <Head monitor={monitor} session={session} sessions={sessions} isCollapsed={isCollapsed} view={view} />
+            {shown.length === 0 && monitor.runs.value.length === 0 ? (
                 <Empty icon="lens" title={t("lens.no-run")}>
                     <p>{t("lens.no-run-why")}</p>
                 </Empty>
             ) : view.value === "history" ? (
-                <History place={watch.place.value} ended={watch.runs.value.filter((run) => run.isOver).length} />
+                <History place={monitor.place.value} ended={monitor.runs.value.filter((run) => run.isOver).length} />
             ) : (
                 <Grid
-                    watch={watch}
+                    monitor={monitor}
                     rows={shown}
                     narrow={narrow}
                     selected={selected.value}
@@ -113,9 +109,9 @@ function Lens({ session, agent, sessions }: LensProps) {
                 />
             )}
             {row !== null && view.value === "events" && (
-                <Detail row={row} place={watch.place.value} onClose={() => (selected.value = null)} />
+                <Detail row={row} place={monitor.place.value} onClose={() => (selected.value = null)} />
             )}
-            <Say watch={watch} />
+            <Say monitor={monitor} />
         </div>
     );
 }

@@ -1,17 +1,17 @@
-/** A memory is written, or corrected. */
+/** The form that creates or changes a memory. */
 import { useSignal } from "@preact/signals";
 import { api } from "../../api/client";
 import { Button } from "../../components/Button";
 import { Dialog } from "../../components/Dialog";
 import { Select, TextArea, TextField } from "../../components/Field";
-import { sentenceOf } from "../../components/Toast";
+import { errorMessage } from "../../components/Toast";
 import { t } from "../../i18n";
-import type { Memory } from "./index";
+import type { Memory } from "./memory";
 
-const LONGEST = 500;
+const MAX_LENGTH = 500;
 
 interface Props {
-    /** What is corrected; null for a new one. */
+    /** The memory to change; null for a new one. */
     memory: Memory | null;
     onClose: () => void;
     onSaved: () => void;
@@ -33,12 +33,12 @@ export function Editor({ memory, onClose, onSaved }: Props) {
     const save = async (event: Event): Promise<void> => {
         event.preventDefault();
         try {
-            // An empty text takes a field away in a change, and is no text at a creation.
+            // An empty text clears a field in an update and is left out on creation.
             if (memory !== null) await api.put(`/api/memories/${memory.id}`, texts.value);
             else await api.post("/api/memories", withoutEmpty(texts.value));
             onSaved();
         } catch (fault) {
-            error.value = sentenceOf(fault);
+            error.value = errorMessage(fault);
         }
     };
     return (
@@ -48,7 +48,7 @@ export function Editor({ memory, onClose, onSaved }: Props) {
                     label={t("memories.content")}
                     value={content}
                     onValue={set("content")}
-                    hint={t("memories.left", { left: LONGEST - length })}
+                    hint={t("memories.left", { left: MAX_LENGTH - length })}
                     error={error.value}
                     autofocus
                 />
@@ -81,7 +81,7 @@ export function Editor({ memory, onClose, onSaved }: Props) {
                 />
                 <div class="dialog-foot">
                     <Button onClick={onClose}>{t("action.cancel")}</Button>
-                    <Button kind="primary" type="submit" disabled={content.trim() === "" || length > LONGEST}>
+                    <Button kind="primary" type="submit" disabled={content.trim() === "" || length > MAX_LENGTH}>
                         {t(memory === null ? "action.create" : "action.save")}
                     </Button>
                 </div>

@@ -1,4 +1,4 @@
-/** What agents know of the reader from earlier conversations: found, written, corrected, switched off, removed. */
+/** The user's memories: search, create, change, disable, delete. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { api } from "../../api/client";
@@ -8,36 +8,20 @@ import { Button, IconButton } from "../../components/Button";
 import { confirmed } from "../../components/Dialog";
 import { Empty, Failed } from "../../components/Empty";
 import { Loading } from "../../components/Spinner";
-import { tell, tellError } from "../../components/Toast";
+import { showMessage, showError } from "../../components/Toast";
 import { ago, dateTime, t } from "../../i18n";
-import { to } from "../../shell/router";
+import { to } from "../../browser/router";
 import { Editor } from "./Editor";
+import type { Memory } from "./memory";
 import "../pages.css";
 
-export interface Memory {
-    readonly id: number;
-    readonly type: "feedback" | "experience";
-    readonly content: string;
-    readonly skill_name: string | null;
-    readonly record_type: string | null;
-    readonly topic: string | null;
-    readonly superseded_by: number | null;
-    readonly write_reason: string | null;
-    readonly created_at: string;
-    readonly updated_at: string | null;
-    readonly hit_count: number;
-    readonly last_hit_at: string | null;
-    readonly disabled: boolean;
-    readonly source_session: string;
-}
-
-interface Found {
+interface MemoryPage {
     readonly items: readonly Memory[];
     readonly total: number;
 }
 
 const PAGE = 50;
-const MOST = 100;
+const PAGE_LIMIT = 100;
 const TYPING_MS = 250;
 
 export default function Page() {
@@ -51,25 +35,25 @@ export default function Page() {
         const settled = setTimeout(() => (keyword.value = typed.value.trim()), TYPING_MS);
         return () => clearTimeout(settled);
     }, [typed.value]);
-    const asked = [keyword.value, type.value, status.value, limit.value] as const;
+    const filters = [keyword.value, type.value, status.value, limit.value] as const;
     const { state, reload } = useLoaded(async (signal) => {
         const query = { keyword: keyword.value, type: type.value, status: status.value };
         const items: Memory[] = [];
         let total = 0;
         do {
-            const left = Math.min(limit.value - items.length, MOST);
-            const found = await api.get<Found>(
+            const left = Math.min(limit.value - items.length, PAGE_LIMIT);
+            const page = await api.get<MemoryPage>(
                 "/api/memories",
                 { ...query, offset: items.length, limit: left },
                 signal,
             );
-            items.push(...found.items);
-            total = found.items.length === 0 ? items.length : found.total;
+            items.push(...page.items);
+            total = page.items.length === 0 ? items.length : page.total;
         } while (items.length < Math.min(total, limit.value));
         return { items, total };
-    }, asked);
+    }, filters);
     const { value, error } = state.value;
-    const isFiltered = asked.slice(0, 3).some((each) => each !== "");
+    const isFiltered = filters.slice(0, 3).some((each) => each !== "");
     return (
         <div class="page">
             <div class="page-body">
@@ -144,7 +128,7 @@ export default function Page() {
                     onClose={() => (edited.value = null)}
                     onSaved={() => {
                         edited.value = null;
-                        tell(t("memories.saved"));
+                        showMessage(t("memories.saved"));
                         void reload();
                     }}
                 />
@@ -155,7 +139,7 @@ export default function Page() {
 
 type Choices = readonly (readonly [value: string, label: string])[];
 
-/** A list beside the search: its label is read, not seen. */
+/** A filter with a label for screen readers only. */
 function Filter(props: { label: string; value: string; onValue: (value: string) => void; options: Choices }) {
     return (
         <select
@@ -174,10 +158,10 @@ function Filter(props: { label: string; value: string; onValue: (value: string) 
 
 function Item({ memory, onEdit, onChanged }: { memory: Memory; onEdit: () => void; onChanged: () => void }) {
     const path = `/api/memories/${memory.id}`;
-    const done = (change: Promise<unknown>): Promise<void> => change.then(onChanged, tellError);
+    const done = (change: Promise<unknown>): Promise<void> => change.then(onChanged, showError);
     const remove = async (): Promise<void> => {
-        const asked = { title: t("memories.delete"), text: memory.content, yes: t("action.delete") };
-        if (await confirmed(asked)) await done(api.delete(path));
+        const filters = { title: t("memories.delete"), text: memory.content, yes: t("action.delete") };
+        if (await confirmed(filters)) await done(api.delete(path));
     };
     const isOff = memory.disabled || memory.superseded_by !== null;
     return (
@@ -211,7 +195,7 @@ function Item({ memory, onEdit, onChanged }: { memory: Memory; onEdit: () => voi
                     #{memory.id} · {ago(memory.created_at)}
                 </span>
                 <span title={memory.last_hit_at === null ? undefined : dateTime(memory.last_hit_at)}>
-                    {t("memories.told", { count: memory.hit_count })}
+                    {t("memories.used", { count: memory.hit_count })}
                 </span>
                 {memory.source_session !== "" && (
                     <a href={to("conversations", bare(memory.source_session))}>{t("memories.source")}</a>

@@ -1,27 +1,27 @@
-/** A month with the times at which tasks are due, on the reader's own clock. */
+/** A month's scheduled runs, in the user's time zone. */
 import { useSignal } from "@preact/signals";
 import { api } from "../../api/client";
 import { useLoaded } from "../../api/loading";
 import { IconButton } from "../../components/Button";
 import { Failed } from "../../components/Empty";
 import { language, t } from "../../i18n";
-import type { Task } from "./index";
+import type { Task } from "./task";
 
-interface Entry {
+interface TaskRuns {
     readonly task_id: string;
     readonly title: string;
     readonly occurrences: readonly string[];
     readonly truncated?: boolean;
 }
 
-interface Due {
+interface ScheduledRun {
     readonly at: Date;
     readonly task: string;
     readonly title: string;
 }
 
-/** Of a full day the first are named, and how many more there are. */
-const NAMED = 4;
+/** The number of runs listed for a day before "n more". */
+const LISTED = 4;
 const COLOURS = 6;
 
 export function Calendar({ tasks }: { tasks: readonly Task[] }) {
@@ -31,7 +31,7 @@ export function Calendar({ tasks }: { tasks: readonly Task[] }) {
     const now = new Date();
     const from = first > now ? first : now;
     const { state, reload } = useLoaded(
-        (signal) => (from < end ? comingUp(from, end, signal) : Promise.resolve([])),
+        (signal) => (from < end ? fetchRuns(from, end, signal) : Promise.resolve([])),
         [first.getTime(), tasks],
     );
     const { value, error } = state.value;
@@ -39,7 +39,7 @@ export function Calendar({ tasks }: { tasks: readonly Task[] }) {
         { length: 42 },
         (_, at) => new Date(first.getFullYear(), first.getMonth(), first.getDate() + at),
     );
-    const due = byDay(value ?? []);
+    const runs = byDay(value ?? []);
     const colours = new Map(tasks.map((task, index) => [task.id, index % COLOURS]));
     const go = (by: number): void =>
         void (month.value = new Date(month.value.getFullYear(), month.value.getMonth() + by, 1));
@@ -70,7 +70,7 @@ export function Calendar({ tasks }: { tasks: readonly Task[] }) {
                             <Day
                                 key={day.getTime()}
                                 day={day}
-                                due={due.get(dayOf(day)) ?? []}
+                                runs={runs.get(dayOf(day)) ?? []}
                                 colours={colours}
                                 isToday={dayOf(day) === today}
                                 isOther={day.getMonth() !== month.value.getMonth()}
@@ -83,22 +83,22 @@ export function Calendar({ tasks }: { tasks: readonly Task[] }) {
     );
 }
 
-/** What has been due stands in the tasks' runs. */
-function comingUp(from: Date, to: Date, signal: AbortSignal): Promise<readonly Entry[]> {
+/** Past runs are listed with the tasks. */
+function fetchRuns(from: Date, to: Date, signal: AbortSignal): Promise<readonly TaskRuns[]> {
     return api.get("/api/scheduled-tasks/calendar", { from: from.toISOString(), to: to.toISOString() }, signal);
 }
 
 interface DayProps {
     day: Date;
-    due: readonly Due[];
+    runs: readonly ScheduledRun[];
     colours: ReadonlyMap<string, number>;
     isToday: boolean;
     isOther: boolean;
 }
 
-function Day({ day, due, colours, isToday, isOther }: DayProps) {
+function Day({ day, runs, colours, isToday, isOther }: DayProps) {
     const time = new Intl.DateTimeFormat(language.value, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-    const kind = ["calendar-day", isToday && "today", isOther && "other", due.length > 0 && "busy"];
+    const kind = ["calendar-day", isToday && "today", isOther && "other", runs.length > 0 && "busy"];
     return (
         <div role="cell" class={kind.filter(Boolean).join(" ")} aria-current={isToday ? "date" : undefined}>
             <span class="calendar-number" aria-hidden="true">
@@ -109,7 +109,7 @@ function Day({ day, due, colours, isToday, isOther }: DayProps) {
                     day,
                 )}
             </span>
-            {due.slice(0, NAMED).map((each) => (
+            {runs.slice(0, LISTED).map((each) => (
                 <span
                     key={`${each.task}${each.at.getTime()}`}
                     class={`calendar-due colour-${colours.get(each.task) ?? 0}`}
@@ -118,15 +118,15 @@ function Day({ day, due, colours, isToday, isOther }: DayProps) {
                     <b>{time.format(each.at)}</b> {each.title}
                 </span>
             ))}
-            {due.length > NAMED && (
-                <span class="soft calendar-more">{t("schedules.more", { count: due.length - NAMED })}</span>
+            {runs.length > LISTED && (
+                <span class="soft calendar-more">{t("schedules.more", { count: runs.length - LISTED })}</span>
             )}
         </div>
     );
 }
 
-function byDay(entries: readonly Entry[]): Map<string, Due[]> {
-    const days = new Map<string, Due[]>();
+function byDay(entries: readonly TaskRuns[]): Map<string, ScheduledRun[]> {
+    const days = new Map<string, ScheduledRun[]>();
     for (const { task_id, title, occurrences } of entries) {
         for (const occurrence of occurrences) {
             const at = new Date(occurrence);
@@ -142,7 +142,7 @@ function byDay(entries: readonly Entry[]): Map<string, Due[]> {
 const dayOf = (at: Date): string => `${at.getFullYear()}-${at.getMonth()}-${at.getDate()}`;
 const firstOf = (at: Date): Date => new Date(at.getFullYear(), at.getMonth(), 1);
 
-/** The Monday with which a month's first week begins. */
+/** The Monday of a month's first week. */
 function weekOf(month: Date): Date {
     const before = (month.getDay() + 6) % 7;
     return new Date(month.getFullYear(), month.getMonth(), 1 - before);

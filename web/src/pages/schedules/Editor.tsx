@@ -1,13 +1,13 @@
-/** A scheduled task is made or changed; what the times mean is shown while they are written. */
+/** The form that creates or changes a scheduled task, with a preview of its next runs. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useId } from "preact/hooks";
 import { api } from "../../api/client";
 import { Button } from "../../components/Button";
 import { Dialog } from "../../components/Dialog";
 import { Checkbox, Field, Select, TextArea, TextField } from "../../components/Field";
-import { sentenceOf } from "../../components/Toast";
+import { errorMessage } from "../../components/Toast";
 import { dateTime, language, t } from "../../i18n";
-import type { Task } from "./index";
+import type { Task } from "./task";
 
 const PATH = "/api/scheduled-tasks";
 const TYPING_MS = 250;
@@ -23,7 +23,7 @@ const NAMES = {
 } as const;
 
 interface Props {
-    /** What is changed; null for a new one. */
+    /** The task to change; null for a new one. */
     task: Task | null;
     onClose: () => void;
     onSaved: () => void;
@@ -37,7 +37,7 @@ export function Editor({ task, onClose, onSaved }: Props) {
         timezone: task?.timezone ?? OWN_ZONE,
         expires: localOf(task?.expires_at ?? null),
     });
-    const isUnasked = useSignal(task?.skip_confirmations ?? false);
+    const isUnattended = useSignal(task?.skip_confirmations ?? false);
     const error = useSignal<string | null>(null);
     const { title, prompt, cron, timezone, expires } = fields.value;
     const set = (name: keyof typeof fields.value) => (value: string) =>
@@ -45,13 +45,13 @@ export function Editor({ task, onClose, onSaved }: Props) {
     const save = async (event: Event): Promise<void> => {
         event.preventDefault();
         const expires_at = expires === "" ? null : new Date(expires).toISOString();
-        const body = { title, prompt, cron, timezone, expires_at, skip_confirmations: isUnasked.value };
+        const body = { title, prompt, cron, timezone, expires_at, skip_confirmations: isUnattended.value };
         try {
             if (task === null) await api.post(PATH, body);
             else await api.patch(`${PATH}/${task.id}`, body);
             onSaved();
         } catch (fault) {
-            error.value = sentenceOf(fault);
+            error.value = errorMessage(fault);
         }
     };
     return (
@@ -93,8 +93,8 @@ export function Editor({ task, onClose, onSaved }: Props) {
                 />
                 <Checkbox
                     label={t("schedules.skip")}
-                    value={isUnasked.value}
-                    onValue={(value) => (isUnasked.value = value)}
+                    value={isUnattended.value}
+                    onValue={(value) => (isUnattended.value = value)}
                 />
                 {error.value !== null && (
                     <p class="note" role="alert">
@@ -116,10 +116,10 @@ function Zone({ value, onValue }: { value: string; onValue: (value: string) => v
     const list = useId();
     return (
         <Field label={t("schedules.zone")}>
-            {(tied) => (
+            {(inputProps) => (
                 <>
                     <input
-                        {...tied}
+                        {...inputProps}
                         list={list}
                         value={value}
 
@@ -137,26 +137,26 @@ function Zone({ value, onValue }: { value: string; onValue: (value: string) => v
     );
 }
 
-/** The next times, as the server reckons them. */
+/** The next runs, as the server computes them. */
 function Preview({ cron, timezone }: { cron: string; timezone: string }) {
     const times = useSignal<readonly string[]>([]);
     const error = useSignal<string | null>(null);
     useEffect(() => {
-        const leaving = new AbortController();
+        const abort = new AbortController();
         const settled = setTimeout(() => {
-            api.get<{ occurrences: readonly string[] }>(`${PATH}/preview`, { cron, timezone }, leaving.signal).then(
-                (told) => {
-                    times.value = told.occurrences;
+            api.get<{ occurrences: readonly string[] }>(`${PATH}/preview`, { cron, timezone }, abort.signal).then(
+                (preview) => {
+                    times.value = preview.occurrences;
                     error.value = null;
                 },
                 (fault: unknown) => {
-                    if (!leaving.signal.aborted) error.value = sentenceOf(fault);
+                    if (!abort.signal.aborted) error.value = errorMessage(fault);
                 },
             );
         }, TYPING_MS);
         return () => {
             clearTimeout(settled);
-            leaving.abort();
+            abort.abort();
         };
     }, [cron, timezone]);
     return (
@@ -189,7 +189,7 @@ function inZone(time: string, timeZone: string): string {
     }
 }
 
-/** A time as `datetime-local` has it, in the reader's zone. */
+/** A time in the format of `datetime-local`, in the user's time zone. */
 function localOf(time: string | null): string {
     if (time === null) return "";
     const at = new Date(time);

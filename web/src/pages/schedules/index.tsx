@@ -1,4 +1,4 @@
-/** Prompts that are sent by the clock: what there is, when it is due, and what became of it. */
+/** Scheduled tasks: the list, the calendar and past runs. */
 import { useSignal } from "@preact/signals";
 import { api } from "../../api/client";
 import { useLoaded } from "../../api/loading";
@@ -7,27 +7,14 @@ import { Button, IconButton } from "../../components/Button";
 import { confirmed } from "../../components/Dialog";
 import { Empty, Failed } from "../../components/Empty";
 import { Loading } from "../../components/Spinner";
-import { tell, tellError } from "../../components/Toast";
+import { showMessage, showError } from "../../components/Toast";
 import { ago, dateTime, t } from "../../i18n";
-import { to } from "../../shell/router";
+import { to } from "../../browser/router";
 import { Calendar } from "./Calendar";
 import { Editor } from "./Editor";
+import type { Task } from "./task";
 import "../pages.css";
 import "./schedules.css";
-
-export interface Task {
-    readonly id: string;
-    readonly title: string;
-    readonly prompt: string;
-    readonly cron: string;
-    readonly timezone: string;
-    readonly enabled: boolean;
-    readonly expires_at: string | null;
-    readonly skip_confirmations: boolean;
-    readonly model: string | null;
-    readonly next_run_at: string | null;
-    readonly last_run_at: string | null;
-}
 
 interface TaskRun {
     readonly id: string;
@@ -97,7 +84,7 @@ export default function Page() {
                     onClose={() => (edited.value = null)}
                     onSaved={() => {
                         edited.value = null;
-                        tell(t("schedules.saved"));
+                        showMessage(t("schedules.saved"));
                         void reload();
                     }}
                 />
@@ -109,10 +96,10 @@ export default function Page() {
 function Item({ task, onEdit, onChanged }: { task: Task; onEdit: () => void; onChanged: () => void }) {
     const path = `${PATH}/${task.id}`;
     const isOpen = useSignal(false);
-    const done = (change: Promise<unknown>): Promise<void> => change.then(onChanged, tellError);
+    const done = (change: Promise<unknown>): Promise<void> => change.then(onChanged, showError);
     const remove = async (): Promise<void> => {
-        const asked = { title: t("schedules.delete"), text: t("schedules.delete-why"), yes: t("action.delete") };
-        if (await confirmed(asked)) await done(api.delete(path));
+        const request = { title: t("schedules.delete"), text: t("schedules.delete-why"), yes: t("action.delete") };
+        if (await confirmed(request)) await done(api.delete(path));
     };
     return (
         <li class={task.enabled ? "card item" : "card item off"} data-id={task.id}>
@@ -139,7 +126,7 @@ function Item({ task, onEdit, onChanged }: { task: Task; onEdit: () => void; onC
                 {!task.enabled && <span class="badge warning">{t("schedules.off")}</span>}
                 {task.last_run_at !== null && <span>{t("schedules.last", { when: ago(task.last_run_at) })}</span>}
                 {task.expires_at !== null && <span>{t("schedules.until", { when: dateTime(task.expires_at) })}</span>}
-                {task.skip_confirmations && <span class="badge warning">{t("schedules.unasked")}</span>}
+                {task.skip_confirmations && <span class="badge warning">{t("schedules.unattended")}</span>}
             </div>
             <details onToggle={(event) => (isOpen.value = event.currentTarget.open)}>
                 <summary class="small">{t("schedules.runs")}</summary>

@@ -1,18 +1,18 @@
 /**
- * Markdown as elements. No HTML is made anywhere: the words are read into tokens, and each token becomes an element of a
- * known kind, so that there is nothing to clean. HTML in the text shows as the text it is; pictures from elsewhere are not
- * fetched; links lead to web pages and mail addresses alone.
+ * Renders Markdown as elements. No HTML is generated: the text is parsed into tokens, and each known token becomes an
+ * element, so nothing needs sanitizing. HTML in the text is shown as text, images from other servers are not fetched, and
+ * links may lead only to web pages and mail addresses.
  */
 import { marked, type Token, type Tokens } from "marked";
 import { Component, type ComponentChildren } from "preact";
 import { useMemo, useRef } from "preact/hooks";
-import { CopyButton } from "../components/CopyButton";
+import { CopyButton } from "./CopyButton";
 import { t } from "../i18n";
 
 const LINK = /^(https?:|mailto:)/i;
 const PICTURE = /^data:image\/(png|jpeg|gif|webp);base64,/i;
 const ENTITIES: Record<string, string> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0" };
-/** While an answer grows, so many tokens at its end may still turn into something else. */
+/** While an answer grows, this many tokens at its end may still change their type. */
 const OPEN_TOKENS = 2;
 
 interface Props {
@@ -33,12 +33,12 @@ export function Markdown({ text, isGrowing = false }: Props) {
     );
 }
 
-/** Reads a text that grows without reading its beginning again. */
+/** Parses growing text without parsing its beginning again. */
 class Reader {
     private tokens: Token[] = [];
 
-    read(said: string, isGrowing: boolean): Token[] {
-        const text = said.replace(/\r\n?/g, "\n"); // as the tokens have it
+    read(source: string, isGrowing: boolean): Token[] {
+        const text = source.replace(/\r\n?/g, "\n"); // as in the tokens
         let settled = isGrowing ? this.tokens.slice(0, -OPEN_TOKENS) : [];
         let beginning = settled.map((token) => token.raw).join("");
         if (!text.startsWith(beginning)) [settled, beginning] = [[], ""];
@@ -47,7 +47,7 @@ class Reader {
     }
 }
 
-/** A token that is drawn again only when its source changed. */
+/** A token that is rendered again only when its source changes. */
 class Block extends Component<{ token: Token }> {
     override shouldComponentUpdate(next: { token: Token }): boolean {
         return next.token !== this.props.token && next.token.raw !== this.props.token.raw;
@@ -95,7 +95,7 @@ function drawn(token: Token): ComponentChildren {
         case "image":
             return <Picture image={token as Tokens.Image} />;
         case "html":
-            return (token as Tokens.HTML).block ? <p>{token.raw.trim()}</p> : token.raw; // as it was written
+            return (token as Tokens.HTML).block ? <p>{token.raw.trim()}</p> : token.raw; // HTML as text
         case "escape":
             return (token as Tokens.Escape).text;
         case "checkbox":
@@ -104,7 +104,7 @@ function drawn(token: Token): ComponentChildren {
         case "def":
             return null;
         default:
-            return token.raw; // what nobody knows yet is shown as it was written
+            return token.raw; // unknown tokens as source text
     }
 }
 
@@ -185,7 +185,7 @@ function Picture({ image }: { image: Tokens.Image }) {
     );
 }
 
-/** Entities such as `&copy;` stand in the tokens as they were written; those that matter become their signs. */
+/** Decodes the entities, such as `&copy;`, that tokens contain in source form. */
 function decoded(text: string): string {
     return text.replace(
         /&(?:#(\d{1,7})|#x([\da-f]{1,6})|(\w+));/gi,

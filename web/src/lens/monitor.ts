@@ -1,15 +1,15 @@
 /**
- * One session through the eyes of four protocols: opens their streams, and keeps what came over each.
+ * Follows one session over four protocols: opens their streams and collects their frames.
  *
- * AG-UI's log tells a thread whole and goes on live; it is the lens's list of runs. The other three are asked for the
- * run that is looked at, by the ids that they themselves give it.
+ * AG-UI replays the whole thread and continues live, so it provides the list of runs. The other three are asked for the
+ * selected run, by the IDs that they assign to it.
  */
 import { type Signal, signal } from "@preact/signals";
 import { api, ask } from "../api/client";
 import { key } from "../api/key";
 import { aapFrame, aapTurn } from "./aap";
 import { agentscopeFrame, agentscopeResponse, isAgentscopeEnd } from "./agentscope";
-import { aguiAsked, aguiFrame, aguiMessages, isAguiEnd } from "./agui";
+import { userMessage, aguiFrame, aguiMessages, isAguiEnd } from "./agui";
 import type { Columns } from "./align";
 import { bladeRun, bladeTurnFrame } from "./blade";
 import { PATHS, type Place } from "./curl";
@@ -19,13 +19,13 @@ import { BladeSocket } from "./socket";
 import { type SseFrame, SseParser } from "./sse";
 
 export interface Run {
-    /** What the user asked, as far as it has words. */
-    readonly asked: string;
+    /** The user's message, if it has text. */
+    readonly message: string;
     readonly at: number;
     readonly isOver: boolean;
 }
 
-export interface Line {
+export interface StreamState {
     readonly state: State;
     readonly error: unknown;
     readonly bytes: number;
@@ -35,62 +35,67 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const SETTLE_MS = 60;
 const DRAW_MS = 60;
 
-type Lines = Readonly<Record<Protocol, Line>>;
-const SILENT: Line = { state: "opening", error: null, bytes: 0 };
+type StreamStates = Readonly<Record<Protocol, StreamState>>;
+const NOT_STARTED: StreamState = { state: "opening", error: null, bytes: 0 };
 
-export class Watch {
+export class SessionMonitor {
     readonly runs = signal<readonly Run[]>([]);
-    /** The run that is looked at; the newest one when nobody chose. */
+    /** The selected run; null follows the newest one. */
     readonly chosen = signal<number | null>(null);
     readonly columns = signal<Columns>(empty());
-    readonly lines = signal<Lines>({ aap: SILENT, "ag-ui": SILENT, agentscope: SILENT, blade: SILENT });
+    readonly streams = signal<StreamStates>({
+        aap: NOT_STARTED,
+        "ag-ui": NOT_STARTED,
+        agentscope: NOT_STARTED,
+        blade: NOT_STARTED,
+    });
     readonly place: Signal<Place>;
 
-    private readonly leaving = new AbortController();
-    private looking = new AbortController();
+    private readonly abort = new AbortController();
+    private runAbort = new AbortController();
     private readonly socket: BladeSocket;
-    /** A thread's log, cut where its runs begin. */
+    /** The thread's log, split into runs. */
     private readonly split: Frame[][] = [];
     private bladeNow: Frame[] = [];
-    private came = empty();
+    private received = empty();
     private opened = -1;
-    private settling: ReturnType<typeof setTimeout> | null = null;
-    private drawing: ReturnType<typeof setTimeout> | null = null;
+    private reloadTimer: ReturnType<typeof setTimeout> | null = null;
+    private drawTimer: ReturnType<typeof setTimeout> | null = null;
 
     constructor(
         readonly session: string,
         readonly agent: string,
     ) {
-        this.place = signal(this.placed(null, null));
+        this.place = signal(this.placeOf(null, null));
         this.socket = new BladeSocket({
             session,
-            onFrame: (frame) => this.takeBlade(frame),
-            onBytes: (count) => this.count("blade", count),
-            onState: (state, error) => this.note("blade", state, error),
+            onFrame: (frame) => this.receiveBlade(frame),
+            onBytes: (addBytes) => this.addBytes("blade", addBytes),
+            onState: (state, error) => this.setState("blade", state, error),
         });
         void follow({
-            next: () => ({ path: PATHS["ag-ui"](this.place.value), headers: seen(this.split.at(-1)?.at(-1)) }),
-            signal: this.leaving.signal,
-            onFrame: (frame) => this.takeAgui(frame),
-            onBytes: (count) => this.count("ag-ui", count),
-            onState: (state, error) => this.note("ag-ui", state, error),
+            next: () => ({ path: PATHS["ag-ui"](this.place.value), headers: resumeHeaders(this.split.at(-1)?.at(-1)) }),
+            signal: this.abort.signal,
+            onFrame: (frame) => this.receiveAgui(frame),
+            onBytes: (addBytes) => this.addBytes("ag-ui", addBytes),
+            onState: (state, error) => this.setState("ag-ui", state, error),
             isOver: () => false,
         });
-        this.settle();
+        this.scheduleReload();
     }
 
-    /** Look at a run; null follows the newest. */
+    /** Selects a run; null follows the newest one. */
     choose(index: number | null): void {
         this.chosen.value = index;
         this.opened = -1;
-        this.settle();
+        this.scheduleReload();
     }
 
-    /** Say something through one of the protocols. All four will tell of it. */
-    async say(protocol: Protocol, words: string): Promise<void> {
+    /** Sends a message over one of the protocols. All four will show it. */
+    async say(protocol: Protocol, text: string): Promise<void> {
         this.chosen.value = null;
-        if (protocol === "blade") return this.socket.say(words);
-        const { path, body, headers } = saying(protocol, this.place.value, words);
+        if (protocol === "blade") return this.socket.say(text);
+        const { path, body, headers } = messageRequest(protocol, this.place.value, text);
         const response = await ask("POST", path, { body, headers });
         const reader = response.body?.getReader();
         const first = (await reader?.read())?.value;
@@ -100,25 +105,25 @@ export class Watch {
     }
 
     close(): void {
-        this.leaving.abort();
-        this.looking.abort();
+        this.abort.abort();
+        this.runAbort.abort();
         this.socket.close();
-        if (this.settling !== null) clearTimeout(this.settling);
-        if (this.drawing !== null) clearTimeout(this.drawing);
+        if (this.reloadTimer !== null) clearTimeout(this.reloadTimer);
+        if (this.drawTimer !== null) clearTimeout(this.drawTimer);
     }
 
-    // --- what comes ---
+    // --- received frames ---
 
-    private takeAgui(sse: SseFrame): void {
+    private receiveAgui(sse: SseFrame): void {
         const frame = aguiFrame(sse, performance.now());
         const run = this.split.at(-1);
         if (frame.name === "RUN_STARTED" || run === undefined) this.split.push([frame]);
         else run.push(frame);
-        if (frame.name === "RUN_STARTED" || isAguiEnd(frame)) this.settle();
+        if (frame.name === "RUN_STARTED" || isAguiEnd(frame)) this.scheduleReload();
         this.draw();
     }
 
-    private takeBlade(frame: Frame): void {
+    private receiveBlade(frame: Frame): void {
         const run = bladeRun(frame);
         const now = this.bladeNow.map(bladeRun).find((id) => id !== null) ?? null;
         if (run !== null && now !== null && run !== now) this.bladeNow = [];
@@ -126,16 +131,16 @@ export class Watch {
         this.draw();
     }
 
-    // --- the run that is looked at ---
+    // --- the selected run ---
 
-    private settle(): void {
-        if (this.settling !== null) clearTimeout(this.settling);
-        this.settling = setTimeout(() => void this.look(), SETTLE_MS);
+    private scheduleReload(): void {
+        if (this.reloadTimer !== null) clearTimeout(this.reloadTimer);
+        this.reloadTimer = setTimeout(() => void this.reload(), SETTLE_MS);
     }
 
-    private async look(): Promise<void> {
+    private async reload(): Promise<void> {
         this.runs.value = this.split.map((run) => ({
-            asked: aguiAsked(run),
+            message: userMessage(run),
             at: Number(run[0]?.body["timestamp"] ?? 0),
             isOver: run.some(isAguiEnd),
         }));
@@ -143,18 +148,18 @@ export class Watch {
         const index = Math.min(this.chosen.value ?? newest, newest);
         if (index < 0 || index === this.opened) return;
         this.opened = index;
-        this.looking.abort();
-        this.looking = new AbortController();
-        const { signal } = this.looking;
-        this.came = empty();
-        this.place.value = this.placed(null, null);
+        this.runAbort.abort();
+        this.runAbort = new AbortController();
+        const { signal } = this.runAbort;
+        this.received = empty();
+        this.place.value = this.placeOf(null, null);
         if (index < newest) {
             const turns = await this.history();
             if (signal.aborted) return;
             const run = this.runOf(index, turns);
-            this.place.value = this.placed(run, `response_${run}`);
-            const told = turns.filter((turn) => textOf(turn["chat_run_id"]) === `chat_${run}`);
-            this.came.blade = told.map((turn) => bladeTurnFrame(turn, performance.now()));
+            this.place.value = this.placeOf(run, `response_${run}`);
+            const turnsOfRun = turns.filter((turn) => textOf(turn["chat_run_id"]) === `chat_${run}`);
+            this.received.blade = turnsOfRun.map((turn) => bladeTurnFrame(turn, performance.now()));
         }
         this.draw();
         void this.followRun("aap", signal);
@@ -162,7 +167,7 @@ export class Watch {
     }
 
     private followRun(protocol: "aap" | "agentscope", signal: AbortSignal): Promise<void> {
-        const frames = this.came[protocol];
+        const frames = this.received[protocol];
         const add = (sse: SseFrame): void => {
             const at = performance.now();
             frames.push(protocol === "aap" ? aapFrame(sse, at) : agentscopeFrame(sse, at));
@@ -170,11 +175,11 @@ export class Watch {
             this.draw();
         };
         return follow({
-            next: () => ({ path: PATHS[protocol](this.place.value), headers: seen(frames.at(-1), protocol) }),
+            next: () => ({ path: PATHS[protocol](this.place.value), headers: resumeHeaders(frames.at(-1), protocol) }),
             signal,
             onFrame: add,
-            onBytes: (count) => this.count(protocol, count),
-            onState: (state, error) => this.note(protocol, state, error),
+            onBytes: (addBytes) => this.addBytes(protocol, addBytes),
+            onState: (state, error) => this.setState(protocol, state, error),
             isOver: () => {
                 const last = frames.at(-1);
                 return last !== undefined && (last.name === "turn_stop" || isAgentscopeEnd(last));
@@ -182,7 +187,7 @@ export class Watch {
         });
     }
 
-    /** All turns as Blade keeps them: they tell which run made which message. */
+    /** All turns from Blade's history, which links messages to runs. */
     private history(): Promise<readonly JsonObject[]> {
         const path = `/api/sessions/sess_${this.session}/messages`;
         return api.get<readonly JsonObject[]>(path).catch(() => []);
@@ -199,53 +204,56 @@ export class Watch {
 
     private known(): Place {
         const { turn, response } = this.place.value;
-        return this.placed(turn ?? aapTurn(this.came.aap), response ?? agentscopeResponse(this.came.agentscope));
+        return this.placeOf(
+            turn ?? aapTurn(this.received.aap),
+            response ?? agentscopeResponse(this.received.agentscope),
+        );
     }
 
-    private placed(turn: string | null, response: string | null): Place {
+    private placeOf(turn: string | null, response: string | null): Place {
         const server = new URL("./", document.baseURI).href.replace(/\/$/, "");
         return { server, hasKey: key.value !== null, agent: this.agent, session: this.session, turn, response };
     }
 
-    // --- what is shown ---
+    // --- display ---
 
     private draw(): void {
-        this.drawing ??= setTimeout(() => {
-            this.drawing = null;
+        this.drawTimer ??= setTimeout(() => {
+            this.drawTimer = null;
             const isNewest = this.opened === this.split.length - 1;
             this.columns.value = {
-                aap: [...this.came.aap],
+                aap: [...this.received.aap],
                 "ag-ui": [...(this.split[this.opened] ?? [])],
-                agentscope: [...this.came.agentscope],
-                blade: isNewest ? [...this.bladeNow] : this.came.blade,
+                agentscope: [...this.received.agentscope],
+                blade: isNewest ? [...this.bladeNow] : this.received.blade,
             };
         }, DRAW_MS);
     }
 
-    private count(protocol: Protocol, bytes: number): void {
-        const line = this.lines.peek()[protocol];
-        this.lines.value = { ...this.lines.peek(), [protocol]: { ...line, bytes: line.bytes + bytes } };
+    private addBytes(protocol: Protocol, bytes: number): void {
+        const stream = this.streams.peek()[protocol];
+        this.streams.value = { ...this.streams.peek(), [protocol]: { ...stream, bytes: stream.bytes + bytes } };
     }
 
-    private note(protocol: Protocol, state: State, error: unknown): void {
-        const line = this.lines.peek()[protocol];
-        this.lines.value = { ...this.lines.peek(), [protocol]: { ...line, state, error } };
+    private setState(protocol: Protocol, state: State, error: unknown): void {
+        const stream = this.streams.peek()[protocol];
+        this.streams.value = { ...this.streams.peek(), [protocol]: { ...stream, state, error } };
     }
 }
 
-interface Saying {
+interface MessageRequest {
     path: string;
     body: unknown;
     headers: Record<string, string>;
 }
 
-/** The request that says something through a protocol. */
-export function saying(protocol: Exclude<Protocol, "blade">, place: Place, words: string): Saying {
+/** The request that sends a message over a protocol. */
+export function messageRequest(protocol: Exclude<Protocol, "blade">, place: Place, text: string): MessageRequest {
     switch (protocol) {
         case "aap":
             return {
                 path: `/aap/v3/sessions/${place.session}/turns`,
-                body: { stream: "delta", messages: [{ role: "user", content: words }] },
+                body: { stream: "delta", messages: [{ role: "user", content: text }] },
                 headers: {},
             };
         case "ag-ui":
@@ -255,7 +263,7 @@ export function saying(protocol: Exclude<Protocol, "blade">, place: Place, words
                     protocolVersion: "1.0",
                     threadId: place.session,
                     runId: uuid(),
-                    messages: [{ id: uuid(), role: "user", content: words }],
+                    messages: [{ id: uuid(), role: "user", content: text }],
                     tools: [],
                     context: [],
                     forwardedProps: {},
@@ -267,14 +275,14 @@ export function saying(protocol: Exclude<Protocol, "blade">, place: Place, words
                 path: "/process",
                 body: {
                     session_id: place.session,
-                    input: [{ role: "user", content: [{ type: "text", text: words }] }],
+                    input: [{ role: "user", content: [{ type: "text", text: text }] }],
                 },
                 headers: {},
             };
     }
 }
 
-/** `crypto.randomUUID` is there for https and this machine only. */
+/** `crypto.randomUUID` is available on https and localhost only. */
 function uuid(): string {
     const bytes = crypto.getRandomValues(new Uint8Array(16));
     bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40;
@@ -283,8 +291,8 @@ function uuid(): string {
     return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
 }
 
-/** The header that goes on behind a frame. */
-function seen(last: Frame | undefined, protocol: Protocol = "ag-ui"): Record<string, string> {
+/** The header that resumes a stream after a frame. */
+function resumeHeaders(last: Frame | undefined, protocol: Protocol = "ag-ui"): Record<string, string> {
     if (last !== undefined) return { "last-event-id": last.id };
     return protocol === "aap" ? { "last-event-id": "0" } : {};
 }

@@ -1,24 +1,24 @@
-/** A session's conversation as each protocol gives it back to whoever asks later. */
+/** A session's history, as each protocol returns it. */
 import { api, ask } from "../api/client";
 import { curlRequest, type Place } from "./curl";
 import { type Json, type JsonObject, objectOf, type Protocol, textOf } from "./frames";
 import { SseParser } from "./sse";
 
-export interface Kept {
+export interface History {
     readonly items: readonly JsonObject[];
     readonly curl: string;
 }
 
 const all = (value: Json | undefined): readonly JsonObject[] => (Array.isArray(value) ? value.map(objectOf) : []);
 
-/** @throws ApiError where this server does not speak the protocol. */
-export async function kept(protocol: Protocol, place: Place, signal: AbortSignal): Promise<Kept> {
+/** @throws ApiError when the server does not serve the protocol. */
+export async function fetchHistory(protocol: Protocol, place: Place, signal: AbortSignal): Promise<History> {
     const { session, agent, response } = place;
     switch (protocol) {
         case "aap": {
             const path = `/aap/v3/sessions/${session}/history?type=full`;
-            const told = await api.get<{ history: { full: Json } }>(path, {}, signal);
-            return { items: all(told.history.full), curl: curlRequest(place, "GET", path) };
+            const body = await api.get<{ history: { full: Json } }>(path, {}, signal);
+            return { items: all(body.history.full), curl: curlRequest(place, "GET", path) };
         }
         case "ag-ui": {
             const path = `/ag-ui/${encodeURIComponent(agent)}/connect`;
@@ -27,8 +27,8 @@ export async function kept(protocol: Protocol, place: Place, signal: AbortSignal
         }
         case "agentscope": {
             const path = `/process/responses/${encodeURIComponent(response ?? "")}`;
-            const told = response === null ? { output: [] } : await api.get<JsonObject>(path, {}, signal);
-            return { items: all(told.output), curl: curlRequest(place, "GET", path) };
+            const body = response === null ? { output: [] } : await api.get<JsonObject>(path, {}, signal);
+            return { items: all(body.output), curl: curlRequest(place, "GET", path) };
         }
         case "blade": {
             const path = `/api/sessions/sess_${session}/messages`;
@@ -37,7 +37,7 @@ export async function kept(protocol: Protocol, place: Place, signal: AbortSignal
     }
 }
 
-/** What `connect` tells first: all messages. A run that goes on is not waited for. */
+/** The messages that `connect` sends first. It does not wait for a run in progress. */
 async function snapshot(path: string, body: unknown, signal: AbortSignal): Promise<readonly JsonObject[]> {
     const response = await ask("POST", path, { body, signal });
     const reader = response.body?.getReader();
@@ -55,25 +55,25 @@ async function snapshot(path: string, body: unknown, signal: AbortSignal): Promi
     }
 }
 
-/** What an item is, in the protocol's own words. */
+/** The type of an item, in the protocol's own terms. */
 export function kindOf(item: JsonObject): string {
-    const words = [item["role"], item["kind"] ?? item["type"]].map(textOf).filter((each) => each !== "");
-    return words.join(" · ");
+    const names = [item["role"], item["kind"] ?? item["type"]].map(textOf).filter((each) => each !== "");
+    return names.join(" · ");
 }
 
-/** The words in it, wherever the protocol puts them. */
-export function wordsOf(value: Json | undefined): string {
+/** The text of an item, wherever the protocol puts it. */
+export function plainText(value: Json | undefined): string {
     if (typeof value === "string") return value;
     if (Array.isArray(value))
         return value
-            .map(wordsOf)
+            .map(plainText)
             .filter((each) => each !== "")
             .join(" ");
     if (typeof value !== "object" || value === null) return "";
     const item = objectOf(value);
     for (const name of ["text", "thinking", "content", "blocks", "data", "output", "name", "toolCalls", "function"]) {
-        const words = wordsOf(item[name]);
-        if (words !== "") return words;
+        const text = plainText(item[name]);
+        if (text !== "") return text;
     }
     return "";
 }
