@@ -239,9 +239,9 @@ async def test_a_run_that_failed_without_output_says_why_and_can_be_tried_again(
     await console_page.page.send_command("Page.reload")
     await console_page.until("document.querySelector('[role=alert]')?.innerText === 'The quota is used up.'")
     assert await serious_violations(console_page) == []
-    questions = await console_page.run("document.querySelector('[data-row]').dataset.row")
+    row = await console_page.run("document.querySelector('[data-row]').dataset.row")
     await console_page.press("Try again")
-    again = f"[...document.querySelectorAll('[data-row]')].every((each) => each.dataset.row !== {js_string(questions)})"
+    again = f"[...document.querySelectorAll('[data-row]')].every((each) => each.dataset.row !== {js_string(row)})"
     await console_page.until(
         f"{again} && document.querySelector('[role=alert]')?.innerText === 'The quota is used up.'"
     )
