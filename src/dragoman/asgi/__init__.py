@@ -1,0 +1,1 @@
+"""HTTP in front of all protocols: connections, security headers, routing, health, metrics, the console's files."""

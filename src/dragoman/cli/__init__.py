@@ -1,0 +1,1 @@
+"""The `dragoman` command: parses arguments and calls `server`, `terminal` or `client`. No logic of its own."""

@@ -9,12 +9,13 @@ from typing import assert_never
 
 import msgspec
 
-from dragoman.client import (
+from dragoman.client.events import (
     ClientCall,
     Ended,
     Image,
     Message,
     Notice,
+    Pending,
     Permission,
     Question,
     Text,
@@ -22,7 +23,6 @@ from dragoman.client import (
     ToolCall,
     ToolResult,
 )
-from dragoman.client.events import Pending
 from dragoman.core.content import Json, JsonObject
 
 MAX_RESULT_LINES = 8

@@ -1,0 +1,1 @@
+"""Metrics and tracing of the engine, and wrappers that measure stores and models."""

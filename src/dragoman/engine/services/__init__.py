@@ -1,0 +1,1 @@
+"""Services beside the sessions: API keys, idempotency, limits, memories, profiles, shares, uploads."""

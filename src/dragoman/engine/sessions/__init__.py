@@ -1,0 +1,1 @@
+"""Sessions in memory: loading, readers, group commit, history, branches, compaction."""

@@ -1,0 +1,1 @@
+"""AAP v3. `wire`, `translate` and `errors` are pure; `http` and `streams` do the IO."""

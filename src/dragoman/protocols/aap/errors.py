@@ -1,4 +1,4 @@
-"""AAP's answers to refusals: one table, complete by test. Source: specification of the face, section 16."""
+"""AAP's answers to refusals: one table, complete by test. Pure. Source: specification of the face, section 16."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

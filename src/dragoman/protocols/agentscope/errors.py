@@ -1,4 +1,4 @@
-"""The error responses of the Agent API: one table, complete by test. Source: the protocol's specification, section 8.
+"""The error responses of the Agent API: one table, complete by test. Pure. Source: specification, section 8.
 
 The published package answers 200 with one frame that its own client drops, so that a refused request looks like an
 empty success. Here every refusal before the run is an HTTP status.

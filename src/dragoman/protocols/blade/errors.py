@@ -1,4 +1,4 @@
-"""Blade's answers to refusals: one table for REST and the socket, complete by test. Source: specification, §15."""
+"""Blade's answers to refusals: one table for REST and socket, complete by test. Pure. Source: specification, §15."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

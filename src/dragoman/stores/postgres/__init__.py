@@ -1,0 +1,1 @@
+"""PostgreSQL: all stores of an installation with one or more servers."""

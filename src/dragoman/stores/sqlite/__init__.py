@@ -1,0 +1,1 @@
+"""SQLite: all stores of one server, written by one thread."""

@@ -1,0 +1,1 @@
+"""A session's log as Blade's chats, turns and tool calls."""

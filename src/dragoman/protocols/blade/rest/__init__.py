@@ -1,0 +1,1 @@
+"""Blade's REST routes, one module for each resource."""

@@ -1,0 +1,1 @@
+"""Blade's Socket.IO connection: subscriptions, incoming messages, outgoing events."""

@@ -1,0 +1,1 @@
+"""Blade's wire types. Pure: no server, no clock, no storage."""
