@@ -108,7 +108,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seeds: Annotated[int, setting_meta("messages that a session may be opened with", ge=0)] = 1000
     client_tools: Annotated[int, setting_meta("tools that an application may bring along", ge=0)] = 128
     schema_bytes: Annotated[int, setting_meta("largest JSON Schema of such a tool", ge=2)] = 64 * 1024
-    max_runs_per_user: Annotated[int, setting_meta("runs of one user at the same time; 0 for no limit", ge=0)] = 1000
+    max_runs_per_user: Annotated[
+        int, setting_meta("unfinished runs of one user, running and queued; 0 for no limit", ge=0)
+    ] = 1000
     max_streams_per_user: Annotated[int, setting_meta("open streams of one user; 0 for no limit", ge=0)] = 10_000
     requests_per_minute: Annotated[
         int, setting_meta("requests of one key, in bursts of as many; 0 for no limit", ge=0)

@@ -45,8 +45,11 @@ from tests.engine.world import (
     World,
     answer_request,
     ask_user,
+    open_session,
     running_world,
+    send,
     texts,
+    wait_for_end,
 )
 from tests.requirements import requirement
 from tests.stores.simulated import SimulatedLog
@@ -67,8 +70,8 @@ class SchedulerFixture:
         self.engine: Engine
         self.schedules: Scheduler
 
-    async def start(self, **options: Any) -> None:
-        self.engine = await self.world.start()
+    async def start(self, *, max_runs_per_user: int = 0, **options: Any) -> None:
+        self.engine = await self.world.start(max_runs_per_user=max_runs_per_user)
         self.schedules = Scheduler(self.store, self.engine, self.world.clock, self.world.ids, **options)
         await self.schedules.start(run_timer=False)
 
@@ -190,6 +193,28 @@ async def test_a_time_that_another_server_claimed_is_not_kept_again(scheduler_fi
     await scheduler_fixture.wait_until_idle()
     assert other._fire_tasks == {}
     assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
+
+
+async def test_a_start_beyond_the_users_limit_of_runs_fails_its_fire_and_leaves_no_session() -> None:
+    async with running_world(SimulatedLog()) as world:
+        planned = SchedulerFixture(world, SimulatedSchedules())
+        await planned.start(max_runs_per_user=1)
+        gate = world.pausing_tool("gate")
+        world.scripts["slow"] = [[CallTool("gate")]]
+        live = await open_session(planned.engine)
+        await send(planned.engine, live, "slow")
+        schedule = await planned.daily()
+        await planned.advance_to(NINE)
+        await planned.wait_until_idle()
+        refusal = f"{NOT_STARTED}: too many runs at the same time: at most 1"
+        assert await planned.outcomes(schedule) == [("failed", refusal)]
+        assert [each.session_id for each in await world.store.page(ANN, None, 10)] == [live.state.session_id]
+        gate.opened.set()
+        await wait_for_end(live)
+        await planned.advance_to(NINE + DAY)
+        await planned.wait_until_idle()
+        assert (await planned.outcomes(schedule))[-1] == ("completed", None)
+        await planned.schedules.close()
 
 
 async def test_a_run_that_fails_fails_its_fire_and_the_next_is_kept(scheduler_fixture: SchedulerFixture) -> None:

@@ -20,7 +20,7 @@ from dragoman.core.events import RunStopped, SettingsChange
 from dragoman.core.history import INTERNAL
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
-from dragoman.core.refusals import Conflict, NotFound, Refused, SessionBusy, SessionNotFound, Unavailable
+from dragoman.core.refusals import Conflict, LimitReached, NotFound, Refused, SessionBusy, SessionNotFound, Unavailable
 from dragoman.core.schedules import (
     ANSWER_TIMEOUT,
     MISSED,
@@ -368,7 +368,11 @@ class Scheduler:
                 prompt = Submit(
                     protocol=PROTOCOL, messages=(UserInput(content=schedule.prompt),), metadata={INTERNAL: True}
                 )
-                submitted = await engine.start_run(live, prompt, by=schedule.user)
+                try:
+                    submitted = await engine.start_run(live, prompt, by=schedule.user)
+                except LimitReached:
+                    await engine.delete(live)  # a start that is refused leaves no session behind
+                    raise
                 await live.until_durable(submitted.seq)
             yield live
 

@@ -1,0 +1,67 @@
+"""One run more than a user may have at a time is refused, by each protocol in its own terms; nothing is left behind.
+
+The tests of the Agent API and of AgentScope are in `aap/test_extensions.py` and `agentscope/test_refusals.py`.
+"""
+
+from pathlib import Path
+
+from tests.conversations import script
+from tests.protocols.aap.client import AapClient
+from tests.protocols.agui.endpoint import Endpoint, an_input
+from tests.protocols.agui.endpoint_streams import running
+from tests.protocols.agui.run_service import RunServiceClient, new_thread, run_input
+from tests.protocols.blade.client import RestClient, socket_client
+from tests.protocols.blade.driver import url_of
+from tests.requirements import requirement
+from tests.servers import running_server, running_socket_server
+
+SLOW = script({"say": "one"}, {"wait_ms": 600_000})
+
+
+async def session_count(alice: AapClient) -> int:
+    return len((await alice.get("/sessions")).json["sessions"])
+
+
+@requirement("ag-ui-b:transport:http-errors")
+async def test_in_the_ag_ui_endpoint_it_is_429_and_makes_no_thread(tmp_path: Path) -> None:
+    async with running_server(tmp_path, max_runs_per_user=1) as server:
+        alice = Endpoint(server.connection, server.key("alice"))
+        async with running(alice, an_input(SLOW)):
+            refused = await alice.run(an_input("hello"))
+            assert (refused.status, refused.json["code"]) == (429, "rate_limited")
+            assert int(refused.headers["retry-after"]) > 0
+            assert await session_count(server.aap_client("alice")) == 1
+
+
+@requirement("runs:errors:problem", "runs:submit:refused-leaves-nothing")
+async def test_in_the_run_service_it_is_a_429_problem_for_a_direct_and_for_a_queued_run(tmp_path: Path) -> None:
+    async with running_server(tmp_path, max_runs_per_user=2) as server:
+        alice = RunServiceClient(server.connection, server.key("alice"))
+        thread = new_thread()
+        await alice.submit(run_input(thread, SLOW, "r-1"))
+        await alice.submit(run_input(thread, "next", "r-2"))
+        for body in (run_input(thread, "late", "r-3"), run_input(new_thread(), "late")):
+            refused = await alice.post("/runs", body)
+            assert (refused.status, refused.json["code"]) == (429, "AGENT_RATE_LIMITED")
+            assert int(refused.headers["retry-after"]) > 0
+        assert await session_count(server.aap_client("alice")) == 1
+        assert (await alice.post("/runs", run_input(thread, "next", "r-2"))).status == 202, "it was accepted before"
+        await alice.post(f"/runs/{thread}/cancel?runId=r-1", b"")
+        await alice.events(thread, "r-2")
+        await alice.submit(run_input(thread, "late", "r-3"))
+
+
+@requirement("blade:chats:refused")
+async def test_in_blade_it_is_acknowledged_and_announced_as_rate_limited(tmp_path: Path) -> None:
+    async with running_socket_server(tmp_path, max_runs_per_user=1) as server:
+        alice = RestClient(url_of(server), server.key("alice"))
+        busy, idle = await alice.session(), await alice.session()
+        async with socket_client(alice.url, alice.key) as tab:
+            await tab.call("chat:send", {"session_id": busy, "message": SLOW})
+            refused = await tab.call("chat:send", {"session_id": idle, "message": "hello"})
+            assert (refused["status"], refused["code"]) == ("error", "rate_limited")
+            (_, announced) = (await tab.until("system:error"))[-1]
+            assert (announced["code"], announced["session_id"]) == ("rate_limited", idle)
+            assert await alice.messages(idle) == []
+            await tab.call("chat:stop", {"session_id": busy})
+            await tab.send(idle, "hello")
