@@ -29,7 +29,7 @@ from dragoman.protocols.aap import translate as aap
 from dragoman.protocols.aap import wire as aap_wire
 from dragoman.protocols.agentscope import wire as agentscope_wire
 from dragoman.protocols.agentscope.translate import ResponseEvents
-from dragoman.protocols.agui.frames import RunFrames
+from dragoman.protocols.agui.streams import RunEncoder
 from dragoman.protocols.agui.translate import Translator
 from dragoman.protocols.agui.wire import decode_run
 from dragoman.protocols.blade.wire import chat as blade_wire
@@ -50,7 +50,7 @@ def aap_bytes(mode: Any) -> Callable[[Sequence[Record], Turn], bytes]:
 
 def agui_bytes(records: Sequence[Record], turn: Turn) -> bytes:
     """A request that comes again is answered from the start."""
-    return RunFrames(Translator(RUN, thread_id=SESSION), "1.0").encode(records)
+    return b"".join(map(RunEncoder(Translator(RUN, thread_id=SESSION), "1.0").feed, records))
 
 
 def agentscope_bytes(records: Sequence[Record], turn: Turn) -> bytes:

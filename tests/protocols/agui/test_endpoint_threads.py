@@ -10,7 +10,8 @@ from uuid import uuid4
 
 from dragoman.core import refusals
 from dragoman.core.refusals import all_refusals
-from dragoman.protocols.agui.errors import ERROR_TABLE
+from dragoman.protocols.agui.errors import ERRORS
+from dragoman.protocols.kit.errors import REQUEST_ERRORS
 from tests.asgi_client import Exchange
 from tests.conversations import calls, script
 from tests.protocols.aap.client import AapClient
@@ -118,7 +119,8 @@ async def test_a_threads_agent_cannot_change(endpoint: Endpoint) -> None:
 
 @requirement("ag-ui-b:transport:http-errors")
 async def test_every_refusal_of_the_core_has_an_answer(endpoint: Endpoint) -> None:
-    assert set(ERROR_TABLE) == {each for each in all_refusals() if each.__module__ == refusals.__name__}
+    of_the_core = {each for each in all_refusals() if each.__module__ == refusals.__name__}
+    assert {*of_the_core, *REQUEST_ERRORS} <= set(ERRORS.rows)
     reply = await endpoint.request("GET", "rehearsal")
     assert (reply.status, reply.json["code"], reply.headers["allow"]) == (405, "method_not_allowed", "POST")
     reply = await endpoint.run(an_input("hello"), headers={"content-type": "text/plain"})

@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman import Agent
-from dragoman.protocols.agui.wire import (
-    InvalidBody,
-    InvalidJson,
-    UnsupportedVersion,
-    _decode_canonical,
-    _decode_tolerant,
-    decode_run,
-)
+from dragoman.protocols.agui.wire import UnsupportedVersion, _decode_canonical, _decode_tolerant, decode_run
+from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
 from tests.agents.agent_harness import ScriptedModel
 from tests.conversations import call, calls, script
 from tests.protocols.agui.endpoint import Endpoint, an_input

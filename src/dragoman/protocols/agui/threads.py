@@ -52,13 +52,14 @@ from dragoman.protocols.agui.decision import (
     stored_messages,
 )
 from dragoman.protocols.agui.downgrade import Generation, downgrade_events
-from dragoman.protocols.agui.frames import Position, RunFrames, ThreadFrames, encode_frame, reopen_events
+from dragoman.protocols.agui.frames import Position, reopen_events
 from dragoman.protocols.agui.messages import Transcript, metadata_of
 from dragoman.protocols.agui.request_mapping import InputMapper
-from dragoman.protocols.agui.streams import RunSource, complete_stream, open_stream
+from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder, complete_stream, encode_frame
 from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of, pending_calls
 from dragoman.protocols.agui.wire import RunInput
-from dragoman.protocols.kit.http import Admit
+from dragoman.protocols.kit.app import AdmitStream
+from dragoman.protocols.kit.sse import open_stream
 
 DisconnectPolicy = Literal["cancel", "continue"]
 """What happens to a run whose client disconnects while nobody else reads it."""
@@ -85,7 +86,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Threads:
     """The threads of an engine."""
 
-    def __init__(self, engine: Engine, admit_stream: Admit) -> None:
+    def __init__(self, engine: Engine, admit_stream: AdmitStream) -> None:
         self._engine = engine
         self._admit_stream = admit_stream
         self._stopping: dict[SessionId, asyncio.Task[bool]] = {}
@@ -197,7 +198,7 @@ class Threads:
         """Stream a run from its start."""
         translator = Translator(run_id, thread_id=request.run.thread_id, client_run_id=request.run.run_id)
         reader = self._engine.follow(live, Cursor(first_seq - 1))
-        return await open_stream(RunSource(reader, RunFrames(translator, request.generation), on_close=on_close))
+        return await open_stream(reader, RunEncoder(translator, request.generation), on_close=on_close)
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
@@ -268,14 +269,9 @@ class Threads:
             cursor = cursor_of(records[-1])
             preamble = [*so_far[:1], *await self._snapshots(live, cursor.seq), *reopen_events(so_far)]
             shown = b"".join(map(encode_frame, downgrade_events(preamble, request.generation)))
-            frames = RunFrames(translator, request.generation)
+            encoder, reader = RunEncoder(translator, request.generation), self._engine.follow(live, cursor)
             release = self._admit_stream(request.principal)
-            try:
-                reader = self._engine.follow(live, cursor)
-                return await open_stream(RunSource(reader, frames, preamble=shown, on_close=lambda _: release()))
-            except BaseException:
-                release()
-                raise
+            return await open_stream(reader, encoder, before=shown, on_close=lambda _: release())
 
     async def events(self, principal: Principal, agent: Agent, thread_id: str, position: Position | None) -> Response:
         """Stream the events of all runs of a thread, strictly after a position, then live."""
@@ -283,14 +279,11 @@ class Threads:
             if position is not None and position.cursor.seq > live.durable_cursor.seq:
                 raise InvalidCursor("Last-Event-ID is beyond the end of this thread")
             after = Cursor(0) if position is None else await self._run_start_before(live, position)
+            reader = self._engine.follow(live, after, ends_on_drain=True)
             release = self._admit_stream(principal)
-            try:
-                reader = self._engine.follow(live, after, ends_on_drain=True)
-                frames = ThreadFrames(thread_id, "1.0", position)
-                return await open_stream(RunSource(reader, frames, on_close=lambda _: release()))
-            except BaseException:
-                release()
-                raise
+            return await open_stream(
+                reader, ThreadEncoder(thread_id, position), before=b"", on_close=lambda _: release()
+            )
 
     async def _run_start_before(self, live: SessionView, position: Position) -> Cursor:
         """The start of the run that a position is in."""
@@ -325,7 +318,7 @@ class Threads:
             *snapshots,
             wire.RunFinished(thread_id=thread_id, run_id=run_id, outcome=outcome, metadata=metadata),
         ]
-        return complete_stream(*downgrade_events(events, request.generation))
+        return complete_stream(downgrade_events(events, request.generation))
 
     async def _snapshots(self, live: SessionView, up_to: int) -> list[wire.Event]:
         """The finished messages of the active branch up to an event, and the state, if there is one."""
