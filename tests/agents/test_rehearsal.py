@@ -249,8 +249,8 @@ async def test_pauses_keep_to_the_schedule_that_the_script_sets(
         now_ms += seconds * 1000 + 2
 
     own = SimpleNamespace(**vars(asyncio) | {"sleep": sleep})  # a server of other tests may be on this loop, and sleep
-    monkeypatch.setattr("dragoman.agents.rehearsal.agent.asyncio", own)
-    monkeypatch.setattr("dragoman.agents.rehearsal.agent.monotonic", lambda: now_ms / 1000)
+    monkeypatch.setattr("dragoman.agents.rehearsal.player.asyncio", own)
+    monkeypatch.setattr("dragoman.agents.rehearsal.player.monotonic", lambda: now_ms / 1000)
     await session().send(script(step))
     assert slept == pauses
 
@@ -321,7 +321,7 @@ async def test_other_braces_stay_and_results_are_not_read_again() -> None:
 @pytest.mark.parametrize("name", ["stamp", "boom", "nothing"])
 async def test_a_failed_call_is_a_result_like_any_other(name: str) -> None:
     said = {
-        "stamp": "Tool execution failed: Object missing required field `text`",
+        "stamp": "Tool execution failed: text: missing",
         "boom": "Tool execution failed: boom",
         "nothing": "Tool not found: nothing",
     }

@@ -226,7 +226,7 @@ def test_a_bad_step_is_named(before: tuple[Json, ...], step: Json, problem: str)
     ],
 )
 def test_what_begins_as_a_script_has_to_be_one(text: str) -> None:
-    assert "the script is no" in complaint(text)
+    assert "the script is not" in complaint(text)
     assert is_script(text)
 
 

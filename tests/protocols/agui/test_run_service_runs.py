@@ -483,7 +483,7 @@ async def test_the_zone_of_events_is_the_tools_argument_the_device_the_profile_o
         assert await offset() in ("-08:00", "-07:00")
         wrong = script({"call": {"name": "clock", "input": {"timezone": "Mars/Olympus"}}}, {"say": "{result}"})
         assert text_of_frames(await alice.play(new_thread(), wrong, forwardedProps=on_device)).startswith(
-            "Tool execution failed: there is no time zone 'Mars/Olympus'"
+            "Tool execution failed: unknown time zone 'Mars/Olympus'"
         )
 
 

@@ -1,11 +1,11 @@
-"""Scripts of the rehearsal agent: read out of a user's message and checked whole, before anything is played. Pure.
+"""Parse the scripts of the rehearsal agent from user messages. A script is validated as a whole before it runs. Pure.
 
-A script is a list of steps, cut here into segments: a segment is one model step, the things it says and does and the
-calls that end it. So as many segments are done as the history holds assistant messages since the script.
+A script is a list of steps. They are grouped into segments: one segment is one model step, with its output and the
+calls that end it. So the number of assistant messages since the script is the number of segments that have run.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -40,9 +40,9 @@ from dragoman.core.events import PlanStep, PlanUpdated
 from dragoman.core.tools import ASK_USER_QUESTION, FORK
 
 MAX_BURST_DELTAS = 16 * 1024
-"""Deltas of one burst: it is emitted without giving way to anybody, so it has to have an end."""
+"""Maximum number of deltas of a burst. It does not yield to other tasks, so it must be bounded."""
 
-# --- how it is written ------------------------------------------------------------------------------------------------
+# --- the JSON of a script ---------------------------------------------------------------------------------------------
 
 
 class _Call(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ _Property = Literal["time_zone", "client_time", "model", "user", "mode"]
 
 
 class _StepSource(msgspec.Struct, forbid_unknown_fields=True):
-    """A step as it is written: one of these fields; `size` and `every_ms` may stand beside `say` and `think`."""
+    """A step in JSON: exactly one of these fields. `say` and `think` may also have `size` and `every_ms`."""
 
     say: str | tuple[str, ...] | UnsetType = UNSET
     think: str | tuple[str, ...] | UnsetType = UNSET
@@ -112,22 +112,15 @@ class _StepSource(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Message(msgspec.Struct):
-    script: list[_StepSource] | UnsetType = UNSET
-
-
-class _AnyMessage(msgspec.Struct):
-    """The same with steps of any shape, to find out what is wrong with them."""
-
     script: Json = UNSET
 
 
 _MESSAGE: msgspec.json.Decoder[_Message] = msgspec.json.Decoder(_Message)
-_ANY_MESSAGE: msgspec.json.Decoder[_AnyMessage] = msgspec.json.Decoder(_AnyMessage)
 _SCRIPT_PREFIX = '{"script"'
 
 
 class _ScriptError(Exception):
-    """What is wrong with a script."""
+    """A script is not valid. The message says which step is at fault."""
 
 
 def _question_step(arguments: JsonObject) -> End:
@@ -139,13 +132,13 @@ def _question_step(arguments: JsonObject) -> End:
 
 
 def _fork_step(fork: _Fork) -> End:
-    _convert_steps(fork.script)
+    _parse_steps(fork.script)
     return End((RequestedCall(FORK, {"description": fork.description, "script": fork.script}),))
 
 
 def _end_step(is_true: bool) -> End:
     if not is_true:
-        raise _ScriptError("it is true or not there")
+        raise _ScriptError("must be true")
     return End()
 
 
@@ -172,12 +165,12 @@ _STEP_BUILDERS: dict[str, Callable[[Json], Step | End | Stop]] = {
     "stop": Stop,
     "fail": lambda fault: Crash(fault) if isinstance(fault, str) else fault,
 }
-"""What a step means, by its name; `say` and `think` alone have fields beside them."""
+"""Creates a step from its value, by its name. `say` and `think` are not here because they have more fields."""
 _BLOCK_KINDS: dict[str, StreamedBlockKind] = {"say": "text", "think": "thinking"}
 _STEP_NAMES = (*_BLOCK_KINDS, *_STEP_BUILDERS)
 _EXTRA_FIELDS = ("size", "every_ms")
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- parsing ----------------------------------------------------------------------------------------------------------
 
 _ADD_PATTERN = re.compile(r"add\s+([+-]?[0-9]{1,300})\s+and\s+([+-]?[0-9]{1,300})", re.IGNORECASE)
 _SAMPLE_QUESTION = {
@@ -197,109 +190,81 @@ _BUILTIN_SCRIPTS: dict[str, Script] = {
 
 
 def parse_script(text: str) -> Script:
-    """What a user's message makes the agent play.
+    """The script that a user message stands for.
 
     Raises:
-        AgentError: `bad_script`; the message names the step, counted from 1.
+        AgentError: `bad_script`; the message names the step at fault, counted from 1.
     """
-    beginning = text.lstrip()
-    if beginning[:1] == "{":
-        script = _decode_script(beginning)
-        if script is not None:
-            return script
-    said = text.strip()
-    known = _BUILTIN_SCRIPTS.get(said.lower())
-    if known is not None:
-        return known
-    sum_of = _ADD_PATTERN.fullmatch(said)
-    if sum_of is not None:
-        terms = {"a": int(sum_of[1]), "b": int(sum_of[2])}
+    script = _decode_script(text)
+    if script is not None:
+        return script
+    command = text.strip()
+    if builtin := _BUILTIN_SCRIPTS.get(command.lower()):
+        return builtin
+    if match := _ADD_PATTERN.fullmatch(command):
+        terms = {"a": int(match[1]), "b": int(match[2])}
         return (Segment((), End((RequestedCall("add", terms),))), Segment((BlockStep("text", "The sum is {result}."),)))
     return (Segment((BlockStep("text", f"You said: {text}"),)),)
 
 
 def parse_fork_script(arguments: JsonObject) -> Script | None:
-    """The script of a sub-agent; None when the arguments of its call are no such thing."""
+    """The script of a sub-agent; None if the arguments of its call are not valid."""
     try:
-        return _convert_steps(msgspec.convert(arguments, _Fork).script)
+        return _parse_steps(msgspec.convert(arguments, _Fork).script)
     except (msgspec.ValidationError, _ScriptError, RecursionError):
         return None
 
 
 def is_script(text: str) -> bool:
-    """Whether a message is a script, a bad one included."""
-    beginning = text.lstrip()
-    if beginning[:1] != "{":
-        return False
+    """Whether a message is a script, valid or not."""
     try:
-        return _decode_script(beginning) is not None
+        return _decode_script(text) is not None
     except AgentError:
         return True
 
 
 def _decode_script(text: str) -> Script | None:
-    """The script that a text is; None when it is just a text."""
-    try:
-        written = _MESSAGE.decode(text).script
-        return None if written is UNSET else _segments(_build_step(*each) for each in enumerate(written, start=1))
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        pass  # which of its steps is at fault, and whether it is a script at all, is found out more slowly
-    except _ScriptError as error:
-        raise AgentError("bad_script", str(error)) from error
-    return _decode_with_diagnosis(text)
+    """The script that the text contains; None if the text is not a script.
 
-
-def _decode_with_diagnosis(text: str) -> Script | None:
+    Raises:
+        AgentError: `bad_script`.
+    """
+    text = text.lstrip()
+    if text[:1] != "{":
+        return None
     try:
-        script = _ANY_MESSAGE.decode(text).script
+        steps = _MESSAGE.decode(text).script
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        if not text.startswith(_SCRIPT_PREFIX):
-            return None
-        raise AgentError("bad_script", f"the script is no JSON: {error}") from error
-    if not isinstance(script, list):
-        if not text.startswith(_SCRIPT_PREFIX):
-            return None
-        raise AgentError("bad_script", "the script is no array of steps")
-    try:
-        return _convert_steps(script)
-    except _ScriptError as error:
-        raise AgentError("bad_script", str(error)) from error
-    except RecursionError as error:
-        raise AgentError("bad_script", "sub-agents are nested too deeply") from error
+        reason = f"the script is not valid JSON: {error}"
+    else:
+        if isinstance(steps, list):
+            try:
+                return _parse_steps(steps)
+            except _ScriptError as error:
+                raise AgentError("bad_script", str(error)) from error
+            except RecursionError as error:
+                raise AgentError("bad_script", "sub-agents are nested too deeply") from error
+        reason = "the script is not an array of steps"
+    if text.startswith(_SCRIPT_PREFIX):
+        raise AgentError("bad_script", reason)
+    return None
 
 
-def _convert_steps(script: Sequence[Json]) -> Script:
-    """Check steps one by one, so that the first bad one can be named. Raises _Bad."""
-    return _segments(_build_step(number, _decode_step(number, step)) for number, step in enumerate(script, start=1))
+def _parse_steps(script: Sequence[Json]) -> Script:
+    """Group the steps into segments. Steps after one that ends the run are validated, but left out.
 
-
-def _decode_step(number: int, step: Json) -> _StepSource:
-    if not isinstance(step, dict):
-        raise _ScriptError(f"step {number}: it is no object")
-    _reject_unknown_fields(number, step)
-    try:
-        return msgspec.convert(step, _StepSource)
-    except msgspec.ValidationError as error:
-        raise _ScriptError(f"step {number}: {error}") from error
-
-
-def _reject_unknown_fields(number: int, step: JsonObject) -> None:
-    unknown = [name for name in step if name not in _STEP_NAMES and name not in _EXTRA_FIELDS]
-    if not unknown:
-        return
-    kinds = [name for name in step if name in _STEP_NAMES]
-    if kinds:
-        raise _ScriptError(f"step {number}: `{kinds[0]}` has no field `{unknown[0]}` beside it")
-    raise _ScriptError(f"step {number}: there is no step `{unknown[0]}`")
-
-
-def _segments(written: Iterable[Step | End | Stop]) -> Script:
-    """Cut steps into model steps. All are read, but those behind a step that ends the run are left out."""
+    Raises:
+        _ScriptError: a step is not valid.
+    """
     segments: list[Segment] = []
     steps: list[Step] = []
     stop: Stop | None = None
     is_over = False
-    for step in written:
+    for number, source in enumerate(script, start=1):
+        try:
+            step = _parse_step(source)
+        except (_ScriptError, msgspec.ValidationError) as error:
+            raise _ScriptError(f"step {number}: {error}") from error
         if is_over:
             continue
         match step:
@@ -314,21 +279,23 @@ def _segments(written: Iterable[Step | End | Stop]) -> Script:
     return (*segments, Segment(tuple(steps), stop=None if stop is None else stop.reason))
 
 
-def _build_step(number: int, step: _StepSource) -> Step | End | Stop:
-    kinds = [kind for kind in _STEP_NAMES if getattr(step, kind) is not UNSET]
+def _parse_step(source: Json) -> Step | End | Stop:
+    if not isinstance(source, dict):
+        raise _ScriptError("expected an object")
+    kinds = [name for name in source if name in _STEP_NAMES]
+    for name in source:
+        if name not in _STEP_NAMES and name not in _EXTRA_FIELDS:
+            raise _ScriptError(f"`{kinds[0]}` has no field `{name}`" if kinds else f"there is no step `{name}`")
+    step = msgspec.convert(source, _StepSource)
     if len(kinds) != 1:
-        raise _ScriptError(
-            f"step {number}: it takes one effect, not {' and '.join(f'`{kind}`' for kind in kinds) or 'none'}"
-        )
-    kind = kinds[0]
+        raise _ScriptError(f"expected one effect, got {' and '.join(f'`{kind}`' for kind in kinds) or 'none'}")
+    (kind,) = kinds
     value = getattr(step, kind)
     if kind in _BLOCK_KINDS:
         return BlockStep(_BLOCK_KINDS[kind], value, step.size or DEFAULT_DELTA_CHARS, step.every_ms or 0)
-    if step.size is not UNSET or step.every_ms is not UNSET:
-        raise _ScriptError(
-            f"step {number}: `{kind}` has no field `{'every_ms' if step.size is UNSET else 'size'}` beside it"
-        )
+    if extra := next((name for name in source if name in _EXTRA_FIELDS), None):
+        raise _ScriptError(f"`{kind}` has no field `{extra}`")
     try:
         return _STEP_BUILDERS[kind](value)
     except _ScriptError as error:
-        raise _ScriptError(f"step {number}: `{kind}`: {error}") from error
+        raise _ScriptError(f"`{kind}`: {error}") from error

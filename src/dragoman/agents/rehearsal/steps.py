@@ -1,4 +1,4 @@
-"""What the rehearsal agent can play: steps, and the model steps that they make up. Values only."""
+"""The steps of rehearsal scripts, and the segments that they form. Values only."""
 
 from typing import Annotated, Literal
 
@@ -9,7 +9,7 @@ from dragoman.core.content import Data, Image, Json, JsonObject, StreamedBlockKi
 from dragoman.core.events import PlanUpdated
 
 DEFAULT_DELTA_CHARS = 8
-"""Characters per delta, where a script does not say."""
+"""Characters per delta if a script does not specify `size`."""
 
 
 class BlockStep(msgspec.Struct, frozen=True):
@@ -33,61 +33,61 @@ class Emit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Burst(msgspec.Struct, frozen=True):
-    """So many long deltas in one go."""
+    """`count` deltas of 1,000 characters, without a pause."""
 
     count: int
 
 
 class ShowBlock(msgspec.Struct, frozen=True):
-    """A whole block."""
+    """Adds a whole block."""
 
     block: Image | Data
 
 
 class ShowCard(msgspec.Struct, frozen=True):
-    """The user interface of the answer."""
+    """Attaches a user interface to the answer."""
 
     card: JsonObject
 
 
 class Recall(msgspec.Struct, frozen=True):
-    """Says what the session remembers."""
+    """Says earlier texts of the session."""
 
     what: Literal["user", "system", "memory"]
 
 
 class SayOption(msgspec.Struct, frozen=True):
-    """Says an option's value."""
+    """Says the value of an option."""
 
     name: str
 
 
 class SayMetadata(msgspec.Struct, frozen=True):
-    """Says a property of the run."""
+    """Says a value of the run's metadata."""
 
     name: str
 
 
 class SayStartCount(msgspec.Struct, frozen=True):
-    """Says how often the slow tool was started."""
+    """Says how often the slow tool was started with a tag."""
 
     tag: str
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing, for a while."""
+    """Waits."""
 
     ms: float
 
 
 class Crash(msgspec.Struct, frozen=True):
-    """An error that the agent did not expect."""
+    """Raises an unexpected error."""
 
     text: str
 
 
 class Fail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The agent's own error."""
+    """Raises an `AgentError`."""
 
     code: str
     message: str
@@ -112,7 +112,7 @@ Step = (
 
 
 class RequestedCall(msgspec.Struct, frozen=True):
-    """A call to make. With an `output` it brings its own tool, which returns just that."""
+    """A tool call. With an `output`, the call has its own tool, which returns that value."""
 
     name: str
     input: JsonObject
@@ -121,7 +121,7 @@ class RequestedCall(msgspec.Struct, frozen=True):
 
 
 class End(msgspec.Struct, frozen=True):
-    """The end of a model step, with its calls. `is_many`: they were written as `calls`."""
+    """Ends a model step with its calls. `is_many`: the script has them as `calls`."""
 
     calls: tuple[RequestedCall, ...] = ()
     is_many: bool = False
@@ -134,7 +134,7 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """One model step. Only the last of a script has no end of its own, but perhaps a reason to stop for."""
+    """One model step. Only the last one of a script has no `end`; it may have a stop reason instead."""
 
     steps: tuple[Step, ...]
     end: End | None = None

@@ -1,59 +1,63 @@
-"""The tools of the rehearsal agent, and the table in which the slow one notes that it was started."""
+"""The tools of the rehearsal agent, and the file in which the slow tool records its starts."""
 
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime
 from html import escape
 from pathlib import Path
-from typing import Annotated, Generic, Protocol, TypeVar
+from typing import Annotated, Protocol
 from zoneinfo import ZoneInfo
 
 import msgspec
 
+from dragoman.agents.tool import tool
 from dragoman.core.agent import RunnableTool, ToolContext, ToolFailed
-from dragoman.core.content import Json, JsonObject
-from dragoman.core.tools import ServerTool, ToolPolicy, ToolSpec
+from dragoman.core.content import JsonObject
 
 MAX_SLEEP_S = 86_400
 
 
 class StartLog(Protocol):
-    """Counts how often something was started, also by servers that died since."""
+    """Counts starts by tag, across server crashes."""
 
     def append(self, tag: str) -> None:
-        """Note a start. It is durable on return; blocks meanwhile."""
+        """Record a start. It is durable when this returns. Blocks."""
 
     def count(self, tag: str) -> int:
-        """How many were noted with that tag. May block."""
+        """The number of starts recorded with that tag. May block."""
 
 
 class StartLogFile:
-    """`Starts` in a file of JSON lines. May be called from any thread, and a crash in mid-line loses that line only."""
+    """A `StartLog` in a file of JSON lines. Thread-safe. A crash while a line is written loses only that line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
 
     def append(self, tag: str) -> None:
-        """See `Starts.append`."""
+        """Record a start. It is durable when this returns. Blocks."""
         line = msgspec.json.encode(tag) + b"\n"
         with self._lock:
             is_new = not self._path.exists()
             with self._path.open("a+b") as file:
                 if file.seek(0, os.SEEK_END):
                     file.seek(-1, os.SEEK_END)
-                    if file.read(1) != b"\n":  # a crash cut the last line
+                    if file.read(1) != b"\n":  # a crash truncated the last line
                         line = b"\n" + line
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
-            if is_new:
-                self._sync_folder()
+            if is_new:  # make the directory entry durable too
+                folder = os.open(self._path.parent, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
 
     def count(self, tag: str) -> int:
-        """See `Starts.count`."""
+        """The number of starts recorded with that tag. May block."""
         line = msgspec.json.encode(tag)
         with self._lock:
             try:
@@ -61,146 +65,71 @@ class StartLogFile:
             except FileNotFoundError:
                 return 0
 
-    def _sync_folder(self) -> None:
-        """Make the file's name as durable as what stands in it."""
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+
+async def add(a: int, b: int) -> str:
+    """Add two integers."""
+    return str(a + b)
 
 
-# --- what the tools take ----------------------------------------------------------------------------------------------
+async def lookup(q: str) -> str:
+    """Look something up."""
+    return f"looked up {q}"
 
 
-class _AddArguments(msgspec.Struct, forbid_unknown_fields=True):
-    a: int
-    b: int
+async def stamp(text: str) -> str:
+    """Stamp a text."""
+    return f"stamped {text}"
 
 
-class _LookupArguments(msgspec.Struct, forbid_unknown_fields=True):
-    q: str
+async def whisper(text: str) -> str:
+    """Whisper a text."""
+    return f"whispered {text}"
 
 
-class _TextArguments(msgspec.Struct, forbid_unknown_fields=True):
-    text: str
-
-
-class _ClockArguments(msgspec.Struct, forbid_unknown_fields=True):
-    timezone: str | None = None
-
-
-class _SlowArguments(msgspec.Struct, forbid_unknown_fields=True):
-    seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_SLEEP_S)]
-    tag: str = ""
-
-
-class _NoArguments(msgspec.Struct, forbid_unknown_fields=True):
-    pass
-
-
-class _CardArguments(msgspec.Struct, forbid_unknown_fields=True):
-    title: str
-
-
-class _HighlightArguments(msgspec.Struct, forbid_unknown_fields=True):
-    city: str
-
-
-Arguments = TypeVar("Arguments", bound=msgspec.Struct)
-
-
-class _Tool(Generic[Arguments]):
-    """A tool that is a function of its arguments, as a struct."""
-
-    def __init__(
-        self,
-        name: str,
-        description: str,
-        arguments_type: type[Arguments],
-        function: Callable[[Arguments, ToolContext], Awaitable[Json]],
-        policy: ToolPolicy,
-    ) -> None:
-        spec = ToolSpec(name=name, description=description, parameters=_schema(arguments_type))
-        self.declaration = ServerTool(spec=spec, policy=policy)
-        self._arguments_type = arguments_type
-        self._function = function
-
-    async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
-        """See `RunnableTool.run`."""
-        try:
-            taken = msgspec.convert(arguments, self._arguments_type)
-        except msgspec.ValidationError as error:
-            raise ToolFailed(str(error)) from error
-        return await self._function(taken, context)
-
-
-def _schema(arguments_type: type[msgspec.Struct]) -> JsonObject:
-    """The JSON Schema of a tool's arguments, without references and without a title."""
-    (schema,) = msgspec.json.schema_components([arguments_type])[1].values()
-    return {name: value for name, value in schema.items() if name != "title"}
-
-
-async def _add(arguments: _AddArguments, context: ToolContext) -> str:
-    return str(arguments.a + arguments.b)
-
-
-async def _lookup(arguments: _LookupArguments, context: ToolContext) -> str:
-    return f"looked up {arguments.q}"
-
-
-async def _stamp(arguments: _TextArguments, context: ToolContext) -> str:
-    return f"stamped {arguments.text}"
-
-
-async def _whisper(arguments: _TextArguments, context: ToolContext) -> str:
-    return f"whispered {arguments.text}"
-
-
-async def _boom(arguments: _NoArguments, context: ToolContext) -> str:
+async def boom() -> str:
+    """Fail."""
     raise RuntimeError("boom")
 
 
-async def _card(arguments: _CardArguments, context: ToolContext) -> JsonObject:
-    ui = {"target": "inline", "resourceHTML": f"<h1>{escape(arguments.title)}</h1>", "height": 120}
-    return {"title": arguments.title, "_meta": {"ui": ui}}
+async def card(title: str) -> JsonObject:
+    """Show a card."""
+    ui = {"target": "inline", "resourceHTML": f"<h1>{escape(title)}</h1>", "height": 120}
+    return {"title": title, "_meta": {"ui": ui}}
 
 
-async def _highlight(arguments: _HighlightArguments, context: ToolContext) -> JsonObject:
-    bridge = {"action": "map.highlight", "payload": {"cityIds": [arguments.city]}}
-    return {"highlighted": arguments.city, "_meta": {"bridge": bridge}}
+async def highlight(city: str) -> JsonObject:
+    """Highlight a city on the map."""
+    bridge = {"action": "map.highlight", "payload": {"cityIds": [city]}}
+    return {"highlighted": city, "_meta": {"bridge": bridge}}
 
 
 def tools(starts: StartLog, now: Callable[[], datetime], *, are_exposed: bool) -> tuple[RunnableTool, ...]:
-    """The tools, in the order in which they are declared. `whisper` is hidden in any case."""
+    """The tools in the order of their declaration. `whisper` is always hidden."""
 
-    async def clock(arguments: _ClockArguments, context: ToolContext) -> str:
-        name = arguments.timezone or context.time_zone
+    async def clock(context: ToolContext, timezone: str | None = None) -> str:
+        """Tell the time in an IANA time zone, or in the user's."""
+        name = timezone or context.time_zone
         try:
             zone = ZoneInfo(name)
-        except (KeyError, ValueError, OSError) as error:  # unknown, no such path, the name of a folder of zones
-            raise ToolFailed(f"there is no time zone {name!r}: an IANA name such as Europe/Berlin is needed") from error
+        except (KeyError, ValueError, OSError) as error:  # unknown, not a relative path, or a folder of time zones
+            raise ToolFailed(f"unknown time zone {name!r}; expected an IANA name such as Europe/Berlin") from error
         return now().astimezone(zone).isoformat(timespec="seconds")
 
-    async def slow(arguments: _SlowArguments, context: ToolContext) -> str:
-        await asyncio.to_thread(starts.append, arguments.tag)
-        await asyncio.sleep(arguments.seconds)
-        return f"done {arguments.tag}".rstrip()
+    async def slow(seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_SLEEP_S)], tag: str = "") -> str:
+        """Sleep for some seconds."""
+        await asyncio.to_thread(starts.append, tag)
+        await asyncio.sleep(seconds)
+        return f"done {tag}".rstrip()
 
-    # All but the slow one have no effects, so that they may run again after a crash.
-    shown = ToolPolicy(exposed=are_exposed, on_restart="repeat")
-    looks = ToolPolicy(exposed=are_exposed, on_restart="repeat", reads_only=True)
-    asking = ToolPolicy(exposed=are_exposed, on_restart="repeat", needs_approval=True)
-    once = ToolPolicy(exposed=are_exposed, on_restart="fail", timeout_s=MAX_SLEEP_S + 60)
-    hidden = ToolPolicy(exposed=False, on_restart="repeat")
+    # Every tool but `slow` is free of side effects and may be repeated after a crash.
     return (
-        _Tool("add", "Add two integers.", _AddArguments, _add, looks),
-        _Tool("lookup", "Look something up.", _LookupArguments, _lookup, looks),
-        _Tool("stamp", "Stamp a text.", _TextArguments, _stamp, asking),
-        _Tool("clock", "Tell the time in an IANA time zone, or in the user's.", _ClockArguments, clock, looks),
-        _Tool("slow", "Sleep for some seconds.", _SlowArguments, slow, once),
-        _Tool("boom", "Fail.", _NoArguments, _boom, shown),
-        _Tool("card", "Show a card.", _CardArguments, _card, shown),
-        _Tool("highlight", "Highlight a city on the map.", _HighlightArguments, _highlight, shown),
-        _Tool("whisper", "Whisper a text.", _TextArguments, _whisper, hidden),
+        tool(exposed=are_exposed, idempotent=True, reads_only=True)(add),
+        tool(exposed=are_exposed, idempotent=True, reads_only=True)(lookup),
+        tool(exposed=are_exposed, idempotent=True, needs_approval=True)(stamp),
+        tool(exposed=are_exposed, idempotent=True, reads_only=True)(clock),
+        tool(exposed=are_exposed, timeout_s=MAX_SLEEP_S + 60)(slow),
+        tool(exposed=are_exposed, idempotent=True)(boom),
+        tool(exposed=are_exposed, idempotent=True)(card),
+        tool(exposed=are_exposed, idempotent=True)(highlight),
+        tool(exposed=False, idempotent=True)(whisper),
     )
