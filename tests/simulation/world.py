@@ -16,9 +16,10 @@ from dragoman.engine.cluster import delta_relay as carrying_module
 from dragoman.engine.cluster import log_tailer as following_module
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.sessions import history as past_module
-from dragoman.engine.sessions import live_session as live_module
 from dragoman.engine.sessions import reader as reader_module
+from dragoman.engine.sessions import recent_messages as recent_messages_module
 from dragoman.engine.sessions import registry as sessions_module
+from dragoman.engine.sessions import replay_buffer as replay_buffer_module
 from tests.engine import world as world_module
 from tests.engine.runs.test_crash import prepare
 from tests.engine.world import ReversingCipher, World
@@ -46,7 +47,8 @@ FAR_FUTURE_S = 1e6
 """Deadlines of the tests' own, which have no meaning where time passes by itself."""
 SMALL_LIMITS: dict[Any, dict[str, Any]] = {
     sessions_module: {"MIN_RECENT_SESSIONS": 3},
-    live_module: {"RING_RECORDS": 6, "TAIL_MESSAGES": 3},
+    replay_buffer_module: {"MAX_RECORDS": 6},
+    recent_messages_module: {"MAX_MESSAGES": 3},
     reader_module: {"PAGE": 9},
     past_module: {"BACK_PAGE": 4},
     world_module: {"DEADLINE_S": FAR_FUTURE_S},

@@ -393,7 +393,7 @@ class Scheduler:
                 case "waiting" if self._clock.now() >= fire.started_at + ANSWER_TIMEOUT:
                     return "failed", NO_ANSWER
             await asyncio.wait([commit], timeout=CHECK_INTERVAL_S)
-            live.forget_waker(commit)
+            live.replay_buffer.forget_waker(commit)
 
     async def _last_stop(self, live: LiveSession) -> RunStopped:
         async for page in self._engine.history.newest_events(live):

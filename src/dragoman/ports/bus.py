@@ -18,8 +18,8 @@ class Bus(Protocol):
     handlers all run on the event loop. An exception in a handler is logged and affects nobody else.
 
     A payload has at most `MAX_HINT_BYTES` and never contains users' text, except on subjects that start with
-    `DELTAS_SUBJECT_PREFIX`. These allow `MAX_DELTAS_BYTES` and are delivered unaltered, and only to the servers that may
-    read them, or not at all.
+    `DELTAS_SUBJECT_PREFIX`. These allow `MAX_DELTAS_BYTES` and are delivered unaltered to the servers that may read
+    them, and to nobody else.
     """
 
     @property

@@ -120,7 +120,7 @@ class CommandQueue(NodeIdentity, Protocol):
     """Commands from one server to another."""
 
     async def send_command(self, request_id: str, session_id: SessionId, body: bytes) -> str | None:
-        """Send a command to the server that runs a session. Returns its id; None: there is no run on a living server."""
+        """Send a command to the server that runs a session. Returns the server's id; None: no living one runs it."""
 
     async def pending_commands(self) -> Sequence[PendingCommand]:
         """List the commands to this server that have no reply yet."""

@@ -15,8 +15,8 @@ from dragoman.core.stream import Piece
 class IdempotencyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a request with an idempotency key did. It is stored in the transaction that did it.
 
-    A record is kept for 24 hours or, if it `lasts`, for as long as the session. `fingerprint` is a digest of the request.
-    The result itself is rebuilt from the session and the run.
+    A record is kept for 24 hours or, if it `lasts`, for as long as the session. `fingerprint` is a digest of the
+    request. The result itself is rebuilt from the session and the run.
     """
 
     owner: UserId

@@ -256,7 +256,7 @@ async def test_an_agent_that_waits_when_it_is_asked_keeps_little_in_memory(any_w
     for _ in range(500):
         await asyncio.sleep(0)
     gathered = sum(len(text) for block in live.blocks.values() for text in block.pending_deltas)
-    gathered += sum(len(record.text) for record in live._in_flight if isinstance(record, Piece))
+    gathered += sum(len(record.text) for record in live._outbox.in_flight if isinstance(record, Piece))
     assert 0 < gathered <= 100_000, "it was asked to wait, and did"
     log.block_commits.set()
     await wait_for_end(live)

@@ -25,7 +25,7 @@ from dragoman.core.refusals import SessionNotFound, ShuttingDown
 from dragoman.core.session import encode_head, fold, initial_state
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions import history as past_module
-from dragoman.engine.sessions import live_session as live_module
+from dragoman.engine.sessions import recent_messages as recent_messages_module
 from dragoman.engine.sessions import registry as sessions_module
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from dragoman.ports.log import Append, SessionStore, Snapshot
@@ -425,12 +425,12 @@ async def test_a_message_that_arrives_during_a_compaction_is_in_the_next_context
 
 
 async def test_of_long_messages_fewer_stay_in_memory(any_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_module, "TAIL_BYTES", 10_000)
+    monkeypatch.setattr(recent_messages_module, "MAX_BYTES", 10_000)
     engine = await any_world.start()
     live = await open_session(engine)
     for number in range(20):
         await play(engine, live, f"{number} " + "x" * 3000)
-    assert 1 <= len(live.tail) <= 4
+    assert 1 <= len(live.recent_messages.messages) <= 4
     assert len(await engine.history.messages(live)) == 40
     any_world.scripted_agent.contexts.clear()
     any_world.scripts["look"] = [["seen"]]

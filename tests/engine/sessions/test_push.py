@@ -61,7 +61,7 @@ async def test_pushed_records_and_given_ones_are_one_stream(any_world: World, re
     whole = await pulling
     assert [await each for each in readings] == [whole] * 3
     assert expand(await any_world.events(live.state.session_id)) == whole
-    assert (live.reference_count, live._followers) == (0, ())
+    assert (live.reference_count, live.replay_buffer._followers) == (0, ())
 
 
 async def test_a_push_that_fails_ends_its_own_reader_and_no_other(world: World) -> None:
@@ -104,7 +104,7 @@ async def test_silence_gives_heartbeats_to_who_follows(world: World) -> None:
         async with asyncio.timeout(DEADLINE_S):
             for _ in range(50):
                 assert await reader.next() == ()
-        assert live._followers == (), "it follows only while it waits"
+        assert live.replay_buffer._followers == (), "it follows only while it waits"
 
 
 async def test_a_watcher_that_fails_blocks_nobody(world: World) -> None:

@@ -12,8 +12,8 @@ from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT
 from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import START, Cursor, Piece, Record, cursor_of, expand
-from dragoman.engine.sessions import live_session as live_module
 from dragoman.engine.sessions import reader as reader_module
+from dragoman.engine.sessions import replay_buffer as replay_buffer_module
 from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import (
     DEADLINE_S,
@@ -105,7 +105,7 @@ async def test_readers_that_come_at_any_moment_and_position_see_the_tail_of_the_
     any_world: World, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A small ring and small pages, so that readers fall out of memory and back in again and again."""
-    monkeypatch.setattr(live_module, "RING_RECORDS", 4)
+    monkeypatch.setattr(replay_buffer_module, "MAX_RECORDS", 4)
     monkeypatch.setattr(reader_module, "PAGE", 7)
     chance = random.Random(seed)
     log = FaultyLog(any_world.store)
@@ -255,14 +255,18 @@ async def test_a_position_behind_the_end_of_the_stream_waits_for_what_comes(worl
 
 
 async def test_a_reader_that_never_reads_keeps_nothing_in_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_module, "RING_RECORDS", 50)
-    monkeypatch.setattr(live_module, "RING_BYTES", 10_000)
+    monkeypatch.setattr(replay_buffer_module, "MAX_RECORDS", 50)
+    monkeypatch.setattr(replay_buffer_module, "MAX_BYTES", 10_000)
     kept = 0
 
     async def measured(run: Run) -> None:
         nonlocal kept
         await wait_until_durable(run)
-        kept = max(kept, len(live._ring), sum(len(each.text) for each in live._ring if isinstance(each, Piece)) // 200)
+        kept = max(
+            kept,
+            len(live.replay_buffer._records),
+            sum(len(each.text) for each in live.replay_buffer._records if isinstance(each, Piece)) // 200,
+        )
 
     world.scripts["many"] = [[f"{place}", measured] for place in range(300)]
     world.scripts["long"] = [["x" * 4000, measured] for _ in range(40)]
@@ -287,8 +291,8 @@ async def test_silence_gives_heartbeats_and_they_leave_nothing_behind(world: Wor
         async with asyncio.timeout(DEADLINE_S):
             for _ in range(50):
                 assert await reader.next() == ()
-        assert len(live._wakers) <= 1, "a silent reader must not grow"
-    assert len(live._wakers) == 0, "nor must one that left"
+        assert len(live.replay_buffer._wakers) <= 1, "a silent reader must not grow"
+    assert len(live.replay_buffer._wakers) == 0, "nor must one that left"
 
 
 async def test_a_heartbeat_comes_before_its_time_is_over(world: World) -> None:
@@ -316,7 +320,7 @@ async def test_readers_that_leave_leave_nothing_behind(world: World) -> None:
         assert live.reference_count == 1
         task.cancel()
         await asyncio.wait([task])
-    assert (live.reference_count, len(live._wakers), len(engine._readers)) == (0, 0, 0)
+    assert (live.reference_count, len(live.replay_buffer._wakers), len(engine._readers)) == (0, 0, 0)
 
 
 async def test_a_deleted_session_ends_its_readers_after_what_they_may_see(any_world: World) -> None:

@@ -76,7 +76,7 @@ class Subscriber:
         """The addresses, and until when by the monotonic clock."""
         self._previous_position = self._position = live.durable_cursor
         self._records: Sequence[Record] = ()
-        live.add_follower(self)
+        live.replay_buffer.add_follower(self)
 
     def receive(self, records: Sequence[Record]) -> None:
         """See `live.Follower`."""
@@ -159,7 +159,7 @@ class DeltaRelay:
                 address: until for address, until in courier.expiry_by_address.items() if until > now
             }
             if not courier.expiry_by_address:
-                courier.live.remove_follower(courier)
+                courier.live.replay_buffer.remove_follower(courier)
                 del self._subscribers[session_id]
 
     def send(self, batch: Sequence[Append], node: str) -> list[SessionId]:

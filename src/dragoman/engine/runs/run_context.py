@@ -42,7 +42,8 @@ from dragoman.core.tools import AgentSpec, SecretOption, ServerTool, ToolPolicy,
 from dragoman.engine.runs.calls import CallRunner, LeaseCheck
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.sessions.history import History
-from dragoman.engine.sessions.live_session import LiveSession, OpenBlock
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.outbox import OpenBlock
 from dragoman.ports.environment import Ids
 
 MIN_SECRET_CHARS = 6

@@ -12,7 +12,8 @@ from dragoman.core.history import Assembler, is_empty, messages_of
 from dragoman.core.ids import ROOT, LoopId, MessageId, RunId, UserId
 from dragoman.core.stream import Cursor, Record, expand
 from dragoman.engine.services.attachments import Attachments
-from dragoman.engine.sessions.live_session import LiveSession, LoggedMessage, to_live_session
+from dragoman.engine.sessions.live_session import LiveSession, to_live_session
+from dragoman.engine.sessions.recent_messages import LoggedMessage
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import EventLog, LogLookup, RunLocation
 
@@ -41,7 +42,10 @@ class History:
     async def turn(self, live: LiveSession, loop: LoopId) -> Sequence[Message]:
         """The loop's messages since its last user message, that one included; without steps that a crash cut off."""
         parent = live.state.parent_call(loop)
-        turn, before = _TurnCollector(loop, None if parent is None else parent.message_id), live.tail_from + 1
+        turn, before = (
+            _TurnCollector(loop, None if parent is None else parent.message_id),
+            live.recent_messages.after + 1,
+        )
         for placed in _messages_in_memory(
             live
         ):  # where nearly every turn is whole: no generator has to be closed behind it
@@ -101,7 +105,7 @@ class History:
 
     async def messages_newest_first(self, live: LiveSession) -> AsyncIterator[LoggedMessage]:
         """The messages of all loops in the active branch with their places, newest first."""
-        before = live.tail_from + 1
+        before = live.recent_messages.after + 1
         for placed in _messages_in_memory(live):
             yield placed
         async for placed in self._from_log(live, before):
@@ -205,7 +209,7 @@ class _TurnCollector:
 def _messages_in_memory(live: LiveSession) -> Iterator[LoggedMessage]:
     """The newest messages in the active branch, newest first."""
     shows = live.state.is_visible
-    return (placed for placed in live.tail[::-1] if shows(placed.seq))
+    return (placed for placed in live.recent_messages.messages[::-1] if shows(placed.seq))
 
 
 def assemble_page(page: Sequence[LoggedEvent]) -> tuple[list[LoggedMessage], int]:

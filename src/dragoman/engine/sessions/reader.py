@@ -74,6 +74,7 @@ class Reader:
     """Follows a session from a position. Use it as a context manager: it counts as somebody who watches."""
 
     __slots__ = (
+        "_buffer",
         "_end_reason",
         "_index",
         "_is_heartbeat_due",
@@ -99,7 +100,8 @@ class Reader:
         self._log = log
         self._readers = readers
         self._end_reason: Exception | None = None
-        self._index: int | None = live.index_after(after)
+        self._buffer = live.replay_buffer
+        self._index: int | None = self._buffer.index_after(after)
         self._waiter: asyncio.Future[None] | None = None
         self._silent_checks = 0
         """How often somebody looked since there was something to give."""
@@ -119,7 +121,7 @@ class Reader:
         self.live.reader_count -= 1
         self._readers.discard(self)
         if self.live.is_idle:
-            self.live.forget_records()
+            self._buffer.clear()
 
     async def next(self) -> Sequence[Record]:
         """The next records, in order; empty after a time of silence, as a sign to send a heartbeat.
@@ -133,7 +135,7 @@ class Reader:
             if self._index is None:
                 records = await self._read_log()
             else:
-                found = self.live.records_from(self._index)
+                found = self._buffer.records_from(self._index)
                 if found is None:
                     self._index = None
                     continue
@@ -164,14 +166,14 @@ class Reader:
         try:
             is_taken = self.push(records)
         except Exception as error:  # noqa: BLE001  # a door's fault is its stream's own, not its neighbours'
-            self.live.remove_follower(self)
+            self._buffer.remove_follower(self)
             waiter.set_exception(error)
             return
         if not is_taken:
             self.wake()
             return
         self._index += len(records)
-        self.cursor = self.live.durable_cursor
+        self.cursor = self._buffer.cursor
         self._silent_checks = 0
 
     def end(self, why: Exception) -> None:
@@ -182,7 +184,7 @@ class Reader:
     def wake(self) -> None:
         """Have `next` look again, if it waits."""
         if self._waiter is not None and not self._waiter.done():
-            self.live.remove_follower(self)
+            self._buffer.remove_follower(self)
             self._waiter.set_result(None)
 
     def on_silence_check(self) -> None:
@@ -195,23 +197,23 @@ class Reader:
 
     async def _wait_for_records(self) -> None:
         """Wait until there is something to give, or a reason not to wait; what `push` takes is neither."""
-        live = self.live
-        if self.push is None or self.cursor > live.durable_cursor:
-            self._waiter = waiter = live.next_commit()
+        buffer = self._buffer
+        if self.push is None or self.cursor > buffer.cursor:
+            self._waiter = waiter = buffer.next_commit()
         else:
             self._waiter = waiter = asyncio.get_running_loop().create_future()
-            live.add_follower(self)
+            buffer.add_follower(self)
         try:
             await waiter
         finally:
             self._waiter = None
-            live.forget_waker(waiter)  # a session that is silent for a month has many heartbeats
-            live.remove_follower(self)
+            buffer.forget_waker(waiter)  # a session that is silent for a month has many heartbeats
+            buffer.remove_follower(self)
 
     async def _read_log(self) -> Sequence[Record]:
         """The next records from the log. At its end the reader goes on in memory, without a gap."""
         live, after = self.live, self.cursor
-        durable, end, open_pieces = live.durable_cursor, live.ring_end, list(live.durable_pieces())
+        durable, end, open_pieces = self._buffer.cursor, self._buffer.end_index, list(live.durable_pieces())
         events: list[LoggedEvent] = []
         limit = PAGE
         while True:
