@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dragoman.core import refusals
 from dragoman.core.ids import CallId
-from dragoman.protocols.agentscope.errors import ERROR_TABLE, to_response
+from dragoman.protocols.agentscope.errors import ERROR_TABLE, TaskNotFound
+from dragoman.protocols.kit.errors import REQUEST_ERRORS
 from tests.asgi_client import AsgiClient
 from tests.conversations import call, script
 from tests.protocols.agentscope.client import (
@@ -345,10 +346,10 @@ async def test_the_checks_have_an_order(alice: AgentScopeClient) -> None:
 
 @requirement("agentscope:errors:table")
 def test_every_refusal_of_the_core_has_a_response() -> None:
-    assert set(ERROR_TABLE) == set(refusals.all_refusals())
-    for kind, answer in ERROR_TABLE.items():
+    assert set(ERROR_TABLE.rows) == {*refusals.all_refusals(), *REQUEST_ERRORS, TaskNotFound}
+    for kind, answer in ERROR_TABLE.rows.items():
         assert CODES.get(answer.code, answer.status) == answer.status, kind
-    assert to_response(refusals.UnknownCall(CallId("c"))).status == 409
+    assert ERROR_TABLE.to_response(refusals.UnknownCall(CallId("c"))).status == 409
 
 
 # --- any bytes --------------------------------------------------------------------------------------------------------

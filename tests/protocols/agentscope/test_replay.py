@@ -261,7 +261,7 @@ async def test_a_client_that_waits_for_the_response_is_told_that_the_run_continu
         await server.restart()
         reply = await waiting
         assert (reply.status, reply.json["error"]["code"]) == (503, "UNAVAILABLE")
-        assert "goes on" in reply.json["error"]["message"]
+        assert "continues" in reply.json["error"]["message"]
         alice = AgentScopeClient(server.connection, server.key("alice"))
         reply = await alice.request("POST", "/process", body, headers={"accept": "application/json"})
         assert (reply.status, texts(reply.json)) == (200, "onetwo")

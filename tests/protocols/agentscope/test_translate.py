@@ -23,11 +23,12 @@ from dragoman.core.events import (
     RunStopped,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId
-from dragoman.core.refusals import Invalid
+from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.agentscope import wire
 from dragoman.protocols.agentscope.errors import RUN_ERROR_CODES
 from dragoman.protocols.agentscope.translate import ResponseEvents
+from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
 from tests.protocols.agentscope import stream
 from tests.requirements import requirement
 
@@ -181,13 +182,13 @@ def test_the_text_of_a_sub_agent_is_not_sent() -> None:
 @requirement("agentscope:stream:output")
 def test_a_stream_whose_session_is_deleted_ends_well_formed() -> None:
     events = ResponseEvents(RUN, SESSION)
-    assert events.abort("SESSION_DELETED", "The session was deleted", AT) == b""
+    assert events.close(SessionNotFound()) == b""
     body = b"".join(map(events.feed, logged(piece("a", 0, "ha"), piece("a", 0, "lf"))))
-    body += events.abort("SESSION_DELETED", "The session was deleted", AT)
+    body += events.close(SessionNotFound())
     end = stream.check(stream.parse(body))
     assert (end["status"], end["error"]["code"]) == ("failed", "SESSION_DELETED")
     assert end["output"][0]["content"][0]["text"] == "half"
-    assert events.abort("AGAIN", "again", AT) == b""
+    assert events.close(RuntimeError()) == b""
 
 
 @requirement("agentscope:replay:live")
@@ -253,5 +254,5 @@ def test_every_run_is_well_formed_and_the_same_from_any_position(steps: Any, rea
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_request_or_refused(body: bytes) -> None:
     for decode in (wire.decode_request, wire.decode_task, wire.decode_stop):
-        with suppress(wire.InvalidJson, Invalid):
+        with suppress(InvalidJson, InvalidBody):
             assert decode(body) is not None

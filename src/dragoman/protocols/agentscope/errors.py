@@ -5,61 +5,68 @@ empty success. Here every refusal before the run is an HTTP status.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from dragoman.core import refusals
-from dragoman.core.refusals import Refused
-from dragoman.protocols.agentscope.wire import Error, location_of
-from dragoman.protocols.kit.faults import headers_of, shorten
+from dragoman.protocols.agentscope.wire import Error
+from dragoman.protocols.kit import errors
+from dragoman.protocols.kit.errors import ErrorRow, ErrorTable, RequestError
 
 
-class ErrorRow(NamedTuple):
-    """A status, a code, and a message if the core's own uses terms that the client does not know."""
-
-    status: int
-    code: str
-    message: str = ""
+class TaskNotFound(RequestError):
+    """The caller has no such task."""
 
 
-_INVALID = ErrorRow(422, "INVALID_REQUEST")
-_NOTHING_PENDING = ErrorRow(409, "NOTHING_PENDING")
+_INVALID = ErrorRow(422, "INVALID_REQUEST", facts=("path",))
+_NOTHING_PENDING = ErrorRow(409, "NOTHING_PENDING", facts=("path",))
 _UNAVAILABLE = ErrorRow(503, "UNAVAILABLE")
 
-ERROR_TABLE: Mapping[type[Refused], ErrorRow] = {
-    refusals.Refused: _INVALID,
-    refusals.NotFound: ErrorRow(404, "NOT_FOUND"),
-    refusals.SessionNotFound: ErrorRow(404, "SESSION_NOT_FOUND"),
-    refusals.AgentNotFound: ErrorRow(404, "AGENT_NOT_FOUND"),
-    refusals.RunNotFound: ErrorRow(404, "RESPONSE_NOT_FOUND"),
-    refusals.Invalid: _INVALID,
-    refusals.AgentNotChangeable: ErrorRow(409, "AGENT_FIXED"),
-    refusals.UnknownTool: _INVALID,
-    refusals.UnknownOption: _INVALID,
-    refusals.InvalidOptionValue: _INVALID,
-    refusals.DuplicateToolName: _INVALID,
-    refusals.ClientToolsUnsupported: _INVALID,
-    refusals.ImageUnsupported: _INVALID,
-    refusals.UnknownCall: _NOTHING_PENDING,
-    refusals.CallAlreadySettled: _NOTHING_PENDING,
-    refusals.ResultsMissing: _NOTHING_PENDING,
-    refusals.InvalidAnswer: _INVALID,
-    refusals.InvalidSeed: _INVALID,
-    refusals.LimitExceeded: _INVALID,
-    refusals.InvalidCursor: _INVALID,
-    refusals.Conflict: ErrorRow(409, "CONFLICT"),
-    refusals.SessionBusy: ErrorRow(409, "SESSION_BUSY"),
-    refusals.IdTaken: ErrorRow(409, "SESSION_EXISTS"),
-    refusals.IdempotencyKeyReused: ErrorRow(409, "RESPONSE_EXISTS", "this id was used with another request"),
-    refusals.Unauthenticated: ErrorRow(401, "UNAUTHORIZED"),
-    refusals.Forbidden: ErrorRow(403, "PERMISSION_DENIED"),
-    refusals.LimitReached: ErrorRow(429, "RATE_LIMIT_EXCEEDED"),
-    refusals.Unavailable: _UNAVAILABLE,
-    refusals.StoreUnavailable: _UNAVAILABLE,
-    refusals.ShuttingDown: _UNAVAILABLE,
-}
+ERROR_TABLE = ErrorTable(
+    {
+        refusals.Refused: _INVALID,
+        refusals.NotFound: ErrorRow(404, "NOT_FOUND"),
+        refusals.SessionNotFound: ErrorRow(404, "SESSION_NOT_FOUND"),
+        refusals.AgentNotFound: ErrorRow(404, "AGENT_NOT_FOUND"),
+        refusals.RunNotFound: ErrorRow(404, "RESPONSE_NOT_FOUND"),
+        refusals.Invalid: _INVALID,
+        refusals.AgentNotChangeable: ErrorRow(409, "AGENT_FIXED"),
+        refusals.UnknownTool: _INVALID,
+        refusals.UnknownOption: _INVALID,
+        refusals.InvalidOptionValue: _INVALID,
+        refusals.DuplicateToolName: _INVALID,
+        refusals.ClientToolsUnsupported: _INVALID,
+        refusals.ImageUnsupported: _INVALID,
+        refusals.UnknownCall: _NOTHING_PENDING,
+        refusals.CallAlreadySettled: _NOTHING_PENDING,
+        refusals.ResultsMissing: _NOTHING_PENDING,
+        refusals.InvalidAnswer: _INVALID,
+        refusals.InvalidSeed: _INVALID,
+        refusals.LimitExceeded: _INVALID,
+        refusals.InvalidCursor: _INVALID,
+        refusals.Conflict: ErrorRow(409, "CONFLICT"),
+        refusals.SessionBusy: ErrorRow(409, "SESSION_BUSY", retry_after_s=1),
+        refusals.IdTaken: ErrorRow(409, "SESSION_EXISTS"),
+        refusals.IdempotencyKeyReused: ErrorRow(409, "RESPONSE_EXISTS", "this id was used with another request"),
+        refusals.Unauthenticated: ErrorRow(401, "UNAUTHORIZED"),
+        refusals.Forbidden: ErrorRow(403, "PERMISSION_DENIED"),
+        refusals.LimitReached: ErrorRow(429, "RATE_LIMIT_EXCEEDED"),
+        refusals.Unavailable: _UNAVAILABLE,
+        refusals.StoreUnavailable: _UNAVAILABLE,
+        refusals.ShuttingDown: _UNAVAILABLE,
+        TaskNotFound: ErrorRow(404, "TASK_NOT_FOUND"),
+        errors.UnknownPath: ErrorRow(404, "NOT_FOUND"),
+        errors.MethodNotAllowed: ErrorRow(405, "METHOD_NOT_ALLOWED"),
+        errors.UnsupportedMediaType: ErrorRow(415, "UNSUPPORTED_MEDIA_TYPE"),
+        errors.BodyTooLarge: ErrorRow(413, "BODY_TOO_LARGE"),
+        errors.BodyTooSlow: ErrorRow(408, "BODY_TOO_SLOW"),
+        errors.InvalidJson: ErrorRow(400, "INVALID_JSON"),
+        errors.InvalidBody: ErrorRow(422, "INVALID_REQUEST", facts=("path", "message")),
+        errors.InternalError: ErrorRow(500, "INTERNAL_ERROR"),
+    }
+)
 
+UNKNOWN_ERROR_CODE = "AGENT_UNKNOWN_ERROR"
 RUN_ERROR_CODES: Mapping[str, str] = {
-    "agent_error": "AGENT_UNKNOWN_ERROR",
+    "agent_error": UNKNOWN_ERROR_CODE,
     "agent_gone": "AGENT_NOT_FOUND",
     "timeout": "TIMEOUT",
     "max_steps": "MAX_STEPS",
@@ -72,36 +79,9 @@ RUN_ERROR_CODES: Mapping[str, str] = {
 }
 """The package's codes for the core's codes of failed runs. An agent's own code is passed through."""
 
-UNKNOWN_ERROR_CODE = "AGENT_UNKNOWN_ERROR"
-
 
 def run_error(code: str | None, message: str | None) -> Error:
     """The error of a failed run's response."""
     code = RUN_ERROR_CODES.get(code or "agent_error", code or UNKNOWN_ERROR_CODE)
     message = message or "The agent failed"
     return Error(code, f"Unknown agent error: {message}" if code == UNKNOWN_ERROR_CODE else message)
-
-
-class ErrorResponse(NamedTuple):
-    """An error response."""
-
-    status: int
-    body: dict[str, object]
-    headers: dict[str, str]
-
-
-def to_response(refusal: Refused) -> ErrorResponse:
-    """The answer to a refusal."""
-    row = ERROR_TABLE[type(refusal)]
-    headers = {"Retry-After": "1"} if isinstance(refusal, refusals.SessionBusy) else headers_of(refusal)
-    message = row.message or str(refusal)
-    path = getattr(refusal, "path", "")
-    response = error_response(row.status, row.code, f"{path}: {message}" if path else message, headers=headers)
-    if path:
-        response.body["detail"] = [{"loc": ["body", *location_of(path)], "msg": shorten(message)}]
-    return response
-
-
-def error_response(status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> ErrorResponse:
-    """An error response for a refusal of the protocol's own."""
-    return ErrorResponse(status, {"error": {"code": code, "message": shorten(message)}}, dict(headers or {}))

@@ -20,6 +20,8 @@ from dragoman.core.refusals import Invalid, UnknownCall
 from dragoman.core.session import OpenCall
 from dragoman.core.tools import ToolSpec
 from dragoman.protocols.agentscope import wire
+from dragoman.protocols.kit.decoding import convert_value
+from dragoman.protocols.kit.errors import InvalidBody
 
 PROTOCOL = "agentscope"
 MESSAGE_ID_PREFIX = "msg_"
@@ -37,12 +39,12 @@ _PARAMETERS = ("temperature", "top_p", "max_tokens", "stop", "seed", "frequency_
 T = TypeVar("T")
 
 
-class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What this protocol stores with a run, so that every replay of its events is the same.
+class ResponseOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a response is sent. Stored with its run, so that every replay of its events is the same.
 
     Args:
         response_id: the response id that the client chose.
-        session_id: the client's name for the session.
+        session_id: the id or name of the session as the client sent it.
         omits_deltas: each content is sent once, complete (`stream: false`).
         heartbeat: the client asked for heartbeat messages.
         is_task: the run was started as a background task.
@@ -57,9 +59,24 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     deadline: datetime | None = None
 
 
-def read_run_metadata(protocol: str, metadata: JsonObject) -> RunMetadata:
-    """The metadata of a run; the defaults if another protocol started it."""
-    return msgspec.convert(metadata.get(PROTOCOL, {}) if protocol == PROTOCOL else {}, RunMetadata)
+def read_response_options(protocol: str, metadata: JsonObject) -> ResponseOptions:
+    """The options that are stored with a run; the defaults if another protocol started it."""
+    return msgspec.convert(metadata.get(PROTOCOL, {}) if protocol == PROTOCOL else {}, ResponseOptions)
+
+
+def response_options(
+    parsed: wire.ParsedRequest, *, is_task: bool = False, deadline: datetime | None = None
+) -> ResponseOptions:
+    """The options that a request asks for."""
+    request = parsed.request
+    return ResponseOptions(
+        response_id=request.client_response_id,
+        session_id=request.session_id or None,
+        omits_deltas=not request.stream,
+        heartbeat=request.heartbeat,
+        is_task=is_task,
+        deadline=deadline,
+    )
 
 
 class ParsedInput(NamedTuple):
@@ -113,7 +130,7 @@ def parse_input(
             messages of other roles than the user's are ignored.
 
     Raises:
-        Invalid: a message is malformed.
+        InvalidBody: a message is malformed.
     """
     new = [
         (f"input[{index}]", message)
@@ -195,7 +212,7 @@ def _contents(message: wire.MessageIn, path: str) -> str | tuple[core.InputBlock
     if isinstance(message.content, str):
         return message.content
     if not message.content:
-        raise Invalid("at least one content is required", path=f"{path}.content")
+        raise InvalidBody("at least one content is required", f"{path}.content")
     return tuple(_block(content, f"{path}.content[{index}]") for index, content in enumerate(message.content))
 
 
@@ -216,7 +233,7 @@ def _block(content: wire.ContentIn, path: str) -> core.InputBlock:
             name = content.filename or content.file_name
             return core.File(url or _data_uri(file_data or "", "application/octet-stream"), name=name)
         case _:
-            raise Invalid("a URL or the content itself is required", path=path)
+            raise InvalidBody("a URL or the content itself is required", path)
 
 
 def _data_uri(value: str, media_type: str) -> str:
@@ -228,8 +245,8 @@ def _data(message: wire.MessageIn, path: str, kind: type[T]) -> T:
     """The data of a call, an output or an approval."""
     content = message.content
     if not isinstance(content, tuple) or len(content) != 1 or not isinstance(content[0], wire.DataIn):
-        raise Invalid("exactly one content of type 'data' is required", path=f"{path}.content")
-    return wire.convert(content[0].data or {}, kind, f"{path}.content[0].data")
+        raise InvalidBody("exactly one content of type 'data' is required", f"{path}.content")
+    return convert_value(content[0].data or {}, kind, f"{path}.content[0].data")
 
 
 def _result(message: wire.MessageIn, path: str) -> Result:
@@ -299,7 +316,7 @@ def _call(message: wire.MessageIn, path: str) -> core.Call:
         except (ValueError, RecursionError):
             arguments = ""
     if not isinstance(arguments, dict):
-        raise Invalid("a JSON object as text is required", path=f"{path}.content[0].data.arguments")
+        raise InvalidBody("a JSON object as text is required", f"{path}.content[0].data.arguments")
     return core.Call(call_id=CallId(data.call_id), name=data.name, input=arguments)
 
 
@@ -313,14 +330,14 @@ def create_from(parsed_request: wire.ParsedRequest, agent: str, parsed: ParsedIn
     return Create(protocol=PROTOCOL, agent=agent, tools="all", labels=labels, seeds=tuple(parsed.seeds.values()))
 
 
-def submit_from(parsed_request: wire.ParsedRequest, parsed: ParsedInput, run_metadata: RunMetadata) -> Submit:
+def submit_from(parsed_request: wire.ParsedRequest, parsed: ParsedInput, options: ResponseOptions) -> Submit:
     """The core's input for a run.
 
     A task must be one run, so it has to answer all open calls. So does the first request of a session that a client
     starts with open calls, which would otherwise wait for decisions that nobody asked for.
     """
     request = parsed_request.request
-    props: JsonObject = {PROTOCOL: msgspec.to_builtins(run_metadata)}
+    props: JsonObject = {PROTOCOL: msgspec.to_builtins(options)}
     if request.user_id:
         props["user"] = request.user_id
     if extra := parsed_request.extra_fields():
@@ -330,7 +347,7 @@ def submit_from(parsed_request: wire.ParsedRequest, parsed: ParsedInput, run_met
         messages=tuple(parsed.messages.values()),
         answers=tuple(parsed.answers.values()),
         client_run_id=request.client_response_id,
-        requires_all_answers=run_metadata.is_task or bool(parsed.seeds),
+        requires_all_answers=options.is_task or bool(parsed.seeds),
         client_tools=tuple(
             ToolSpec(name=tool.name, description=tool.description or "", parameters=tool.parameters)
             for tool in parsed_request.tools
@@ -344,14 +361,14 @@ def require_new_input(parsed: ParsedInput, *, is_new: bool) -> None:
     """Check that a request asks for anything at all.
 
     Raises:
-        Invalid: the session already has everything in it.
+        InvalidBody: the session already has everything in it.
         UnknownCall: it answers a call of a session that does not exist yet.
     """
     for answer in parsed.answers.values() if is_new else ():
         if isinstance(answer, Decision) or not parsed.seeds:
             raise UnknownCall(answer.call_id)
     if not parsed.messages and not parsed.answers:
-        raise Invalid("the input must end with a user message or an answer that is new", path="input")
+        raise InvalidBody("the input must end with a user message or an answer that is new", "input")
 
 
 def require_matching_answers(answers: Collection[Answer], calls: Mapping[CallId, OpenCall]) -> None:

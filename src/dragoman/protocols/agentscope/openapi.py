@@ -1,25 +1,27 @@
 """The Agent API's routes as data, for the server's OpenAPI document. The types are those that decode and encode."""
 
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from dragoman.protocols.agentscope import wire
-from dragoman.protocols.agentscope.paths import stop_path
-from dragoman.protocols.kit.openapi import Parameter, ResponseSpec, Route
+from dragoman.protocols.agentscope.paths import PUBLIC_PATHS, endpoints
+from dragoman.protocols.kit.openapi import Method, Parameter, ResponseSpec, Route
 
 TAG = "AgentScope Runtime"
 
 
 class Detail(msgspec.Struct, frozen=True):
-    """A field that is wrong."""
+    """A wrong field."""
 
     loc: list[str | int]
     msg: str
 
 
 class AgentScopeError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Every error's body."""
+    """The body of every error."""
 
     error: wire.Error
     detail: list[Detail] | None = None
@@ -34,7 +36,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Service(msgspec.Struct, frozen=True):
-    """What is served where."""
+    """The service and its paths."""
 
     service: str
     mode: str
@@ -42,141 +44,123 @@ class Service(msgspec.Struct, frozen=True):
 
 
 _ERRORS = {
-    401: "no key, or none that is known",
-    403: "the key lacks the scope, or the session is another user's",
-    429: "too much for now; `Retry-After` says when to come again",
-    503: "the server starts or stops, or its store takes no writes; `Retry-After`",
+    401: "the key is missing or unknown",
+    403: "the key lacks the scope, or the session belongs to another user",
+    429: "too many requests; `Retry-After` says when to try again",
+    503: "the server is starting or stopping, or its store is not writable; `Retry-After` says when to try again",
 }
 _BODY_ERRORS = {
-    400: "the body is no JSON",
+    400: "the body is not JSON",
     408: "the body did not arrive in time",
     413: "the body is too large",
     415: "the body is not declared as JSON",
     422: "a rule of the protocol is broken; `detail` names the field",
 }
-_RUN_ERRORS = {
-    404: "no such agent",
-    409: "a response of the session is running, or nothing waits for this answer, or the id belongs to another request",
+_RUN_ERRORS = _BODY_ERRORS | {
+    404: "there is no such agent",
+    409: "a response of the session is running, nothing waits for this answer, or the id belongs to another request",
 }
-_NOT_FOUND = {404: "there is no such thing, or it is another user's"}
+_NOT_FOUND = {404: "it does not exist, or belongs to another user"}
 _STREAM = ResponseSpec(
     description="server-sent events without names: responses, messages and contents, to the terminal response",
     media_type="text/event-stream",
 )
 _POSITION_PARAMETERS = (
-    Parameter(name="after", location="query", description="number of the last event seen; -1: none", type=int),
-    Parameter(name="Last-Event-ID", location="header", description="the same, where `after` is not given"),
+    Parameter(name="after", location="query", description="number of the last event received; -1: none", type=int),
+    Parameter(name="Last-Event-ID", location="header", description="the same, if `after` is not given"),
 )
-_STATE = ResponseSpec(description="its state", body=dict[str, str])
 
 
-def _answers(success: dict[int, Any], *more: dict[int, str]) -> dict[int, Any]:
-    told = {status: text for each in (_ERRORS, *more) for status, text in each.items()}
-    errors = {status: ResponseSpec(description=text, body=AgentScopeError) for status, text in told.items()}
-    return success | dict(sorted(errors.items()))
+def _json(description: str, body: type) -> ResponseSpec:
+    return ResponseSpec(description=description, body=body)
 
 
-def _path_parameter(name: str, description: str) -> Parameter:
-    return Parameter(name=name, location="path", description=description)
-
-
+_STATE = _json("the state", dict[str, str])
+_RESPONSE = _json("the terminal response, whatever its status", wire.AgentResponse)
 _EXAMPLE = {"input": [{"role": "user", "type": "message", "content": [{"type": "text", "text": "Hello!"}]}]}
 
 
 def routes(path: str) -> tuple[Route, ...]:
-    """The routes, with `path` as the one where runs begin."""
-    whole = ResponseSpec(description="the terminal response, whatever its status", body=wire.AgentResponse)
+    """The routes. `path` is the configured one."""
+    at = endpoints(path)
     return (
-        Route(
-            method="POST",
-            path=path,
-            summary="Run an agent and get its response",
-            description="The run goes on when the client leaves; its events can be read again.",
-            tag=TAG,
+        _route(
+            "POST",
+            at["process"],
+            "Run an agent and get its response",
+            (_RESPONSE, _STREAM),
+            _RUN_ERRORS,
+            description="The run continues if the client disconnects; its events can be replayed.",
             body=wire.AgentRequest,
             body_example=_EXAMPLE,
-            responses=_answers({200: (whole, _STREAM)}, _BODY_ERRORS, _RUN_ERRORS),
         ),
-        Route(
-            method="POST",
-            path=stop_path(path),
-            summary="Cancel a running response",
-            tag=TAG,
+        _route(
+            "POST",
+            at["stop"],
+            "Cancel a running response",
+            _json("whether a response was running", wire.StopResponse),
+            _BODY_ERRORS,
             body=wire.StopRequest,
             body_example={"session_id": "s-17"},
-            responses=_answers(
-                {200: ResponseSpec(description="whether there was one", body=wire.StopResponse)},
-                _BODY_ERRORS,
-            ),
         ),
-        Route(
-            method="POST",
-            path=f"{path}/task",
-            summary="Run an agent in the background",
-            tag=TAG,
+        _route(
+            "POST",
+            at["task"],
+            "Run an agent in the background",
+            _json("the task", wire.TaskSubmitted),
+            _RUN_ERRORS,
             body=wire.TaskRequest,
             body_example={**_EXAMPLE, "timeout": 60},
-            responses=_answers(
-                {200: ResponseSpec(description="the task", body=wire.TaskSubmitted)}, _BODY_ERRORS, _RUN_ERRORS
-            ),
         ),
-        Route(
-            method="GET",
-            path=f"{path}/task/{{task_id}}",
-            summary="How a background task stands",
-            tag=TAG,
-            parameters=(_path_parameter("task_id", "the task"),),
-            responses=_answers({200: ResponseSpec(description="its state", body=wire.TaskState)}, _NOT_FOUND),
+        _route("GET", at["task_status"], "Get a task", _json("its state", wire.TaskState), _NOT_FOUND),
+        _route("GET", at["response"], "Get a response", _json("its state", wire.AgentResponse), _NOT_FOUND),
+        _route(
+            "GET",
+            at["response_events"],
+            "Replay a response's events and follow it",
+            _STREAM,
+            {**_NOT_FOUND, 422: "the response has no event with this number"},
+            parameters=_POSITION_PARAMETERS,
         ),
-        Route(
-            method="GET",
-            path=f"{path}/responses/{{response_id}}",
-            summary="How a response stands",
-            tag=TAG,
-            parameters=(_path_parameter("response_id", "the response"),),
-            responses=_answers({200: ResponseSpec(description="the response", body=wire.AgentResponse)}, _NOT_FOUND),
+        _route(
+            "GET",
+            at["session_events"],
+            "Replay a session's latest response and follow it",
+            _STREAM,
+            other={204: ResponseSpec(description="the session has no response")},
         ),
-        Route(
-            method="GET",
-            path=f"{path}/responses/{{response_id}}/events",
-            summary="Read a response's events again, and follow it",
-            tag=TAG,
-            parameters=(_path_parameter("response_id", "the response"), *_POSITION_PARAMETERS),
-            responses=_answers({200: _STREAM}, _NOT_FOUND, {422: "the position is none of this response's"}),
-        ),
-        Route(
-            method="GET",
-            path=f"{path}/sessions/{{session_id}}/events",
-            summary="The newest response of a session, from its first event",
-            tag=TAG,
-            parameters=(_path_parameter("session_id", "the session"),),
-            responses=_answers({200: _STREAM, 204: ResponseSpec(description="there is none")}),
-        ),
-        Route(
-            method="GET",
-            path="/",
-            summary="What is served where",
-            tag=TAG,
-            is_public=True,
-            responses={200: ResponseSpec(description="the paths", body=Service)},
-        ),
-        Route(
-            method="GET",
-            path="/health",
-            summary="Whether the service is well",
-            tag=TAG,
-            is_public=True,
-            responses={200: ResponseSpec(description="its state", body=Health)},
-        ),
-        *(
-            Route(
-                method="GET",
-                path=each,
-                summary=f"The {each[1:]} of the service",
-                tag=TAG,
-                is_public=True,
-                responses={200: _STATE, 503: _STATE},
-            )
-            for each in ("/readiness", "/liveness")
-        ),
+        _route("GET", "/", "List the paths of the service", _json("the paths", Service)),
+        _route("GET", at["health"], "Get the health of the service", _json("the health", Health)),
+        _route("GET", at["readiness"], "Get the readiness of the service", _STATE, other={503: _STATE}),
+        _route("GET", at["liveness"], "Get the liveness of the service", _STATE, other={503: _STATE}),
+    )
+
+
+def _route(
+    method: Method,
+    path: str,
+    summary: str,
+    success: ResponseSpec | Sequence[ResponseSpec],
+    errors: Mapping[int, str] = {},
+    *,
+    other: Mapping[int, ResponseSpec] = {},
+    parameters: Sequence[Parameter] = (),
+    **more: Any,  # noqa: ANN401  # the remaining fields of a route
+) -> Route:
+    is_public = path in PUBLIC_PATHS
+    variables = re.findall(r"{(\w+)}", path)
+    failures = {} if is_public else {**_ERRORS, **errors}
+    return Route(
+        method=method,
+        path=path,
+        summary=summary,
+        tag=TAG,
+        parameters=[*(Parameter(name=each, location="path", description="its id") for each in variables), *parameters],
+        responses={
+            200: success,
+            **other,
+            **{status: _json(failures[status], AgentScopeError) for status in sorted(failures)},
+        },
+        is_public=is_public,
+        **more,
     )

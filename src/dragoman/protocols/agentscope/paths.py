@@ -1,14 +1,30 @@
-"""Where the Agent API is served. Pure."""
+"""The paths of the Agent API. Pure."""
 
 PUBLIC_PATHS = ("/", "/health", "/readiness", "/liveness")
-"""What needs no key. The package has these at the root, wherever its runs begin."""
+"""The paths that need no key. They stay at the root, as in the published package, whatever path is configured."""
 
 
 def stop_path(path: str) -> str:
-    """Where runs are stopped: beside the path where they begin."""
+    """The path that stops runs. It is a sibling of the configured path."""
     return f"{path.rpartition('/')[0]}/stop"
 
 
+def endpoints(path: str) -> dict[str, str]:
+    """The paths by the names that `GET /` gives them. `path` is the configured one."""
+    return {
+        "process": path,
+        "stop": stop_path(path),
+        "task": f"{path}/task",
+        "task_status": f"{path}/task/{{task_id}}",
+        "response": f"{path}/responses/{{response_id}}",
+        "response_events": f"{path}/responses/{{response_id}}/events",
+        "session_events": f"{path}/sessions/{{session_id}}/events",
+        "health": "/health",
+        "readiness": "/readiness",
+        "liveness": "/liveness",
+    }
+
+
 def all_paths(path: str) -> tuple[str, ...]:
-    """All paths of the protocol, in Starlette's notation."""
+    """Patterns for every path of the protocol, in Starlette's notation."""
     return (path, f"{path}/{{rest:path}}", stop_path(path), *PUBLIC_PATHS)

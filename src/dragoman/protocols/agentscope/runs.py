@@ -1,232 +1,250 @@
-"""Responses as runs of the engine: begun by a request, or found again. Thin; the rules are elsewhere."""
+"""Starts and finds the runs behind responses."""
 
 import hashlib
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
 
 from dragoman.core.admission import is_busy
 from dragoman.core.content import UserMessage
-from dragoman.core.events import MessageAdded, SettingsChange
-from dragoman.core.ids import RunId, UserId, parse_session_id
+from dragoman.core.events import AnswerGiven, CallOpened, CallSettled, MessageAdded, SettingsChange
+from dragoman.core.ids import CallId, RunId, UserId, forking_call, parse_session_id
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import AgentNotChangeable, Forbidden, IdTaken, Refused, RunNotFound, SessionNotFound
+from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
+from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agentscope import inputs, wire
-from dragoman.protocols.agentscope.streams import response_events
 from dragoman.protocols.agentscope.translate import ResponseEvents
+
+MAX_LEADING_ANSWERS = 400
+"""How many events at the beginning of a run are searched for answers."""
 
 
 class RunHandle(NamedTuple):
-    """A run that answers a request: a new one, or the one that the same request began before.
+    """The run behind a response.
 
-    No run: the request answered some of the open calls, and more answers are needed before it goes on.
+    Attributes:
+        session: its session.
+        run_id: the run; a new id if no run was started.
+        first_seq: the run's first event.
+        may_begin_with_answers: whether the run may begin with answers to calls of earlier runs.
+        is_existing: an earlier request started the run, so that following it counts as one more stream.
+        is_started: False if the request answered some of the open calls and the session waits for the others.
     """
 
-    live: SessionView
-    run_id: RunId | None
+    session: SessionView
+    run_id: RunId
     first_seq: int
-    may_begin_with_answers: bool
+    may_begin_with_answers: bool = True
     is_existing: bool = False
-    """It was begun before, so that who follows it is one more reader."""
+    is_started: bool = True
 
 
 class RunRequest(NamedTuple):
-    """Who asks what, and how it is to be told."""
+    """A request for a run and its caller."""
 
     principal: Principal
-    parsed_request: wire.ParsedRequest
-    run_metadata: inputs.RunMetadata
+    parsed: wire.ParsedRequest
+    options: inputs.ResponseOptions
     idempotency_key: IdempotencyKey | None = None
 
 
 class Runs:
-    """Begins runs and finds them. Sessions are held, and so stay in memory, as long as the caller's stack."""
+    """Starts and finds runs. Their sessions stay in memory until the block of the context manager is left."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     # --- finding --------------------------------------------------------------------------------------------------
 
-    async def find(self, stack: AsyncExitStack, owner: UserId, response_id: str) -> RunHandle:
-        """A response of that owner's. Raises RunNotFound."""
-        once = await self._engine.find_idempotency_record(owner, _idempotency_key_name(response_id))
-        if once is not None and once.run_id is not None:
-            return await self.find_by_run_id(stack, owner, once.run_id)
-        return await self.find_by_run_id(stack, owner, response_id.removeprefix("response_"))
+    @asynccontextmanager
+    async def find(self, owner: UserId, response_id: str) -> AsyncIterator[RunHandle]:
+        """Find the run of a response. Raises RunNotFound."""
+        record = await self._engine.find_idempotency_record(owner, _key_name(response_id))
+        run_id = record.run_id if record is not None else None
+        async with self.find_by_run_id(owner, run_id or response_id.removeprefix("response_")) as handle:
+            yield handle
 
-    async def find_by_run_id(self, stack: AsyncExitStack, owner: UserId, run_id: str) -> RunHandle:
-        """A run of that owner's, whichever protocol began it. Raises RunNotFound."""
+    @asynccontextmanager
+    async def find_by_run_id(self, owner: UserId, run_id: str) -> AsyncIterator[RunHandle]:
+        """Find a run that the owner started through any protocol. Raises RunNotFound."""
+        async with AsyncExitStack() as stack:
+            yield await self._find(stack, owner, run_id)
+
+    async def _find(self, stack: AsyncExitStack, owner: UserId, run_id: str) -> RunHandle:
         known = parse_session_id(run_id)
         row = None if known is None else await self._engine.history.run_row(owner, RunId(known))
         if row is None:
             raise RunNotFound("there is no such response")
         try:
-            live = await stack.enter_async_context(self._engine.session(owner, row.session_id))
+            session = await stack.enter_async_context(self._engine.session(owner, row.session_id))
         except SessionNotFound:
             raise RunNotFound("there is no such response") from None
-        return RunHandle(live, row.run_id, row.first_seq, may_begin_with_answers=True, is_existing=True)
+        return RunHandle(session, row.run_id, row.first_seq, is_existing=True)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def reader(self, handle: RunHandle) -> Reader:
+        """A reader of a run from its first event on."""
+        return self._engine.follow(handle.session, Cursor(handle.first_seq - 1))
+
+    async def response_events(self, handle: RunHandle, *, skip: int = 0) -> ResponseEvents:
+        """An encoder of a run's events for a client that already has the first `skip` of them."""
+        earlier = await self._earlier_calls(handle) if handle.may_begin_with_answers else {}
+        return ResponseEvents(handle.run_id, handle.session.state.session_id, earlier=earlier, skip=skip)
 
     async def events_so_far(self, handle: RunHandle) -> ResponseEvents:
-        """A run's events up to now, told to nobody."""
-        live, run_id, first = handle.live, handle.run_id, handle.first_seq
-        assert run_id is not None, "it was found"
-        await live.until_durable(first)
-        events = await response_events(self._engine, live, run_id, first)
-        for record in await self._engine.history.run_records(live, run_id, first):
+        """An encoder that was fed with a run's events so far."""
+        await handle.session.until_durable(handle.first_seq)
+        events = await self.response_events(handle)
+        for record in await self._engine.history.run_records(handle.session, handle.run_id, handle.first_seq):
             if not events.is_over:
                 events.feed(record)
         return events
 
-    # --- beginning ------------------------------------------------------------------------------------------------
+    async def _earlier_calls(self, handle: RunHandle) -> Mapping[CallId, CallOpened]:
+        """The calls of earlier runs that a run begins to answer, and the calls of the sub-agents they belong to."""
+        session, first_seq, history = handle.session, handle.first_seq, self._engine.history
+        await session.until_durable(first_seq)  # the answers become durable together with this event
+        second = await history.events(session, first_seq, first_seq + 1)
+        if not second or not isinstance(second[0].event, AnswerGiven):
+            return {}
+        leading = await history.events(session, first_seq, first_seq + MAX_LEADING_ANSWERS)
+        answers = takewhile(lambda logged: isinstance(logged.event, AnswerGiven | CallSettled), leading)
+        missing = {logged.event.call_id for logged in answers if isinstance(logged.event, AnswerGiven)}
+        settled: set[CallId] = set()
+        calls: dict[CallId, CallOpened] = {}
+        async for page in history.newest_events(session, first_seq):
+            for logged in reversed(page):
+                event = logged.event
+                if isinstance(event, CallSettled):
+                    settled.add(event.result.call_id)
+                elif isinstance(event, CallOpened) and event.call.call_id not in settled:
+                    calls[event.call.call_id] = event
+                    if (parent := forking_call(event.loop)) is not None:
+                        missing.add(parent)
+            missing -= calls.keys()
+            if not missing:
+                break
+        return calls
 
-    async def begin(self, stack: AsyncExitStack, run_request: RunRequest) -> RunHandle:
-        """Begin the run that a request asks for; or find it, when the same request began it before (section 7.2)."""
-        request = run_request.parsed_request.request
+    # --- starting -------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def start(self, run_request: RunRequest) -> AsyncIterator[RunHandle]:
+        """Start the run of a request, or find it if the request is repeated (section 7.2)."""
+        async with AsyncExitStack() as stack:
+            yield await self._start_once(stack, run_request)
+
+    async def _start_once(self, stack: AsyncExitStack, run_request: RunRequest) -> RunHandle:
+        request, owner = run_request.parsed.request, run_request.principal.user
         agent = None if not request.model else self._engine.agent(request.model).spec.name
         if request.client_response_id is None:
             return await self._submit(stack, run_request, agent)
-        asked = run_request.parsed_request.canonical_bytes() + (
-            b" as a task" if run_request.run_metadata.is_task else b""
-        )
-        key = IdempotencyKey(
-            _idempotency_key_name(request.client_response_id), hashlib.sha256(asked).hexdigest(), lasts=True
-        )
-        async with self._engine.reserve_key(run_request.principal.user, key) as earlier:
-            if earlier is not None and earlier.run_id is not None:
-                return await self.find_by_run_id(stack, run_request.principal.user, earlier.run_id)
-            if earlier is not None:
-                live = await stack.enter_async_context(
-                    self._engine.session(run_request.principal.user, earlier.session_id)
-                )
-                return RunHandle(live, None, 0, may_begin_with_answers=False)
-            begun = await self._submit(stack, run_request._replace(idempotency_key=key), agent)
-            await begun.live.until_durable(begun.first_seq)
-            return begun
+        content = run_request.parsed.canonical_bytes() + (b" as a task" if run_request.options.is_task else b"")
+        key = IdempotencyKey(_key_name(request.client_response_id), hashlib.sha256(content).hexdigest(), lasts=True)
+        async with self._engine.reserve_key(owner, key) as record:
+            if record is None:
+                handle = await self._submit(stack, run_request._replace(idempotency_key=key), agent)
+                await handle.session.until_durable(handle.first_seq)
+                return handle
+            if record.run_id is not None:
+                return await self._find(stack, owner, record.run_id)
+            session = await stack.enter_async_context(self._engine.session(owner, record.session_id))
+            return RunHandle(session, RunId(self._engine.ids.new()), 0, is_started=False)
 
     async def _submit(self, stack: AsyncExitStack, run_request: RunRequest, agent: str | None) -> RunHandle:
-        request, owner = run_request.parsed_request.request, run_request.principal.user
-        live = await self._session(stack, owner, request.session_id)
-        if live is None:
-            brought = inputs.parse_input(request.input, new_id=self._engine.ids.new)
-            inputs.require_new_input(brought, is_new=True)
-            live = await self._make_session(run_request, agent, brought)
-            if live is not None:
-                return await self._run_first(stack, live, run_request, brought)
-            live = await stack.enter_async_context(self._engine.session(owner, request.session_id or ""))
-        _check_user(live, request.user_id)
-        if agent is not None and agent != live.state.agent:
-            raise AgentNotChangeable(f"this session is with agent {live.state.agent!r}")
-        start = await self._index_of_first_new(live, request)
-        brought = inputs.parse_input(request.input, start, live.state.answerable_calls())
-        inputs.require_new_input(brought, is_new=False)
-        if not is_busy(live.state):
-            inputs.require_matching_answers(brought.answers.values(), live.state.calls)
-        return await self._run(live, run_request, brought)
+        request, owner = run_request.parsed.request, run_request.principal.user
+        session = None
+        if request.session_id:
+            with suppress(SessionNotFound):
+                session = await stack.enter_async_context(self._engine.session(owner, request.session_id))
+        if session is None:
+            parsed = inputs.parse_input(request.input, new_id=self._engine.ids.new)
+            inputs.require_new_input(parsed, is_new=True)
+            created = await self._create_session(run_request, agent, parsed)
+            if created is not None:
+                stack.enter_context(self._engine.lease(created))
+                try:
+                    return await self._start_run(created, run_request, parsed)
+                except Refused:
+                    if created.state.last_run is None:  # a refused request leaves no session behind
+                        await self._engine.delete(created)
+                    raise
+            session = await stack.enter_async_context(self._engine.session(owner, request.session_id or ""))
+        state = session.state
+        label = state.settings.labels.get("user_id")
+        if request.user_id and label and label != request.user_id:
+            raise Forbidden("this session is another user's")
+        if agent is not None and agent != state.agent:
+            raise AgentNotChangeable(f"this session is with agent {state.agent!r}")
+        start = await self._index_of_first_new(session, request)
+        parsed = inputs.parse_input(request.input, start, session.state.answerable_calls())
+        inputs.require_new_input(parsed, is_new=False)
+        if not is_busy(session.state):
+            inputs.require_matching_answers(parsed.answers.values(), session.state.calls)
+        return await self._start_run(session, run_request, parsed)
 
-    async def _run_first(
-        self, stack: AsyncExitStack, made: SessionView, run_request: RunRequest, parsed: inputs.ParsedInput
-    ) -> RunHandle:
-        """The first run of a session that was made for it. What is refused leaves nothing."""
-        live = await stack.enter_async_context(self._engine.session(run_request.principal.user, made.state.session_id))
-        try:
-            return await self._run(live, run_request, parsed)
-        except Refused:
-            if live.state.last_run is None:
-                await self._engine.delete(live)
-            raise
-
-    async def _run(self, live: SessionView, run_request: RunRequest, parsed: inputs.ParsedInput) -> RunHandle:
-        """Start the run that the request asks for, or store its answers."""
-        request = run_request.parsed_request.request
-        submit = inputs.submit_from(
-            run_request.parsed_request, parsed, with_session_name(run_request.run_metadata, live, request.session_id)
-        )
-        labels = live.state.settings.labels
-        if request.user_id and "user_id" not in labels:
-            change = SettingsChange(labels={**labels, "user_id": request.user_id})
-            submit = msgspec.structs.replace(submit, change=change)
-        with inputs.translate_error_paths(run_request.parsed_request, parsed):
-            submitted = await self._engine.start_run(
-                live, submit, by=run_request.principal.user, idempotency_key=run_request.idempotency_key
+    async def _start_run(self, session: SessionView, run_request: RunRequest, parsed: inputs.ParsedInput) -> RunHandle:
+        """Start the run that a request asks for, or store its answers."""
+        user_id, labels = run_request.parsed.request.user_id, session.state.settings.labels
+        submit = inputs.submit_from(run_request.parsed, parsed, run_request.options)
+        if user_id and "user_id" not in labels:
+            submit = msgspec.structs.replace(submit, change=SettingsChange(labels={**labels, "user_id": user_id}))
+        with inputs.translate_error_paths(run_request.parsed, parsed):
+            result = await self._engine.start_run(
+                session, submit, by=run_request.principal.user, idempotency_key=run_request.idempotency_key
             )
-        return RunHandle(live, submitted.run_id, submitted.seq, may_begin_with_answers=bool(parsed.answers))
+        if result.run_id is None:
+            return RunHandle(session, RunId(self._engine.ids.new()), result.seq, is_started=False)
+        return RunHandle(session, result.run_id, result.seq, may_begin_with_answers=bool(parsed.answers))
 
-    # --- sessions -------------------------------------------------------------------------------------------------
-
-    async def _session(self, stack: AsyncExitStack, owner: UserId, name: str | None) -> SessionView | None:
-        """The owner's session of that id or name, if there is one."""
-        if not name:
-            return None
-        try:
-            return await stack.enter_async_context(self._engine.session(owner, name))
-        except SessionNotFound:
-            return None
-
-    async def _make_session(
+    async def _create_session(
         self, run_request: RunRequest, agent: str | None, parsed: inputs.ParsedInput
     ) -> SessionView | None:
-        """Make a session of the caller's own; None when somebody was quicker with the same id.
+        """Create a session for the caller; None if a concurrent request was faster with the same id.
 
-        Another owner's id is only a name to the caller (rulings, 1).
+        Another owner's id is only a name for the caller (rulings, 1).
         """
-        wanted, owner = run_request.parsed_request.request.session_id or None, run_request.principal.user
-        session_id = None if wanted is None else parse_session_id(wanted)
-        create = inputs.create_from(run_request.parsed_request, agent or self._engine.default_agent, parsed)
-        create = msgspec.structs.replace(create, session_id=session_id, name=None if session_id else wanted)
-        with inputs.translate_error_paths(run_request.parsed_request, parsed, is_new=True):
-            try:
-                return await self._engine.create(owner, create)
-            except IdTaken:
-                if session_id is None or not await self._engine.exists_for_other_owner(owner, session_id):
-                    return None
-                create = msgspec.structs.replace(create, session_id=None, name=session_id)
-                try:
-                    return await self._engine.create(owner, create)
-                except IdTaken:
-                    return None
+        chosen, owner = run_request.parsed.request.session_id or None, run_request.principal.user
+        session_id = None if chosen is None else parse_session_id(chosen)
+        create = inputs.create_from(run_request.parsed, agent or self._engine.default_agent, parsed)
+        by_id = msgspec.structs.replace(create, session_id=session_id, name=None if session_id else chosen)
+        with inputs.translate_error_paths(run_request.parsed, parsed, is_new=True):
+            with suppress(IdTaken):
+                return await self._engine.create(owner, by_id)
+            if session_id is not None and await self._engine.exists_for_other_owner(owner, session_id):
+                with suppress(IdTaken):
+                    return await self._engine.create(owner, msgspec.structs.replace(create, name=session_id))
+        return None
 
-    async def _index_of_first_new(self, live: SessionView, request: wire.AgentRequest) -> int:
-        """How many of a request's messages are history that the session holds already (section 2.1)."""
+    async def _index_of_first_new(self, session: SessionView, request: wire.AgentRequest) -> int:
+        """The index behind the last message of a request that the session already has (section 2.1)."""
         ids = inputs.ids_of(request)
-        known = await self._engine.history.find_message_ids(live, ids) if ids else {}
-        for place in range(len(request.input), 0, -1) if known else ():
-            message = request.input[place - 1]
+        known = await self._engine.history.find_message_ids(session, ids) if ids else {}
+        for index in range(len(request.input), 0, -1) if known else ():
+            message = request.input[index - 1]
             seq = known.get(message.id or "") or known.get(inputs.core_id(message.id or ""))
-            if (
-                seq is not None
-                and live.state.is_visible(seq)
-                and inputs.is_same_message(message, await self._stored_user_message(live, seq))
-            ):
-                return place
+            if seq is None or not session.state.is_visible(seq):
+                continue
+            if inputs.is_same_message(message, await self._stored_user_message(session, seq)):
+                return index
         return 0
 
-    async def _stored_user_message(self, live: SessionView, seq: int) -> UserMessage | None:
-        """The user's message that an event added; None when the event is about one of ours."""
-        event = (await self._engine.history.events(live, seq - 1, seq))[0].event
+    async def _stored_user_message(self, session: SessionView, seq: int) -> UserMessage | None:
+        """The user's message that an event added; None if the event belongs to an agent's message."""
+        event = (await self._engine.history.events(session, seq - 1, seq))[0].event
         if not isinstance(event, MessageAdded) or not isinstance(event.message, UserMessage):
             return None
-        return (await self._engine.attachments.restore(live.state.session_id, [event.message]))[0]
+        return (await self._engine.attachments.restore(session.state.session_id, [event.message]))[0]
 
 
-def with_session_name(
-    run_metadata: inputs.RunMetadata, live: SessionView, session_id: str | None
-) -> inputs.RunMetadata:
-    """What is noted, with the session's name where the client calls it by one."""
-    if not session_id or parse_session_id(session_id) == live.state.session_id:
-        return run_metadata
-    return msgspec.structs.replace(run_metadata, session_id=session_id)
-
-
-def _idempotency_key_name(response_id: str) -> str:
-    """Under which a client's own id of a response is kept."""
+def _key_name(response_id: str) -> str:
+    """The name of the idempotency key for a response id that a client chose."""
     return f"{inputs.PROTOCOL}:{response_id}"
-
-
-def _check_user(live: SessionView, user_id: str | None) -> None:
-    label = live.state.settings.labels.get("user_id")
-    if user_id and label and label != user_id:
-        raise Forbidden("this session is another user's")

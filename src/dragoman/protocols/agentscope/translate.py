@@ -12,7 +12,7 @@ why the run ended. Sequence numbers count the events from 0.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
 import msgspec
@@ -33,11 +33,13 @@ from dragoman.core.events import (
     RunStopped,
     StopReason,
 )
-from dragoman.core.ids import ROOT, CallId, RunId, SessionId
+from dragoman.core.ids import ROOT, CallId, RunId, SessionId, parse_session_id
+from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import WRITE_MEMORY
 from dragoman.protocols.agentscope import errors, wire
-from dragoman.protocols.agentscope.inputs import MESSAGE_ID_PREFIX, PROTOCOL, RunMetadata, read_run_metadata
+from dragoman.protocols.agentscope.inputs import MESSAGE_ID_PREFIX, PROTOCOL, ResponseOptions, read_response_options
+from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 
 EndStatus = Literal["completed", "failed", "canceled"]
 
@@ -65,21 +67,17 @@ COMPONENT_TOOLS = frozenset({WRITE_MEMORY})
 """The built-in tools of the server."""
 WAITING_KINDS: frozenset[CallKind] = frozenset({"client", "permission", "question"})
 _CUT_ERROR = wire.Error("INTERRUPTED", "The server restarted")
+_DELETED_ERROR = wire.Error("SESSION_DELETED", "The session was deleted")
+_INTERNAL_ERROR = wire.Error("INTERNAL_ERROR", "The server failed")
 _ENCODE = msgspec.json.Encoder().encode
-_LINE_SEPARATORS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
-"""The published client also splits lines here, and silently drops the broken JSON."""
 _EventT = TypeVar("_EventT", wire.AgentResponse, wire.Message, wire.Content)
 _TEMPLATE_PREFIX_LENGTH = len(b'{"sequence_number":null')
 _TEMPLATE_SUFFIX_LENGTH = len(b'""}')
 
 
 def _encode(value: object) -> bytes:
-    """Encode a value as JSON on one line, also for readers that split at Unicode line separators."""
-    encoded = _ENCODE(value)
-    if not encoded.isascii():
-        for separator, escaped in _LINE_SEPARATORS:
-            encoded = encoded.replace(separator, escaped)
-    return encoded
+    """Encode a value as JSON on one line. The published client also splits lines at Unicode separators."""
+    return escape_line_separators(_ENCODE(value))
 
 
 class _OpenMessage(msgspec.Struct):
@@ -119,7 +117,7 @@ class ResponseEvents:
         """
         self.response: wire.AgentResponse | None = None
         """The latest state of the response; None before the run has started."""
-        self.run_metadata = RunMetadata()
+        self.options = ResponseOptions()
         self.started_at: datetime | None = None
         self.count = 0
         """The number of events so far, which is the next event's sequence number."""
@@ -129,6 +127,8 @@ class ResponseEvents:
         self._run_id = run_id
         self._session_id = session_id
         self._skip = skip
+        self._at = datetime.fromtimestamp(0, UTC)
+        """The time of the latest event."""
         self._frames: list[bytes] = []
         self._calls = dict(earlier or {})
         self._announced_calls: set[CallId] = set()
@@ -167,9 +167,10 @@ class ResponseEvents:
         return self._take_frames()
 
     def _event(self, logged: LoggedEvent) -> None:
+        self._at = logged.at
         match logged.event:
             case RunStarted(run_id=run_id) as started if run_id == self._run_id:
-                self._begin_response(started, logged.at)
+                self._begin_response(started)
             case BlockClosed(loop="root") as closed:
                 self._close_block(closed)
             case CallOpened() as opened:
@@ -185,67 +186,75 @@ class ResponseEvents:
                 payload: JsonObject = {"plan": {"status": plan.status, "steps": steps}}
                 self._emit_interleaved(f"{self._run_id}_{logged.seq}", "message", payload)
             case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
-                self._end_response(stopped, logged.at)
+                self._end_response(stopped)
             case _:
                 pass
 
     # --- the response ---------------------------------------------------------------------------------------------
 
-    def _begin_response(self, started: RunStarted, at: datetime) -> None:
-        self.run_metadata = read_run_metadata(started.protocol, started.metadata)
-        self.started_at = at
+    def _begin_response(self, started: RunStarted) -> None:
+        self.options = read_response_options(started.protocol, started.metadata)
+        self.started_at = self._at
+        name = self.options.session_id
         response = wire.AgentResponse(
             status="created",
-            id=self.run_metadata.response_id or response_id(self._run_id),
-            created_at=int(at.timestamp()),
-            session_id=self.run_metadata.session_id or self._session_id,
+            id=self.options.response_id or response_id(self._run_id),
+            created_at=int(self._at.timestamp()),
+            session_id=name if name and parse_session_id(name) != self._session_id else self._session_id,
         )
         self._emit(response)
         self.response = self._emit(msgspec.structs.replace(response, status="in_progress"))
 
-    def _end_response(self, stopped: RunStopped, at: datetime) -> None:
+    def _end_response(self, stopped: RunStopped) -> None:
         status, error = RUN_END_STATUS[stopped.reason], None
         if status == "failed":
             code = stopped.code or (None if stopped.reason == "error" else stopped.reason)
             error = errors.run_error(code, stopped.message)
-        elif status == "canceled" and self.run_metadata.deadline is not None and at >= self.run_metadata.deadline:
+        elif status == "canceled" and self.options.deadline is not None and self._at >= self.options.deadline:
             self.is_timed_out = True
             status, error = "failed", wire.Error("TIMEOUT", "The task took longer than its timeout")
         self._finish_message(FINISH_REASONS.get(stopped.reason))
-        self._close_response(status, error, stopped.usage, at)
+        self._close_response(status, error, stopped.usage)
 
-    def _close_response(self, status: EndStatus, error: wire.Error | None, usage: core.Usage, at: datetime) -> None:
+    def _close_response(self, status: EndStatus, error: wire.Error | None, usage: core.Usage) -> None:
         assert self.response is not None, "a run starts before it ends"
         self.is_over = True
         terminal = msgspec.structs.replace(
             self.response,
             status=status,
             error=error,
-            completed_at=int(at.timestamp()),
+            completed_at=int(self._at.timestamp()),
             output=tuple(message for message in self._output.values() if message is not None),
             usage=_usage(usage),
         )
         self.response = self._emit(terminal)
 
-    def abort(self, code: str, message: str, at: datetime) -> bytes:
-        """Encode the end of a response whose run has not ended: its session was deleted, or the encoder failed."""
-        if self.response is None or self.is_over:
+    def close(self, error: Exception) -> bytes:
+        """Encode the end of a response whose run has not ended. Empty if the run continues and can be resumed."""
+        if self.response is None or self.is_over or isinstance(error, ShuttingDown | StoreUnavailable):
             return b""
         if self._open is not None and self._open.block_index >= 0 and self._open.text is None:
             self._open.text = "".join(self._pieces)
         self._finish_message(status="failed")
-        self._close_response("failed", wire.Error(code, message), core.Usage(), at)
+        is_deleted = isinstance(error, SessionNotFound)
+        self._close_response("failed", _DELETED_ERROR if is_deleted else _INTERNAL_ERROR, core.Usage())
         return self._take_frames()
 
-    def acknowledge(self, run_metadata: RunMetadata, at: datetime) -> bytes:
-        """Encode a whole response to a request whose answers were stored, but do not yet let the run continue."""
-        props: JsonObject = {PROTOCOL: msgspec.to_builtins(run_metadata)}
-        started = RunStarted(run_id=self._run_id, protocol=PROTOCOL, metadata=props)
+    def acknowledge(self, options: ResponseOptions, at: datetime) -> bytes:
+        """Encode the whole response to a request whose answers were stored while the session waits for others."""
+        metadata: JsonObject = {PROTOCOL: msgspec.to_builtins(options)}
+        started = RunStarted(run_id=self._run_id, protocol=PROTOCOL, metadata=metadata)
         stopped = RunStopped(run_id=self._run_id, reason="tool_use")
         return b"".join(self.feed(LoggedEvent(0, at, self._run_id, event)) for event in (started, stopped))
 
-    def heartbeat(self) -> bytes:
-        """Encode a heartbeat message. It is not a record of the run, so it repeats the last sequence number."""
+    @property
+    def keep_alive(self) -> bytes:
+        """A comment, or a heartbeat message if the client asked for it.
+
+        A heartbeat is not a record of the run, so it repeats the last sequence number.
+        """
+        if not self.options.heartbeat:
+            return KEEP_ALIVE
         message_id, number = f"{MESSAGE_ID_PREFIX}{self._run_id}_heartbeat", self.count - 1
         message = wire.Message(sequence_number=number, status="in_progress", id=message_id, type="heartbeat", role=None)
         return b"data: %b\n\n" % _encode(message)
@@ -254,7 +263,7 @@ class ResponseEvents:
 
     def _begin_block(self, piece: Piece) -> bytes:
         """Begin to stream a block, unless its pieces are not sent to the client."""
-        if piece.loop != ROOT or self.run_metadata.omits_deltas or self.response is None:
+        if piece.loop != ROOT or self.options.omits_deltas or self.response is None:
             return b""
         opened = self._message_for(piece.message_id, piece.index, piece.kind)
         opened.block_index = piece.index
@@ -303,7 +312,7 @@ class ResponseEvents:
         """Send a complete content. After another one it opens with a delta, because without that the web client would
         replace the other one (section 6.3).
         """
-        if content.index and not self.run_metadata.omits_deltas:
+        if content.index and not self.options.omits_deltas:
             self._emit(msgspec.structs.replace(content, status="in_progress", delta=True))
         self._emit(content)
         opened.contents.append(content)
@@ -409,7 +418,7 @@ class ResponseEvents:
     def _emit_payload(self, opened: _OpenMessage, payload: JsonObject) -> None:
         """Send the data of a message; of a call, first without its arguments, then in snapshots (section 5.1)."""
         content = wire.DataContent(status="completed", index=0, msg_id=opened.id, data=payload)
-        if "arguments" in payload and not self.run_metadata.omits_deltas:
+        if "arguments" in payload and not self.options.omits_deltas:
             empty = msgspec.structs.replace(content, status="in_progress", data={**payload, "arguments": ""})
             self._emit(empty)
             self._emit(msgspec.structs.replace(content, status="in_progress"))

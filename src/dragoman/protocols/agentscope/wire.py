@@ -4,15 +4,14 @@ Pure: no server, no clock, no storage. Source: seed 004 (the schema) and the pub
 where the two differ. A declared field without a value is sent as `null`.
 """
 
-import re
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from dragoman.core.content import DEPTH_LIMIT, Json, JsonObject, is_too_deep
-from dragoman.core.refusals import Invalid
-from dragoman.protocols.kit.faults import parse_validation_error
+from dragoman.protocols.kit.decoding import convert_value, decode_json
+from dragoman.protocols.kit.errors import InvalidBody
 
 Role = Literal["user", "assistant", "system", "tool"]
 Name = Annotated[str, Meta(max_length=255)]
@@ -308,13 +307,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # --- decoding -----------------------------------------------------------------------------------------------------
 
 
-class InvalidJson(Exception):
-    """The body is not JSON."""
-
-
-T = TypeVar("T")
 R = TypeVar("R", bound=AgentRequest)
-_PATH_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _DELIVERY_FIELDS = frozenset({"stream", "heartbeat", "id", "response_id"})
 """Request fields that change how the answer is delivered, but not what it is."""
 _VOLATILE_MESSAGE_FIELDS = frozenset({"id", "status", "sequence_number"})
@@ -349,45 +342,45 @@ class ParsedRequest(NamedTuple):
 
 
 def decode_request(body: bytes) -> ParsedRequest:
-    """Decode the body of `POST /process`. Raises InvalidJson or Invalid."""
+    """Decode the body of `POST /process`. Raises InvalidJson or InvalidBody."""
     return _parse_request(AgentRequest, body)
 
 
 def decode_task(body: bytes) -> ParsedRequest:
-    """Decode the body of `POST /process/task`. Raises InvalidJson or Invalid."""
+    """Decode the body of `POST /process/task`. Raises InvalidJson or InvalidBody."""
     parsed = _parse_request(TaskRequest, body)
     assert isinstance(parsed.request, TaskRequest)
     return parsed._replace(timeout_s=parsed.request.timeout)
 
 
 def decode_stop(body: bytes) -> StopRequest:
-    """Decode the body of `POST /stop`. Raises InvalidJson or Invalid."""
-    stop = convert(_decode(body), StopRequest)
+    """Decode the body of `POST /stop`. Raises InvalidJson or InvalidBody."""
+    stop = convert_value(_decode(body), StopRequest)
     if not stop.session_id and not stop.response_id:
-        raise Invalid("session_id or response_id is required", path="session_id")
+        raise InvalidBody("session_id or response_id is required", "session_id")
     return stop
 
 
 def _parse_request(kind: type[R], body: bytes) -> ParsedRequest:
     fields = _decode(body)
-    request = convert(fields, kind)
+    request = convert_value(fields, kind)
     for index, message in enumerate(request.input):
         if message.content is None and message.kind not in ("error", "heartbeat"):
-            raise Invalid("this field is required", path=f"input[{index}].content")
+            raise InvalidBody("this field is required", f"input[{index}].content")
     tools = tuple(_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ()))
     parsed = ParsedRequest(request, tools, fields)
     if is_too_deep(parsed.extra_fields()):
-        raise Invalid(f"lists and objects may be nested at most {DEPTH_LIMIT} levels deep")
+        raise InvalidBody(f"lists and objects may be nested at most {DEPTH_LIMIT} levels deep", "")
     return parsed
 
 
 def _parse_tool(tool: JsonObject, path: str) -> FunctionTool:
     """Parse a tool in the nested or in the flat form. Only functions are supported (section 2.2)."""
     if tool.get("type") not in (None, "function"):
-        raise Invalid("only tools of type 'function' are supported", path=f"{path}.type")
+        raise InvalidBody("only tools of type 'function' are supported", f"{path}.type")
     path = _tool_path(tool, path)
-    parsed = convert(tool if tool.get("function") is None else tool["function"], FunctionTool, path)
-    convert(parsed.parameters, _ToolParameters, f"{path}.parameters")
+    parsed = convert_value(tool if tool.get("function") is None else tool["function"], FunctionTool, path)
+    convert_value(parsed.parameters, _ToolParameters, f"{path}.parameters")
     return parsed
 
 
@@ -397,24 +390,7 @@ def _tool_path(tool: JsonObject, path: str) -> str:
 
 def _decode(body: bytes) -> JsonObject:
     """Decode the whole body first, so that invalid JSON is never reported as a wrong type."""
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidJson("the body is not JSON in UTF-8") from error
+    value = decode_json(body)
     if not isinstance(value, dict):
-        raise Invalid("the body must be a JSON object")
+        raise InvalidBody("the body must be a JSON object", "")
     return value
-
-
-def convert(value: JsonObject, kind: type[T], path: str = "") -> T:
-    """Convert a value to a struct. Raises Invalid with the path of the wrong field, which begins with `path`."""
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        message, path = parse_validation_error(str(error), path)
-        raise Invalid(message, path=path) from error
-
-
-def location_of(path: str) -> tuple[Any, ...]:
-    """Split a path such as `input[0].content` into its steps."""
-    return tuple(int(index) if index else name for index, name in _PATH_STEP.findall(path))

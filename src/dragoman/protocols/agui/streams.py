@@ -15,7 +15,8 @@ from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.downgrade import Generation, downgrade_events
 from dragoman.protocols.agui.frames import Position
 from dragoman.protocols.agui.translate import Translator
-from dragoman.protocols.kit.sse import KEEP_ALIVE, escape_line_separators, fixed_stream
+from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
+from dragoman.protocols.kit.sse import fixed_stream
 
 END_ERRORS: dict[type[Exception], tuple[str, str]] = {
     SessionNotFound: ("thread_deleted", "The thread was deleted"),

@@ -71,7 +71,7 @@ class _Node:
         variable = self.variable
         if match is not None or variable is None or not parts[0]:
             return match
-        for length in range(len(parts), 0, -1) if variable.is_path else (1,):
+        for length in range(1, len(parts) + 1) if variable.is_path else (1,):  # the shortest value that fits
             match = variable.find(parts[length:])
             if match is not None:
                 match.variables[variable.name] = "/".join(parts[:length])

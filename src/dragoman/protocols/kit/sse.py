@@ -26,7 +26,6 @@ STREAM_HEADERS = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
-KEEP_ALIVE = b": keep-alive\n\n"
 PUSH_EXTENSION = "dragoman.push"
 """The ASGI extension of our own server: a `ResponsePipe`. Under another server, streams only use `send`."""
 
@@ -42,7 +41,7 @@ class FrameEncoder(Protocol):
 
     @property
     def keep_alive(self) -> bytes:
-        """What is sent after a silence, such as `KEEP_ALIVE`."""
+        """What is sent after a silence, such as `frames.KEEP_ALIVE`."""
 
     def feed(self, record: Record) -> bytes:
         """Return the frames of a record; often none."""
@@ -257,10 +256,14 @@ async def replay_until(reader: Reader, encoder: FrameEncoder, up_to: Cursor) -> 
     Returns:
         The frames that were made.
     """
-    while reader.cursor < up_to and not encoder.is_over:
-        frames = b"".join([encoder.feed(record) for record in await reader.next()])
-        if frames:
-            return frames
+    while reader.cursor < up_to:
+        frames: list[bytes] = []
+        for record in await reader.next():
+            frames.append(encoder.feed(record))
+            if encoder.is_over:
+                return b"".join(frames)
+        if any(frames):
+            return b"".join(frames)
     return b""
 
 
@@ -285,15 +288,6 @@ async def read_to_end(reader: Reader, encoder: FrameEncoder) -> None:
         raise type(error)(
             "the run was accepted and continues when the server is back; do not send the request again"
         ) from error
-
-
-def escape_line_separators(data: bytes) -> bytes:
-    r"""Escape U+0085, U+2028 and U+2029 in JSON: some clients take them for the end of a line, which breaks a frame."""
-    if data.isascii():
-        return data
-    return (
-        data.replace(b"\xc2\x85", b"\\u0085").replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
-    )
 
 
 def fixed_stream(body: bytes) -> Response:

@@ -1,0 +1,12 @@
+"""Parts of server-sent event frames that protocols share. Pure."""
+
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+def escape_line_separators(data: bytes) -> bytes:
+    r"""Escape U+0085, U+2028 and U+2029 in JSON: some clients take them for the end of a line, which breaks a frame."""
+    if data.isascii():
+        return data
+    return (
+        data.replace(b"\xc2\x85", b"\\u0085").replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    )
