@@ -226,20 +226,20 @@ def test_the_services_of_the_compose_file_know_each_other() -> None:
     assert set(compose()["volumes"]) == {"data", "database"}
 
 
-# --- what failures look like ------------------------------------------------------------------------------------------
+# --- the table of failures --------------------------------------------------------------------------------------------
 
 
-def test_what_the_table_of_failures_names_is_what_the_server_says() -> None:
-    """Log lines stand in it in quotes of code, metrics begin with the program's name."""
+def test_log_messages_and_metrics_in_the_table_of_failures_exist() -> None:
+    """In the table they are written as code."""
     text = (PROJECT_ROOT / "docs" / "operations.md").read_text()
-    table = text[text.index("## What failures look like") :]
-    told = {each for row in table.splitlines() if row.startswith("| ") for each in re.findall(r"`([^`]+)`", row)}
+    table = text[text.index("## Troubleshooting") :]
+    quoted = {each for row in table.splitlines() if row.startswith("| ") for each in re.findall(r"`([^`]+)`", row)}
     known = "\n".join(path.read_text() for path in (PROJECT_ROOT / "src" / "dragoman").rglob("*.py"))
-    names = {each.partition("{")[0].removesuffix("_total").removesuffix("_bucket") for each in told}
+    names = {each.partition("{")[0].removesuffix("_total").removesuffix("_bucket") for each in quoted}
     assert len(names) > 15
     settings = {each.name for each in known_settings()}
     assert {each for each in names - settings if f'"{each}"' not in known and each not in DOCUMENTED_ELSEWHERE} == set()
 
 
 DOCUMENTED_ELSEWHERE = {"/readyz"}
-"""What the table says in code that is no log line, metric, setting or state."""
+"""Code in the table that is not a log message, metric, setting or state."""
