@@ -33,6 +33,7 @@ from dragoman.protocols.agui.streams import RunEncoder
 from dragoman.protocols.agui.translate import Translator
 from dragoman.protocols.agui.wire import decode_run
 from dragoman.protocols.blade.wire import chat as blade_wire
+from dragoman.protocols.kit.decoding import convert_value
 from tests.protocols.agentscope.test_translate import REASONS, RUN, SESSION, STEPS, records_of
 
 Json = Any
@@ -268,12 +269,12 @@ def test_the_server_of_the_agent_api_reads_what_the_client_says_and_answers() ->
 
 def test_the_server_of_blade_reads_what_the_client_says_and_answers() -> None:
     talk = waiting_calls()
-    said = blade_wire.read_event(blade_wire.ChatSend, message_payload(talk, UserInput(text="look", images=(IMAGE,))))
+    said = convert_value(message_payload(talk, UserInput(text="look", images=(IMAGE,))), blade_wire.ChatSend)
     assert said == blade_wire.ChatSend(
         session_id=f"sess_{talk.id}",
         message=(blade_wire.TextPart("look"), blade_wire.ImagePart(blade_wire.ImageUrl(IMAGE))),
     )
-    answered = [blade_wire.read_event(blade_wire.ChatSend, answer_payload(talk, each)) for each in ANSWERS[1:]]
+    answered = [convert_value(answer_payload(talk, each), blade_wire.ChatSend) for each in ANSWERS[1:]]
     assert [each.askuser_answer for each in answered] == [
         blade_wire.AskUserAnswer("c2", {"0": [0]}),
         blade_wire.AskUserAnswer("c3", {"0": [2]}, {"0": "no"}),

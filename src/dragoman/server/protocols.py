@@ -175,8 +175,12 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
     except ModuleNotFoundError as error:
         log.warning("Blade is not served", reason=str(error), hint="install the extra `blade`")
         return None
-    from dragoman.protocols.blade.rest import archives, keys, memories, schedules, session_openapi, sharing
+    from dragoman.protocols.blade.rest.archives import ArchiveHandlers
+    from dragoman.protocols.blade.rest.keys import KeyHandlers
+    from dragoman.protocols.blade.rest.memories import MemoryHandlers
     from dragoman.protocols.blade.rest.openapi import ROUTES
+    from dragoman.protocols.blade.rest.schedules import ScheduleHandlers
+    from dragoman.protocols.blade.rest.sharing import ShareHandlers
 
     blade = http.Blade(
         context.engine,
@@ -193,27 +197,27 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
             memory_default=settings.blade_memory,
             sync_patch_interval_s=settings.blade_sync_patch_ms / 1000,
         ),
-        extra_routes=[
-            *memories.routes(context.memories),
-            *keys.routes(access.keys, settings.blade_key_prefix),
-            *archives.routes(context.engine, memory_default=settings.blade_memory),
-            *sharing.routes(
+        areas=(
+            MemoryHandlers(context.memories),
+            KeyHandlers(access.keys, settings.blade_key_prefix),
+            ArchiveHandlers(context.engine, memory_default=settings.blade_memory),
+            ShareHandlers(
                 context.engine,
                 context.shares,
                 public_url=settings.public_url,
                 is_enabled=settings.blade_public_sharing,
             ),
-            *schedules.routes(
+            ScheduleHandlers(
                 context.schedules,
                 context.clock,
                 lambda user: context.profiles.for_user(user).time_zone or settings.time_zone,
             ),
-        ],
+        ),
         admit_stream=access.admit_stream,
     )
     return MountedProtocol(
         routes=[Mount("/socket.io", app=blade.socket_server), Mount("/api", app=context.guard(blade.rest, "blade"))],
-        openapi_routes=openapi.with_prefix((*session_openapi.ROUTES, *ROUTES), "/api"),
+        openapi_routes=openapi.with_prefix(ROUTES, "/api"),
         close=blade.close,
     )
 

@@ -13,8 +13,10 @@ from dragoman.buses.local import LocalBus
 from dragoman.core.ids import UserId
 from dragoman.engine.services.keys import KeyRing
 from dragoman.engine.services.memories import MemoryService
-from dragoman.protocols.blade.rest import keys, memories
-from dragoman.protocols.blade.rest.router import App
+from dragoman.protocols.blade.errors import ERROR_TABLE, write_error
+from dragoman.protocols.blade.rest.keys import KeyHandlers
+from dragoman.protocols.blade.rest.memories import MemoryHandlers
+from dragoman.protocols.kit.app import ProtocolApp
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.memories import SqliteMemories
@@ -51,8 +53,8 @@ class RestFixture:
         self.database = Database(folder, synchronous="normal")
         self.key_ring = KeyRing(SqliteKeys(self.database), LocalBus(), self.clock, self.ids)
         self.memories = MemoryService(SqliteMemories(self.database), self.clock)
-        routes = [*memories.routes(self.memories), *keys.routes(self.key_ring)]
-        self._app = App(routes, self.key_ring.authenticate)
+        routes = [*MemoryHandlers(self.memories).routes(), *KeyHandlers(self.key_ring).routes()]
+        self._app = ProtocolApp("blade", routes, ERROR_TABLE, self.key_ring.authenticate, write_error=write_error)
         self.http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=self._app), base_url="http://here")
 
     async def client(self, user: str = "alice", scope: str = "use") -> Client:

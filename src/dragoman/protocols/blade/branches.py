@@ -44,19 +44,9 @@ def newest_branch_with(branches: Sequence[Branch], turn: TurnBuilder) -> Branch:
     return next(branch for branch in reversed(branches) if branch.includes(turn.first_seq))
 
 
-def hidden_ranges_after_switch(branch: Branch, last: int) -> Ranges:
-    """What has to be hidden for a branch to be gone on with."""
-    return (*branch.hidden, (branch.end + 1, last)) if branch.end < last else branch.hidden
-
-
 def turns_in(branch: Branch, turns: Sequence[TurnBuilder]) -> list[TurnBuilder]:
     """The turns of a branch."""
     return [turn for turn in turns if branch.includes(turn.first_seq)]
-
-
-def is_checkpoint(turn: TurnBuilder) -> bool:
-    """Whether the conversation can go back to before this turn: it is what a user said."""
-    return turn.rewind_seq is not None
 
 
 def turns_until(turns: Sequence[TurnBuilder], checkpoint: TurnBuilder, *, include_turn: bool) -> list[TurnBuilder]:
@@ -65,7 +55,7 @@ def turns_until(turns: Sequence[TurnBuilder], checkpoint: TurnBuilder, *, includ
     if not include_turn:
         cut = checkpoint.rewind_seq or checkpoint.first_seq
         return [turn for turn in turns[:place] if turn.first_seq < cut]
-    end = next((later for later in range(place + 1, len(turns)) if is_checkpoint(turns[later])), len(turns))
+    end = next((later for later in range(place + 1, len(turns)) if turns[later].is_checkpoint), len(turns))
     return list(turns[:end])
 
 

@@ -1,70 +1,87 @@
-"""Blade's answers to refusals: one table for REST and socket, complete by test. Pure. Source: specification, §15."""
+"""Blade's answers to errors: one table for REST and the socket, complete by test. Source: specification, section 15."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from starlette.responses import Response
 
 from dragoman.core import refusals
-from dragoman.core.refusals import Refused
-from dragoman.protocols.kit.faults import headers_of, shorten
+from dragoman.protocols.kit import errors as kit
+from dragoman.protocols.kit.body import json_response
+from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable
 
 
-class ErrorRow(NamedTuple):
-    """A status for REST, and a code for the socket."""
+class MissingFields(kit.RequestError):
+    """A `chat:send` without a session, or with nothing to send."""
 
-    status: int
-    code: str
-
-
-ERROR_TABLE: Mapping[type[Refused], ErrorRow] = {
-    refusals.Refused: ErrorRow(422, "bad_request"),
-    refusals.NotFound: ErrorRow(404, "not_found"),
-    refusals.SessionNotFound: ErrorRow(404, "not_found"),
-    refusals.AgentNotFound: ErrorRow(404, "not_found"),
-    refusals.RunNotFound: ErrorRow(404, "not_found"),
-    refusals.Invalid: ErrorRow(422, "bad_request"),
-    refusals.AgentNotChangeable: ErrorRow(422, "bad_request"),
-    refusals.UnknownTool: ErrorRow(422, "bad_request"),
-    refusals.UnknownOption: ErrorRow(422, "bad_request"),
-    refusals.InvalidOptionValue: ErrorRow(422, "bad_request"),
-    refusals.DuplicateToolName: ErrorRow(422, "bad_request"),
-    refusals.ClientToolsUnsupported: ErrorRow(422, "bad_request"),
-    refusals.ImageUnsupported: ErrorRow(422, "bad_request"),
-    refusals.UnknownCall: ErrorRow(409, "no_pending_question"),
-    refusals.CallAlreadySettled: ErrorRow(409, "no_pending_question"),
-    refusals.ResultsMissing: ErrorRow(422, "invalid_answer"),
-    refusals.InvalidAnswer: ErrorRow(422, "invalid_answer"),
-    refusals.InvalidSeed: ErrorRow(422, "bad_request"),
-    refusals.LimitExceeded: ErrorRow(413, "too_large"),
-    refusals.InvalidCursor: ErrorRow(422, "bad_request"),
-    refusals.Conflict: ErrorRow(409, "session_busy"),
-    refusals.SessionBusy: ErrorRow(409, "session_busy"),
-    refusals.IdTaken: ErrorRow(409, "bad_request"),
-    refusals.IdempotencyKeyReused: ErrorRow(409, "bad_request"),
-    refusals.Unauthenticated: ErrorRow(401, "forbidden"),
-    refusals.Forbidden: ErrorRow(403, "forbidden"),
-    refusals.LimitReached: ErrorRow(429, "rate_limited"),
-    refusals.Unavailable: ErrorRow(503, "unavailable"),
-    refusals.StoreUnavailable: ErrorRow(503, "unavailable"),
-    refusals.ShuttingDown: ErrorRow(503, "unavailable"),
-}
+    def __init__(self) -> None:
+        super().__init__("Missing session_id or message")
 
 
-class ErrorResponse(NamedTuple):
-    """An error as it goes out over REST."""
+class NothingToCompact(kit.RequestError):
+    """The session is too short to be compacted."""
 
-    status: int
-    detail: str
-    headers: Mapping[str, str] = {}
-
-    @property
-    def body(self) -> dict[str, object]:
-        """The body: `{"detail": TEXT}`."""
-        return {"detail": self.detail}
+    def __init__(self) -> None:
+        super().__init__("there is nothing to compact")
 
 
-def to_response(refusal: Refused) -> ErrorResponse:
-    """The answer to a refusal. What is invalid names its field first, as in `content: must not be blank`."""
-    answer = ERROR_TABLE[type(refusal)]
-    detail = "Not Found" if type(refusal) is refusals.NotFound and not str(refusal) else str(refusal)
-    path = getattr(refusal, "path", "")
-    return ErrorResponse(answer.status, shorten(f"{path}: {detail}" if path else detail), headers_of(refusal))
+_BAD_REQUEST = ErrorRow(422, "bad_request", facts=("path",))
+_INVALID_ANSWER = ErrorRow(422, "invalid_answer", facts=("path",))
+_NOT_FOUND = ErrorRow(404, "not_found")
+_NO_PENDING_QUESTION = ErrorRow(409, "no_pending_question", facts=("path",))
+_SESSION_BUSY = ErrorRow(409, "session_busy")
+_CONFLICT = ErrorRow(409, "bad_request")
+_UNAVAILABLE = ErrorRow(503, "unavailable")
+
+ERROR_TABLE = ErrorTable(
+    {
+        refusals.Refused: _BAD_REQUEST,
+        refusals.NotFound: _NOT_FOUND,
+        refusals.SessionNotFound: _NOT_FOUND,
+        refusals.AgentNotFound: _NOT_FOUND,
+        refusals.RunNotFound: _NOT_FOUND,
+        refusals.Invalid: _BAD_REQUEST,
+        refusals.AgentNotChangeable: _BAD_REQUEST,
+        refusals.UnknownTool: _BAD_REQUEST,
+        refusals.UnknownOption: _BAD_REQUEST,
+        refusals.InvalidOptionValue: _BAD_REQUEST,
+        refusals.DuplicateToolName: _BAD_REQUEST,
+        refusals.ClientToolsUnsupported: _BAD_REQUEST,
+        refusals.ImageUnsupported: _BAD_REQUEST,
+        refusals.UnknownCall: _NO_PENDING_QUESTION,
+        refusals.CallAlreadySettled: _NO_PENDING_QUESTION,
+        refusals.ResultsMissing: _INVALID_ANSWER,
+        refusals.InvalidAnswer: _INVALID_ANSWER,
+        refusals.InvalidSeed: _BAD_REQUEST,
+        refusals.LimitExceeded: ErrorRow(413, "too_large", facts=("path",)),
+        refusals.InvalidCursor: _BAD_REQUEST,
+        refusals.Conflict: _SESSION_BUSY,
+        refusals.SessionBusy: _SESSION_BUSY,
+        refusals.IdTaken: _CONFLICT,
+        refusals.IdempotencyKeyReused: _CONFLICT,
+        refusals.Unauthenticated: ErrorRow(401, "forbidden"),
+        refusals.Forbidden: ErrorRow(403, "forbidden"),
+        refusals.LimitReached: ErrorRow(429, "rate_limited"),
+        refusals.Unavailable: _UNAVAILABLE,
+        refusals.StoreUnavailable: _UNAVAILABLE,
+        refusals.ShuttingDown: _UNAVAILABLE,
+        kit.UnknownPath: ErrorRow(404, "not_found", "Not Found"),
+        kit.MethodNotAllowed: ErrorRow(405, "bad_request", "Method Not Allowed"),
+        kit.UnsupportedMediaType: ErrorRow(415, "bad_request"),
+        kit.BodyTooLarge: ErrorRow(413, "too_large"),
+        kit.BodyTooSlow: ErrorRow(408, "bad_request"),
+        kit.InvalidJson: ErrorRow(422, "bad_request", "the body is not JSON"),
+        kit.InvalidBody: ErrorRow(422, "bad_request"),
+        kit.InternalError: ErrorRow(500, "internal"),
+        MissingFields: ErrorRow(422, "bad_request"),
+        NothingToCompact: ErrorRow(409, "nothing_to_compact"),
+    }
+)
+
+
+def detail_of(error: ErrorResponse) -> str:
+    """Return the sentence about an error, which names an invalid field first, as in `content: must not be blank`."""
+    path = error.facts.get("path")
+    return f"{path}: {error.message}" if path else error.message
+
+
+def write_error(error: ErrorResponse) -> Response:
+    """Write an error as `{"detail": TEXT}`."""
+    return json_response({"detail": detail_of(error)}, error.status, error.headers)

@@ -1,4 +1,4 @@
-"""Blade's door: its REST tables put together, and its sockets. Thin; each area has its module."""
+"""Blade put together: REST on the protocol kit, and the Socket.IO server. Each area of REST has its own module."""
 
 from collections.abc import Sequence
 
@@ -6,20 +6,24 @@ import msgspec
 
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.keys import Authenticator
-from dragoman.protocols.blade.rest import replays, server, sessions, turns
-from dragoman.protocols.blade.rest.router import App, Route
+from dragoman.protocols.blade.errors import ERROR_TABLE, write_error
+from dragoman.protocols.blade.rest.endpoints import Handlers
+from dragoman.protocols.blade.rest.replays import ReplayHandlers
+from dragoman.protocols.blade.rest.server import ServerHandlers
 from dragoman.protocols.blade.rest.server import ServerInfo as ServerInfo
+from dragoman.protocols.blade.rest.sessions import SessionHandlers
+from dragoman.protocols.blade.rest.turns import TurnHandlers
 from dragoman.protocols.blade.socket.inbox import Inbox
 from dragoman.protocols.blade.socket.rooms import Rooms
 from dragoman.protocols.blade.socket.server import SocketServer
-from dragoman.protocols.kit.http import Admit, Authenticate, admit_all
+from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all
 
 OLDEST_CLIENT_LEVEL = "0.4.17"
-"""The oldest level of the vendor's clients that the face was read against."""
+"""The oldest level of the vendor's clients that this implementation was checked against."""
 
 
 class BladeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The door's settings."""
+    """The protocol's settings."""
 
     server_info: ServerInfo
     memory_default: bool = True
@@ -27,7 +31,7 @@ class BladeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Blade:
-    """The face: `rest` is to be mounted at `/api`, `sockets` at `/socket.io`."""
+    """The protocol: mount `rest` at `/api` and `socket_server` at `/socket.io`."""
 
     def __init__(
         self,
@@ -36,31 +40,29 @@ class Blade:
         authenticator: Authenticator,
         options: BladeOptions,
         *,
-        extra_routes: Sequence[Route] = (),
-        admit_stream: Admit = admit_all,
+        areas: Sequence[Handlers] = (),
+        admit_stream: AdmitStream = admit_all,
     ) -> None:
-        """Put the face together.
+        """Put the protocol together.
 
         Args:
             engine: the engine.
-            authenticate: who sends a request.
-            doorkeeper: who connects, and when their keys are revoked.
+            authenticate: tells who sends a request.
+            authenticator: tells who connects, and when a key is revoked.
             options: the settings.
-            areas: what answers below `/api` besides sessions.
-            admit_stream: counts a connection against it.
+            areas: the endpoints of REST besides those of sessions.
+            admit_stream: counts a connection against its user's limit.
         """
-        rooms = Rooms(engine, options.sync_patch_interval_s)
-        self._rooms = rooms
-        self.rest = App(
-            [
-                *server.routes(engine, options.server_info),
-                *sessions.routes(engine, memory_default=options.memory_default),
-                *turns.routes(engine),
-                *replays.routes(engine),
-                *extra_routes,
-            ],
-            authenticate,
+        areas = (
+            ServerHandlers(engine, options.server_info),
+            SessionHandlers(engine, memory_default=options.memory_default),
+            TurnHandlers(engine),
+            ReplayHandlers(engine),
+            *areas,
         )
+        routes = [route for area in areas for route in area.routes()]
+        self.rest = ProtocolApp("blade", routes, ERROR_TABLE, authenticate, write_error=write_error)
+        self._rooms = rooms = Rooms(engine, options.sync_patch_interval_s)
         self.socket_server = SocketServer(
             authenticator,
             Inbox(engine, rooms).handlers(),
@@ -70,6 +72,6 @@ class Blade:
         )
 
     async def close(self) -> None:
-        """Send the sockets away."""
+        """Disconnect all sockets."""
         await self.socket_server.close()
         await self._rooms.close()

@@ -134,11 +134,11 @@ async def test_a_key_changes_none_that_may_more_than_itself(rest_fixture: RestFi
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        ({}, "name: is required"),
+        ({}, "name: this field is required"),
         ({"name": ""}, "name: must have 1 to 50 characters"),
         ({"name": "n" * 51}, "name: must have 1 to 50 characters"),
         ({"name": "  "}, "name: must not be blank"),
-        ({"name": None}, "name: expected str, got null"),
+        ({"name": None}, "name: Expected `str`, got `null`"),
         ({"name": "a\nb"}, "name: a key's name has 1 to 200 printable characters; got 'a\\nb'"),
     ],
 )

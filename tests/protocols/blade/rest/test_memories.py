@@ -83,12 +83,12 @@ async def test_a_memory_names_the_session_in_which_it_was_written(rest_fixture: 
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        ({}, "content: is required"),
-        ({"content": None}, "content: is required"),
+        ({}, "content: this field is required"),
+        ({"content": None}, "content: this field is required"),
         ({"content": ""}, "content: must have 1 to 500 characters"),
         ({"content": "x" * 501}, "content: must have 1 to 500 characters"),
         ({"content": " \t\n"}, "content: must not be blank"),
-        ({"content": 5}, "content: expected str | null, got int"),
+        ({"content": 5}, "content: Expected `str | null`, got `int`"),
         ({"content": "c", "type": "opinion"}, "type: Invalid enum value 'opinion'"),
         ({"content": "c", "record_type": "skill"}, "record_type: Invalid enum value 'skill'"),
         ({"content": "c", "write_reason": "r" * 501}, "write_reason: must have 1 to 500 characters"),
@@ -178,7 +178,7 @@ async def test_a_memory_is_disabled_and_enabled(alice: Client) -> None:
     off = memory(disabled=True, updated_at=NOON)
     assert await alice.request("PATCH", "memories/1", {"disabled": True}) == (200, off)
     assert await alice.request("PATCH", "memories/1", {"disabled": False}) == (200, {**off, "disabled": False})
-    assert await alice.request("PATCH", "memories/1", {}) == (422, {"detail": "disabled: is required"})
+    assert await alice.request("PATCH", "memories/1", {}) == (422, {"detail": "disabled: this field is required"})
 
 
 @requirement("blade:memories:delete")

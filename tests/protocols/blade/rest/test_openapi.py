@@ -1,32 +1,28 @@
-"""What the OpenAPI document tells of Blade's data is what there is."""
+"""The OpenAPI document describes Blade's endpoints."""
 
-from typing import Any, cast
-
-from dragoman.protocols.blade.rest import archives, keys, memories, openapi, schedules, sharing
+from dragoman.protocols.blade.rest.openapi import ROUTES
 from dragoman.protocols.kit.openapi import document
+from tests.protocols.blade.client import RestClient
 from tests.requirements import requirement
-from tests.servers import AppServer, running_server
 
 
-@requirement("blade:rest:described")
-def test_every_route_is_described_and_every_description_has_its_route() -> None:
-    nothing = cast("Any", None)
-    routes = [
-        *memories.routes(nothing),
-        *keys.routes(nothing),
-        *schedules.routes(nothing, nothing, nothing),
-        *sharing.routes(nothing, nothing),
-        *archives.routes(nothing),
-    ]
-    there_is = {(route.method, "/" + route.path, route.is_open) for route in routes}
-    assert there_is == {(route.method, route.path, route.is_public) for route in openapi.ROUTES}
-    assert document("t", "1", openapi.ROUTES)["paths"].keys() == {path for _, path, _ in there_is}
+@requirement("blade:rest:described", "blade:server:described")
+def test_every_endpoint_is_described_with_its_input_and_its_answer() -> None:
+    paths = document("t", "1", ROUTES)["paths"]
+    assert sum(len(methods) for methods in paths.values()) == len(ROUTES) == 57
+    rewind = paths["/sessions/{session}/rewind"]["post"]
+    assert rewind["summary"] == "Go back to before a user message"
+    assert rewind["requestBody"]["content"]["application/json"] == {
+        "schema": {"$ref": "#/components/schemas/CheckpointRequest"},
+        "example": {"checkpoint_id": "cp_4"},
+    }
+    assert rewind["responses"]["200"]["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/RewindResult"
+    }
+    assert paths["/share/{token}"]["get"]["security"] == []
 
 
-@requirement("blade:rest:described")
-async def test_the_servers_document_has_them(tmp_path_factory: Any) -> None:
-    house: AppServer
-    async with running_server(tmp_path_factory.mktemp("described")) as house:
-        answer = await house.connection.request("GET", "/openapi.json")
-        assert answer.status == 200
-        assert b'"/api/memories/{memory}"' in answer.body
+@requirement("blade:rest:described", "blade:server:described")
+async def test_the_servers_document_has_them(alice: RestClient) -> None:
+    document = await alice.document()
+    assert {"/api/sessions", "/api/sessions/{session}/rewind", "/api/memories/{memory}"} <= set(document["paths"])

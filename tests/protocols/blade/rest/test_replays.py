@@ -254,7 +254,7 @@ async def test_only_its_owner_shows_a_session_again_and_only_a_replay_can_be_cha
     assert (await bob.request("POST", f"sessions/{source}/replay", change)).status == 403
     assert (await bob.get(f"sessions/{source}/replay/preview"))["supported"] is True
     told = await alice.request("PATCH", f"sessions/{source}/replay", change)
-    assert (told.status, told.body) == (409, {"detail": "this session is no replay"})
+    assert (told.status, told.body) == (409, {"detail": "this session is not a replay"})
     replay = await replay_of(alice, source)
     for body in ({"status": "finished"}, {"speed": 4}):
         assert (await alice.request("PATCH", f"sessions/{replay}/replay", body)).status == 422

@@ -1,19 +1,22 @@
-"""What every request of Blade's REST passes: paths, keys, errors."""
+"""What every request of Blade's REST passes: keys, errors."""
 
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.core.ids import UserId
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import Invalid, Unauthenticated, all_refusals
-from dragoman.protocols.blade import errors
-from dragoman.protocols.blade.rest import bodies
-from dragoman.protocols.blade.rest.router import App, Route
-from dragoman.protocols.kit.http import json_response, principal_of
+from dragoman.core.refusals import Unauthenticated, all_refusals
+from dragoman.protocols.blade.errors import ERROR_TABLE, detail_of, write_error
+from dragoman.protocols.kit.app import ProtocolApp, principal_of
+from dragoman.protocols.kit.body import json_response
+from dragoman.protocols.kit.decoding import decode_body
+from dragoman.protocols.kit.errors import REQUEST_ERRORS, RequestError
+from dragoman.protocols.kit.router import Route
 from tests.requirements import requirement
 
 
@@ -36,7 +39,8 @@ def authenticate(header: str | None, _: str) -> Principal:
     return Principal(user=UserId("alice"), scopes=frozenset({"use"}))
 
 
-APP = App(
+APP = ProtocolApp(
+    "blade",
     [
         Route("GET", "things/{id}", route_handler),
         Route("GET", "things/{id}/parts/{part}", route_handler),
@@ -44,7 +48,9 @@ APP = App(
         Route("GET", "health", open_to_all, is_open=True),
         Route("POST", "broken", broken),
     ],
+    ERROR_TABLE,
     authenticate,
+    write_error=write_error,
 )
 
 
@@ -81,16 +87,21 @@ async def test_only_open_paths_answer_without_a_key() -> None:
 
 
 @requirement("blade:rest:failures-tell-nothing")
-async def test_a_failure_of_ours_reveals_nothing() -> None:
-    assert await send_request("POST", "/broken") == (500, {"detail": "Internal Server Error"})
+async def test_a_failure_of_the_server_shows_only_the_reference_under_which_it_is_logged(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, body = await send_request("POST", "/broken")
+    message, _, reference = body["detail"].rpartition(" ")
+    assert (status, message) == (500, "the server failed; reference")
+    assert reference in capsys.readouterr().out
 
 
 @requirement("blade:rest:every-refusal")
 def test_every_refusal_has_its_answer() -> None:
-    assert set(errors.ERROR_TABLE) == set(all_refusals())
+    assert set(ERROR_TABLE.rows) >= {*all_refusals(), *REQUEST_ERRORS}
 
 
-class Body(bodies.RequestBody, frozen=True):
+class Body(msgspec.Struct, frozen=True):
     """A body for the tests."""
 
     name: str
@@ -101,16 +112,16 @@ class Body(bodies.RequestBody, frozen=True):
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b'{"name": 1}', "name: expected str, got int"),
-        (b'{"ids": [1]}', "name: is required"),
-        (b"", "name: is required"),
-        (b'{"name": "n", "ids": [1, "2"]}', "ids[1]: expected int, got str"),
-        (b"[]", "expected object, got array"),
+        (b'{"name": 1}', "name: Expected `str`, got `int`"),
+        (b'{"ids": [1]}', "name: this field is required"),
+        (b'{"name": "n", "ids": [1, "2"]}', "ids[1]: Expected `int`, got `str`"),
+        (b"[]", "Expected `object`, got `array`"),
         (b"{", "the body is not JSON"),
         (b'{"name": "\xff"}', "the body is not JSON"),
     ],
 )
 def test_what_is_invalid_is_reported_in_one_sentence_that_names_the_field(body: bytes, expected: str) -> None:
-    with pytest.raises(Invalid) as refused:
-        bodies.decode(Body, body)
-    assert errors.to_response(refused.value)[:2] == (422, expected)
+    with pytest.raises(RequestError) as refused:
+        decode_body(msgspec.json.Decoder(Body), body)
+    response = ERROR_TABLE.to_response(refused.value)
+    assert (response.status, detail_of(response)) == (422, expected)

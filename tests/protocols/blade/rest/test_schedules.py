@@ -102,7 +102,7 @@ async def test_without_a_zone_it_is_the_users_or_the_servers(app_server: AppServ
     [
         ({"title": ""}, "title: must have 1 to 200 characters"),
         ({"title": "t" * 201}, "title: must have 1 to 200 characters"),
-        ({"title": None}, "title: expected str, got null"),
+        ({"title": None}, "title: Expected `str`, got `null`"),
         ({"prompt": " "}, "prompt: must not be blank"),
         ({"cron": "0 0 31 2 *"}, "cron: no such day is in any of these months"),
         ({"cron": "@daily"}, "cron: must have five fields, as in '0 9 * * mon-fri', and at most 100 characters"),
@@ -112,7 +112,7 @@ async def test_without_a_zone_it_is_the_users_or_the_servers(app_server: AppServ
         ({"expires_at": "9999-12-31T23:59:59-10:00"}, "expires_at: is out of range"),
         ({"expires_at": "0001-01-01T00:00:00+10:00"}, "expires_at: is out of range"),
         ({"model": "m" * 201}, "model: must have 1 to 200 characters"),
-        ({"enabled": "yes"}, "enabled: expected bool | null, got str"),
+        ({"enabled": "yes"}, "enabled: Expected `bool | null`, got `str`"),
     ],
 )
 async def test_a_field_out_of_bounds_is_422(alice: Client, fields: dict[str, Any], detail: str) -> None:
@@ -127,7 +127,7 @@ async def test_a_field_out_of_bounds_is_422(alice: Client, fields: dict[str, Any
 @requirement("blade:schedules:bounds")
 async def test_an_expiry_without_an_offset_and_a_missing_field_are_422(alice: Client) -> None:
     assert (await alice.request("POST", TASKS, {**BODY, "expires_at": "2027-01-01T00:00:00"})).status == 422
-    assert await alice.request("POST", TASKS, {"title": "t"}) == (422, {"detail": "prompt: is required"})
+    assert await alice.request("POST", TASKS, {"title": "t"}) == (422, {"detail": "prompt: this field is required"})
 
 
 @requirement("blade:schedules:change")

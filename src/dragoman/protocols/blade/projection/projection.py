@@ -341,9 +341,9 @@ class Projection:
     def _new_turn(self, message_id: MessageId, loop: LoopId, role: str, at: datetime) -> Turn:
         above = forking_call(loop)
         return Turn(
-            id=wire_chat.entry_id(message_id),
+            id=f"entry_{message_id}",
             sequence=self._entry_count,
-            turn_id=wire_chat.turn_id(message_id),
+            turn_id=f"turn_{message_id}",
             loop_id=wire_chat.public_loop_id(loop),
             role=role,  # type: ignore[arg-type]  # a role in fact
             blocks=[],

@@ -148,6 +148,11 @@ class TurnBuilder:
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether the conversation can go back to before this turn."""
+        return self.rewind_seq is not None
+
     def is_complete(self) -> bool:
         """Whether nothing of the turn is still to come."""
         return self.is_step_closed and not self.open_calls and not self.awaits_run_end

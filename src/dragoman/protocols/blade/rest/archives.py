@@ -1,102 +1,116 @@
-"""Blade's export and import of sessions. Thin; what stands in an archive is in `archives`. Source: section 5.5."""
+"""Blade's export and import of sessions over REST. Source: specification, section 5.5."""
 
 import asyncio
+from datetime import datetime
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dragoman.core.content import JsonObject
 from dragoman.core.events import SettingsChange
 from dragoman.core.inputs import Create
+from dragoman.core.principal import Principal
 from dragoman.core.refusals import Invalid
 from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import archives, translate
 from dragoman.protocols.blade.archives import Archive
 from dragoman.protocols.blade.projection.loader import active_turns, load_projection, nodes_of, remove_memories
-from dragoman.protocols.blade.rest.access import open_owned_session
-from dragoman.protocols.blade.rest.router import Route
-from dragoman.protocols.blade.wire import chat
-from dragoman.protocols.blade.wire import sessions as told
-from dragoman.protocols.kit.http import json_response, principal_of, read_body
+from dragoman.protocols.blade.rest.endpoints import SESSION, Handlers, endpoint
+from dragoman.protocols.blade.rest.sessions import default_agent_name, session_detail
+from dragoman.protocols.blade.wire.chat import SessionDetail, public_session_id
+from dragoman.protocols.blade.wire.sessions import MAX_INTENT_CHARS
+from dragoman.protocols.kit.body import read_body
 from dragoman.protocols.kit.multipart import InvalidForm, read_form
 
 FORM_OVERHEAD_BYTES = 64 * 1024
 MAX_CONCURRENT_READS = 2
-"""Archives that are read at the same time: each may need much memory."""
+"""Archives that are read at the same time, because each may need much memory."""
+PRIVATE_FIELDS = frozenset({"user_id", "viewer_role", "env", "shared", "is_pinned", "replay_state"})
+"""Fields of a session that are not exported: they belong to its owner or to this server."""
 
 
-def routes(engine: Engine, *, memory_default: bool = True) -> list[Route]:
-    """What answers about archives.
+class ImportPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What an archive holds, and warnings about what an import leaves out."""
+
+    intent: str
+    turn_count: int
+    created_at: datetime | None
+    format_version: int
+    warnings: list[str]
+
+
+class ImportedSession(SessionDetail, frozen=True, kw_only=True):
+    """The new session, whose id has two names."""
+
+    session_id: str
+
+
+class ArchiveHandlers(Handlers):
+    """Handlers of archives.
 
     Args:
-        engine: where the sessions are.
-        remembers: whether imported sessions use memories where their agent does not say.
+        engine: the engine.
+        memory_default: whether an imported session uses memories if its agent does not say.
     """
-    door = _ArchiveHandlers(engine, memory_default)
-    return [
-        Route("GET", "sessions/{session}/export", door.export),
-        Route("POST", "sessions/preview-import", door.preview),
-        Route("POST", "sessions/import", door.import_),
-    ]
 
-
-class _ArchiveHandlers:
-    def __init__(self, engine: Engine, remembers: bool) -> None:
-        self._engine = engine
-        self._memory_default = remembers
+    def __init__(self, engine: Engine, *, memory_default: bool = True) -> None:
+        self.engine = engine
+        self._memory_default = memory_default
         self._read_semaphore = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
-    async def export(self, request: Request) -> Response:
-        async with await open_owned_session(self._engine, request) as live:
-            projection = await load_projection(self._engine, live)
-            active = active_turns(live, projection)
-            session = self._exported_session(translate.detail_of(live.state, None, self._default_agent, is_owner=False))
+    @endpoint("GET", f"{SESSION}/export", access="owner", media_type="application/zip")
+    async def export(self, live: SessionView) -> Response:
+        """Export a session as a ZIP archive."""
+        projection = await load_projection(self.engine, live)
+        active = active_turns(live, projection)
         remove_memories(projection.turns)
-        nodes = nodes_of(projection, active)
-        turns = [each.turn for each in active]
-        content = await asyncio.to_thread(archives.write_archive, session, turns, nodes, self._engine.clock.now())
+        detail = translate.detail_of(live.state, None, default_agent_name(self.engine), is_owner=False)
+        session = {name: value for name, value in msgspec.to_builtins(detail).items() if name not in PRIVATE_FIELDS}
+        turns, nodes = [each.turn for each in active], nodes_of(projection, active)
+        content = await asyncio.to_thread(archives.write_archive, session, turns, nodes, self.engine.clock.now())
         name = f"session-{live.state.session_id}.zip"
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         return Response(content, 200, headers, "application/zip")
 
-    async def preview(self, request: Request) -> Response:
+    @endpoint("POST", "/sessions/preview-import")
+    async def preview(self, request: Request) -> ImportPreview:
+        """Preview an archive, sent as `file` in a form."""
         archive, _ = await self._read_form_archive(request)
-        archives.messages_of(archive.turns, self._engine.ids.new)  # what an import would refuse is refused here
-        return json_response(
-            {
-                "intent": archive.session.intent,
-                "turn_count": len(archive.turns),
-                "created_at": archive.session.created_at,
-                "format_version": archive.manifest.format_version,
-                "warnings": archives.warnings_of(archive.turns),
-            }
+        archives.messages_of(archive.turns, self.engine.ids.new)  # what an import would refuse is refused here
+        return ImportPreview(
+            intent=archive.session.intent,
+            turn_count=len(archive.turns),
+            created_at=archive.session.created_at,
+            format_version=archive.manifest.format_version,
+            warnings=archives.warnings_of(archive.turns),
         )
 
-    async def import_(self, request: Request) -> Response:
+    @endpoint("POST", "/sessions/import")
+    async def import_(self, request: Request, principal: Principal) -> ImportedSession:
+        """Import an archive, sent as `file` in a form, as a new session."""
         archive, fields = await self._read_form_archive(request)
-        engine = self._engine
-        wanted = fields.get("solution_id") or archive.session.solution_id
-        if not fields.get("solution_id") and wanted not in engine.agents:
-            wanted = None  # the archive's agent is not served here
-        agent = engine.agent(wanted or engine.default_agent)
-        title = (fields.get("name") or archive.session.intent)[: told.MAX_INTENT_CHARS].strip()
-        memory = agent.spec.memory
-        asked = Create(
+        engine = self.engine
+        agent_name = fields.get("solution_id")
+        if not agent_name and archive.session.solution_id in engine.agents:  # else it is not served here
+            agent_name = archive.session.solution_id
+        spec = engine.agent(agent_name or engine.default_agent).spec
+        title = (fields.get("name") or archive.session.intent)[:MAX_INTENT_CHARS].strip()
+        create = Create(
             protocol=translate.PROTOCOL,
-            agent=agent.spec.name,
+            agent=spec.name,
             tools="all",
-            memory_enabled=self._memory_default if memory is None else memory,
+            memory_enabled=self._memory_default if spec.memory is None else spec.memory,
             seeds=tuple(archives.messages_of(archive.turns, engine.ids.new)),
             change=SettingsChange(title=title or None),
         )
         limits = msgspec.structs.replace(engine.limits, seeds=archives.MAX_MESSAGES)
-        live = await engine.create(principal_of(request).user, asked, limits=limits)
-        detail = translate.detail_of(live.state, agent.spec, self._default_agent)
-        return json_response({**_to_builtins(detail), "session_id": chat.public_session_id(live.state.session_id)})
+        live = await engine.create(principal.user, create, limits=limits)
+        detail = msgspec.structs.asdict(session_detail(engine, live))
+        return ImportedSession(**detail, session_id=public_session_id(live.state.session_id))
 
     async def _read_form_archive(self, request: Request) -> tuple[Archive, dict[str, str]]:
-        """The archive of a form, and the form's other fields."""
+        """Read the archive of a form, and the form's other fields."""
         body = await read_body(request, archives.MAX_ARCHIVE_BYTES + FORM_OVERHEAD_BYTES)
         try:
             parts = {part.name: part for part in read_form(request.headers.get("content-type", ""), body)}
@@ -104,21 +118,7 @@ class _ArchiveHandlers:
             raise Invalid(str(error)) from error
         file = parts.pop("file", None)
         if file is None:
-            raise Invalid("is required", path="file")
+            raise Invalid("this field is required", path="file")
         async with self._read_semaphore:
             archive = await asyncio.to_thread(archives.read_archive, file.content)
         return archive, {name: part.content.decode("utf-8", "replace") for name, part in parts.items()}
-
-    def _exported_session(self, detail: chat.SessionDetail) -> JsonObject:
-        """A session as an archive has it: nothing of its owner's, nothing of this server's."""
-        private = {"user_id", "viewer_role", "env", "shared", "is_pinned", "replay_state"}
-        return {name: value for name, value in _to_builtins(detail).items() if name not in private}
-
-    @property
-    def _default_agent(self) -> str:
-        return self._engine.agent(self._engine.default_agent).spec.name
-
-
-def _to_builtins(detail: chat.SessionDetail) -> JsonObject:
-    plain: JsonObject = msgspec.to_builtins(detail)
-    return plain

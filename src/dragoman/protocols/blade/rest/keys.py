@@ -1,27 +1,21 @@
-"""Blade's API keys over REST. Thin: decode, ask the key ring, encode. Source: specification, sections 3.5 and 12.
-
-A key itself stands in one answer only, that to its creation.
-"""
+"""Blade's API keys over REST. The key itself is in one answer only, that to its creation. Source: section 12."""
 
 from datetime import datetime
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from dragoman.core.ids import KeyId
+from dragoman.core.principal import Principal
 from dragoman.core.refusals import NotFound
 from dragoman.engine.services.keys import KeyRing
 from dragoman.ports.accounts import ApiKey
-from dragoman.protocols.blade.rest import bodies
-from dragoman.protocols.blade.rest.bodies import RequestBody
-from dragoman.protocols.blade.rest.router import Route, json_body
-from dragoman.protocols.kit.http import json_response, principal_of
+from dragoman.protocols.blade.rest.endpoints import Handlers, endpoint
+from dragoman.protocols.blade.wire.decoding import check_text
 
 KEY_PREFIX = "sk-blade-v2-"
 MAX_NAME_CHARS = 50
-BODY_LIMIT = 16 * 1024
 _ID_PREFIX = "key_"
+_KEY = "/user/api-keys/{key}"
 
 
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,68 +36,59 @@ class CreatedKey(msgspec.Struct, frozen=True):
     plaintext: str
 
 
-class KeyBody(RequestBody, frozen=True):
-    """What clients say of a key."""
+class KeyBody(msgspec.Struct, frozen=True):
+    """The body of a creation and of a change."""
 
     name: str
 
 
-def routes(key_ring: KeyRing, prefix: str = KEY_PREFIX) -> list[Route]:
-    """What answers below `/api/user/api-keys`.
+class KeyHandlers(Handlers):
+    """Handlers below `/user/api-keys`. `prefix` begins the keys that are created here."""
 
-    Args:
-        ring: the keys.
-        prefix: begins the keys that are made here.
-    """
-    door = _KeyHandlers(key_ring, prefix)
-    return [
-        Route("GET", "user/api-keys", door.list),
-        Route("POST", "user/api-keys", door.create),
-        Route("GET", "user/api-keys/{key}", door.get),
-        Route("PATCH", "user/api-keys/{key}", door.rename),
-        Route("DELETE", "user/api-keys/{key}", door.revoke),
-    ]
-
-
-class _KeyHandlers:
-    def __init__(self, ring: KeyRing, prefix: str) -> None:
-        self._key_ring = ring
+    def __init__(self, key_ring: KeyRing, prefix: str = KEY_PREFIX) -> None:
+        self._key_ring = key_ring
         self._prefix = prefix
 
-    async def list(self, request: Request) -> Response:
-        return json_response([_to_key_info(key) for key in self._key_ring.list_for_user(principal_of(request).user)])
+    @endpoint("GET", "/user/api-keys")
+    async def list_all(self, principal: Principal) -> list[KeyInfo]:
+        """List your API keys, masked."""
+        return [_to_key_info(key) for key in self._key_ring.list_for_user(principal.user)]
 
-    async def create(self, request: Request) -> Response:
-        body = await _decode_key_body(request)
-        plaintext, key = await self._key_ring.create(body.name, user=principal_of(request).user, prefix=self._prefix)
-        return json_response(CreatedKey(_to_key_info(key), plaintext), 201, {"Cache-Control": "no-store"})
+    @endpoint(
+        "POST",
+        "/user/api-keys",
+        example={"name": "laptop"},
+        status=201,
+        headers={"Cache-Control": "no-store"},
+    )
+    async def create(self, principal: Principal, body: KeyBody) -> CreatedKey:
+        """Create an API key, which is shown only in this answer."""
+        name = check_text(body.name, "name", MAX_NAME_CHARS)
+        plaintext, key = await self._key_ring.create(name, user=principal.user, prefix=self._prefix)
+        return CreatedKey(_to_key_info(key), plaintext)
 
-    async def get(self, request: Request) -> Response:
-        key_id = _key_id(request)
-        for key in self._key_ring.list_for_user(principal_of(request).user):
-            if key.key_id == key_id:
-                return json_response(_to_key_info(key))
+    @endpoint("GET", _KEY)
+    async def get(self, principal: Principal, key: str) -> KeyInfo:
+        """Get an API key, masked."""
+        for each in self._key_ring.list_for_user(principal.user):
+            if each.key_id == _parse_key_id(key):
+                return _to_key_info(each)
         raise NotFound("there is no such key")
 
-    async def rename(self, request: Request) -> Response:
-        body = await _decode_key_body(request)
-        return json_response(
-            _to_key_info(await self._key_ring.rename(principal_of(request), _key_id(request), body.name))
-        )
+    @endpoint("PATCH", _KEY, example={"name": "phone"})
+    async def rename(self, principal: Principal, key: str, body: KeyBody) -> KeyInfo:
+        """Rename an API key."""
+        name = check_text(body.name, "name", MAX_NAME_CHARS)
+        return _to_key_info(await self._key_ring.rename(principal, _parse_key_id(key), name))
 
-    async def revoke(self, request: Request) -> Response:
-        await self._key_ring.revoke_owned(principal_of(request), _key_id(request))
-        return Response(status_code=204)
-
-
-async def _decode_key_body(request: Request) -> KeyBody:
-    body = bodies.decode(KeyBody, await json_body(request, BODY_LIMIT))
-    bodies.check_text(body.name, "name", MAX_NAME_CHARS)
-    return body
+    @endpoint("DELETE", _KEY)
+    async def revoke(self, principal: Principal, key: str) -> None:
+        """Revoke an API key."""
+        await self._key_ring.revoke_owned(principal, _parse_key_id(key))
 
 
-def _key_id(request: Request) -> KeyId:
-    return KeyId(request.path_params["key"].removeprefix(_ID_PREFIX))
+def _parse_key_id(text: str) -> KeyId:
+    return KeyId(text.removeprefix(_ID_PREFIX))
 
 
 def _to_key_info(key: ApiKey) -> KeyInfo:

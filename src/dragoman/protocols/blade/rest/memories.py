@@ -1,74 +1,84 @@
-"""Blade's memories over REST. Thin: decode, ask the memory book, encode. Source: specification, section 11."""
+"""Blade's memories over REST. Source: specification, section 11."""
 
-from starlette.requests import Request
-from starlette.responses import Response
+from collections.abc import Mapping
 
+import msgspec
+
+from dragoman.core.principal import Principal
 from dragoman.engine.services.memories import MemoryService
-from dragoman.protocols.blade.rest.bodies import decode
-from dragoman.protocols.blade.rest.router import Route, json_body
+from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, Handlers, endpoint
 from dragoman.protocols.blade.wire import memories as wire
-from dragoman.protocols.kit.http import json_response, principal_of
+from dragoman.protocols.blade.wire.decoding import parse_page
+from dragoman.protocols.blade.wire.memories import MemoryBatchBody, MemoryBody, MemoryInfo, MemoryPage, MemorySwitchBody
 
-BODY_LIMIT = 64 * 1024
-
-
-def routes(book: MemoryService) -> list[Route]:
-    """What answers below `/api/memories`."""
-    door = _MemoryHandlers(book)
-    return [
-        Route("POST", "memories", door.add),
-        Route("GET", "memories", door.page),
-        Route("POST", "memories/batch", door.batch),
-        Route("GET", "memories/{memory}", door.get),
-        Route("PUT", "memories/{memory}", door.change),
-        Route("PATCH", "memories/{memory}", door.switch),
-        Route("DELETE", "memories/{memory}", door.remove),
-    ]
+_MEMORY = "/memories/{memory}"
+_FILTER_QUERY = {
+    "keyword": "part of the content or the topic, in any case and script",
+    "skill_name": "exactly this skill",
+    "type": "`feedback` or `experience`",
+    "record_type": "`memory` or `skill_comment`",
+    "scope": "exactly this scope",
+    "owner": "exactly this owner",
+    "topic": "exactly this topic",
+    "status": "`enabled`, `disabled` or `superseded`",
+}
 
 
-class _MemoryHandlers:
-    def __init__(self, book: MemoryService) -> None:
-        self._book = book
+class OperationResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of a deletion or a batch; `count` is the number of memories that a batch changed."""
 
-    async def add(self, request: Request) -> Response:
-        texts = wire.texts_of(decode(wire.MemoryBody, await json_body(request, BODY_LIMIT)))
-        return json_response(wire.to_memory_info(await self._book.add(principal_of(request).user, texts)), 201)
+    ok: bool
+    count: int | None = None
 
-    async def page(self, request: Request) -> Response:
-        offset, limit = wire.parse_page(request.query_params)
-        asked = wire.parse_filter(request.query_params)
-        memories, total = await self._book.page(principal_of(request).user, asked, offset, limit)
-        return json_response(wire.MemoryPage([wire.to_memory_info(each) for each in memories], total))
 
-    async def get(self, request: Request) -> Response:
-        return json_response(wire.to_memory_info(await self._book.get(principal_of(request).user, _memory_id(request))))
+class MemoryHandlers(Handlers):
+    """Handlers below `/memories`."""
 
-    async def change(self, request: Request) -> Response:
-        changes = wire.changes_of(decode(wire.MemoryBody, await json_body(request, BODY_LIMIT)))
-        return json_response(
-            wire.to_memory_info(await self._book.change(principal_of(request).user, _memory_id(request), changes))
-        )
+    def __init__(self, memories: MemoryService) -> None:
+        self._memories = memories
 
-    async def switch(self, request: Request) -> Response:
-        body = decode(wire.MemorySwitchBody, await json_body(request, BODY_LIMIT))
-        changed = await self._book.change(principal_of(request).user, _memory_id(request), {}, disabled=body.disabled)
-        return json_response(wire.to_memory_info(changed))
+    @endpoint("POST", "/memories", example={"content": "likes tea"}, status=201)
+    async def add(self, principal: Principal, body: MemoryBody) -> MemoryInfo:
+        """Create a memory."""
+        return wire.to_memory_info(await self._memories.add(principal.user, wire.texts_of(body)))
 
-    async def remove(self, request: Request) -> Response:
-        user, memory_id = principal_of(request).user, _memory_id(request)
-        await self._book.get(user, memory_id)
-        await self._book.remove(user, (memory_id,))
-        return json_response({"ok": True})
+    @endpoint("GET", "/memories", query={**_FILTER_QUERY, **PAGE_QUERY})
+    async def page(self, principal: Principal, query: Mapping[str, str]) -> MemoryPage:
+        """List memories, newest first."""
+        offset, limit = parse_page(query, default=20, maximum=100)
+        memories, total = await self._memories.page(principal.user, wire.parse_filter(query), offset, limit)
+        return MemoryPage([wire.to_memory_info(each) for each in memories], total)
 
-    async def batch(self, request: Request) -> Response:
-        body, user = decode(wire.MemoryBatchBody, await json_body(request, BODY_LIMIT)), principal_of(request).user
-        ids = set(body.ids)
+    @endpoint("POST", "/memories/batch", example={"action": "disable", "ids": [1]})
+    async def batch(self, principal: Principal, body: MemoryBatchBody) -> OperationResult:
+        """Delete, disable or enable memories."""
+        user, ids = principal.user, set(body.ids)
         if body.action == "delete":
-            count = await self._book.remove(user, ids)
-        else:
-            count = await self._book.set_disabled(user, ids, disabled=body.action == "disable")
-        return json_response({"ok": True, "count": count})
+            return OperationResult(True, await self._memories.remove(user, ids))
+        return OperationResult(True, await self._memories.set_disabled(user, ids, disabled=body.action == "disable"))
 
+    @endpoint("GET", _MEMORY)
+    async def get(self, principal: Principal, memory: str) -> MemoryInfo:
+        """Get a memory."""
+        return wire.to_memory_info(await self._memories.get(principal.user, wire.parse_memory_id(memory)))
 
-def _memory_id(request: Request) -> int:
-    return wire.parse_memory_id(request.path_params["memory"])
+    @endpoint("PUT", _MEMORY, example={"topic": "taste"})
+    async def change(self, principal: Principal, memory: str, body: MemoryBody) -> MemoryInfo:
+        """Change a memory."""
+        changes, memory_id = wire.changes_of(body), wire.parse_memory_id(memory)
+        return wire.to_memory_info(await self._memories.change(principal.user, memory_id, changes))
+
+    @endpoint("PATCH", _MEMORY, example={"disabled": True})
+    async def switch(self, principal: Principal, memory: str, body: MemorySwitchBody) -> MemoryInfo:
+        """Disable or enable a memory."""
+        memory_id = wire.parse_memory_id(memory)
+        changed = await self._memories.change(principal.user, memory_id, {}, disabled=body.disabled)
+        return wire.to_memory_info(changed)
+
+    @endpoint("DELETE", _MEMORY)
+    async def remove(self, principal: Principal, memory: str) -> OperationResult:
+        """Delete a memory."""
+        memory_id = wire.parse_memory_id(memory)
+        await self._memories.get(principal.user, memory_id)
+        await self._memories.remove(principal.user, (memory_id,))
+        return OperationResult(True)

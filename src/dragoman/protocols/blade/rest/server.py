@@ -1,83 +1,80 @@
-"""What Blade's clients ask a server before anything else: version, configuration, who they are. Source: 5.1."""
+"""Version, configuration, models and agents: what Blade's clients ask first. Source: specification, section 5.1."""
 
 from datetime import UTC, datetime
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
+from dragoman.core.content import JsonObject
+from dragoman.core.principal import Principal
 from dragoman.core.refusals import AgentNotFound
 from dragoman.engine.engine import Engine
 from dragoman.protocols.blade import translate
-from dragoman.protocols.blade.rest.router import Route
-from dragoman.protocols.kit.http import json_response, principal_of
+from dragoman.protocols.blade.rest.endpoints import Handlers, endpoint
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server says of itself."""
+    """The facts that a server reports about itself."""
 
     level: str
-    """The level of Blade that is served: clients of the same number fit."""
+    """The level of Blade that is served; a client of the same number fits."""
     oldest_client_level: str
-    """The oldest client level."""
     server_version: str
-    """The version of this server."""
     sharing_enabled: bool = True
     memory_enabled: bool = True
 
 
-def routes(engine: Engine, server_info: ServerInfo) -> list[Route]:
-    """What answers besides sessions, memories, keys and schedules."""
-    door = _ServerHandlers(engine, server_info)
-    return [
-        Route("GET", "health", door.health, is_open=True),
-        Route("GET", "version", door.version, is_open=True),
-        Route("GET", "config", door.config, is_open=True),
-        Route("GET", "config/models", door.models),
-        Route("GET", "auth/me", door.me),
-        Route("GET", "solutions", door.solutions),
-        Route("GET", "solutions/{solution}/biz-roles", door.roles),
-    ]
+class ServerHandlers(Handlers):
+    """Handlers of the server's own endpoints."""
 
+    def __init__(self, engine: Engine, server_info: ServerInfo) -> None:
+        self.engine = engine
+        self._server_info = server_info
 
-class _ServerHandlers:
-    def __init__(self, engine: Engine, about: ServerInfo) -> None:
-        self._engine = engine
-        self._server_info = about
+    @endpoint("GET", "/health", is_open=True)
+    async def health(self) -> dict[str, str]:
+        """Check that the server answers."""
+        return {"status": "ok"}
 
-    async def health(self, _: Request) -> Response:
-        return json_response({"status": "ok"})
+    @endpoint("GET", "/version", is_open=True)
+    async def version(self) -> JsonObject:
+        """Get the level of Blade that is served."""
+        info = self._server_info
+        server = {"name": "dragoman", "version": info.server_version}
+        return {"version": info.level, "min_sdk": info.oldest_client_level, "server": server}
 
-    async def version(self, _: Request) -> Response:
-        server = {"name": "dragoman", "version": self._server_info.server_version}
-        return json_response(
-            {"version": self._server_info.level, "min_sdk": self._server_info.oldest_client_level, "server": server}
-        )
-
-    async def config(self, _: Request) -> Response:
+    @endpoint("GET", "/config", is_open=True)
+    async def config(self) -> JsonObject:
+        """Get the features that are switched on."""
         empty = dict.fromkeys(("sentryDsn", "posthogKey", "posthogHost", "asrProvider", "gisMapUrl", "bladeOsPath"), "")
-        flags = {
+        return {
+            **empty,
             "asrEnabled": False,
             "publicSharingEnabled": self._server_info.sharing_enabled,
             "memoryEnabled": self._server_info.memory_enabled,
         }
-        return json_response({**empty, **flags})
 
-    async def models(self, _: Request) -> Response:
-        """Agents choose their models themselves; the one name here stands for that."""
+    @endpoint("GET", "/config/models")
+    async def models(self) -> JsonObject:
+        """List the models that a client can name."""
+        # Agents choose their models themselves; the one name here stands for that choice.
         choice = {"id": "default", "name": "default", "label": "default"}
-        return json_response({"default": "default", "models": [choice], "baseUrl": ""})
+        return {"default": "default", "models": [choice], "baseUrl": ""}
 
-    async def me(self, request: Request) -> Response:
-        user = principal_of(request).user
+    @endpoint("GET", "/auth/me")
+    async def me(self, principal: Principal) -> JsonObject:
+        """Get the owner of the key."""
+        user = principal.user
         since = datetime(1970, 1, 1, tzinfo=UTC)  # users are known by their keys alone
-        return json_response({"id": user, "username": user, "avatar_url": None, "created_at": since})
+        return {"id": user, "username": user, "avatar_url": None, "created_at": since}
 
-    async def solutions(self, _: Request) -> Response:
-        return json_response({"items": [translate.solution_of(agent.spec) for agent in self._engine.agents.values()]})
+    @endpoint("GET", "/solutions")
+    async def solutions(self) -> JsonObject:
+        """List the agents that are served."""
+        return {"items": [translate.solution_of(agent.spec) for agent in self.engine.agents.values()]}
 
-    async def roles(self, request: Request) -> Response:
-        name = request.path_params["solution"]
-        if name not in self._engine.agents:
-            raise AgentNotFound(name, self._engine.agents)
-        return json_response({"solution_id": name, "user_id": principal_of(request).user, "items": []})
+    @endpoint("GET", "/solutions/{solution}/biz-roles")
+    async def roles(self, principal: Principal, solution: str) -> JsonObject:
+        """List the variants of an agent."""
+        if solution not in self.engine.agents:
+            raise AgentNotFound(solution, self.engine.agents)
+        return {"solution_id": solution, "user_id": principal.user, "items": []}

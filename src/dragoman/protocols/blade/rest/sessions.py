@@ -1,147 +1,134 @@
-"""Blade's sessions over REST. Thin: decode, ask the engine, encode. Source: specification, section 5.2."""
+"""Blade's sessions over REST. Source: specification, section 5.2."""
 
-from starlette.requests import Request
-from starlette.responses import Response
+from collections.abc import Mapping
 
 from dragoman.core.events import SettingsChange
 from dragoman.core.inputs import Create
+from dragoman.core.principal import Principal
 from dragoman.core.refusals import Invalid
-from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import translate
-from dragoman.protocols.blade.rest.access import open_owned_session, open_readable_session
-from dragoman.protocols.blade.rest.bodies import check_text, decode, parse_int
-from dragoman.protocols.blade.rest.router import Route, json_body
-from dragoman.protocols.blade.wire import chat
-from dragoman.protocols.blade.wire import sessions as told
-from dragoman.protocols.kit.http import json_response, principal_of
+from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, Handlers, endpoint
+from dragoman.protocols.blade.wire import sessions as wire
+from dragoman.protocols.blade.wire.chat import SessionDetail, public_session_id
+from dragoman.protocols.blade.wire.decoding import check_text, parse_page
+from dragoman.protocols.blade.wire.sessions import CreatedSession, SessionPage
 
 BODY_LIMIT = 4 * 1024 * 1024
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 200
-MAX_PAGE_OFFSET = 999_999_999
+_SEARCH_QUERY = {"q": "text in the title or the messages, in any case and script", **PAGE_QUERY}
 
 
-def routes(engine: Engine, *, memory_default: bool) -> list[Route]:
-    """What answers about sessions as a whole.
+class SessionHandlers(Handlers):
+    """Handlers of sessions as a whole.
 
     Args:
         engine: the engine.
-        remembers: whether new sessions use memories where their maker does not say.
+        memory_default: whether a new session uses memories if neither the request nor the agent says.
     """
-    door = _SessionHandlers(engine, memory_default)
-    return [
-        Route("POST", "sessions", door.create),
-        Route("GET", "sessions", door.page),
-        Route("GET", "sessions/{session}", door.get),
-        Route("PATCH", "sessions/{session}", door.rename),
-        Route("DELETE", "sessions/{session}", door.delete),
-        Route("PUT", "sessions/{session}/env", door.put_env),
-        Route("PATCH", "sessions/{session}/pin", door.set_pinned),
-        Route("PATCH", "sessions/{session}/sharing", door.set_shared),
-        Route("PATCH", "sessions/{session}/memory", door.set_memory_enabled),
-    ]
 
+    def __init__(self, engine: Engine, *, memory_default: bool) -> None:
+        self.engine = engine
+        self._memory_default = memory_default
 
-class _SessionHandlers:
-    def __init__(self, engine: Engine, remembers: bool) -> None:
-        self._engine = engine
-        self._memory_default = remembers
-
-    async def create(self, request: Request) -> Response:
-        body = decode(told.CreateSession, await json_body(request, BODY_LIMIT))
-        agent = self._engine.agent(body.solution_id or self._engine.default_agent)
+    @endpoint("POST", "/sessions", example={"intent": "a task"}, body_limit=BODY_LIMIT)
+    async def create(self, principal: Principal, body: wire.CreateSession) -> CreatedSession:
+        """Create a session."""
+        spec = self.engine.agent(body.solution_id or self.engine.default_agent).spec
+        memory = spec.memory if body.memory_enabled is None else body.memory_enabled
         change = SettingsChange(
-            title=(body.intent or "").strip()[: told.MAX_INTENT_CHARS] or None,  # clients send whole prompts
-            model=told.optional_text(body.model, "model"),
-            variant=told.optional_text(body.biz_role_id, "biz_role_id"),
-            env=told.check_env(body.env) if body.env else None,
+            title=(body.intent or "").strip()[: wire.MAX_INTENT_CHARS] or None,  # clients send whole prompts
+            model=wire.optional_text(body.model, "model"),
+            variant=wire.optional_text(body.biz_role_id, "biz_role_id"),
+            env=wire.check_env(body.env) if body.env else None,
             persistent=body.is_persistent,
         )
-        asked = Create(
+        create = Create(
             protocol=translate.PROTOCOL,
-            agent=agent.spec.name,
-            tools=translate.tools_without(agent.spec, body.disable_tools or ()) or "all",
+            agent=spec.name,
+            tools=translate.tools_without(spec, body.disable_tools or ()) or "all",
             options=body.options or {},
-            memory_enabled=self._memory_default_for(agent.spec) if body.memory_enabled is None else body.memory_enabled,
+            memory_enabled=self._memory_default if memory is None else memory,
             change=change,
         )
-        live = await self._engine.create(principal_of(request).user, asked)
-        return json_response(told.CreatedSession(chat.public_session_id(live.state.session_id)))
+        live = await self.engine.create(principal.user, create)
+        return CreatedSession(public_session_id(live.state.session_id))
 
-    async def page(self, request: Request) -> Response:
-        query = request.query_params
-        limit = parse_int(query, "limit", DEFAULT_PAGE_SIZE, minimum=1, maximum=MAX_PAGE_SIZE)
-        offset = parse_int(query, "offset", 0, minimum=0, maximum=MAX_PAGE_OFFSET)
-        words = query.get("q", "").strip()
-        if len(words) > told.MAX_QUERY_CHARS:
-            raise Invalid(f"must have at most {told.MAX_QUERY_CHARS} characters", path="q")
+    @endpoint("GET", "/sessions", query=_SEARCH_QUERY)
+    async def page(self, principal: Principal, query: Mapping[str, str]) -> SessionPage:
+        """List your sessions, pinned ones first."""
+        offset, limit = parse_page(query, default=DEFAULT_PAGE_SIZE, maximum=MAX_PAGE_SIZE)
+        text = query.get("q", "").strip()
+        if len(text) > wire.MAX_QUERY_CHARS:
+            raise Invalid(f"must have at most {wire.MAX_QUERY_CHARS} characters", path="q")
         if query.get("template_id_prefix"):  # of a field that is always null here
-            return json_response(told.SessionPage(items=(), total=0, limit=limit, offset=offset))
-        found = await self._engine.recent(principal_of(request).user, words, offset, limit)
-        items = [translate.session_of(state, self._default_agent) for state in found.states]
-        return json_response(
-            told.SessionPage(
-                items=items,
-                total=found.total,
-                limit=limit,
-                offset=offset,
-                content_match_truncated=found.is_partial,
-            )
+            return SessionPage(items=(), total=0, limit=limit, offset=offset)
+        recent = await self.engine.recent(principal.user, text, offset, limit)
+        return SessionPage(
+            items=[translate.session_of(state, default_agent_name(self.engine)) for state in recent.states],
+            total=recent.total,
+            limit=limit,
+            offset=offset,
+            content_match_truncated=recent.is_partial,
         )
 
-    async def get(self, request: Request) -> Response:
-        async with open_readable_session(self._engine, request) as live:
-            return self._detail_response(live, request)
+    @endpoint("GET", SESSION, access="reader")
+    async def get(self, principal: Principal, live: SessionView) -> SessionDetail:
+        """Get a session."""
+        return session_detail(self.engine, live, is_owner=live.state.owner == principal.user)
 
-    async def rename(self, request: Request) -> Response:
-        body = decode(told.Rename, await json_body(request, BODY_LIMIT))
-        return await self._apply_change(
-            request, SettingsChange(title=check_text(body.intent, "intent", told.MAX_INTENT_CHARS))
-        )
+    @endpoint("PATCH", SESSION, access="owner", example={"intent": "another task"})
+    async def rename(self, live: SessionView, body: wire.Rename) -> SessionDetail:
+        """Rename a session."""
+        return await self._change(live, SettingsChange(title=check_text(body.intent, "intent", wire.MAX_INTENT_CHARS)))
 
-    async def put_env(self, request: Request) -> Response:
-        body = decode(told.Environment, await json_body(request, BODY_LIMIT))
-        return await self._apply_change(request, SettingsChange(env=told.check_env(body.env)))
+    @endpoint("DELETE", SESSION, access="owner")
+    async def delete(self, live: SessionView) -> dict[str, bool]:
+        """Delete a session."""
+        await self.engine.delete(live)
+        return {"deleted": True}
 
-    async def set_pinned(self, request: Request) -> Response:
-        body = decode(told.Pin, await json_body(request, BODY_LIMIT))
-        return await self._apply_change(request, SettingsChange(pinned=body.pinned))
+    @endpoint(
+        "PUT",
+        f"{SESSION}/env",
+        access="owner",
+        example={"env": {"NAME": "value"}},
+        body_limit=BODY_LIMIT,
+    )
+    async def put_env(self, live: SessionView, body: wire.Environment) -> SessionDetail:
+        """Replace a session's variables."""
+        return await self._change(live, SettingsChange(env=wire.check_env(body.env)))
 
-    async def set_shared(self, request: Request) -> Response:
-        body = decode(told.Sharing, await json_body(request, BODY_LIMIT))
-        async with await open_owned_session(self._engine, request) as live:
-            await self._engine.change(live, SettingsChange(shared=body.shared))
-        return json_response({"shared": body.shared})
+    @endpoint("PATCH", f"{SESSION}/pin", access="owner", example={"pinned": True})
+    async def set_pinned(self, live: SessionView, body: wire.Pin) -> SessionDetail:
+        """Pin or unpin a session."""
+        return await self._change(live, SettingsChange(pinned=body.pinned))
 
-    async def set_memory_enabled(self, request: Request) -> Response:
-        body = decode(told.MemorySetting, await json_body(request, BODY_LIMIT))
-        async with await open_owned_session(self._engine, request) as live:
-            await self._engine.change(live, SettingsChange(memory_enabled=body.memory_enabled))
-        return json_response({"memory_enabled": body.memory_enabled})
+    @endpoint("PATCH", f"{SESSION}/sharing", access="owner", example={"shared": True})
+    async def set_shared(self, live: SessionView, body: wire.Sharing) -> dict[str, bool]:
+        """Let other users read a session."""
+        await self.engine.change(live, SettingsChange(shared=body.shared))
+        return {"shared": body.shared}
 
-    async def delete(self, request: Request) -> Response:
-        async with await open_owned_session(self._engine, request) as live:
-            await self._engine.delete(live)
-        return json_response({"deleted": True})
+    @endpoint("PATCH", f"{SESSION}/memory", access="owner", example={"memory_enabled": False})
+    async def set_memory_enabled(self, live: SessionView, body: wire.MemorySetting) -> dict[str, bool]:
+        """Switch memory on or off."""
+        await self.engine.change(live, SettingsChange(memory_enabled=body.memory_enabled))
+        return {"memory_enabled": body.memory_enabled}
 
-    # --- inside -----------------------------------------------------------------------------------------------------
+    async def _change(self, live: SessionView, change: SettingsChange) -> SessionDetail:
+        await self.engine.change(live, change)
+        return session_detail(self.engine, live)
 
-    def _memory_default_for(self, spec: AgentSpec) -> bool:
-        """Whether a new session uses memories, if its maker does not say: as its agent, else as set (rulings, 23)."""
-        return self._memory_default if spec.memory is None else spec.memory
 
-    @property
-    def _default_agent(self) -> str:
-        return self._engine.agent(self._engine.default_agent).spec.name
+def session_detail(engine: Engine, live: SessionView, *, is_owner: bool = True) -> SessionDetail:
+    """Return the detail form of a session."""
+    agent = engine.agents.get(live.state.agent)
+    spec = None if agent is None else agent.spec
+    return translate.detail_of(live.state, spec, default_agent_name(engine), is_owner=is_owner)
 
-    def _detail_response(self, live: SessionView, request: Request) -> Response:
-        agent = self._engine.agents.get(live.state.agent)
-        is_owner = live.state.owner == principal_of(request).user
-        spec = None if agent is None else agent.spec
-        return json_response(translate.detail_of(live.state, spec, self._default_agent, is_owner=is_owner))
 
-    async def _apply_change(self, request: Request, change: SettingsChange) -> Response:
-        async with await open_owned_session(self._engine, request) as live:
-            await self._engine.change(live, change)
-            return self._detail_response(live, request)
+def default_agent_name(engine: Engine) -> str:
+    """Return the name of the default agent, which may be set by an alias."""
+    return engine.agent(engine.default_agent).spec.name

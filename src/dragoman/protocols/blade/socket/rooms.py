@@ -401,6 +401,11 @@ class Rooms:
                 self._rooms[session_id] = room
         return room
 
+    async def wait_until_sent(self, live: SessionView) -> None:
+        """Wait until everything durable in a session was sent to its room, if it has one."""
+        if (room := self.find(live.state.session_id)) is not None:
+            await room.wait_until_sent(live.durable_cursor)
+
     def leave(self, room: Room, socket: Socket) -> None:
         """Let a socket go, and close the room when it was the last."""
         room.leave(socket)

@@ -23,9 +23,11 @@ from starlette.types import Message, Receive, Scope, Send
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Refused
-from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, STREAMS_OPEN
+from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
 from dragoman.engine.services.keys import Authenticator
-from dragoman.protocols.kit.http import BodyTooLarge, BodyTooSlow, address_of, json_response, read_body
+from dragoman.protocols.blade.errors import ERROR_TABLE, write_error
+from dragoman.protocols.kit.body import read_body
+from dragoman.protocols.kit.errors import RequestError
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 SLOW_QUEUE_BYTES = 8 * 1024 * 1024
@@ -247,7 +249,7 @@ class SocketServer:
         self._server.on("connect", self._handle_connect)
         self._server.on("disconnect", self._handle_disconnect)
         for name, handler in handlers.items():
-            self._server.on(name, self._wrap_handler(name, handler))
+            self._server.on(name, self._with_socket(handler))
         self._server.on("*", _acknowledge_unknown_event)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -255,10 +257,8 @@ class SocketServer:
         if scope["type"] == "http" and scope["method"] == "POST":
             try:
                 scope, receive = await self._buffer_body(Request(scope, receive))
-            except (BodyTooLarge, BodyTooSlow) as error:
-                status = 413 if isinstance(error, BodyTooLarge) else 408
-                refused = json_response({"detail": str(error)}, status, {"Connection": "close"})
-                await refused(scope, receive, send)
+            except RequestError as error:
+                await write_error(ERROR_TABLE.to_response(error))(scope, receive, send)
                 return
             except ClientDisconnect:
                 return
@@ -292,9 +292,10 @@ class SocketServer:
         token = auth.get("token") if isinstance(auth, dict) else None
         if not isinstance(token, str):
             token = ""
+        client = environ["asgi.scope"].get("client")
         try:
             principal = self._authenticator.authenticate(
-                f"Bearer {token}" if token else None, address_of(environ["asgi.scope"])
+                f"Bearer {token}" if token else None, client[0] if client else ""
             )
         except Refused as refused:
             raise Refusal(UNAUTHORIZED) from refused
@@ -323,18 +324,11 @@ class SocketServer:
         self._disconnect_tasks.add(task)
         task.add_done_callback(self._disconnect_tasks.discard)
 
-    def _wrap_handler(self, name: str, handler: Handler) -> Callable[..., Awaitable[JsonObject]]:
-        async def handle(sid: str, *given: Json) -> JsonObject:
+    def _with_socket(self, handler: Handler) -> Callable[..., Awaitable[JsonObject]]:
+        async def handle(sid: str, *arguments: Json) -> JsonObject:
             socket = self._sockets.get(sid)
             if socket is None:
                 return {"status": "error", "code": "forbidden", "message": UNAUTHORIZED}
-            try:
-                return await handler(socket, given[0] if given else None)
-            except Exception as error:  # an event's root: whatever failed, it is acknowledged
-                REQUESTS_FAILED.labels(protocol="blade").inc()
-                log.error("event failed", event_name=name, exc_info=error)
-                told = {"code": "internal", "message": "The server failed"}
-                socket.emit("system:error", told)
-                return {"status": "error", **told}
+            return await handler(socket, arguments[0] if arguments else None)
 
         return handle

@@ -1,108 +1,93 @@
-"""Blade's objects on the wire. Pure: no server, no clock, no storage.
+"""Blade's ids and chat objects on the wire. Pure: no server, no clock, no storage.
 
-What the server writes has every field, absent ones as null; what it reads ignores fields that it does not know,
-because clients of other releases send more. Source: seed 003; specification, sections 2, 3 and 6.
+The server writes every field, absent ones as null. Unknown fields that clients send are ignored, because clients of
+other releases send more. Source: seed 003; specification, sections 2, 3 and 6.
 """
 
 import re
 from datetime import datetime
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
 from dragoman.core.content import Json, JsonObject
-from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, forking_call, parse_session_id
-from dragoman.protocols.blade.rest.bodies import to_invalid
+from dragoman.core.ids import CallId, LoopId, RunId, SessionId, forking_call, parse_session_id
 
 SessionStatus = Literal["created", "running", "completed", "failed", "interrupted", "waiting_for_input"]
 TurnStatus = Literal["streaming", "completed", "paused", "failed", "interrupted"]
 CallStatus = Literal["pending", "done", "error", "cancelled", "awaiting_answer"]
 Position = Literal["before", "turn_end"]
 Speed = Literal[1, 2, 5]
-T = TypeVar("T")
 
-# --- ids: ours with Blade's prefixes ----------------------------------------------------------------------------------
+# --- ids: ours, with Blade's prefixes ---------------------------------------------------------------------------------
 
-_SESSION_PREFIX = "sess_"
-_CALL_PREFIX = "tc_"
-_PERMISSION_PREFIX = "perm_"
-_RUN_PREFIX = "chat_"
+_SESSION_PREFIX, _CALL_PREFIX, _PERMISSION_PREFIX = "sess_", "tc_", "perm_"
 _CHECKPOINT_ID = re.compile(r"cp_([1-9][0-9]{0,14})")
 
 
+def public_session_id(session_id: SessionId) -> str:
+    """Return a session's id for clients."""
+    return _SESSION_PREFIX + session_id
+
+
 def parse_session_name(text: str) -> str:
-    """A session's name as our other protocols have it: Blade shows `sess_` and the UUID, and takes both."""
+    """Return a session's id or name without Blade's prefix; a UUID is accepted with and without it."""
     bare = text.removeprefix(_SESSION_PREFIX)
     return bare if parse_session_id(bare) is not None else text
 
 
-def public_session_id(session_id: SessionId) -> str:
-    """A session's id for clients."""
-    return _SESSION_PREFIX + session_id
-
-
 def public_call_id(call_id: CallId) -> str:
-    """A call's id for clients."""
+    """Return a call's id for clients."""
     return _CALL_PREFIX + call_id
 
 
 def permission_id(call_id: CallId) -> str:
-    """The id of the question that asks whether a call may run."""
+    """Return the id of the question whether a call may run."""
     return _PERMISSION_PREFIX + call_id
 
 
 def is_permission_id(text: str) -> bool:
-    """Whether an id is that of such a question."""
+    """Tell whether an id is that of a question whether a call may run."""
     return text.startswith(_PERMISSION_PREFIX)
 
 
 def parse_call_id(text: str) -> CallId:
-    """The call that an answer names, by its own id or by that of the question about it."""
+    """Return the call that a call's id, or a permission question's id, stands for."""
     return CallId(text.removeprefix(_PERMISSION_PREFIX if is_permission_id(text) else _CALL_PREFIX))
 
 
 def public_loop_id(loop: LoopId) -> str:
-    """A loop for clients: `root`, or `fork:` and the call that started it."""
+    """Return a loop's id for clients: `root`, or `fork:` and the call that started it."""
     call_id = forking_call(loop)
     return loop if call_id is None else f"fork:{public_call_id(call_id)}"
 
 
 def public_run_id(run_id: RunId) -> str:
-    """A run for clients, which they call a chat."""
-    return _RUN_PREFIX + run_id
-
-
-def entry_id(message_id: MessageId) -> str:
-    """The id of a turn's entry."""
-    return f"entry_{message_id}"
-
-
-def turn_id(message_id: MessageId) -> str:
-    """The client's key of a turn."""
-    return f"turn_{message_id}"
+    """Return a run's id for clients, which call it a chat."""
+    return f"chat_{run_id}"
 
 
 def checkpoint_id(seq: int) -> str:
-    """The checkpoint before the user turn that event `seq` added."""
+    """Return the id of the checkpoint before the user turn that event `seq` added."""
     return f"cp_{seq}"
 
 
-def compaction_id(seq: int) -> str:
-    """The compaction that event `seq` made."""
-    return f"compaction_{seq}"
-
-
 def parse_checkpoint_id(text: str) -> int:
-    """The inverse of `checkpoint_id`; 0 when it is none."""
-    found = _CHECKPOINT_ID.fullmatch(text)
-    return int(found[1]) if found else 0
+    """Return the event of a checkpoint's id, or 0 if the text is no such id."""
+    match = _CHECKPOINT_ID.fullmatch(text)
+    return int(match[1]) if match else 0
+
+
+def compaction_id(seq: int) -> str:
+    """Return the id of the compaction that event `seq` made."""
+    return f"compaction_{seq}"
 
 
 # --- what the server writes -------------------------------------------------------------------------------------------
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """What stands behind a note such as `[image image/png 48 KB]`. `size` is in bytes, 0 where it is not known."""
+    """What a note such as `[image image/png 48 KB]` stands for. `size` is in bytes, or 0 if unknown."""
 
     kind: Literal["image", "file", "audio", "video", "data"]
     name: str | None
@@ -122,7 +107,7 @@ class Block(msgspec.Struct):
 
 
 class QuestionRef(msgspec.Struct, frozen=True):
-    """The question for whose answer a call waits."""
+    """The question that a call waits for."""
 
     child_loop_name: str
     child_tool_call_id: str
@@ -143,14 +128,14 @@ class ToolCall(msgspec.Struct):
 
 
 class TokenUsage(msgspec.Struct, frozen=True):
-    """What a model call reported."""
+    """The tokens that a model call reported."""
 
     input_tokens: int
     output_tokens: int
 
 
 class MemoryRef(msgspec.Struct, frozen=True):
-    """A memory that the agent was told of."""
+    """A memory that was injected into a turn."""
 
     id: int
     content_preview: str
@@ -158,7 +143,7 @@ class MemoryRef(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, kw_only=True):
-    """A turn projection: one user input, one model call with its calls, or a note of the system."""
+    """A turn projection: one user input, one model call with its tool calls, or a system note."""
 
     id: str
     sequence: int
@@ -204,7 +189,7 @@ class Patch(msgspec.Struct, frozen=True):
 
 
 class ReplayState(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a session is that shows a recording. `position` counts the user's turns that were begun, of `total`."""
+    """The progress of a replay session. `position` counts the user turns that have begun, out of `total`."""
 
     source_session_id: str
     status: Literal["replaying", "waiting", "autonomous", "finished"]
@@ -214,7 +199,7 @@ class ReplayState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """A session in a list."""
+    """A session, as in a list."""
 
     id: str
     intent: str
@@ -233,14 +218,14 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionSetup(msgspec.Struct, frozen=True):
-    """How a session was set up."""
+    """The settings a session was created with."""
 
     mode: str
     disable_tools: list[str]
 
 
 class SessionDetail(Session, frozen=True, kw_only=True):
-    """A session by itself. Only its owner sees `env`."""
+    """A session with its details. Only the owner sees `env`."""
 
     solution: JsonObject | None
     primary_skill_snapshot: None = None
@@ -253,13 +238,13 @@ class SessionDetail(Session, frozen=True, kw_only=True):
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text"):
-    """Words."""
+    """Text."""
 
     text: str
 
 
 class ImageUrl(msgspec.Struct, frozen=True):
-    """Where an image is: a data or http URL."""
+    """The data or http URL of an image."""
 
     url: str
 
@@ -271,14 +256,14 @@ class ImagePart(msgspec.Struct, frozen=True, tag="image_url"):
 
 
 class FilePart(msgspec.Struct, frozen=True, tag="file"):
-    """A file, base64."""
+    """A file, encoded as base64."""
 
     name: str
     data: str
 
 
 class AskUserAnswer(msgspec.Struct, frozen=True):
-    """The answer to a question, or to a permission request. Keys are question numbers."""
+    """The answer to a question or a permission request. Keys are question numbers."""
 
     tool_call_id: str
     selections: dict[str, list[int]] | None = None
@@ -286,14 +271,14 @@ class AskUserAnswer(msgspec.Struct, frozen=True):
 
 
 class Quote(msgspec.Struct, frozen=True):
-    """Text that a what-if quotes."""
+    """A text quoted in a what-if."""
 
     text: str
     entry_id: str | None = None
 
 
 class WhatIf(msgspec.Struct, frozen=True):
-    """Another course of the conversation."""
+    """A request to continue the conversation from an earlier point."""
 
     from_step: int
     quotes: tuple[Quote, ...] | None = None
@@ -334,15 +319,3 @@ class ChatStop(SessionCommand, frozen=True, kw_only=True):
     """`chat:stop`."""
 
     chat_run_id: str | None = None
-
-
-def read_event(kind: type[T], data: Json) -> T:
-    """Read an event's payload.
-
-    Raises:
-        Invalid: it is not of that shape.
-    """
-    try:
-        return msgspec.convert(data, kind)
-    except msgspec.ValidationError as error:
-        raise to_invalid(error) from error

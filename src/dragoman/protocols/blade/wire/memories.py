@@ -9,8 +9,6 @@ from msgspec import Meta
 
 from dragoman.core.memories import Memory, MemoryFilter, MemoryKind, MemoryStatus, MemoryTexts, RecordType
 from dragoman.core.refusals import Invalid, NotFound
-from dragoman.protocols.blade.rest import bodies
-from dragoman.protocols.blade.rest.bodies import RequestBody
 from dragoman.protocols.blade.wire.chat import public_session_id
 
 FILTERS = ("keyword", "skill_name", "type", "record_type", "scope", "owner", "topic", "status")
@@ -51,7 +49,7 @@ class MemoryPage(msgspec.Struct, frozen=True):
     total: int
 
 
-class MemoryBody(RequestBody, frozen=True):
+class MemoryBody(msgspec.Struct, frozen=True):
     """The texts of a memory. In a change, null or nothing leaves one as it is, and an empty text takes it away."""
 
     content: str | None = None
@@ -65,13 +63,13 @@ class MemoryBody(RequestBody, frozen=True):
     write_reason: str | None = None
 
 
-class MemorySwitchBody(RequestBody, frozen=True):
+class MemorySwitchBody(msgspec.Struct, frozen=True):
     """The body of a PATCH."""
 
     disabled: bool
 
 
-class MemoryBatchBody(RequestBody, frozen=True):
+class MemoryBatchBody(msgspec.Struct, frozen=True):
     """One thing to be done to several memories."""
 
     action: Literal["delete", "disable", "enable"]
@@ -97,7 +95,7 @@ def to_memory_info(memory: Memory) -> MemoryInfo:
 def texts_of(body: MemoryBody) -> MemoryTexts:
     """A new memory's texts. Raises Invalid when it says nothing, or gives a reason that says nothing."""
     if body.content is None:
-        raise Invalid("is required", path="content")
+        raise Invalid("this field is required", path="content")
     if body.write_reason == "":
         raise Invalid("must have 1 to 500 characters", path="write_reason")
     return MemoryTexts(**changes_of(body))  # type: ignore[arg-type]  # the fields have the same names and types
@@ -123,9 +121,3 @@ def parse_memory_id(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise NotFound("Memory not found")
     return int(text)
-
-
-def parse_page(query: Mapping[str, str]) -> tuple[int, int]:
-    """Offset and limit. Raises Invalid."""
-    offset = bodies.parse_int(query, "offset", 0, minimum=0, maximum=999_999_999)
-    return offset, bodies.parse_int(query, "limit", 20, minimum=1, maximum=100)

@@ -10,7 +10,6 @@ from msgspec import UNSET, Meta, UnsetType
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import Invalid
 from dragoman.core.schedules import Fire, FireStatus, Schedule, ScheduleId
-from dragoman.protocols.blade.rest.bodies import RequestBody
 from dragoman.protocols.blade.wire.chat import public_session_id
 
 MAX_CALENDAR_SPAN = timedelta(days=366)
@@ -64,7 +63,7 @@ class SchedulePreview(msgspec.Struct, frozen=True, kw_only=True):
     occurrences: list[datetime]
 
 
-class NewTask(RequestBody, frozen=True):
+class NewTask(msgspec.Struct, frozen=True):
     """The body of a creation."""
 
     title: str
@@ -77,7 +76,7 @@ class NewTask(RequestBody, frozen=True):
     model: str | None = None
 
 
-class TaskChanges(RequestBody, frozen=True):
+class TaskChanges(msgspec.Struct, frozen=True):
     """The body of a change. Null takes the expiry or the model away, and leaves everything else as it is."""
 
     title: str | None = None

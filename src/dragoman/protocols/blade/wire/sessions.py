@@ -1,4 +1,4 @@
-"""Sessions over REST, on the wire: what is sent and what comes back. Pure. Source: specification, 5.2 to 5.4."""
+"""The bodies of Blade's session endpoints. Pure. Source: specification, 5.2 to 5.4."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,22 +10,19 @@ from dragoman.core.content import Json
 from dragoman.core.refusals import Invalid
 from dragoman.core.tokens import estimate_tokens
 from dragoman.protocols.blade.projection.turns import TurnBuilder
-from dragoman.protocols.blade.rest.bodies import RequestBody, check_text
 from dragoman.protocols.blade.wire import chat
+from dragoman.protocols.blade.wire.decoding import check_text
 
 MAX_INTENT_CHARS = 1000
 MAX_NAME_CHARS = 255
 MAX_ENV_VARIABLES = 200
-"""Variables of a session."""
 MAX_ENV_VALUE_CHARS = 10_000
 CHECKPOINT_PREVIEW_CHARS = 80
 MAX_QUERY_CHARS = 500
-"""Characters that may be searched for."""
 MAX_TOKENIZED_MESSAGES = 1000
-"""Messages whose tokens are counted at a time."""
 
 
-class CreateSession(RequestBody, frozen=True, kw_only=True):
+class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
     """`POST /api/sessions`."""
 
     intent: str | None = ""
@@ -37,40 +34,40 @@ class CreateSession(RequestBody, frozen=True, kw_only=True):
     env: dict[str, str] | None = None
     disable_tools: tuple[str, ...] | None = None
     options: dict[str, str] | None = None
-    """Ours to add: values for options that the agent declares."""
+    """An addition of ours: values for options that the agent declares."""
 
 
-class Rename(RequestBody, frozen=True, kw_only=True):
+class Rename(msgspec.Struct, frozen=True, kw_only=True):
     """`PATCH /api/sessions/{id}`."""
 
     intent: str
 
 
-class Environment(RequestBody, frozen=True, kw_only=True):
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """`PUT …/env`."""
 
     env: dict[str, str]
 
 
-class Pin(RequestBody, frozen=True, kw_only=True):
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
     """`PATCH …/pin`."""
 
     pinned: bool
 
 
-class Sharing(RequestBody, frozen=True, kw_only=True):
+class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     """`PATCH …/sharing`."""
 
     shared: bool
 
 
-class MemorySetting(RequestBody, frozen=True, kw_only=True):
+class MemorySetting(msgspec.Struct, frozen=True, kw_only=True):
     """`PATCH …/memory`."""
 
     memory_enabled: bool
 
 
-class CheckpointRequest(RequestBody, frozen=True, kw_only=True):
+class CheckpointRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`POST …/rewind` and `…/switch-branch`."""
 
     checkpoint_id: str
@@ -82,14 +79,14 @@ class Checkout(CheckpointRequest, frozen=True, kw_only=True):
     position: chat.Position = "before"
 
 
-class TokenizePrompt(RequestBody, frozen=True, kw_only=True):
+class TokenizePrompt(msgspec.Struct, frozen=True, kw_only=True):
     """`POST /api/sessions/tokenize/prompt`."""
 
     prompt: str
     model: str | None = None
 
 
-class TokenizeMessages(RequestBody, frozen=True, kw_only=True):
+class TokenizeMessages(msgspec.Struct, frozen=True, kw_only=True):
     """`POST /api/sessions/tokenize/messages`."""
 
     messages: tuple[Json, ...]
@@ -113,7 +110,7 @@ class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryNode(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry in the tree of a session's history."""
+    """A node in the tree of a session's history."""
 
     entry_id: str
     parent_entry_id: str | None
@@ -131,6 +128,15 @@ class HistoryNode(msgspec.Struct, frozen=True, kw_only=True):
     blocks: list[chat.Block]
 
 
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """The entries of all branches, and the tokens of the model's other input."""
+
+    nodes: list[HistoryNode]
+    system_prompt_tokens: int = 0
+    tools_tokens: int
+    tokenizer_model: str = "estimate"
+
+
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A place to which a session can go back."""
 
@@ -142,8 +148,45 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     active: bool
 
 
+class RewindResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The turns that left the messages, and the text that began them."""
+
+    session_id: str
+    checkpoint_id: str
+    leaf_entry_id: str | None
+    removed_turn_ids: list[str]
+    message: str
+
+
+class CheckoutResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The turns up to a checkpoint."""
+
+    checkpoint_id: str
+    position: chat.Position
+    turns: list[chat.Turn]
+
+
+class SwitchBranchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The last entry of the branch that is active now."""
+
+    session_id: str
+    leaf_entry_id: str
+
+
+class CompactResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a compaction."""
+
+    status: str = "ok"
+    compaction_id: str
+    archived_count: int
+    tokens_before: int
+    tokens_after: int
+    saved_ratio: float
+    trigger: str
+
+
 def check_env(env: Mapping[str, str], path: str = "env") -> dict[str, str]:
-    """Variables of a bounded number and size. Raises Invalid."""
+    """Check the number and size of variables. Raises Invalid."""
     if len(env) > MAX_ENV_VARIABLES:
         raise Invalid(f"must have at most {MAX_ENV_VARIABLES} variables", path=path)
     for name, value in env.items():
@@ -154,13 +197,13 @@ def check_env(env: Mapping[str, str], path: str = "env") -> dict[str, str]:
     return dict(env)
 
 
-def optional_text(value: str | None, name: str, max_length: int = MAX_NAME_CHARS) -> str | None:
-    """A text that may be missing, or empty, which means the same."""
-    return check_text(value, name, max_length) if value else None
+def optional_text(value: str | None, name: str) -> str | None:
+    """Check a text that may be null or empty, which both mean None. Raises Invalid."""
+    return check_text(value, name, MAX_NAME_CHARS) if value else None
 
 
 def checkpoint_of(builder: TurnBuilder, *, active: bool) -> Checkpoint:
-    """A user's turn as a checkpoint."""
+    """Return a user's turn as a checkpoint."""
     turn = builder.turn
     return Checkpoint(
         checkpoint_id=chat.checkpoint_id(builder.first_seq),
@@ -173,7 +216,7 @@ def checkpoint_of(builder: TurnBuilder, *, active: bool) -> Checkpoint:
 
 
 def node_of(builder: TurnBuilder, parent: str | None, *, active: bool) -> HistoryNode:
-    """A turn as an entry in the tree."""
+    """Return a turn as a node of the tree; `parent` is the entry before it."""
     turn = builder.turn
     return HistoryNode(
         entry_id=turn.id,
@@ -184,7 +227,7 @@ def node_of(builder: TurnBuilder, parent: str | None, *, active: bool) -> Histor
         kind=turn.kind,
         sequence=turn.sequence,
         status=turn.status,
-        checkpoint_id=chat.checkpoint_id(builder.first_seq) if builder.rewind_seq is not None else None,
+        checkpoint_id=chat.checkpoint_id(builder.first_seq) if builder.is_checkpoint else None,
         active=active,
         deprecated=turn.deprecated,
         tokens=tokens_of(turn),
@@ -194,17 +237,17 @@ def node_of(builder: TurnBuilder, parent: str | None, *, active: bool) -> Histor
 
 
 def text_of(turn: chat.Turn) -> str:
-    """A turn's plain text."""
+    """Return the plain text of a turn."""
     return "".join(block.content for block in turn.blocks if block.type == "text")
 
 
 def tokens_of(turn: chat.Turn) -> int:
-    """About how many tokens a turn has."""
+    """Estimate the tokens of a turn."""
     if turn.kind == "compaction":
         return estimate_tokens(turn.summary_full or "")
     return sum(tokens_of_value(block.content) for block in turn.blocks)
 
 
 def tokens_of_value(value: Json) -> int:
-    """About how many tokens a text, or a value as JSON, has."""
+    """Estimate the tokens of a text, or of another value as JSON."""
     return estimate_tokens(value if isinstance(value, str) else compact_json(value))
