@@ -13,7 +13,8 @@ from dragoman.buses.local import LocalBus
 from dragoman.core.ids import UserId
 from dragoman.engine.services.keys import KeyRing
 from dragoman.engine.services.memories import MemoryService
-from dragoman.protocols.blade.errors import ERROR_TABLE, write_error
+from dragoman.protocols.blade.errors import ERROR_TABLE
+from dragoman.protocols.blade.rest.endpoints import write_error
 from dragoman.protocols.blade.rest.keys import KeyHandlers
 from dragoman.protocols.blade.rest.memories import MemoryHandlers
 from dragoman.protocols.kit.app import ProtocolApp

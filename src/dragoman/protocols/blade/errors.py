@@ -1,10 +1,7 @@
-"""Blade's answers to errors: one table for REST and the socket, complete by test. Source: specification, section 15."""
-
-from starlette.responses import Response
+"""Blade's answers to errors: one table for REST and the socket, complete by test. Pure. Source: section 15."""
 
 from dragoman.core import refusals
 from dragoman.protocols.kit import errors as kit
-from dragoman.protocols.kit.body import json_response
 from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable
 
 
@@ -80,8 +77,3 @@ def detail_of(error: ErrorResponse) -> str:
     """Return the sentence about an error, which names an invalid field first, as in `content: must not be blank`."""
     path = error.facts.get("path")
     return f"{path}: {error.message}" if path else error.message
-
-
-def write_error(error: ErrorResponse) -> Response:
-    """Write an error as `{"detail": TEXT}`."""
-    return json_response({"detail": detail_of(error)}, error.status, error.headers)

@@ -6,8 +6,8 @@ import msgspec
 
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.keys import Authenticator
-from dragoman.protocols.blade.errors import ERROR_TABLE, write_error
-from dragoman.protocols.blade.rest.endpoints import Handlers
+from dragoman.protocols.blade.errors import ERROR_TABLE
+from dragoman.protocols.blade.rest.endpoints import Handlers, write_error
 from dragoman.protocols.blade.rest.replays import ReplayHandlers
 from dragoman.protocols.blade.rest.server import ServerHandlers
 from dragoman.protocols.blade.rest.server import ServerInfo as ServerInfo

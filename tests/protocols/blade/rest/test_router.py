@@ -11,7 +11,8 @@ from starlette.responses import Response
 from dragoman.core.ids import UserId
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Unauthenticated, all_refusals
-from dragoman.protocols.blade.errors import ERROR_TABLE, detail_of, write_error
+from dragoman.protocols.blade.errors import ERROR_TABLE, detail_of
+from dragoman.protocols.blade.rest.endpoints import write_error
 from dragoman.protocols.kit.app import ProtocolApp, principal_of
 from dragoman.protocols.kit.body import json_response
 from dragoman.protocols.kit.decoding import decode_body

@@ -18,10 +18,12 @@ from starlette.responses import Response
 from dragoman.core.content import Json, JsonObject
 from dragoman.engine.engine import Engine
 from dragoman.protocols.blade.access import lease_owned, lease_readable
+from dragoman.protocols.blade.errors import detail_of
 from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import decode_body
+from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.router import Handler, Route
 
 DEFAULT_BODY_LIMIT = 64 * 1024
@@ -110,3 +112,8 @@ def _to_response(declared: Endpoint, result: Json) -> Response:
     if result is None:
         return Response(status_code=204)
     return json_response(result, declared.status, declared.headers)
+
+
+def write_error(error: ErrorResponse) -> Response:
+    """Write an error as `{"detail": TEXT}`."""
+    return json_response({"detail": detail_of(error)}, error.status, error.headers)

@@ -25,7 +25,8 @@ from dragoman.core.principal import Principal
 from dragoman.core.refusals import Refused
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
 from dragoman.engine.services.keys import Authenticator
-from dragoman.protocols.blade.errors import ERROR_TABLE, write_error
+from dragoman.protocols.blade.errors import ERROR_TABLE
+from dragoman.protocols.blade.rest.endpoints import write_error
 from dragoman.protocols.kit.body import read_body
 from dragoman.protocols.kit.errors import RequestError
 
