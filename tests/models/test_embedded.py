@@ -117,7 +117,7 @@ async def test_two_conversations_overlap_and_a_third_waits(model: EmbeddedModel)
 
 async def test_the_line_of_those_who_wait_is_bounded(model: EmbeddedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "MAX_QUEUED_CALLS", 0)
-    with pytest.raises(ModelUnavailable, match="conversations at work"):
+    with pytest.raises(ModelUnavailable, match="queue is full"):
         await events_of(model, a_request())
 
 
@@ -193,13 +193,13 @@ def request_without_key(path: Path) -> bytes:
 
 
 async def test_loading_is_reported_and_a_second_start_loads_nothing() -> None:
-    told: list[str] = []
-    model = EmbeddedModel(max_conversations=1, context_window=256, progress=told.append)
+    messages: list[str] = []
+    model = EmbeddedModel(max_conversations=1, context_window=256, progress=messages.append)
     await asyncio.gather(model.start(), model.start())
     await model.aclose()
-    assert [line.split(" (")[0].split(" after")[0] for line in told] == [
+    assert [line.split(" (")[0].split(" in ")[0] for line in messages] == [
         "loading SmolLM2-135M-Instruct.Q4_1",
-        "SmolLM2-135M-Instruct.Q4_1 is ready",
+        "SmolLM2-135M-Instruct.Q4_1 loaded",
     ]
 
 

@@ -163,7 +163,7 @@ async def test_a_server_that_is_not_there_is_unavailable(retry_delays: list[floa
     async with fake_openai_server() as server:
         base_url = server.base_url
     model = OpenAIModel("gpt-x", base_url=base_url, sleep=pause)
-    with pytest.raises(ModelUnavailable, match="cannot be reached"):
+    with pytest.raises(ModelUnavailable, match="cannot reach"):
         await events_of(model, a_request())
     assert retry_delays == [openai.BACKOFF_S]
     await model.aclose()
@@ -257,13 +257,13 @@ async def test_a_server_that_keeps_the_line_open_after_the_end_is_not_waited_for
 async def test_a_line_without_an_end_is_refused(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     piece = b"data: " + b"x" * 1_000_000
     server.answers = [Answer([piece] * 10)]
-    with pytest.raises(ModelFailed, match="bytes expected, got more"):
+    with pytest.raises(ModelFailed, match=r"longer than \d+ bytes"):
         await events_of(model, a_request())
 
 
 async def test_an_answer_of_another_kind_is_refused(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [Answer([b"<html>Welcome</html>"], content_type="text/html")]
-    with pytest.raises(ModelFailed, match="an event stream expected, got text/html"):
+    with pytest.raises(ModelFailed, match="expected an event stream, got text/html"):
         await events_of(model, a_request())
 
 

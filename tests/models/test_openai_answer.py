@@ -172,7 +172,7 @@ def test_an_answer_without_a_finish_reason_has_failed(chunks: list[bytes]) -> No
     ],
 )  # fmt: skip
 def test_what_is_no_chunk_fails_the_call_with_a_short_message(data: bytes) -> None:
-    with pytest.raises(ModelFailed, match="a chunk of a chat completion expected") as failed:
+    with pytest.raises(ModelFailed, match="expected a chunk of a chat completion") as failed:
         read(data)
     assert len(str(failed.value)) < 1000
 
@@ -181,7 +181,7 @@ def test_a_model_that_runs_wild_is_stopped() -> None:
     reader = AnswerReader(new_id=lambda: "made")
     for number in range(MAX_CALLS):
         reader.feed(chunk(call_delta(number, "{}", id=f"c{number}", name="add"))[6:])
-    with pytest.raises(ModelFailed, match=f"at most {MAX_CALLS} calls"):
+    with pytest.raises(ModelFailed, match=f"more than {MAX_CALLS} calls"):
         reader.feed(chunk(call_delta(MAX_CALLS, "{}", id="more", name="add"))[6:])
     with pytest.raises(ModelFailed, match="characters of arguments"):
         read(chunk(call_delta(0, " " * (MAX_ARGUMENTS_CHARS + 1), id="c1", name="add")))

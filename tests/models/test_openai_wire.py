@@ -133,7 +133,7 @@ def test_what_a_server_cannot_take_is_reported_to_the_model() -> None:
         File("data:application/pdf;base64,JVBERg==", media_type="application/pdf", name="a.pdf"),
     )
     assert wire_messages("", [user(content)], Dialect(images=False))[0]["content"] == [
-        {"type": "text", "text": "[a picture that you cannot see]"},
+        {"type": "text", "text": "[an image that you cannot see]"},
         {"type": "text", "text": "[video v.mp4 (video/mp4), at https://example.org/v.mp4: not shown]"},
         {"type": "text", "text": "[file a.pdf (application/pdf): not shown]"},
     ]

@@ -70,17 +70,17 @@ def test_everything_else_is_a_providers() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("", "expected, got ''"),
-        ("gpt-6-luna", "expected, got 'gpt-6-luna'"),
-        (":x", "expected, got ':x'"),
-        ("openai:", "expected, got 'openai:'"),
+        ("", ", got ''"),
+        ("gpt-6-luna", ", got 'gpt-6-luna'"),
+        (":x", ", got ':x'"),
+        ("openai:", ", got 'openai:'"),
         ("openai:x", "OPENAI_API_KEY is not set"),
         ("embedded:llama", "smollm2 or the path of a .gguf file"),
         ("embedded:missing.gguf", "missing.gguf"),
-        ("openai-compatible:x", "NAME@URL expected"),
-        ("openai-compatible:x@nowhere", "NAME@URL expected"),
+        ("openai-compatible:x", "expected NAME@URL"),
+        ("openai-compatible:x@nowhere", "expected NAME@URL"),
         ("openai-compatible:x@ftp://h", "http:// or https:// address"),
-        ("openai-compatible:x@http://u:secret@h/v1", "must not hold a password"),
+        ("openai-compatible:x@http://u:secret@h/v1", "must not contain a password"),
     ],
 )
 def test_a_name_that_means_nothing_is_refused_with_the_reason(name: str, text: str) -> None:

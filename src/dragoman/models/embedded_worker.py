@@ -1,8 +1,8 @@
-"""The process that holds the embedded model: llama.cpp's own server, behind a socket in a private folder.
+"""The process that runs the embedded model: llama.cpp's own server, on a socket in a private folder.
 
-Run by `embedded` with its interpreter, never imported by the server: it needs xllamacpp and the standard library only.
-It reads one line of JSON from standard input, says `ready` on standard output, and ends when its input ends, so that
-it outlives its parent under no circumstances, `kill -9` included.
+`embedded` runs it as a script; the server never imports it. It needs only xllamacpp and the standard library. It reads
+one line of JSON from standard input, prints `ready` on standard output, and exits when its input is closed, so that it
+never outlives its parent, not even after `kill -9`.
 """
 
 import json
@@ -16,26 +16,26 @@ from pathlib import Path
 from typing import Any
 
 NICENESS = 5
-"""The event loop goes first when both want a core."""
+"""The server's event loop has priority when both need a core."""
 
 
 def main() -> None:
-    """Serve until the parent is gone."""
-    # Signals go to a whole group (Ctrl-C) or service (systemd); the parent decides when its conversations are over.
+    """Serve until the parent exits."""
+    # A signal may go to the whole process group (Ctrl-C) or service (systemd). The parent decides when to stop.
     _ignore_signals()
-    answer = os.dup(1)
-    os.dup2(2, 1)  # whatever the engine prints lands in the log, not in the parent's reading
+    parent_output = os.dup(1)
+    os.dup2(2, 1)  # the engine's own output goes to the log, not to the parent
     settings = json.loads(sys.stdin.readline())
     sys.path[:] = settings["sys_path"]
     os.nice(NICENESS)
     server = _serve(settings)
-    _ignore_signals()  # the engine installed handlers of its own
-    os.write(answer, b"ready\n")
-    os.close(answer)
+    _ignore_signals()  # the engine has installed its own handlers
+    os.write(parent_output, b"ready\n")
+    os.close(parent_output)
     while os.read(0, 4096):
         pass
     shutil.rmtree(Path(settings["socket"]).parent, ignore_errors=True)
-    os._exit(0 if server else 1)  # an orderly end would wait for the answers that are being written
+    os._exit(0 if server else 1)  # an orderly exit would wait for unfinished answers
 
 
 def _ignore_signals() -> None:
@@ -44,7 +44,7 @@ def _ignore_signals() -> None:
 
 
 def _serve(settings: dict[str, Any]) -> object:
-    xllamacpp = import_module("xllamacpp")  # it can be found only now that the path is set
+    xllamacpp = import_module("xllamacpp")  # not before `sys.path` is set
     params = xllamacpp.CommonParams()
     for name, value in settings["params"].items():
         *path, last = name.split(".")

@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-compatible Chat Completions server, over HTTP. What is said on the wire: `openai_wire`."""
+"""A model on an OpenAI-compatible Chat Completions server, over HTTP. `openai_wire` builds the requests."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -14,35 +14,35 @@ from dragoman.ports.models import ModelEvent, ModelFailed, ModelRequest, ModelUn
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 300.0
-"""Between two reads: reasoning models are silent for minutes before their first word."""
+"""Maximum time between two reads. Reasoning models may be silent for minutes before the first token."""
 TAIL_TIMEOUT_S = 5.0
-"""For what follows the finish reason: usage and the body's end. The answer is whole without them."""
+"""Maximum time for what follows the finish reason: usage and the end of the body. The answer is complete without."""
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 BACKOFF_S = 0.5
 MAX_BACKOFF_S = 10.0
-"""A server that asks for a longer wait than this gets no second try."""
+"""If the server asks for a longer delay, the call is not retried."""
 UNLIMITED = httpx2.Limits(max_connections=None)
-"""The engine bounds its runs; a second bound below it could only let them wait for each other."""
+"""The engine limits the number of runs; a second limit here would only make them wait for each other."""
 
 
 class OpenAIModel:
-    """A model of an OpenAI-compatible server.
+    """A model on an OpenAI-compatible server.
 
-    A call is tried once more if it failed as unavailable before its first event; never after. The object keeps its
-    connections; `aclose()` ends them. Its key is in no error and no representation.
+    A call that fails as unavailable before its first event is retried once. The object pools connections; `aclose`
+    closes them. The API key never appears in errors or representations.
 
     Args:
-        name: the server's name for the model. (A request's `model` is its name here, and not sent.)
-        base_url: the address up to and with `/v1`.
-        api_key: sent as a bearer token; None for servers that want none.
-        dialect: what the server understands.
-        context_window: see `Model`.
-        transport: another way to the server than TCP.
-        pause: waits some seconds before the second try.
+        name: the server's name for the model. A request's `model` is our own name, and is not sent.
+        base_url: the address, including `/v1`.
+        api_key: sent as a bearer token. None: no key is sent.
+        dialect: what the server supports.
+        context_window: the model's context window in tokens; None if it is not known.
+        transport: replaces the TCP transport.
+        sleep: waits the given number of seconds before a retry.
 
     Raises:
-        ValueError: the address or the key cannot be one.
+        ValueError: the address or the key is not valid.
     """
 
     def __init__(
@@ -75,60 +75,63 @@ class OpenAIModel:
         return self._client.base_url
 
     async def start(self) -> None:
-        """Nothing to do: the first call connects."""
+        """Does nothing: the first call connects."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """See `Model`."""
+        """Call the model, and stream its answer."""
         if self._client.is_closed:
-            raise ModelUnavailable(f"the model {self.name} was closed")
+            raise ModelUnavailable(f"the model {self.name} has been closed")
         body = request_body(self.name, request, self._dialect)
         for is_last_try in (False, True):
             has_begun = False
             try:
-                async with self._open_response(body) as answer:
-                    while events := await answer.next():
+                async with self._open_response(body) as response:
+                    while events := await response.next():
                         has_begun = True
                         for event in events:
                             yield event
                 return
             except ModelFailed as error:
                 error.args = (self._redact_key(str(error)),)
-                wait_s = _retry_delay_s(error)
-                if has_begun or is_last_try or wait_s is None:
+                if isinstance(error, _RetryLater):
+                    delay_s = error.retry_after_s
+                else:
+                    delay_s = BACKOFF_S if isinstance(error, ModelUnavailable) else None
+                if has_begun or is_last_try or delay_s is None:
                     raise
-            await self._sleep(wait_s)
+            await self._sleep(delay_s)
 
     async def aclose(self) -> None:
-        """Close the connections; calls that still stream fail."""
+        """Close the connections. Calls that are still streaming fail."""
         await self._client.aclose()
 
     @asynccontextmanager
     async def _open_response(self, body: bytes) -> AsyncIterator["_ResponseStream"]:
-        """Send the request; the answer's body is open inside the block."""
+        """Send the request. The body of the response is open inside the block."""
         request = self._client.build_request("POST", "chat/completions", content=body)
         try:
             response = await self._client.send(request, stream=True)
-        except httpx2.ReadTimeout as error:  # it may be at work: asking again would double the load
+        except httpx2.ReadTimeout as error:  # the server may still be working: a retry would double its load
             raise _RetryLater(f"no answer within {READ_TIMEOUT_S:.0f} s", None) from error
-        except httpx2.TransportError as error:  # not reached, or a kept connection that the server had closed
-            raise _RetryLater(f"{self.base_url} cannot be reached: {_describe_error(error)}", BACKOFF_S) from error
+        except httpx2.TransportError as error:  # unreachable, or the server had closed a pooled connection
+            raise _RetryLater(f"cannot reach {self.base_url}: {_describe_error(error)}", BACKOFF_S) from error
         try:
             if response.status_code != httpx2.codes.OK:
                 raise await _read_error(response)
             content_type = response.headers.get("content-type", "")
             if not content_type.startswith("text/event-stream"):
-                raise ModelFailed(f"an event stream expected, got {excerpt(content_type.encode())}")
+                raise ModelFailed(f"expected an event stream, got {excerpt(content_type.encode())}")
             yield _ResponseStream(response)
         finally:
             await response.aclose()
 
     def _redact_key(self, text: str) -> str:
-        """Servers like to repeat a key that they refuse."""
+        """Remove the API key, because servers tend to repeat a key that they reject."""
         return text.replace(self._api_key, "***") if self._api_key else text
 
 
 class _ResponseStream:
-    """The body of an answer that has begun."""
+    """Reads the body of a response."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self._chunks = response.aiter_bytes()
@@ -138,7 +141,7 @@ class _ResponseStream:
         self._is_closed = False
 
     async def next(self) -> list[ModelEvent]:
-        """The next events; none when there are no more."""
+        """The next events. Empty at the end of the stream."""
         events: list[ModelEvent] = []
         while not events and not self._is_closed:
             for data in await self._next_data():
@@ -152,7 +155,7 @@ class _ResponseStream:
         try:
             if not self._answer_reader.is_finished:
                 return self._sse_reader.feed(await anext(self._chunks))
-            async with asyncio.timeout(TAIL_TIMEOUT_S):  # read to the end, so that the connection can be used again
+            async with asyncio.timeout(TAIL_TIMEOUT_S):  # read to the end, so that the connection can be reused
                 return self._sse_reader.feed(await anext(self._chunks))
         except EventTooLong as error:
             raise ModelFailed(str(error)) from error
@@ -161,27 +164,21 @@ class _ResponseStream:
             return self._sse_reader.close()
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             if not self._answer_reader.is_finished:
-                raise ModelFailed(f"the answer broke off: {_describe_error(error)}") from error
+                raise ModelFailed(f"the answer was interrupted: {_describe_error(error)}") from error
             self._has_ended = True
             return []
 
 
 class _RetryLater(ModelUnavailable):
-    """Unavailable, with the seconds after which a second try makes sense; None if it does not."""
+    """The model is unavailable. `retry_after_s` is the delay before a retry; None: do not retry."""
 
     def __init__(self, text: str, retry_after_s: float | None) -> None:
         super().__init__(text)
         self.retry_after_s = retry_after_s
 
 
-def _retry_delay_s(error: ModelFailed) -> float | None:
-    if isinstance(error, _RetryLater):
-        return error.retry_after_s
-    return BACKOFF_S if isinstance(error, ModelUnavailable) else None
-
-
 async def _read_error(response: httpx2.Response) -> ModelFailed:
-    """What an error status means. Only the beginning of its body is read."""
+    """Convert an error response. At most `MAX_ERROR_BYTES` of its body are read."""
     body = b""
     try:
         async for chunk in response.aiter_bytes():
@@ -189,7 +186,7 @@ async def _read_error(response: httpx2.Response) -> ModelFailed:
             if len(body) > MAX_ERROR_BYTES:
                 break
     except (httpx2.TransportError, httpx2.DecodingError):
-        pass  # the status says enough
+        pass  # the status is sufficient
     failed = classify_error_body(response.status_code, body[:MAX_ERROR_BYTES])
     if isinstance(failed, ModelUnavailable):
         return _RetryLater(str(failed), _retry_after_s(response.headers))
@@ -197,12 +194,12 @@ async def _read_error(response: httpx2.Response) -> ModelFailed:
 
 
 def _retry_after_s(headers: httpx2.Headers) -> float | None:
-    """The wait that the server asks for, if it is a number of seconds; None if it is too long to wait here."""
+    """The delay that the server asks for in seconds; None if it is too long to wait here."""
     try:
-        wait_s = float(headers.get("retry-after", BACKOFF_S))
-    except ValueError:  # a date: rare among these servers, and not worth a clock
+        delay_s = float(headers.get("retry-after", BACKOFF_S))
+    except ValueError:  # a date: too rare among these servers to support
         return BACKOFF_S
-    return wait_s if 0 <= wait_s <= MAX_BACKOFF_S else None
+    return delay_s if 0 <= delay_s <= MAX_BACKOFF_S else None
 
 
 def _describe_error(error: Exception) -> str:
@@ -213,11 +210,11 @@ def _parse_url(base_url: str) -> httpx2.URL:
     try:
         url = httpx2.URL(base_url)
     except httpx2.InvalidURL as error:
-        raise ValueError(f"the address of a model server expected, got {base_url!r}") from error
-    if url.userinfo:  # addresses are shown in logs, errors and settings
-        raise ValueError("the address of a model server must not hold a password; give an API key instead")
+        raise ValueError(f"expected the address of a model server, got {base_url!r}") from error
+    if url.userinfo:  # addresses appear in logs, errors and settings
+        raise ValueError("the address of a model server must not contain a password; use an API key instead")
     if url.scheme not in {"http", "https"} or not url.host:
-        raise ValueError(f"an http:// or https:// address of a model server expected, got {base_url!r}")
+        raise ValueError(f"expected an http:// or https:// address of a model server, got {base_url!r}")
     return url
 
 
@@ -225,7 +222,7 @@ def _headers(api_key: str | None) -> dict[str, str]:
     headers = {"content-type": "application/json", "accept": "text/event-stream"}
     if api_key is not None:
         if not api_key.isascii() or not api_key.isprintable() or " " in api_key or not api_key:
-            # The HTTP library would refuse it too, and show it in its error.
-            raise ValueError("the model's API key is empty or has characters that no key has, such as a line break")
+            # The HTTP library would reject it too, but would include the key in its error.
+            raise ValueError("the model's API key is empty or contains an invalid character, such as a line break")
         headers["authorization"] = f"Bearer {api_key}"
     return headers

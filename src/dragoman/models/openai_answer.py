@@ -1,11 +1,11 @@
-"""OpenAI's Chat Completions on the wire, inwards: streamed chunks as model events, failures as our three. Pure.
+"""OpenAI's Chat Completions: translate streamed chunks into model events, and errors into our three. Pure.
 
-What comes in is another machine's: it is decoded strictly, bounded, and refused with `ModelFailed`.
+The input is not trusted: it is decoded strictly, bounded, and rejected with `ModelFailed`.
 
     open ──finish_reason──▶ finished ──[DONE] or end of body──▶ done
       └──[DONE] or end of body──▶ ModelFailed
 
-Source: the OpenAI API reference, "Chat Completions", streaming; the servers' habits are told where they are met.
+Source: the OpenAI API reference, "Chat Completions", streaming. Deviations of servers are noted where they are handled.
 """
 
 import re
@@ -28,9 +28,9 @@ from dragoman.ports.models import (
 )
 
 MAX_CALLS = 256
-"""Calls in one answer. More is a model that runs wild."""
+"""Maximum number of calls in one answer. More means that the model is malfunctioning."""
 MAX_ARGUMENTS_CHARS = 4 * 1024 * 1024
-"""Characters of all arguments in one answer."""
+"""Maximum length of all arguments in one answer."""
 _MAX_EXCERPT_CHARS = 500
 
 _STOP_REASONS: dict[str, ModelStop] = {
@@ -41,7 +41,7 @@ _STOP_REASONS: dict[str, ModelStop] = {
     "content_filter": "refusal",
 }
 _ABORTED_REASONS = frozenset({"abort", "cancelled", "error", "insufficient_system_resource"})
-"""Finish reasons by which servers say that they broke off: vLLM, OpenRouter, DeepSeek."""
+"""Finish reasons of an aborted answer: vLLM, OpenRouter, DeepSeek."""
 
 _UNAVAILABLE = frozenset({408, 425, 429})
 _TOO_LONG_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "string_above_max_length"})
@@ -112,17 +112,17 @@ class _OpenCall:
 
 
 class AnswerReader:
-    """Reads the events of one streamed answer. The calls come out together, when the answer is finished.
+    """Reads the events of one streamed answer. Calls are returned together when the answer is finished.
 
     Args:
-        new_id: makes ids for calls of servers that give them none.
+        new_id: creates ids for calls that have none from the server.
     """
 
     __slots__ = ("_argument_chars", "_calls", "_is_refusal", "_new_id", "_open", "_stop", "_usage", "is_done")
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self.is_done = False
-        """The server said that nothing more will come."""
+        """Whether the server has sent `[DONE]`."""
         self._new_id = new_id
         self._calls: list[_OpenCall] = []
         self._open: dict[int | None, _OpenCall] = {}  # by the index that the server gives
@@ -133,14 +133,14 @@ class AnswerReader:
 
     @property
     def is_finished(self) -> bool:
-        """The model has stopped; its usage may still come."""
+        """Whether the model has stopped. Its usage may still follow."""
         return self._stop is not None
 
     def feed(self, data: bytes) -> list[ModelEvent]:
-        """The events that the data of one server-sent event brings.
+        """Convert the data of one server-sent event.
 
         Raises:
-            ModelFailed: it cannot be read, is an error, or says that the answer was broken off; see `failure`.
+            ModelFailed: the data is not valid, is an error, or says that the answer was aborted.
         """
         if self.is_done:
             return []
@@ -150,30 +150,30 @@ class AnswerReader:
         try:
             chunk = _CHUNK.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # bad UTF-8, deep nesting
-            raise ModelFailed(f"a chunk of a chat completion expected, got {excerpt(data)} ({error})") from error
+            raise ModelFailed(f"expected a chunk of a chat completion, got {excerpt(data)} ({error})") from error
         if chunk.error is not None:
             raise _classify_error(None, chunk.error)
         if chunk.usage is not None:
             self._usage = Usage(chunk.usage.prompt_tokens or 0, chunk.usage.completion_tokens or 0)
         events: list[ModelEvent] = []
         for choice in chunk.choices or ():
-            if choice.index == 0:  # further choices are answers that nobody asked for
+            if choice.index == 0:  # further choices were not requested
                 self._add_choice(choice, events)
         return events
 
     def close(self) -> list[ModelEvent]:
-        """The answer's last events: its calls and `Finished`. To be called when the body has ended, or after `is_done`.
+        """The last events of the answer: its calls and `Finished`. Call this at the end of the body or after `is_done`.
 
         Raises:
-            ModelFailed: the model had not finished.
+            ModelFailed: the model has not finished.
         """
         if self._stop is None:
             raise ModelFailed("the answer ended without a finish reason")
         closed = [call.close() for call in self._calls]
         stop = self._stop
         if stop not in {"end_turn", "tool_use"} and closed and not (closed[-1].raw and closed[-1].input is not None):
-            closed.pop()  # cut off; those before it are whole, because models write one after another
-        if stop == "end_turn" and closed:  # Ollama and some others finish with "stop" when there are calls
+            closed.pop()  # truncated; the earlier calls are complete, because models write one after another
+        if stop == "end_turn" and closed:  # Ollama and some others finish with "stop" even with calls
             stop = "tool_use"
         elif stop == "tool_use" and not closed:
             stop = "end_turn"
@@ -182,7 +182,7 @@ class AnswerReader:
     def _add_choice(self, choice: _Choice, events: list[ModelEvent]) -> None:
         delta = choice.delta
         if delta is not None:
-            # vLLM sends both names with one text; OpenRouter and newer servers send the short one only.
+            # vLLM sends the same text under both names; OpenRouter and newer servers only use the short one.
             if thinking := delta.reasoning_content or delta.reasoning:
                 events.append(ThinkingDelta(thinking))
             if delta.content:
@@ -194,29 +194,29 @@ class AnswerReader:
                 self._add_call_delta(call)
         if choice.finish_reason:
             if choice.finish_reason in _ABORTED_REASONS:
-                raise ModelFailed(f"the model broke its answer off: {choice.finish_reason}")
-            # Names that only one server has ("eos", "stop_sequence" …) mean that the model came to an end.
+                raise ModelFailed(f"the model aborted its answer: {choice.finish_reason}")
+            # Reasons that only one server uses ("eos", "stop_sequence" …) mean that the model is done.
             self._stop = "refusal" if self._is_refusal else _STOP_REASONS.get(choice.finish_reason, "end_turn")
 
     def _add_call_delta(self, delta: _CallDelta) -> None:
-        """Open a call or go on with one. Another id at the same index is another call: some servers number all 0."""
+        """Start or continue a call. A new id at the same index is a new call: some servers number all of them 0."""
         call = self._open.get(delta.index)
         named = delta.function.name if delta.function is not None else None
         if call is None or (delta.id and delta.id != call.id) or (delta.index is None and not delta.id and named):
             if len(self._calls) >= MAX_CALLS:
-                raise ModelFailed(f"at most {MAX_CALLS} calls in one answer expected, got more")
+                raise ModelFailed(f"the answer has more than {MAX_CALLS} calls")
             call = self._open[delta.index] = _OpenCall(delta.id or self._new_id())
             self._calls.append(call)
         call.name = call.name or named or ""
         arguments = (delta.function.arguments if delta.function is not None else None) or ""
         self._argument_chars += len(arguments)
         if self._argument_chars > MAX_ARGUMENTS_CHARS:
-            raise ModelFailed(f"at most {MAX_ARGUMENTS_CHARS} characters of arguments expected, got more")
+            raise ModelFailed(f"the arguments are longer than {MAX_ARGUMENTS_CHARS} characters")
         call.arguments.append(arguments)
 
 
 def parse_arguments(raw: str) -> JsonObject | None:
-    """The arguments of a call, or None when they are no JSON object. Some servers write none as an empty text."""
+    """The arguments of a call; None if they are not a JSON object. Some servers send an empty text for no arguments."""
     if not raw.strip():
         return {}
     try:
@@ -229,42 +229,40 @@ def parse_arguments(raw: str) -> JsonObject | None:
 
 
 def classify_error_body(status: int | None, body: bytes) -> ModelFailed:
-    """What an error answer means.
+    """Convert an error response.
 
     Args:
         status: the HTTP status; None for an error inside a stream.
-        body: the answer's body or its beginning.
+        body: the body, or its beginning.
     """
     try:
-        answer = _ANY.decode(body)
+        error = _ANY.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        answer = excerpt(body)
-    if isinstance(answer, dict):  # {"error": …} mostly; {"message": …} vLLM; {"detail": …} whatever stands on FastAPI
-        answer = answer.get("error") or answer
-    return _classify_error(status, answer)
+        error = excerpt(body)
+    if isinstance(error, dict):  # usually {"error": …}; vLLM: {"message": …}; servers based on FastAPI: {"detail": …}
+        error = error.get("error") or error
+    return _classify_error(status, error)
 
 
 def _classify_error(status: int | None, error: Json) -> ModelFailed:
-    code, words = "", ""
+    code, kind, message = "", "", str(error)
     if isinstance(error, dict):
         code = str(error.get("code") or "")
-        words = str(error.get("message") or error.get("detail") or error)
         kind = str(error.get("type") or "")
-    else:
-        words, kind = str(error), ""
-    if status is None and code.isdigit():  # OpenRouter and llama.cpp put the status into a stream's error
+        message = str(error.get("message") or error.get("detail") or error)
+    if status is None and code.isdigit():  # OpenRouter and llama.cpp put the status into the error of a stream
         status = int(code)
     label = kind if code.isdigit() else code or kind
-    text = ": ".join(part for part in (f"status {status}" if status else "", label, _truncate(words)) if part)
+    text = ": ".join(part for part in (f"status {status}" if status else "", label, _truncate(message)) if part)
     if status in _UNAVAILABLE or (status or 0) >= 500 or kind == "overloaded_error":
         return ModelUnavailable(text)
-    if status == 413 or {code, kind} & _TOO_LONG_CODES or _TOO_LONG.search(words):
+    if status == 413 or {code, kind} & _TOO_LONG_CODES or _TOO_LONG.search(message):
         return ContextTooLong(text)
     return ModelFailed(text)
 
 
 def excerpt(data: bytes) -> str:
-    """Another machine's bytes for a log line: short, and without line breaks."""
+    """Untrusted bytes as a short text without line breaks, for log lines."""
     return _truncate(data[: 2 * _MAX_EXCERPT_CHARS].decode("utf-8", "replace"))
 
 

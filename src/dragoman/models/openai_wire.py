@@ -1,6 +1,6 @@
-"""OpenAI's Chat Completions on the wire, outwards: a model request as the body of a POST. Pure.
+"""OpenAI's Chat Completions: encode a model request as the body of a POST. Pure.
 
-Many servers speak it (OpenAI, Ollama, vLLM, llama.cpp …), each with its own gaps; a `Dialect` names them.
+Many servers implement this API (OpenAI, Ollama, vLLM, llama.cpp …), each with its own gaps; a `Dialect` describes them.
 Source: the OpenAI API reference, "Create chat completion".
 """
 
@@ -32,21 +32,21 @@ from dragoman.core.tools import ToolSpec
 from dragoman.models.tool_call_pairing import with_paired_calls
 from dragoman.ports.models import ModelRequest
 
-_MAX_ID_CHARS = 40  # OpenAI refuses longer ids of calls
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # and names of people that look otherwise
+_MAX_ID_CHARS = 40  # OpenAI rejects longer call ids
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # and other user names
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server understands, and what it is sent unless a request says otherwise.
+    """What a server supports, and the default parameters of its requests.
 
     Args:
-        limit_name: the name of the limit on the answer's tokens; OpenAI's newer models know the long one only.
-        images: it takes `image_url` parts. If not, the model is told that there was a picture.
-        files: it takes `file` and `input_audio` parts. If not, the model is told that there was a file.
-        tools: it takes tools.
-        instructions: the system message of a conversation that has none.
-        defaults: parameters for requests that do not set them.
+        limit_name: the parameter that limits the answer's tokens; OpenAI's newer models accept only the long name.
+        images: whether `image_url` parts are supported. If not, a note takes the place of the image.
+        files: whether `file` and `input_audio` parts are supported. If not, a note takes the place of the file.
+        tools: whether tools are supported.
+        instructions: the system message of conversations that have none.
+        defaults: parameters of requests that do not set them.
     """
 
     limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -58,12 +58,12 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def request_body(model: str, request: ModelRequest, dialect: Dialect) -> bytes:
-    """Write the body of a streaming request.
+    """Encode the body of a streaming request.
 
     Args:
-        model: the server's name for the model; `request.model` is the caller's.
-        request: its `parameters` cannot change what this function writes itself.
-        dialect: what the server understands.
+        model: the server's name for the model; `request.model` is our own.
+        request: the request. Its `parameters` cannot override the members that this function sets.
+        dialect: what the server supports.
     """
     body: JsonObject = {**dialect.defaults, **request.parameters}
     if request.max_tokens is not None:
@@ -82,16 +82,16 @@ def request_body(model: str, request: ModelRequest, dialect: Dialect) -> bytes:
 def wire_messages(instructions: str, messages: Sequence[Message], dialect: Dialect) -> list[JsonObject]:
     """Translate a conversation.
 
-    Instructions and the system messages before the first other one become a single system message, because some
-    models' templates take only one, at the beginning. Calls go out with their results or not at all.
+    The instructions and the leading system messages become a single system message, because the chat templates of some
+    models accept only one, at the beginning. Calls without a result are dropped.
     """
     lead = [instructions] if instructions else []
     wire: list[JsonObject] = []
-    pictures: list[JsonObject] = []  # of results: a `tool` message takes text only, so they follow as a user's
+    media: list[JsonObject] = []  # of results: `tool` messages accept only text, so the media follow as a user message
     for message in with_paired_calls(messages):
-        if pictures and not isinstance(message, ToolMessage):
-            wire.append({"role": "user", "content": pictures})
-            pictures = []
+        if media and not isinstance(message, ToolMessage):
+            wire.append({"role": "user", "content": media})
+            media = []
         match message:
             case SystemMessage():
                 if wire:
@@ -103,12 +103,13 @@ def wire_messages(instructions: str, messages: Sequence[Message], dialect: Diale
             case AssistantMessage():
                 wire.extend(_wire_assistant(message))
             case ToolMessage():
-                wire.append(_wire_result(message, dialect))
-                pictures += _pictures(message, dialect)
+                content, parts = _wire_result(message, dialect)
+                wire.append({"role": "tool", "tool_call_id": _wire_id(message.call_id), "content": content})
+                media += parts
             case _:
                 assert_never(message)
-    if pictures:
-        wire.append({"role": "user", "content": pictures})
+    if media:
+        wire.append({"role": "user", "content": media})
     system = "\n\n".join(lead) or dialect.instructions
     return [{"role": "system", "content": system}, *wire] if system else wire
 
@@ -123,7 +124,7 @@ def _wire_user(message: UserMessage, dialect: Dialect) -> JsonObject:
 def _wire_content(content: str | tuple[InputBlock, ...], dialect: Dialect) -> str | list[JsonObject]:
     if isinstance(content, str):
         return content
-    if all(isinstance(block, Text) for block in content):  # some servers take nothing but a string
+    if all(isinstance(block, Text) for block in content):  # some servers accept only a string
         return text_of(content)
     return [_wire_part(block, dialect) for block in content]
 
@@ -137,7 +138,7 @@ def _wire_part(block: InputBlock, dialect: Dialect) -> JsonObject:
         case Image():
             if dialect.images:
                 return {"type": "image_url", "image_url": {"url": block.url}}
-            return {"type": "text", "text": "[a picture that you cannot see]"}
+            return {"type": "text", "text": "[an image that you cannot see]"}
         case File():
             return (_wire_file(block) if dialect.files else None) or {"type": "text", "text": file_placeholder(block)}
         case _:
@@ -145,7 +146,7 @@ def _wire_part(block: InputBlock, dialect: Dialect) -> JsonObject:
 
 
 def _wire_file(block: File) -> JsonObject | None:
-    """The file as a part, if it came whole and is of a kind that there is a part for."""
+    """The file as a part; None if it is not a data URI or there is no part for its type."""
     head, _, encoded = block.url.partition(";base64,")
     if not head.startswith("data:") or not encoded:
         return None
@@ -158,13 +159,14 @@ def _wire_file(block: File) -> JsonObject | None:
 
 
 def file_placeholder(block: File) -> str:
-    """What a model is told of a file that it cannot be given."""
-    where = "" if block.url.startswith("data:") else f", at {block.url}"
-    return f"[{block.media} {block.name or 'without a name'} ({block.media_type or 'unknown type'}){where}: not shown]"
+    """The note for a model that takes the place of a file."""
+    location = "" if block.url.startswith("data:") else f", at {block.url}"
+    name, media_type = block.name or "without a name", block.media_type or "unknown type"
+    return f"[{block.media} {name} ({media_type}){location}: not shown]"
 
 
 def _wire_assistant(message: AssistantMessage) -> list[JsonObject]:
-    """The words and calls of a step. Its reasoning stays here: this protocol has no place for it."""
+    """The text and calls of a step. Thinking is dropped, because this API has no place for it."""
     text = text_of(message.content)
     calls = message.calls()
     if not text and not calls:
@@ -180,23 +182,16 @@ def _wire_call(call: Call) -> JsonObject:
     return {"id": _wire_id(call.call_id), "type": "function", "function": function}
 
 
-def _wire_result(message: ToolMessage, dialect: Dialect) -> JsonObject:
+def _wire_result(message: ToolMessage, dialect: Dialect) -> tuple[str, list[JsonObject]]:
+    """The text of a result, and its other parts, preceded by the name of the tool."""
     if isinstance(message.content, str):
-        content = message.content
-    else:
-        shown = [_wire_part(block, dialect) for block in message.content]
-        texts = [part["text"] for part in shown if part["type"] == "text"]
-        content = "\n".join(texts) or ("[see the next message]" if shown else "")
-    return {"role": "tool", "tool_call_id": _wire_id(message.call_id), "content": content}
-
-
-def _pictures(message: ToolMessage, dialect: Dialect) -> list[JsonObject]:
-    """What a result shows apart from text, under a line that says whose it is."""
-    if isinstance(message.content, str):
-        return []
-    shown = [_wire_part(block, dialect) for block in message.content]
-    parts = [part for part in shown if part["type"] != "text"]
-    return [{"type": "text", "text": f"From the tool {message.name}:"}, *parts] if parts else []
+        return message.content, []
+    parts = [_wire_part(block, dialect) for block in message.content]
+    text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+    media = [part for part in parts if part["type"] != "text"]
+    if media:
+        media.insert(0, {"type": "text", "text": f"From the tool {message.name}:"})
+    return text or ("[see the next message]" if parts else ""), media
 
 
 def _wire_tool(tool: ToolSpec) -> JsonObject:
@@ -205,7 +200,7 @@ def _wire_tool(tool: ToolSpec) -> JsonObject:
 
 
 def _wire_id(call_id: str) -> str:
-    """The id as it came from the model, or a digest where another provider made a longer one than OpenAI takes."""
+    """The call id, or a digest of it if another provider created one that is too long for OpenAI."""
     if len(call_id) <= _MAX_ID_CHARS:
         return call_id
     return f"call_{sha256(call_id.encode('utf-8', 'replace')).hexdigest()[:32]}"
@@ -214,12 +209,12 @@ def _wire_id(call_id: str) -> str:
 def _json_text(value: Json) -> str:
     try:
         return msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:  # a lone surrogate: JSON can escape it, UTF-8 cannot hold it
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can escape but UTF-8 cannot encode
         return json.dumps(value)
 
 
 def _encode(body: JsonObject) -> bytes:
     try:
         return msgspec.json.encode(body)
-    except UnicodeEncodeError:  # as above, in text this time: "?" stands for it
+    except UnicodeEncodeError:  # as above, but in text: replaced with "?"
         return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")

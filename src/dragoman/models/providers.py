@@ -1,6 +1,6 @@
-"""All other providers, through Pydantic AI's `direct` interface: its providers, our loop.
+"""All other providers, through the `direct` interface of Pydantic AI.
 
-This module is light; the library takes more than a second to import: that happens in a thread when a model starts.
+Importing this module is fast. The library takes more than a second, so it is imported in a thread when a model starts.
 """
 
 import asyncio
@@ -25,22 +25,22 @@ API_KEY_VARIABLES: Mapping[str, tuple[str, ...]] = {
     "openai": ("OPENAI_API_KEY",),
     "openrouter": ("OPENROUTER_API_KEY",),
 }
-"""The environment variables of the providers that work with the extra alone, the first one set counts. Other providers
-of Pydantic AI work too, with the package that each needs; they look for their keys themselves."""
+"""Environment variables of the providers that need no package beyond the extra; the first one that is set is used.
+Other providers of Pydantic AI also work once their package is installed; they find their keys themselves."""
 
 
 class ProviderModel:
-    """A model of any provider that Pydantic AI knows.
+    """A model of any provider that Pydantic AI supports.
 
-    `start()` imports the library and makes the client; a call before that does it first.
+    `start` imports the library and creates the client. A call before `start` does that first.
 
     Args:
-        name: `provider:model`, as Pydantic AI writes it.
-        env: where API keys are looked for.
-        make: makes Pydantic AI's model instead, for those that have no name.
+        name: `provider:model`, as in Pydantic AI.
+        env: environment variables that hold API keys.
+        model_factory: creates the Pydantic AI model, if it is not to be inferred from the name.
 
     Raises:
-        MissingExtra: Pydantic AI is not installed.
+        MissingOptionalDependency: Pydantic AI is not installed.
     """
 
     def __init__(
@@ -58,21 +58,21 @@ class ProviderModel:
         self._is_closed = False
 
     async def start(self) -> None:
-        """Import the library and make the client; at once if that is done.
+        """Import the library and create the client. Returns immediately if that is done.
 
         Raises:
-            ModelFailed: there is no such provider, or its key or package is missing.
+            ModelFailed: the provider does not exist, or its key or package is missing.
         """
         async with self._lifecycle_lock:
             if self._is_closed:
-                raise ModelUnavailable(f"the model {self.name} was closed")
+                raise ModelUnavailable(f"the model {self.name} has been closed")
             if self._model is None:
                 model = await asyncio.to_thread(self._create_model)
                 self._model = await self._exit_stack.enter_async_context(model)
                 self.context_window = model.profile.get("context_window")
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """See `Model`."""
+        """Call the model, and stream its answer."""
         await self.start()
         assert self._model is not None
         wire = _wire_module()
@@ -97,14 +97,14 @@ class ProviderModel:
             raise self._redact_secrets(error) from None
 
     async def aclose(self) -> None:
-        """Close the connections; calls that still stream fail."""
+        """Close the connections. Calls that are still streaming fail."""
         self._is_closed = True
         async with self._lifecycle_lock:
             self._model = None
             await self._exit_stack.aclose()
 
     def _create_model(self) -> "TheirModel":
-        """Runs in a thread."""
+        """Create the client. Runs in a thread, because it imports the library."""
         wire = _wire_module()
         try:
             return self._model_factory()
@@ -124,9 +124,9 @@ class ProviderModel:
         key = api_key_for(provider, self._env)
         if key is None:
             return infer_provider(provider)
-        made = infer_provider_class(provider)
-        assert "api_key" in inspect.signature(made).parameters
-        return made(api_key=key)  # type: ignore[call-arg]  # the base class declares no constructor
+        provider_class = infer_provider_class(provider)
+        assert "api_key" in inspect.signature(provider_class).parameters
+        return provider_class(api_key=key)  # type: ignore[call-arg]  # the base class declares no constructor
 
     def _redact_secrets(self, error: ModelFailed) -> ModelFailed:
         text = str(error)
@@ -137,7 +137,7 @@ class ProviderModel:
 
 
 def api_key_for(provider: str, env: Mapping[str, str]) -> str | None:
-    """The API key for a provider of `KEYS`."""
+    """The API key for a provider listed in `API_KEY_VARIABLES`; None if there is none."""
     return next((env[name] for name in API_KEY_VARIABLES.get(provider, ()) if env.get(name)), None)
 
 

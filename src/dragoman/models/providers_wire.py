@@ -1,6 +1,7 @@
-"""Our conversations and events as Pydantic AI's. No IO, but a heavy import: only `providers` does it, in a thread.
+"""Translate between our requests and events and those of Pydantic AI. No IO.
 
-Reasoning is shown and not sent back: it would need each provider's signatures, which the log does not keep.
+Slow to import; only `providers` does that, in a thread. Thinking is not sent back to models: that would require each
+provider's signatures, which the log does not store.
 """
 
 import base64
@@ -57,7 +58,7 @@ from dragoman.ports.models import (
 
 ProviderError = AgentRunError | UserError
 PROVIDER_ERRORS = (AgentRunError, UserError)
-"""What Pydantic AI raises for a call that failed, and for a request that it refuses itself."""
+"""What Pydantic AI raises for a failed call, and for a request that it rejects itself."""
 
 _UNAVAILABLE = (
     ModelConnectionError,
@@ -81,7 +82,8 @@ _SETTING_NAMES = {
     "top_k": "top_k",
     "top_p": "top_p",
 }
-"""Parameters that they know, by OpenAI's names; `stop` besides. Others go into the body as they are."""
+"""OpenAI's parameter names and their names in Pydantic AI. `stop` is handled separately. Other parameters are sent in
+the body unchanged."""
 
 Content = str | list[theirs.UserContent]
 
@@ -90,7 +92,7 @@ Content = str | list[theirs.UserContent]
 
 
 def to_provider_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
-    """The conversation: what stands between two answers is one request of theirs."""
+    """The conversation. All messages between two answers form one request of Pydantic AI."""
     wire: list[theirs.ModelMessage] = []
     parts: list[theirs.ModelRequestPart] = []
     for message in with_paired_calls(request.messages):
@@ -108,7 +110,7 @@ def to_provider_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
 
 
 def to_provider_settings(request: ModelRequest) -> ModelSettings:
-    """The parameters under their names."""
+    """The model parameters under Pydantic AI's names."""
     settings: dict[str, Any] = {}
     rest: JsonObject = {}
     for name, value in request.parameters.items():
@@ -126,7 +128,7 @@ def to_provider_settings(request: ModelRequest) -> ModelSettings:
 
 
 def to_provider_parameters(request: ModelRequest) -> ModelRequestParameters:
-    """The tools."""
+    """The tools as Pydantic AI's request parameters."""
     tools = [
         ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=tool.parameters)
         for tool in request.tools
@@ -191,9 +193,9 @@ def _binary(url: str, media_type: str | None) -> theirs.BinaryContent | None:
     try:
         content = base64.b64decode(encoded)
     except binascii.Error as error:
-        raise ModelFailed("a base64 data URI expected, got one that cannot be decoded") from error
-    named = head.removeprefix("data:").partition(";")[0]
-    return theirs.BinaryContent(content, media_type=media_type or named or "application/octet-stream")
+        raise ModelFailed("expected a base64 data URI, got one that cannot be decoded") from error
+    uri_type = head.removeprefix("data:").partition(";")[0]
+    return theirs.BinaryContent(content, media_type=media_type or uri_type or "application/octet-stream")
 
 
 def _file_url(block: File) -> theirs.UserContent:
@@ -214,7 +216,7 @@ def _file_url(block: File) -> theirs.UserContent:
 
 
 def to_model_event(event: theirs.ModelResponseStreamEvent) -> ModelEvent | None:
-    """The piece of text or reasoning that an event brings, if it does. Calls come whole, in `our_end`."""
+    """The text or thinking of an event, if it has any. Calls are returned as a whole by `to_final_events`."""
     if isinstance(event, theirs.PartDeltaEvent):
         match event.delta:
             case theirs.TextPartDelta(content_delta=text) if text:
@@ -234,14 +236,14 @@ def to_final_events(response: theirs.ModelResponse) -> list[ModelEvent]:
     """The calls of a finished answer, and its end.
 
     Raises:
-        ModelFailed: the answer broke off.
+        ModelFailed: the answer was interrupted.
     """
     if response.finish_reason == "error" or response.state != "complete":
-        raise ModelFailed(f"the answer broke off ({response.finish_reason or response.state})")
+        raise ModelFailed(f"the answer was interrupted ({response.finish_reason or response.state})")
     calls = [_to_call_requested(part) for part in response.parts if isinstance(part, theirs.ToolCallPart)]
     stop = _STOP_REASONS.get(response.finish_reason or "", "end_turn")
     if stop != "end_turn" and calls and not (calls[-1].raw and calls[-1].input is not None):
-        calls.pop()  # cut off; those before it are whole
+        calls.pop()  # truncated; the earlier calls are complete
     if stop == "end_turn" and calls:
         stop = "tool_use"
     usage = Usage(response.usage.input_tokens, response.usage.output_tokens)
@@ -249,7 +251,7 @@ def to_final_events(response: theirs.ModelResponse) -> list[ModelEvent]:
 
 
 def to_model_error(error: ProviderError) -> ModelFailed:
-    """What a failure of theirs means."""
+    """Convert an error of Pydantic AI."""
     text = f"{type(error).__name__}: {error}"[:1000]
     if isinstance(error, ModelContextWindowExceededError):
         return ContextTooLong(text)

@@ -1,10 +1,10 @@
-"""Models by name: which adapter a name means, and which model is the default. Light: adapters are imported when named.
+"""Resolve model names to adapters, and choose the default model. Adapters are imported only when they are needed.
 
-embedded                            SmolLM2-135M in a process beside the server; embedded:PATH.gguf for other weights
+embedded                            SmolLM2-135M in a child process; embedded:PATH.gguf for other weights
 openai:NAME                         OpenAI, or the server at OPENAI_BASE_URL
 ollama:NAME                         Ollama on this machine, or at OLLAMA_HOST
 openai-compatible:NAME@URL          any other server, such as vLLM or llama.cpp
-PROVIDER:NAME                       every provider of Pydantic AI
+PROVIDER:NAME                       any provider of Pydantic AI
 """
 
 import os.path
@@ -28,7 +28,7 @@ DEFAULT_MODELS = (
     ("DEEPSEEK_API_KEY", "deepseek:deepseek-flash"),
     ("OPENROUTER_API_KEY", "openrouter:openai/gpt-6-luna"),
 )
-"""The small current model of each provider, by the key that is looked for, in this order."""
+"""A small current model of each provider, by the environment variable of its key. The first key that is set counts."""
 
 KNOWN_PROVIDERS = (
     "embedded",
@@ -46,7 +46,7 @@ KNOWN_PROVIDERS = (
     "huggingface",
     "azure",
 )
-"""What often stands before a colon: a word that only looks like one of these is taken for a slip."""
+"""Common providers. A name that is similar to one of these is reported as a typing error."""
 
 _CONTEXT_WINDOWS = (
     ("gpt-6", 1_050_000),
@@ -59,49 +59,49 @@ _CONTEXT_WINDOWS = (
     ("o3", 200_000),
     ("o4", 200_000),
 )
-"""Context windows of OpenAI's models, by the beginning of the name; the first that fits."""
+"""Context windows of OpenAI's models in tokens, by the beginning of the name. The first match counts."""
 
 
 class ModelNameError(ValueError):
-    """A model's name has no form that is known; the message says which there are."""
+    """A model name is not valid. The message says what is expected."""
 
 
 class ManagedModel(Protocol):
-    """A `Model` with a life: started before its first call, or by it, and closed after its last."""
+    """A `Model` with a lifecycle: it is started before or by its first call, and closed after its last."""
 
     @property
     def context_window(self) -> int | None:
-        """See `Model`."""
+        """The model's context window in tokens; None if it is not known."""
 
     async def start(self) -> None:
         """Load, import or connect what the model needs.
 
         Raises:
-            ModelFailed: it cannot be used; the message says why.
+            ModelFailed: the model cannot be used; the message says why.
         """
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """See `Model`."""
+        """Call the model, and stream its answer."""
 
     async def aclose(self) -> None:
-        """Give up everything; calls that still stream fail."""
+        """Release all resources. Calls that are still streaming fail."""
 
 
 def resolve(name: str, env: Mapping[str, str], progress: Callable[[str], None] | None = None) -> ManagedModel:
-    """Make the model that a name means. It is not started, and nothing is connected.
+    """Create the model for a name. It is not started, and nothing is connected.
 
     Args:
-        name: see the module.
-        env: the process's environment, where keys and addresses are looked for.
-        progress: told what happens while a model starts that takes its time.
+        name: one of the forms that the module lists.
+        env: environment variables that hold keys and addresses.
+        progress: called with a message at each stage of a slow start.
 
     Raises:
-        ModelNameError: the name has no known form, or a part of it is wrong.
-        MissingExtra: the packages for it are not installed.
+        ModelNameError: the name is not valid.
+        MissingOptionalDependency: the packages for the model are not installed.
     """
     kind, _, rest = name.partition(":")
     if not all((kind, rest)) and name != "embedded":
-        raise ModelNameError(f"a model such as embedded, openai:NAME or PROVIDER:NAME expected, got {name!r}")
+        raise ModelNameError(f"expected a model such as embedded, openai:NAME or PROVIDER:NAME, got {name!r}")
     try:
         match kind:
             case "embedded":
@@ -113,21 +113,21 @@ def resolve(name: str, env: Mapping[str, str], progress: Callable[[str], None] |
             case "openai-compatible":
                 return _compatible(rest, env)
             case _:
-                meant = get_close_matches(kind, KNOWN_PROVIDERS, 1, 0.8)
-                if meant and kind not in KNOWN_PROVIDERS:
-                    raise ModelNameError(f"there is no provider {kind!r}; did you mean {meant[0]!r}?")
+                similar = get_close_matches(kind, KNOWN_PROVIDERS, 1, 0.8)
+                if similar and kind not in KNOWN_PROVIDERS:
+                    raise ModelNameError(f"unknown provider {kind!r}; did you mean {similar[0]!r}?")
                 from dragoman.models.providers import ProviderModel
 
                 return ProviderModel(name, env)
     except ValueError as error:
-        raise ModelNameError(f"{kind} model: {error}") from error  # no name: it may hold a password by mistake
+        raise ModelNameError(f"{kind} model: {error}") from error  # without the name, which may contain a password
 
 
 def default_model(env: Mapping[str, str]) -> tuple[str, str]:
-    """The model for agents that name none, and the reason in words.
+    """The model for agents that specify none, and the reason for it as text.
 
-    It is the first provider's whose key is in the environment and whose packages are installed, and the embedded one
-    if there is none. A key that does not count is told in the reason.
+    It is the model of the first provider whose key is set and whose packages are installed, or else the embedded model.
+    The reason mentions keys that are set but cannot be used.
     """
     unused: list[str] = []
     for key, name in DEFAULT_MODELS:
@@ -147,7 +147,7 @@ def _embedded(rest: str, progress: Callable[[str], None] | None) -> ManagedModel
     if rest in {"", "smollm2"}:
         return EmbeddedModel(progress=progress)
     if not rest.endswith(".gguf"):
-        raise ModelNameError(f"smollm2 or the path of a .gguf file expected, got {rest!r}")
+        raise ModelNameError(f"expected smollm2 or the path of a .gguf file, got {rest!r}")
     return EmbeddedModel(weights=Path(os.path.expanduser(rest)), progress=progress)
 
 
@@ -180,6 +180,6 @@ def _compatible(rest: str, env: Mapping[str, str]) -> ManagedModel:
 
     parts = re.fullmatch(r"(.+?)@(\w+://.*)", rest)
     if parts is None:
-        raise ModelNameError("NAME@URL expected, such as qwen3@http://127.0.0.1:8080/v1")
+        raise ModelNameError("expected NAME@URL, such as qwen3@http://127.0.0.1:8080/v1")
     api_key = env.get("OPENAI_COMPATIBLE_API_KEY", "").strip()
     return OpenAIModel(parts[1], base_url=parts[2], api_key=api_key or None)

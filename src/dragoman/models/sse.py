@@ -1,18 +1,18 @@
-"""Server-sent events, as far as model providers use them: the data of each event. Pure: bytes in, bytes out.
+"""Read server-sent events, as far as model providers use them: the data of each event. Pure: bytes in, bytes out.
 
-httpx2 has a reader of its own, which makes text and an object of each event; deltas are many and small, so this one
-hands the bytes on as they came, for the JSON decoder (docs/models.md has the figures).
+The reader of httpx2 decodes text and creates an object for each event. Deltas are many and small, so this one passes
+the bytes directly to the JSON decoder (docs/models.md has the figures).
 """
 
 
 class EventTooLong(ValueError):
-    """An event has more bytes than the reader accepts."""
+    """An event is larger than the reader accepts."""
 
 
 class EventReader:
-    """Cuts a body into the data of its events; keeps at most `max_bytes` of an unfinished one.
+    """Splits a body into the data of its events. Buffers at most `max_bytes` of an unfinished event.
 
-    Other fields than `data` are dropped: providers put everything there. Comments (the pings of some servers) too.
+    Only the field `data` is read, because providers use no other. Comments, such as pings, are ignored.
     Source: the HTML standard, "Server-sent events", 9.2.6.
     """
 
@@ -26,12 +26,12 @@ class EventReader:
         self._data_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that `chunk` completed.
+        """The data of the events that `chunk` completes.
 
         Raises:
-            EventTooLong: an event, finished or not, is larger than the bound.
+            EventTooLong: an event, finished or not, is larger than the limit.
         """
-        if b"\n" not in chunk and b"\r" not in chunk:  # a piece of a long line: joined once, when the line ends
+        if b"\n" not in chunk and b"\r" not in chunk:  # part of a long line, which is joined once, at its end
             self._buffer_line(chunk)
             return []
         lines = b"".join((*self._line, chunk)).splitlines(keepends=True)
@@ -41,12 +41,12 @@ class EventReader:
             self._buffer_line(lines.pop())
         events: list[bytes] = []
         for line in lines:
-            # "\r\n" cut between two chunks gives one more empty line, which ends an event that has no data: nothing.
+            # "\r\n" split between two chunks yields an extra empty line, which has no effect without data.
             self._end_line(line.rstrip(b"\r\n"), events)
         return events
 
     def close(self) -> list[bytes]:
-        """The event that the body's end completed. The standard drops it; some servers forget the last empty line."""
+        """The event at the end of the body. The standard drops it, but some servers omit the last empty line."""
         events: list[bytes] = []
         self._end_line(b"".join(self._line), events)
         self._end_line(b"", events)
@@ -56,7 +56,7 @@ class EventReader:
         if line.startswith(b"data:"):
             data = line[6:] if line.startswith(b"data: ") else line[5:]
             self._data.append(data)
-            self._data_bytes += len(line)  # of an endless event with empty data too
+            self._data_bytes += len(line)  # not `data`, so that an endless event of empty lines is also limited
             self._check_size()
         elif not line and self._data:
             events.append(b"\n".join(self._data))
@@ -70,4 +70,4 @@ class EventReader:
 
     def _check_size(self) -> None:
         if self._line_bytes + self._data_bytes > self._max_bytes:
-            raise EventTooLong(f"an event of at most {self._max_bytes} bytes expected, got more")
+            raise EventTooLong(f"an event is longer than {self._max_bytes} bytes")

@@ -1,4 +1,4 @@
-"""Conversations as providers accept them: every call with its result. Pure; used by each adapter."""
+"""Pair every tool call with its result, as providers require. Pure; used by all adapters."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,11 +9,11 @@ from dragoman.core.ids import CallId
 
 
 def with_paired_calls(messages: Sequence[Message]) -> Iterator[Message]:
-    """The conversation with every call followed by its result, and neither alone.
+    """The conversation with every call followed by its result, and without unpaired calls and results.
 
-    Providers refuse a call without a result, and a result without its call. A result counts up to the next assistant
-    message and moves right behind its step; of two results for one call the first counts, and of two calls with one id.
-    A call without a result is taken out of its message; a message that has nothing left is dropped.
+    Providers reject a call without a result, and a result without its call. A result must precede the next assistant
+    message, and is moved directly after its step. Of two results for one call, or two calls with one id, the first
+    counts. A call without a result is removed from its message, and a message that becomes empty is dropped.
     """
     results = _results_by_message(messages)
     for index, message in enumerate(messages):
@@ -28,27 +28,27 @@ def with_paired_calls(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _results_by_message(messages: Sequence[Message]) -> dict[int, dict[CallId, ToolMessage]]:
-    """For each assistant message, by its index: the results of its calls."""
+    """The results of the calls of each assistant message, by the message's index."""
     results: dict[int, dict[CallId, ToolMessage]] = {}
-    here: dict[CallId, ToolMessage] = {}
-    wanted: frozenset[CallId] = frozenset()
+    step_results: dict[CallId, ToolMessage] = {}
+    call_ids: frozenset[CallId] = frozenset()
     for index, message in enumerate(messages):
         if isinstance(message, AssistantMessage):
-            here = results[index] = {}
-            wanted = frozenset(call.call_id for call in message.calls())
-        elif isinstance(message, ToolMessage) and message.call_id in wanted:
-            here.setdefault(message.call_id, message)
+            step_results = results[index] = {}
+            call_ids = frozenset(call.call_id for call in message.calls())
+        elif isinstance(message, ToolMessage) and message.call_id in call_ids:
+            step_results.setdefault(message.call_id, message)
     return results
 
 
 def _keep_calls(message: AssistantMessage, answered: set[CallId]) -> AssistantMessage:
     if isinstance(message.content, str):
         return message
-    kept = []
+    blocks = []
     for block in message.content:
         if isinstance(block, Call):
             if block.call_id not in answered:
                 continue
             answered.remove(block.call_id)
-        kept.append(block)
-    return msgspec.structs.replace(message, content=tuple(kept))
+        blocks.append(block)
+    return msgspec.structs.replace(message, content=tuple(blocks))

@@ -1,4 +1,4 @@
-"""Speech to text behind an OpenAI-compatible server: `POST /audio/transcriptions`."""
+"""Speech to text on an OpenAI-compatible server: `POST /audio/transcriptions`."""
 
 import re
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ class OpenAITranscriber:
 
     Args:
         name: the server's name for the model.
-        base_url: the address up to and with `/v1`.
-        api_key: sent as a bearer token; None for servers that want none.
-        transport: another way to the server than TCP.
+        base_url: the address, including `/v1`.
+        api_key: sent as a bearer token. None: no key is sent.
+        transport: replaces the TCP transport.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class OpenAITranscriber:
         )
 
     async def transcribe(self, audio: bytes) -> str:
-        """See `Transcriber`."""
+        """The text of a recording in WAV format."""
         try:
             response = await self._client.post(
                 "audio/transcriptions",
@@ -45,13 +45,13 @@ class OpenAITranscriber:
                 files={"file": ("speech.wav", audio, "audio/wav")},
             )
         except httpx2.HTTPError as error:
-            raise TranscriptionFailed(f"the transcription server cannot be reached: {type(error).__name__}") from error
+            raise TranscriptionFailed(f"cannot reach the transcription server: {type(error).__name__}") from error
         if response.status_code != httpx2.codes.OK:
-            raise TranscriptionFailed(f"the transcription server answered {response.status_code}")
+            raise TranscriptionFailed(f"the transcription server responded with status {response.status_code}")
         try:
             return msgspec.json.decode(response.content[:MAX_RESPONSE_BYTES], type=_TranscriptionResponse).text
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise TranscriptionFailed("the transcription server's answer cannot be read") from error
+            raise TranscriptionFailed("the transcription server's response is not valid") from error
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -59,10 +59,10 @@ class OpenAITranscriber:
 
 
 def resolve_transcriber(name: str, env: Mapping[str, str]) -> Transcriber:
-    """The transcriber that a name means: `openai:NAME` or `openai-compatible:NAME@URL`.
+    """Create the transcriber for a name: `openai:NAME` or `openai-compatible:NAME@URL`.
 
     Raises:
-        ModelNameError: it has no such form, or a key is missing.
+        ModelNameError: the name is not valid, or the key is missing.
     """
     kind, _, rest = name.partition(":")
     parts = re.fullmatch(r"(.+?)@(https?://.+)", rest)
@@ -70,7 +70,7 @@ def resolve_transcriber(name: str, env: Mapping[str, str]) -> Transcriber:
         key = env.get("OPENAI_COMPATIBLE_API_KEY", "").strip()
         return OpenAITranscriber(parts[1], base_url=parts[2], api_key=key or None)
     if kind != "openai" or not rest:
-        raise ModelNameError("transcription model: openai:NAME or openai-compatible:NAME@URL expected")
+        raise ModelNameError("transcription model: expected openai:NAME or openai-compatible:NAME@URL")
     key = env.get("OPENAI_API_KEY", "").strip()
     base_url = env.get("OPENAI_BASE_URL") or OPENAI_URL
     if not key and base_url.rstrip("/") == OPENAI_URL:
