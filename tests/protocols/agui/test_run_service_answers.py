@@ -132,7 +132,7 @@ async def test_an_answer_that_answers_nothing_is_refused_and_executes_nothing(al
         assert (reply.status, reply.json["code"]) == (422, "AGENT_RUN_INPUT_INVALID"), answers
     reply = await alice.post(f"/runs/{thread}/answers", b"{")
     assert reply.json == problem(
-        422, "AGENT_RUN_INPUT_INVALID", "the body is not of the form that was expected", errors=[{"loc": []}]
+        422, "AGENT_RUN_INPUT_INVALID", "the body does not have the expected shape", errors=[{"loc": []}]
     )
     taken = (await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call, "granted": True}]})).json
     assert text_of_frames(await alice.events(thread, taken["runId"])) == "stamped x"

@@ -294,7 +294,7 @@ async def test_a_malformed_position_is_422(alice: RunServiceClient, value: str) 
     thread = new_thread()
     await alice.play(thread)
     path = f"/runs/{thread}/events"
-    expected = problem(422, "AGENT_INVALID_LAST_EVENT_ID", "Last-Event-ID is an event's id, such as 12-0")
+    expected = problem(422, "AGENT_INVALID_LAST_EVENT_ID", "Last-Event-ID must be the id of an event, such as 12-0")
     if value.isascii():
         assert (await alice.request("GET", path, last_event_id=value)).json == expected
     reply = await alice.get(f"{path}?Last-Event-ID={'%D9%A3-0' if not value.isascii() else value.replace(' ', '%20')}")

@@ -195,7 +195,7 @@ async def test_links_follow_the_path_that_the_service_is_moved_to(open_app_serve
 
 # --- links ------------------------------------------------------------------------------------------------------------
 
-BAD_LINK = problem(403, "AGENT_FORBIDDEN", "this link is not valid, or no longer")
+BAD_LINK = problem(403, "AGENT_FORBIDDEN", "this link is not valid or has expired")
 
 
 @requirement("runs:links:signed-url")
@@ -472,7 +472,7 @@ async def test_a_backend_that_fails_is_502_without_its_words(
         reply = await RunServiceClient(house.connection, house.key("alice")).send_form(
             "/transcribe", wav(), "audio/wav"
         )
-        expected = problem(502, "AGENT_ASR_UNAVAILABLE", "the transcription backend gave no answer")
+        expected = problem(502, "AGENT_ASR_UNAVAILABLE", "the transcription backend failed")
         assert (reply.status, reply.json) == (502, expected)
 
 

@@ -306,7 +306,7 @@ def broken(body: Body) -> set[int]:
     run = decode_run(json.dumps(body).encode())
     found = set()
     for rule in RULES[2:]:
-        subjects = run.pictures() if rule.number in (8, 9, 10) else [run]
+        subjects = run.images() if rule.number in (8, 9, 10) else [run]
         try:
             if not all(rule.holds(subject, WORLD) for subject in subjects):  # type: ignore[arg-type]  # see `RULES`
                 found.add(rule.number)

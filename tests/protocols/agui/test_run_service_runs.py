@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dragoman.core.refusals import all_refusals
-from dragoman.protocols.agui.run_service.errors import ERROR_TABLE
+from dragoman.protocols.agui.run_service.errors import ERRORS
+from dragoman.protocols.kit.errors import REQUEST_ERRORS
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import Frame, RunServiceClient, new_thread, problem, run_input, script
 from tests.requirements import requirement
@@ -52,7 +53,7 @@ def outcome(frames: list[Frame]) -> Json:
 
 @requirement("runs:errors:complete")
 def test_every_refusal_of_the_core_has_an_answer() -> None:
-    assert set(ERROR_TABLE) == set(all_refusals())
+    assert set(ERRORS.rows) == {*all_refusals(), *REQUEST_ERRORS}
 
 
 # --- taking -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The run service's files: pictures that are uploaded and shown by signed links, and recordings that become text."""
+"""The run service's files: uploaded images behind signed links, and recordings to transcribe."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -8,33 +8,39 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.core.ids import SessionId, UserId, parse_session_id
+from dragoman.core.refusals import Forbidden
 from dragoman.core.uploads import BUCKET, EXTENSIONS, is_path_of, mime_type_of, sniff_image_type
 from dragoman.engine.services.uploads import Uploads
 from dragoman.ports.environment import Clock
 from dragoman.ports.models import Transcriber, TranscriptionFailed
 from dragoman.protocols.agui.run_service import wire
-from dragoman.protocols.agui.run_service.errors import FORBIDDEN_CODE, FOREIGN_OWNER_MESSAGE, Problem
+from dragoman.protocols.agui.run_service.errors import FOREIGN_OWNER_MESSAGE, Problem
 from dragoman.protocols.agui.run_service.links import LIFETIME_S, Links
 from dragoman.protocols.agui.run_service.rules import RUN_ID_LIMIT
-from dragoman.protocols.kit.http import BodyTooLarge, json_response, read_body
+from dragoman.protocols.kit.app import principal_of
+from dragoman.protocols.kit.body import json_response, read_body
+from dragoman.protocols.kit.errors import BodyTooLarge
 from dragoman.protocols.kit.multipart import InvalidForm, Part, read_form
 
 FILE_LIMIT = 10 * 1024 * 1024
 LIST_LIMIT = 500
-"""So many of a user's pictures are listed."""
+"""How many of a user's images are listed."""
 FORM_OVERHEAD_LIMIT = 64 * 1024
-"""What a form may have around its file."""
+"""Bytes that a form may have besides its file."""
+CLOSE = {"Connection": "close"}
+"""Headers of a response to a body that was not read to its end."""
+AUDIO_LIMIT_MESSAGE = f"a recording must have at most {FILE_LIMIT} bytes"
 SAFE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "Cache-Control": f"private, max-age={LIFETIME_S}",
 }
-"""Besides `nosniff`, which every answer has."""
+"""Headers of an image, besides `nosniff`, which every response has."""
 
 log = structlog.get_logger(__name__)
 
 
 class Files:
-    """What is uploaded, and what is told of it."""
+    """Handles the routes of attachments and recordings."""
 
     def __init__(
         self,
@@ -54,26 +60,26 @@ class Files:
     # --- links ----------------------------------------------------------------------------------------------------
 
     def base_url(self, request: Request) -> str:
-        """Where the client reaches this service."""
+        """The URL under which the client reaches this service."""
         url = self._public_url or f"{request.scope['scheme']}://{request.headers.get('host', '')}"
         return f"{url}{request.scope.get('root_path', '')}"
 
     def link(self, request: Request, path: str) -> str:
-        """A link to an object that holds for an hour from now."""
+        """A link to an object, valid for an hour from now."""
         until = self._clock.now() + timedelta(seconds=LIFETIME_S)
         return self._links.make(self.base_url(request), path, int(until.timestamp()))
 
     def path_of(self, owner: UserId, url: str) -> str | None:
-        """The object behind a link of ours that holds now and is the owner's; None when it is no such link."""
+        """The object behind a link; None if the link is invalid or expired, or the object is another user's."""
         link = self._links.read(url)
         if link is None or link.expires < self._clock.now().timestamp() or not is_path_of(owner, link.path):
             return None
         return link.path
 
-    # --- pictures -------------------------------------------------------------------------------------------------
+    # --- images ---------------------------------------------------------------------------------------------------
 
-    async def upload(self, request: Request, owner: UserId, parts: list[Part]) -> Response:
-        """`POST /attachments`, once its form is read and its thread is known to be the caller's."""
+    async def upload(self, request: Request, parts: list[Part]) -> Response:
+        """Store an image from a form whose thread is known to be the caller's."""
         file = _require_single_file(parts, "AGENT_ATTACHMENT_INVALID", 422)
         fields = _fields(parts)
         declared = (file.content_type or "").partition(";")[0].strip().lower()
@@ -83,21 +89,22 @@ class Files:
             raise _too_large()
         if declared not in EXTENSIONS or sniff_image_type(file.content) != declared:
             kinds = ", ".join(EXTENSIONS)
-            raise Problem(415, "AGENT_ATTACHMENT_TYPE", f"a file that is what it is declared to be: {kinds}")
-        run = fields.get("runId")
-        path = await self._uploads.put(owner, thread_of(parts), run, file.content, declared)
+            raise Problem(415, "AGENT_ATTACHMENT_TYPE", f"the file must be of its declared type, and one of {kinds}")
+        owner, thread = principal_of(request).user, thread_of_form(parts)
+        path = await self._uploads.put(owner, thread, fields.get("runId"), file.content, declared)
         return json_response(self._stored_object(request, path), 201)
 
-    async def list_uploads(self, request: Request, owner: UserId) -> Response:
-        """`GET /attachments`: what a user has uploaded, with fresh links. Ours."""
+    async def list_uploads(self, request: Request) -> Response:
+        """List the caller's images with new links. An addition to the protocol."""
+        owner = principal_of(request).user
         paths = [path for path in await self._uploads.paths_of_owner(owner) if is_path_of(owner, path)]
         return json_response(wire.StoredObjectPage([self._stored_object(request, path) for path in paths[:LIST_LIMIT]]))
 
-    async def remove(self, request: Request, owner: UserId) -> Response:
-        """`DELETE /attachments?path=`; 204 also when it is gone. Ours."""
+    async def remove(self, request: Request) -> Response:
+        """Delete an image; 204 also if it is gone already. An addition to the protocol."""
         path = request.query_params.get("path", "")
-        if not is_path_of(owner, path):
-            raise Problem(403, FORBIDDEN_CODE, FOREIGN_OWNER_MESSAGE)
+        if not is_path_of(principal_of(request).user, path):
+            raise Forbidden(FOREIGN_OWNER_MESSAGE)
         await self._uploads.remove(path)
         return Response(status_code=204)
 
@@ -105,24 +112,24 @@ class Files:
         return wire.StoredObject(bucket=BUCKET, path=path, mime_type=mime_type_of(path), url=self.link(request, path))
 
     async def forget(self, owner: UserId, thread: SessionId) -> None:
-        """Remove what was uploaded for a thread that is not there."""
+        """Delete the images of a thread that does not exist."""
         await self._uploads.delete_for_thread(owner, thread)
 
-    def signed_url(self, request: Request, owner: UserId) -> Response:
-        """`GET /attachments/signed-url`."""
+    async def signed_url(self, request: Request) -> Response:
+        """Make a new link to an image."""
         bucket, path = request.query_params.get("bucket"), request.query_params.get("path", "")
-        if bucket != BUCKET or not is_path_of(owner, path):
-            raise Problem(403, FORBIDDEN_CODE, FOREIGN_OWNER_MESSAGE)
+        if bucket != BUCKET or not is_path_of(principal_of(request).user, path):
+            raise Forbidden(FOREIGN_OWNER_MESSAGE)
         return json_response(wire.SignedUrl(bucket=BUCKET, path=path, url=self.link(request, path)))
 
     async def content(self, request: Request) -> Response:
-        """What a signed link leads to. It needs no key."""
+        """Serve an image to a signed link, which needs no key."""
         scope = request.scope
         raw = bytes(scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
         below = raw.removeprefix(scope.get("root_path", ""))
         link = self._links.read(f"{self.base_url(request)}{below}?{scope['query_string'].decode('latin-1')}")
         if link is None or link.expires < self._clock.now().timestamp():
-            raise Problem(403, FORBIDDEN_CODE, "this link is not valid, or no longer")
+            raise Forbidden("this link is not valid or has expired")
         content = await self._uploads.get(link.path)
         if content is None:
             raise Problem(404, "AGENT_ATTACHMENT_NOT_FOUND", "the file is gone")
@@ -131,51 +138,49 @@ class Files:
     # --- recordings -----------------------------------------------------------------------------------------------
 
     async def transcribe(self, request: Request) -> Response:
-        """`POST /transcribe`."""
+        """Transcribe a recording."""
         try:
             parts = await read_form_body(request)
         except BodyTooLarge:
-            raise Problem(400, "AGENT_AUDIO_TOO_LARGE", _audio_limit(), {"Connection": "close"}) from None
+            raise Problem(400, "AGENT_AUDIO_TOO_LARGE", AUDIO_LIMIT_MESSAGE, headers=CLOSE) from None
         except InvalidForm as error:
             raise Problem(400, "AGENT_AUDIO_UNSUPPORTED_FORMAT", str(error)) from error
         audio = _require_single_file(parts, "AGENT_AUDIO_UNSUPPORTED_FORMAT", 400).content
         if len(audio) > FILE_LIMIT:
-            raise Problem(400, "AGENT_AUDIO_TOO_LARGE", _audio_limit())
-        if not audio:
-            raise Problem(400, "AGENT_AUDIO_EMPTY", "the recording is empty")
-        sound = wav_data_size(audio)
-        if sound is None:
-            raise Problem(400, "AGENT_AUDIO_UNSUPPORTED_FORMAT", "a WAV file was expected")
-        if not sound:
+            raise Problem(400, "AGENT_AUDIO_TOO_LARGE", AUDIO_LIMIT_MESSAGE)
+        data_size = wav_data_size(audio) if audio else 0
+        if data_size is None:
+            raise Problem(400, "AGENT_AUDIO_UNSUPPORTED_FORMAT", "expected a WAV file")
+        if not data_size:
             raise Problem(400, "AGENT_AUDIO_EMPTY", "the recording is empty")
         if self._transcriber is None:
             raise Problem(502, "AGENT_ASR_UNAVAILABLE", "this server has no transcription backend")
         try:
             text = await self._transcriber.transcribe(audio)
         except TranscriptionFailed as error:
-            log.warning("transcription failed", because=str(error))
-            raise Problem(502, "AGENT_ASR_UNAVAILABLE", "the transcription backend gave no answer") from error
+            log.warning("transcription failed", error=str(error))
+            raise Problem(502, "AGENT_ASR_UNAVAILABLE", "the transcription backend failed") from error
         return json_response(wire.Transcript(text=text))
 
 
 async def read_upload(request: Request) -> list[Part]:
-    """The form of an upload."""
+    """Read the form of an upload."""
     try:
         return await read_form_body(request)
     except BodyTooLarge:
-        raise _too_large({"Connection": "close"}) from None
+        raise _too_large(CLOSE) from None
     except InvalidForm as error:
         raise Problem(422, "AGENT_ATTACHMENT_INVALID", str(error)) from error
 
 
 async def read_form_body(request: Request) -> list[Part]:
-    """The form in a request's body. Raises BodyTooLarge and NotAForm."""
+    """Read the form in a request's body. Raises BodyTooLarge or InvalidForm."""
     body = await read_body(request, FILE_LIMIT + FORM_OVERHEAD_LIMIT)
     return read_form(request.headers.get("content-type", ""), body)
 
 
-def thread_of(parts: list[Part]) -> SessionId | None:
-    """The thread that an upload names, if it names one."""
+def thread_of_form(parts: list[Part]) -> SessionId | None:
+    """The thread in the form of an upload, if there is one."""
     fields = _fields(parts)
     if len(fields.get("runId", "")) > RUN_ID_LIMIT:
         raise Problem(422, "AGENT_INVALID_RUN_ID", "runId exceeds length limit")
@@ -188,28 +193,25 @@ def thread_of(parts: list[Part]) -> SessionId | None:
 
 
 def _fields(parts: list[Part]) -> Mapping[str, str]:
-    """The fields that are no files and not empty."""
-    found = {part.name: part.content.decode("utf-8", "replace") for part in parts if part.filename is None}
-    return {name: value for name, value in found.items() if value}
+    """The fields that are not empty and not files."""
+    fields = {part.name: part.content.decode("utf-8", "replace") for part in parts if part.filename is None}
+    return {name: value for name, value in fields.items() if value}
 
 
 def _require_single_file(parts: list[Part], code: str, status: int) -> Part:
     files = [part for part in parts if part.name == "file" and part.filename is not None]
     if len(files) != 1:
-        raise Problem(status, code, "one file in the field `file` was expected")
+        raise Problem(status, code, "expected one file in the field `file`")
     return files[0]
 
 
 def _too_large(headers: Mapping[str, str] | None = None) -> Problem:
-    return Problem(413, "AGENT_ATTACHMENT_TOO_LARGE", f"a file has at most {FILE_LIMIT} bytes", headers)
-
-
-def _audio_limit() -> str:
-    return f"a recording has at most {FILE_LIMIT} bytes"
+    message = f"a file must have at most {FILE_LIMIT} bytes"
+    return Problem(413, "AGENT_ATTACHMENT_TOO_LARGE", message, headers=headers)
 
 
 def wav_data_size(content: bytes) -> int | None:
-    """How many bytes of sound a WAV file holds; None when it is none."""
+    """The number of bytes of sound in a WAV file; None if it is not a WAV file."""
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         return None
     at = 12

@@ -1,9 +1,9 @@
-"""Signed links to uploaded objects: made, and read again only if every byte is as it was. Pure.
+"""Signed links to uploaded objects. Pure.
 
     BASE/attachments/content/BUCKET/PATH?expires=SECONDS&signature=HEX
 
-The signature is an HMAC over all that stands before it: the address it was made for, the bucket, the path, which
-begins with the owner's folder, and the time until which it holds.
+The signature is an HMAC over everything before it: the base URL, the bucket, the path, which begins with the owner's
+folder, and the expiry.
 Source: the run service's specification, A.7; rulings, 28.
 """
 
@@ -24,35 +24,35 @@ _URL = re.compile(
 
 
 class Link(NamedTuple):
-    """A link that we made: to the object at `path`, until `expires`, in seconds since 1970."""
+    """A link to the object at `path`, valid until `expires`, in seconds since 1970."""
 
     path: str
     expires: int
 
 
 class Links:
-    """Makes and reads links with one key."""
+    """Makes and verifies links with one key."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     def make(self, base: str, path: str, expires: int) -> str:
-        """A link to an object.
+        """Make a link to an object.
 
         Args:
-            base: where the run service is reached, without a slash at its end.
-            path: the object's path in our bucket.
-            expires: until when it holds, in whole seconds since 1970.
+            base: the URL of the run service, without a slash at its end.
+            path: the object's path in the bucket.
+            expires: the expiry, in whole seconds since 1970.
         """
         signed = f"{base}/{CONTENT_PATH}/{BUCKET}/{path}?expires={expires}"
         return f"{signed}&signature={self._signature(signed)}"
 
     def read(self, url: str) -> Link | None:
-        """What a link is for, be it expired or not; None when it is not one that we made, to the last byte."""
-        found = _URL.fullmatch(url)
-        if found is None or not hmac.compare_digest(self._signature(found["signed"]), found["signature"]):
+        """Read a link, also an expired one; None if any byte differs from a link made with this key."""
+        match = _URL.fullmatch(url)
+        if match is None or not hmac.compare_digest(self._signature(match["signed"]), match["signature"]):
             return None
-        return Link(found["path"], int(found["expires"]))
+        return Link(match["path"], int(match["expires"]))
 
     def _signature(self, signed: str) -> str:
         return hmac.new(self._key, signed.encode(), hashlib.sha256).hexdigest()

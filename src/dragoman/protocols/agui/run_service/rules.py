@@ -1,4 +1,4 @@
-"""The 20 rules of `POST /runs` as a table: checked from the top down, the first one broken is the answer. Pure.
+"""The 20 rules of `POST /runs` as a table. They are checked in order, and the first violation is the answer. Pure.
 
 Source: seed 002, "Validation Rules" and "client_time Validation"; the run service's specification, A.3.
 """
@@ -11,6 +11,12 @@ from typing import Generic, NamedTuple, TypeVar
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import parse_session_id
 from dragoman.core.time_zones import is_zone
+from dragoman.protocols.agui.run_service.errors import (
+    FORWARDED_PROPS_MESSAGE,
+    INPUT_INVALID,
+    MESSAGES_INVALID,
+    Problem,
+)
 from dragoman.protocols.agui.run_service.wire import (
     BinaryPart,
     InvalidBody,
@@ -25,49 +31,52 @@ MESSAGES_LIMIT = 200
 ATTACHMENTS_LIMIT = 3
 TEXT_LIMIT = 10_000
 MEMORY_AGENT_TYPE = "memory"
-"""The agent type of scheduled work: this door does not open it."""
-
-INPUT_INVALID = "AGENT_RUN_INPUT_INVALID"
-MESSAGES_INVALID = "AGENT_RUN_MESSAGES_INVALID"
-FORWARDED_PROPS_MESSAGE = "invalid RunAgentInput.forwardedProps"
+"""The agent type of scheduled work, which clients cannot start."""
+MESSAGE_RULES = range(5, 15)
+"""The numbers of the rules about messages, which have an error code of their own."""
 CLIENT_TIME_FIELDS = {"device_timezone", "client_now_iso", "client_epoch_ms"}
 
 
 class RuleContext(NamedTuple):
-    """What the rules ask beyond the body itself."""
+    """What the rules need to know beyond the body."""
 
     is_agent: Callable[[str], bool]
     """Whether an agent type is registered."""
     is_link: Callable[[str], bool]
-    """Whether a URL is one of our signed links, valid now, to an object of the caller's."""
+    """Whether a URL is a signed link of this server, valid now, to an object of the caller."""
 
 
 Subject = TypeVar("Subject")
 
 
 class Rule(NamedTuple, Generic[Subject]):
-    """One rule: its number and name, what is answered when it does not hold, and when it holds."""
+    """One rule: its number and name, the message of a violation, and the predicate."""
 
     number: int
     name: str
     message: str
     holds: Callable[[Subject, RuleContext], bool]
-    code: str = INPUT_INVALID
+
+    @property
+    def code(self) -> str:
+        """The error code of a violation."""
+        return MESSAGES_INVALID if self.number in MESSAGE_RULES else INPUT_INVALID
 
 
 AnyRule = Rule[bytes] | Rule[RunAgentInput] | Rule[BinaryPart]
 
 
-class RuleViolation(Exception):
-    """A body breaks a rule. `locations` are the fields at fault, where the rule is about the shape."""
+class RuleViolation(Problem):
+    """A body breaks a rule."""
 
-    def __init__(self, rule: AnyRule, locations: Sequence[Sequence[str | int]] = ()) -> None:
-        super().__init__(rule.message)
+    def __init__(self, rule: AnyRule, locations: Sequence[Sequence[str | int]] | None = None) -> None:
+        is_read = rule is not SIZE_RULE
+        headers = None if is_read else {"Connection": "close"}
+        super().__init__(422, rule.code, rule.message, headers=headers, locations=locations)
         self.rule = rule
-        self.locations = locations
 
 
-# --- what the rules say -----------------------------------------------------------------------------------------------
+# --- predicates -------------------------------------------------------------------------------------------------------
 
 
 def _are_forwarded_props_valid(body: RunAgentInput, _: RuleContext) -> bool:
@@ -79,19 +88,19 @@ def _are_forwarded_props_valid(body: RunAgentInput, _: RuleContext) -> bool:
 
 
 def agent_type_of(body: RunAgentInput) -> str:
-    """The agent type that a body with proper `forwardedProps` names."""
+    """The agent type of a body whose `forwardedProps` are valid."""
     agent_type: str = body.forwarded_props["agent_type"]
     return agent_type
 
 
 def client_time_of(body: RunAgentInput) -> JsonObject | None:
-    """The device's time, where there is an object."""
+    """The device's time, if it is an object."""
     client_time = body.forwarded_props.get("client_time")
     return client_time if isinstance(client_time, dict) else None
 
 
 def _client_time_rule(holds: Callable[[JsonObject], bool]) -> Callable[[RunAgentInput, RuleContext], bool]:
-    """A rule about `client_time`, which holds where there is none. Whether that is an object is rule 20."""
+    """A rule about `client_time`, which holds if there is none. Rule 20 demands that it is an object."""
     return lambda body, _: (client_time := client_time_of(body)) is None or holds(client_time)
 
 
@@ -112,7 +121,7 @@ _INSTANT = re.compile(
 
 
 def is_instant(value: Json) -> bool:
-    """Whether that is a time as RFC 3339 writes it: with an offset, which `Z` is too. A leap second is one."""
+    """Whether a value is an RFC 3339 time: with an offset or `Z`; leap seconds are allowed."""
     if not isinstance(value, str) or (found := _INSTANT.fullmatch(value)) is None:
         return False
     day, minute, second, offset_hours, offset_minutes = found.groups(default="0")
@@ -129,88 +138,59 @@ SIZE_RULE: Rule[bytes] = Rule(
     1, "size", "RunAgentInput payload exceeds size limit", lambda raw, _: len(raw) <= BODY_LIMIT
 )
 SHAPE_RULE: Rule[bytes] = Rule(2, "shape", "invalid RunAgentInput", lambda raw, _: True)
-"""What holds of the bytes, before there is a `RunAgentInput`; whether the second one does, the decoder finds."""
+"""Rules about the raw body. The decoder checks the second one."""
 
-RULES_BEFORE_PICTURES: tuple[Rule[RunAgentInput], ...] = (
+RULES_BEFORE_IMAGES: tuple[Rule[RunAgentInput], ...] = (
     Rule(3, "thread-id", "threadId must be a valid UUID", lambda body, _: parse_session_id(body.thread_id) is not None),
     Rule(4, "run-id", "runId exceeds length limit", lambda body, _: len(body.run_id) <= RUN_ID_LIMIT),
-    Rule(
-        5,
-        "messages",
-        "RunAgentInput.messages exceeds limit",
-        lambda body, _: len(body.messages) <= MESSAGES_LIMIT,
-        MESSAGES_INVALID,
-    ),
+    Rule(5, "messages", "RunAgentInput.messages exceeds limit", lambda body, _: len(body.messages) <= MESSAGES_LIMIT),
     Rule(
         6,
         "one-user-message",
         "RunAgentInput.messages must contain exactly one user message",
         lambda body, _: sum(isinstance(each, UserMessage) for each in body.messages) == 1,
-        MESSAGES_INVALID,
     ),
     Rule(
         7,
         "user-first",
         "RunAgentInput.messages[0].role must be user",
         lambda body, _: isinstance(body.messages[0], UserMessage),
-        MESSAGES_INVALID,
     ),
 )
 
-PICTURE_RULES: tuple[Rule[BinaryPart], ...] = (
+IMAGE_RULES: tuple[Rule[BinaryPart], ...] = (
     Rule(
         8,
         "picture-type",
         "binary content requires image mimeType",
-        lambda picture, _: picture.mime_type.lower().startswith("image/"),
-        MESSAGES_INVALID,
+        lambda image, _: image.mime_type.lower().startswith("image/"),
     ),
-    Rule(
-        9,
-        "picture-data",
-        "binary content data is not allowed",
-        lambda picture, _: picture.data is None,
-        MESSAGES_INVALID,
-    ),
-    Rule(10, "picture-url", "binary content requires url", lambda picture, _: bool(picture.url), MESSAGES_INVALID),
+    Rule(9, "picture-data", "binary content data is not allowed", lambda image, _: image.data is None),
+    Rule(10, "picture-url", "binary content requires url", lambda image, _: bool(image.url)),
 )
-"""Picture by picture: of one that breaks two, the first is the answer; of two that break one, the first picture's."""
+"""Checked image by image: all rules for the first image, then all for the second."""
 
-RULES_AFTER_PICTURES: tuple[Rule[RunAgentInput], ...] = (
-    Rule(
-        11,
-        "attachments",
-        "Too many attachments",
-        lambda body, _: len(body.pictures()) <= ATTACHMENTS_LIMIT,
-        MESSAGES_INVALID,
-    ),
+RULES_AFTER_IMAGES: tuple[Rule[RunAgentInput], ...] = (
+    Rule(11, "attachments", "Too many attachments", lambda body, _: len(body.images()) <= ATTACHMENTS_LIMIT),
     Rule(
         12,
         "signed-url",
         "binary content url is not a valid signed URL",
-        lambda body, world: all(picture.url and world.is_link(picture.url) for picture in body.pictures()),
-        MESSAGES_INVALID,
+        lambda body, context: all(image.url and context.is_link(image.url) for image in body.images()),
     ),
-    Rule(
-        13,
-        "text",
-        "RunAgentInput user message text exceeds limit",
-        lambda body, _: len(body.text()) <= TEXT_LIMIT,
-        MESSAGES_INVALID,
-    ),
+    Rule(13, "text", "RunAgentInput user message text exceeds limit", lambda body, _: len(body.text()) <= TEXT_LIMIT),
     Rule(
         14,
         "not-empty",
         "RunAgentInput user message is empty",
-        lambda body, _: bool(body.text().strip() or body.pictures()),
-        MESSAGES_INVALID,
+        lambda body, _: bool(body.text().strip() or body.images()),
     ),
     Rule(15, "forwarded-props", FORWARDED_PROPS_MESSAGE, _are_forwarded_props_valid),
     Rule(
         16,
         "agent-type",
         FORWARDED_PROPS_MESSAGE,
-        lambda body, world: agent_type_of(body) != MEMORY_AGENT_TYPE and world.is_agent(agent_type_of(body)),
+        lambda body, context: agent_type_of(body) != MEMORY_AGENT_TYPE and context.is_agent(agent_type_of(body)),
     ),
     Rule(
         17,
@@ -233,32 +213,28 @@ RULES_AFTER_PICTURES: tuple[Rule[RunAgentInput], ...] = (
     Rule(20, "client-time", FORWARDED_PROPS_MESSAGE, _is_client_time_valid),
 )
 
-RULES: tuple[AnyRule, ...] = (SIZE_RULE, SHAPE_RULE, *RULES_BEFORE_PICTURES, *PICTURE_RULES, *RULES_AFTER_PICTURES)
-"""All 20, in the order in which they are checked."""
+RULES: tuple[AnyRule, ...] = (SIZE_RULE, SHAPE_RULE, *RULES_BEFORE_IMAGES, *IMAGE_RULES, *RULES_AFTER_IMAGES)
+"""All 20 rules in order."""
 
 
 # --- checking ---------------------------------------------------------------------------------------------------------
 
 
 def decode_run(raw: bytes) -> RunAgentInput:
-    """Read the body of `POST /runs`: rules 1 and 2.
-
-    Raises:
-        Broken: one of the two does not hold.
-    """
+    """Decode the body of `POST /runs`. Raises RuleViolation for rules 1 and 2."""
     if len(raw) > BODY_LIMIT:
         raise RuleViolation(SIZE_RULE)
     try:
         return decode_input(raw)
     except InvalidBody as error:
-        raise RuleViolation(SHAPE_RULE, [error.location]) from error
+        raise RuleViolation(SHAPE_RULE, error.locations) from error
 
 
 def check(body: RunAgentInput, context: RuleContext) -> None:
-    """Hold a body against the rules from 3 on. Raises Broken for the first one that does not hold."""
-    _check_all(RULES_BEFORE_PICTURES, [body], context)
-    _check_all(PICTURE_RULES, body.pictures(), context)
-    _check_all(RULES_AFTER_PICTURES, [body], context)
+    """Check a body against the rules from 3 on. Raises RuleViolation for the first violation."""
+    _check_all(RULES_BEFORE_IMAGES, [body], context)
+    _check_all(IMAGE_RULES, body.images(), context)
+    _check_all(RULES_AFTER_IMAGES, [body], context)
 
 
 def _check_all(rules: Iterable[Rule[Subject]], subjects: Iterable[Subject], context: RuleContext) -> None:

@@ -1,7 +1,7 @@
-"""The run service and the core, in both directions. Pure.
+"""Requests of the run service → input of the core, and records of the core → events of the run service. Pure.
 
-Its stream is AG-UI's own sequence of events, with the fields that this service adds riding on them. What it has no form
-for is left out: plans, sub-agents' own doings, blocks that are no text, figures of cost (rulings, 16).
+The stream is the AG-UI event sequence with additional fields. What the service has no form for is left out: plans, the
+events of sub-agents, blocks that are not text, and token counts (rulings, 16).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,12 +27,12 @@ from dragoman.core.inputs import Answer, Decision, Result, StoredImage, Submit, 
 from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Record
-from dragoman.core.tools import ToolSpec
 from dragoman.core.ui_schema import compile_card
 from dragoman.protocols.agui import events as agui
 from dragoman.protocols.agui import translate as agui_translate
 from dragoman.protocols.agui.content import Cancelled, Interrupted, Outcome
 from dragoman.protocols.agui.messages import metadata_of
+from dragoman.protocols.agui.request_mapping import tools_of
 from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.rules import client_time_of
 from dragoman.protocols.agui.translate import VERSION, Translator
@@ -47,99 +47,97 @@ MESSAGE_STATUS: Mapping[core.MessageStatus, str] = {
     "failed": "failed",
 }
 
-# --- wire → core ------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def submit_from(body: wire.RunAgentInput, state: SessionState, path_of: Callable[[str], str]) -> Submit:
-    """A run as the core takes it.
+    """The input of a run.
 
     Args:
-        body: the request; its rules hold.
+        body: the request, after its rules have been checked.
         state: the session as it is now.
-        path_of: the object behind a signed link of ours.
+        path_of: the object behind a signed link of this server.
     """
-    props: core.JsonObject = {}
+    metadata: core.JsonObject = {}
     if body.state is not None:
-        props["state"] = body.state
+        metadata["state"] = body.state
     if body.context:
-        props["context"] = [{"description": each.description, "value": each.value} for each in body.context]
+        metadata["context"] = [{"description": each.description, "value": each.value} for each in body.context]
     if (client_time := client_time_of(body)) is not None:
-        props["client_time"] = client_time
+        metadata["client_time"] = client_time
     if body.parent_run_id is not None:
-        props["parent_run_id"] = body.parent_run_id
+        metadata["parent_run_id"] = body.parent_run_id
     user = body.user
-    content = (
-        user.content
-        if isinstance(user.content, str)
-        else tuple(
-            core.Text(part.text) if isinstance(part, wire.TextPart) else _stored_picture(part, path_of)
-            for part in user.content
-        )
-    )
+    parts = user.content
+    content = parts if isinstance(parts, str) else tuple(_input_block(part, path_of) for part in parts)
     return Submit(
         protocol=PROTOCOL,
         messages=(UserInput(content=content, client_id=user.id, name=user.name),),
         answers=tuple(results_from(body, state)),
         client_run_id=body.run_id,
-        client_tools=tuple(
-            ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters)
-            for tool in {tool.name: tool for tool in body.tools or ()}.values()
-        ),
-        metadata=props,
+        client_tools=tools_of(body.tools or ()),
+        metadata=metadata,
     )
 
 
-def _stored_picture(part: wire.Part, path_of: Callable[[str], str]) -> StoredImage:
-    picture = wire.picture_of(part)
-    assert picture is not None, "what is no text is a picture"
-    assert picture.url is not None, "the rules ask for it"
-    return StoredImage(path_of(picture.url))
+def _input_block(part: wire.Part, path_of: Callable[[str], str]) -> core.Text | StoredImage:
+    if isinstance(part, wire.TextPart):
+        return core.Text(part.text)
+    url = wire.image_of(part).url
+    assert url is not None, "the rules demand it"
+    return StoredImage(path_of(url))
 
 
 def results_from(body: wire.RunAgentInput, state: SessionState) -> Iterable[Result]:
-    """The results that answer open calls of front-end tools, each once. Whatever else a client claims has no effect.
+    """The results of front-end tools that answer open calls, each once; other messages have no effect.
 
-    While a run is active or queued nothing waits for an answer that this message could bring.
+    While a run is active or queued, no call waits that this request could answer.
     """
     if is_busy(state):
         return
-    given = {each.tool_call_id: each for each in reversed(body.messages) if isinstance(each, wire.ToolMessage)}
+    results = {each.tool_call_id: each for each in reversed(body.messages) if isinstance(each, wire.ToolMessage)}
     for call in state.waiting_calls():
-        message = given.get(call.call.call_id)
+        message = results.get(call.call.call_id)
         if message is not None and call.kind == "client" and not call.parked:
             text = message.content or message.error or ""
             yield Result(call_id=call.call.call_id, content=text, is_error=bool(message.error))
 
 
 def answers_from(body: wire.Answers) -> tuple[Answer, ...]:
-    """Answers as the core takes them. Raises InvalidAnswer when one says nothing, or two things at once."""
-    return tuple(_answer_from(answer, f"answers[{place}]") for place, answer in enumerate(body.answers))
+    """Answers as input of the core. Raises InvalidAnswer if one says nothing, or two things at once."""
+    return tuple(_answer_from(answer, f"answers[{index}]") for index, answer in enumerate(body.answers))
 
 
 def _answer_from(answer: wire.Answer, path: str) -> Answer:
     call_id = CallId(answer.call_id)
-    chosen = {name: value for name in ("selections", "custom") if (value := getattr(answer, name)) is not None}
-    if (answer.granted is not None) + (answer.result is not msgspec.UNSET) + bool(chosen) != 1:
-        raise InvalidAnswer("an answer has granted, or result, or selections and custom", path=path)
+    choice = {name: value for name in ("selections", "custom") if (value := getattr(answer, name)) is not None}
+    if (answer.granted is not None) + (answer.result is not msgspec.UNSET) + bool(choice) != 1:
+        raise InvalidAnswer("an answer must have granted, or result, or selections and custom", path=path)
     if answer.granted is not None:
         return Decision(call_id=call_id, granted=answer.granted, reason=answer.reason)
-    if chosen:
-        return Result(call_id=call_id, content=compact_json(chosen))
-    return Result(
-        call_id=call_id, content=answer.result if isinstance(answer.result, str) else compact_json(answer.result)
+    value = choice or answer.result
+    return Result(call_id=call_id, content=value if isinstance(value, str) else compact_json(value))
+
+
+def submit_answers(answers: tuple[Answer, ...], asking: RunStarted | None) -> Submit:
+    """Answers to the calls of a run, as input of the run that goes on. It keeps all but the parent of that run."""
+    if asking is None:
+        return Submit(protocol=PROTOCOL, answers=answers)
+    metadata = {name: value for name, value in asking.metadata.items() if name != "parent_run_id"}
+    return Submit(
+        protocol=PROTOCOL,
+        answers=answers,
+        client_tools=asking.client_tools,
+        parameters=asking.parameters,
+        metadata=metadata,
     )
-
-
-def continued_metadata(metadata: core.JsonObject) -> core.JsonObject:
-    """What a run that goes on keeps of the one that asked: the time, the state and the context, not its parent."""
-    return {name: value for name, value in metadata.items() if name != "parent_run_id"}
 
 
 # --- cards ------------------------------------------------------------------------------------------------------------
 
 
 class CardTracker:
-    """Which message a card belongs to: the one that is open when it is shown, else the run's next one with a text."""
+    """Assigns cards to messages: to the open one, else to the run's next one with text."""
 
     def __init__(self) -> None:
         self._card: core.Json = None
@@ -153,13 +151,13 @@ class CardTracker:
                 self._card = card
 
     def take_schema(self, locale: str) -> core.JsonObject | None:
-        """The tree of the message whose text is complete now; what there was is used up."""
+        """The compiled card of the message whose text ends now. A card is given once."""
         card, self._card = self._card, None
         return None if card is None else compile_card(card, locale)
 
 
 def locale_of(metadata: Mapping[str, core.Json]) -> str:
-    """The locale of a run's answers: the profile's when it began."""
+    """The locale of a run's answers, from the profile as it was when the run began."""
     locale = metadata.get("locale")
     return locale if isinstance(locale, str) else "en"
 
@@ -170,20 +168,15 @@ _OMITTED_EVENTS = (agui.Custom, agui.ActivitySnapshot, agui.SubagentStarted, agu
 
 
 class StreamEvent(NamedTuple):
-    """An event as it goes out."""
+    """An event of the stream."""
 
     id: wire.EventId
     type: str
     body: core.JsonObject
 
-    def encode_frame(self) -> bytes:
-        """It as a server-sent event, LF alone."""
-        data = msgspec.json.encode(self.body)
-        return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*self.id, self.type.encode(), data)
-
 
 class CallInfo(NamedTuple):
-    """A call, as later events speak of it."""
+    """What later events say about a call."""
 
     message_id: MessageId
     name: str
@@ -194,13 +187,13 @@ Calls = Mapping[CallId, CallInfo]
 
 
 class OpenCallFinder:
-    """Finds the calls that a run left to be answered, reading the log backwards from where the next one begins."""
+    """Finds the calls that a run left open, reading the log backwards from the start of the next run."""
 
     def __init__(self) -> None:
         self.calls: dict[CallId, CallInfo] = {}
 
     def feed(self, page: Sequence[LoggedEvent]) -> bool:
-        """Take the events just before those so far; whether all of the run is there that could have left some."""
+        """Take the page before the previous one. Returns whether the search is complete."""
         for logged in reversed(page):
             match logged.event:
                 case RunStarted():
@@ -217,33 +210,32 @@ def _call_info(opened: CallOpened) -> CallInfo:
 
 
 class RunEvents:
-    """Turns the records of one run into events. The same records give the same events under the same ids."""
+    """Turns the records of one run into events. The same records give the same events with the same ids."""
 
     def __init__(self, run_id: RunId, thread_id: str, calls: Calls) -> None:
-        """Begin.
+        """Begin before the run's first record.
 
         Args:
             run_id: the run.
             thread_id: its thread.
-            calls: those that the run before left open: this one may tell their results.
+            calls: the calls that the previous run left open; their results may come in this one.
         """
         self._run_id = run_id
         self._events = Translator(run_id, thread_id=thread_id)
         self._run_fields: core.JsonObject = {"threadId": thread_id, "runId": run_id}
         self._work_fields = self._run_fields
-        """What events of the agent's work carry: in a stage, that too."""
+        """The fields of the agent's own events: those of the run, and its stage while it is in one."""
         self._cards = CardTracker()
         self._locale = "en"
         self._texts: dict[str, list[str]] = {}
         self.calls = dict(calls)
-        """Those that are open."""
+        """The open calls."""
         self._event_id = wire.START_EVENT_ID
         self._was_stopped_in_queue = False
-        """Whether the run ended before its turn came."""
 
     @property
     def is_over(self) -> bool:
-        """Whether the last event was the run's end."""
+        """Whether the last event ended the run."""
         return self._events.is_over or self._was_stopped_in_queue
 
     def feed(self, record: Record) -> list[StreamEvent]:
@@ -251,26 +243,17 @@ class RunEvents:
         if isinstance(record, LoggedEvent):
             self._event_id = wire.EventId(record.seq, -1)
             self._observe(record)
-        shown = [each for each in self._events.feed(record) if _is_included(each)] or self._stopped_before_start(record)
+        shown = [each for each in self._events.feed(record) if _is_included(each)] or self._stopped_in_queue(record)
         sent: list[StreamEvent] = []
         for event in shown:
             self._event_id = self._event_id._replace(ordinal=self._event_id.ordinal + 1)
             body = self._body(event, record)
-            if isinstance(event, agui.ToolCallEnd):  # the part before it was the last of the arguments
+            if isinstance(event, agui.ToolCallEnd):  # the event before it has the last part of the arguments
                 sent[-1].body["args"] = self.calls[CallId(event.tool_call_id)].arguments
             sent.append(StreamEvent(self._event_id, body["type"], body))
         if isinstance(record, LoggedEvent) and isinstance(record.event, CallSettled):
             self.calls.pop(record.event.result.call_id, None)
         return sent
-
-    def _stopped_before_start(self, record: Record) -> list[agui.Event]:
-        """A run that was stopped while it waited for its turn: it begins and ends at once."""
-        stopped = record.event if isinstance(record, LoggedEvent) else None
-        if not isinstance(stopped, RunStopped) or stopped.run_id != self._run_id or self._events.is_over:
-            return []
-        self._was_stopped_in_queue = True
-        names = {"thread_id": self._run_fields["threadId"], "run_id": self._run_fields["runId"]}
-        return [agui.RunStarted(**names, protocol_version=VERSION), agui.RunFinished(**names, outcome=Cancelled())]
 
     def _observe(self, logged: LoggedEvent) -> None:
         self._cards.feed(logged)
@@ -281,79 +264,68 @@ class RunEvents:
             case CallOpened(loop="root") as opened:
                 self.calls[opened.call.call_id] = _call_info(opened)
 
+    def _stopped_in_queue(self, record: Record) -> list[agui.Event]:
+        """The events of a run that was stopped while it was queued: it starts and ends at once."""
+        stopped = record.event if isinstance(record, LoggedEvent) else None
+        if not isinstance(stopped, RunStopped) or stopped.run_id != self._run_id or self._events.is_over:
+            return []
+        self._was_stopped_in_queue = True
+        names = {"thread_id": self._run_fields["threadId"], "run_id": self._run_fields["runId"]}
+        return [agui.RunStarted(**names, protocol_version=VERSION), agui.RunFinished(**names, outcome=Cancelled())]
+
     def _body(self, event: agui.Event, record: Record) -> core.JsonObject:
         """An event with the fields that this service adds."""
+        logged = record.event if isinstance(record, LoggedEvent) else None
         match event:
             case agui.TextMessageContent(message_id=message_id, delta=delta):
                 self._texts[message_id].append(delta)
                 return {"type": "TEXT_MESSAGE_CONTENT", "messageId": message_id, "delta": delta, **self._work_fields}
+            case agui.RunStarted():
+                dropped = logged.dropped_tools if isinstance(logged, RunStarted) else ()
+                return {**_to_builtins(event), **({"metadata": metadata_of(droppedTools=dropped)} if dropped else {})}
+            case agui.RunFinished():
+                outcome = _outcome_without_subagents(event)
+                return _to_builtins(msgspec.structs.replace(event, usage=None, outcome=outcome))
+            case agui.RunError(message=message):
+                shown = FAILED_MESSAGE if message == agui_translate.FAILED_MESSAGE else message
+                error = msgspec.structs.replace(event, usage=None, message=shown)
+                return {**_to_builtins(error), **self._run_fields}
+            case agui.StepStarted(step_name=stage) | agui.StepFinished(step_name=stage):
+                entered = {"stage": stage} if isinstance(event, agui.StepStarted) else {}
+                self._work_fields = {**self._run_fields, **entered}
+                return {**_to_builtins(event), **self._run_fields}
+        body = {**_to_builtins(event), **self._work_fields}
+        match event:
             case agui.TextMessageStart(message_id=message_id):
                 self._texts[message_id] = []
-                return {**_to_builtins(event), **self._work_fields}
             case agui.TextMessageEnd(message_id=message_id):
-                return {**_to_builtins(event), **self._work_fields, **self._answer_fields(message_id, record)}
+                status = MESSAGE_STATUS[logged.status] if isinstance(logged, MessageClosed) else "success"
+                body |= {"role": "assistant", "status": status, "answer": "".join(self._texts.pop(message_id))}
+                body["key_points"] = []
+                if (schema := self._cards.take_schema(self._locale)) is not None:
+                    body["ui_schema"] = schema
             case agui.ToolCallStart(tool_call_id=call_id):
-                return {**_to_builtins(event), **self._work_fields, "messageId": self.calls[CallId(call_id)].message_id}
+                body["messageId"] = self.calls[CallId(call_id)].message_id
             case agui.ToolCallArgs(tool_call_id=call_id) | agui.ToolCallEnd(tool_call_id=call_id):
-                return {**_to_builtins(event), **self._work_fields, **self._call_fields(call_id)}
+                call = self.calls[CallId(call_id)]
+                body |= {"messageId": call.message_id, "toolCallName": call.name}
             case agui.ToolCallResult():
-                return {**_to_builtins(event), **self._work_fields, **self._result_fields(record)}
-            case agui.StepStarted(step_name=stage):
-                self._work_fields = {**self._run_fields, "stage": stage}
-                return {**_to_builtins(event), **self._run_fields}
-            case agui.StepFinished():
-                self._work_fields = self._run_fields
-                return {**_to_builtins(event), **self._run_fields}
-            case agui.RunStarted():
-                return {**_to_builtins(event), **self._warning_fields(record)}
-            case agui.RunFinished():
-                return _to_builtins(
-                    msgspec.structs.replace(event, usage=None, outcome=_outcome_without_subagents(event))
-                )
-            case agui.RunError():
-                return {
-                    **_to_builtins(msgspec.structs.replace(event, usage=None)),
-                    **self._run_fields,
-                    **_failure_fields(record),
-                }
-            case _:
-                return {**_to_builtins(event), **self._work_fields}
+                assert isinstance(logged, CallSettled), "a result comes when its call is settled"
+                body |= self._result_fields(logged)
+        return body
 
-    def _answer_fields(self, message_id: str, record: Record) -> core.JsonObject:
-        closed = record.event if isinstance(record, LoggedEvent) else None
-        schema = self._cards.take_schema(self._locale)
-        return {
-            "role": "assistant",
-            "status": MESSAGE_STATUS[closed.status] if isinstance(closed, MessageClosed) else "success",
-            "answer": "".join(self._texts.pop(message_id)),
-            "key_points": [],
-            **({} if schema is None else {"ui_schema": schema}),
-        }
-
-    def _call_fields(self, call_id: str) -> core.JsonObject:
-        call = self.calls[CallId(call_id)]
-        return {"messageId": call.message_id, "toolCallName": call.name}
-
-    def _result_fields(self, record: Record) -> core.JsonObject:
-        assert isinstance(record, LoggedEvent), "a result is an event of the log"
-        assert isinstance(record.event, CallSettled), "a result is told when its call is settled"
-        outcome, result = record.event.outcome, record.event.result
-        text = core.text_of(result.content)
-        call = self.calls.get(result.call_id)
+    def _result_fields(self, settled: CallSettled) -> core.JsonObject:
+        result, is_done = settled.result, settled.outcome == "done"
+        text, call = core.text_of(result.content), self.calls.get(result.call_id)
         return {
             "content": text,
             "tool_name": result.name,
             "tool_call_id": result.call_id,
             **({} if call is None else {"tool_call_args": call.arguments}),
-            "status": "success" if outcome == "done" else "failure",
+            "status": "success" if is_done else "failure",
             "result": text,
-            **({} if outcome == "done" else {"error": text}),
+            **({} if is_done else {"error": text}),
         }
-
-    def _warning_fields(self, record: Record) -> core.JsonObject:
-        assert isinstance(record, LoggedEvent), "a run's start is an event of the log"
-        dropped = record.event.dropped_tools if isinstance(record.event, RunStarted) else ()
-        return {"metadata": metadata_of(droppedTools=dropped)} if dropped else {}
 
 
 def _is_included(event: agui.Event) -> bool:
@@ -366,21 +338,15 @@ def _to_builtins(event: agui.Event) -> core.JsonObject:
 
 
 def _outcome_without_subagents(event: agui.RunFinished) -> Outcome:
-    """The outcome without a word of sub-agents, of which this stream tells nothing."""
+    """The outcome without references to sub-agents, which this stream does not show."""
     if not isinstance(event.outcome, Interrupted):
         return event.outcome
     interrupts = [msgspec.structs.replace(each, subagent_run_id=None) for each in event.outcome.interrupts]
     return Interrupted(interrupts=tuple(interrupts))
 
 
-def _failure_fields(record: Record) -> core.JsonObject:
-    assert isinstance(record, LoggedEvent), "a run's end is an event of the log"
-    message = record.event.message if isinstance(record.event, RunStopped) else None
-    return {"message": FAILED_MESSAGE if message in (None, agui_translate.FAILED_MESSAGE) else message}
-
-
 class ThreadEvents:
-    """The events of a thread's runs, one after the other, or of one of them alone, behind a position."""
+    """The events of all runs of a thread, or of one of them, after a position."""
 
     def __init__(
         self,
@@ -394,34 +360,29 @@ class ThreadEvents:
         self._only_run_id = only_run_id
         self._after = after
         self._calls = calls
-        """What was left open where reading begins."""
+        """The calls that are open where reading begins."""
         self._run = None if only_run_id is None else RunEvents(only_run_id, thread_id, calls)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more can come: the one run has ended."""
+        """Whether the one run has ended, so that no more events follow."""
         return self._only_run_id is not None and self._run is not None and self._run.is_over
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a run is being told."""
-        return self._run is not None and not self._run.is_over
-
     def feed(self, record: Record) -> list[StreamEvent]:
-        """The events of a record that lie behind the position, in order."""
+        """The events of a record that are after the position, in order."""
         started = record.event if isinstance(record, LoggedEvent) else None
         if isinstance(started, RunStarted) and self._only_run_id is None:
             calls = self._calls if self._run is None else self._run.calls
             self._run = RunEvents(started.run_id, self._thread_id, calls)
         if self._run is None or self._run.is_over:
             return []
-        return [sent for sent in self._run.feed(record) if sent.id > self._after]
+        return [event for event in self._run.feed(record) if event.id > self._after]
 
 
 def active_run_start(events: Sequence[LoggedEvent]) -> int | None:
-    """Where, in a stretch of the log, the run began that is under way at its end; 0 when none is.
+    """The event that started the run which is active at the end of these events; 0 if none is active.
 
-    None when the stretch does not reach back far enough to tell.
+    None if the events do not reach back far enough to tell.
     """
     for logged in reversed(events):
         match logged.event:

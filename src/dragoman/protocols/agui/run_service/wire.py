@@ -1,7 +1,7 @@
-"""The run service on the wire: `RunAgentInput` and all other bodies and parameters. What they mean: `runs_rules`. Pure.
+"""The bodies and parameters of the run service. What they must satisfy beyond their shape is in `rules`. Pure.
 
-Every field of the protocol's own objects is taken in camelCase and in snake_case; where both are there, camelCase wins.
-Inside opaque values (`state`, a tool's `parameters`, a call's `arguments`, `forwardedProps`) names are as they are.
+Fields of the protocol's own objects are accepted in camelCase and in snake_case; camelCase wins. Names inside opaque
+values (`state`, a tool's `parameters`, a call's `arguments`, `forwardedProps`) are left as they are.
 
 Source: seed 002; the run service's specification, A.3.
 """
@@ -16,27 +16,29 @@ from msgspec import UNSET, Meta, UnsetType
 
 from dragoman.core.content import Json, JsonObject, is_too_deep
 from dragoman.core.ids import SessionId
+from dragoman.protocols.agui import wire as agui
+from dragoman.protocols.agui.run_service.errors import INPUT_INVALID, Problem
 
 
 class _In(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What clients send: unknown fields are ignored."""
+    """What clients send. Unknown fields are ignored."""
 
 
 class _Out(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What we send."""
+    """What the service sends."""
 
 
 # --- RunAgentInput ----------------------------------------------------------------------------------------------------
 
 
 class TextPart(_In, frozen=True, kw_only=True, tag="text", tag_field="type"):
-    """Words."""
+    """Text."""
 
     text: str
 
 
 class BinaryPart(_In, frozen=True, kw_only=True, tag="binary", tag_field="type"):
-    """A picture, by a link of ours."""
+    """An image, by a signed link of this server."""
 
     mime_type: str
     id: str | None = None
@@ -46,7 +48,7 @@ class BinaryPart(_In, frozen=True, kw_only=True, tag="binary", tag_field="type")
 
 
 class Source(_In, frozen=True, kw_only=True):
-    """Where a picture of AG-UI 1.0 is."""
+    """Where an image of AG-UI 1.0 is."""
 
     type: str
     value: str | None = None
@@ -54,7 +56,7 @@ class Source(_In, frozen=True, kw_only=True):
 
 
 class ImagePart(_In, frozen=True, kw_only=True, tag="image", tag_field="type"):
-    """A picture as AG-UI 1.0 writes it; it means what a binary part means."""
+    """An image in the form of AG-UI 1.0. It means the same as a binary part."""
 
     source: Source
 
@@ -62,17 +64,20 @@ class ImagePart(_In, frozen=True, kw_only=True, tag="image", tag_field="type"):
 Part = TextPart | BinaryPart | ImagePart
 
 
-class UserMessage(_In, frozen=True, kw_only=True, tag="user", tag_field="role"):
-    """What the person says: the one message that this door stores."""
-
+class _Message(_In, frozen=True, kw_only=True):
     id: str
-    content: str | tuple[Part, ...]
-    name: str | None = None
     encrypted_value: str | None = None
 
 
+class UserMessage(_Message, frozen=True, kw_only=True, tag="user", tag_field="role"):
+    """A user message. The only one that is stored."""
+
+    content: str | tuple[Part, ...]
+    name: str | None = None
+
+
 class Function(_In, frozen=True, kw_only=True):
-    """What a call calls. `arguments` is JSON in a string."""
+    """The function of a call. `arguments` is JSON in a string."""
 
     name: str
     arguments: str
@@ -87,58 +92,45 @@ class ToolCall(_In, frozen=True, kw_only=True):
     encrypted_value: str | None = None
 
 
-class AssistantMessage(_In, frozen=True, kw_only=True, tag="assistant", tag_field="role"):
-    """What the agent said, as the client holds it; not used."""
+class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant", tag_field="role"):
+    """An assistant message. Not used."""
 
-    id: str
     content: str | None = None
     name: str | None = None
     tool_calls: tuple[ToolCall, ...] | None = None
-    encrypted_value: str | None = None
 
 
-class SystemMessage(_In, frozen=True, kw_only=True, tag="system", tag_field="role"):
-    """Instructions, as the client holds them; not used."""
+class SystemMessage(_Message, frozen=True, kw_only=True, tag="system", tag_field="role"):
+    """Instructions. Not used."""
 
-    id: str
     content: str
     name: str | None = None
-    encrypted_value: str | None = None
 
 
-class DeveloperMessage(_In, frozen=True, kw_only=True, tag="developer", tag_field="role"):
-    """Instructions, as the client holds them; not used."""
-
-    id: str
-    content: str
-    name: str | None = None
-    encrypted_value: str | None = None
+class DeveloperMessage(SystemMessage, frozen=True, kw_only=True, tag="developer", tag_field="role"):
+    """Instructions. Not used."""
 
 
-class ReasoningMessage(_In, frozen=True, kw_only=True, tag="reasoning", tag_field="role"):
-    """What the agent thought, as the client holds it; not used."""
+class ReasoningMessage(_Message, frozen=True, kw_only=True, tag="reasoning", tag_field="role"):
+    """Reasoning. Not used."""
 
-    id: str
     content: str | None = None
-    encrypted_value: str | None = None
 
 
 class ActivityMessage(_In, frozen=True, kw_only=True, tag="activity", tag_field="role"):
-    """What the agent did, as the client holds it; not used."""
+    """An activity. Not used."""
 
     id: str
     activity_type: str | None = None
     content: Json = None
 
 
-class ToolMessage(_In, frozen=True, kw_only=True, tag="tool", tag_field="role"):
-    """The result of a call. One that answers an open call of a front-end tool of this thread is used."""
+class ToolMessage(_Message, frozen=True, kw_only=True, tag="tool", tag_field="role"):
+    """The result of a call. Used if it answers an open call of a front-end tool of this thread."""
 
-    id: str
     content: str
     tool_call_id: str
     error: str | None = None
-    encrypted_value: str | None = None
 
 
 Message = (
@@ -146,19 +138,11 @@ Message = (
 )
 
 
-class Tool(_In, frozen=True, kw_only=True):
-    """A tool of the front end."""
+class Tool(agui.Tool, frozen=True, kw_only=True):
+    """A tool of the front end. Here, all its fields are required."""
 
-    name: str
     description: str
     parameters: JsonObject
-
-
-class Context(_In, frozen=True, kw_only=True):
-    """Something that the application wants the agent to know."""
-
-    description: str
-    value: str
 
 
 class RunAgentInput(_In, frozen=True, kw_only=True):
@@ -170,72 +154,67 @@ class RunAgentInput(_In, frozen=True, kw_only=True):
     state: Json = None
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] | None = None
-    context: tuple[Context, ...] | None = None
+    context: tuple[agui.ContextEntry, ...] | None = None
     forwarded_props: Json = None
 
     @property
     def user(self) -> UserMessage:
-        """The user's message, once the rules have said that it is there."""
+        """The user message. Only after the rules have been checked."""
         return next(message for message in self.messages if isinstance(message, UserMessage))
 
     def parts(self) -> Sequence[Part]:
-        """The user's message as parts."""
+        """The user message as parts."""
         content = self.user.content
         return (TextPart(text=content),) if isinstance(content, str) else content
 
-    def pictures(self) -> list[BinaryPart]:
-        """The pictures of the user's message, in either spelling."""
-        return [picture for part in self.parts() if (picture := picture_of(part)) is not None]
+    def images(self) -> list[BinaryPart]:
+        """The images of the user message, in either form."""
+        return [image_of(part) for part in self.parts() if not isinstance(part, TextPart)]
 
     def text(self) -> str:
-        """All text of the user's message."""
+        """All text of the user message."""
         return "".join(part.text for part in self.parts() if isinstance(part, TextPart))
 
 
-def picture_of(part: Part) -> BinaryPart | None:
-    """A part as a binary part; None when it is no picture. One that names no type is taken as an image."""
-    match part:
-        case BinaryPart():
-            return part
-        case ImagePart(source=source):
-            mime_type = "image/*" if source.mime_type is None else source.mime_type
-            if source.type == "data":
-                return BinaryPart(mime_type=mime_type, data=source.value or "")
-            return BinaryPart(mime_type=mime_type, url=source.value if source.type == "url" else None)
-        case _:
-            return None
+def image_of(part: BinaryPart | ImagePart) -> BinaryPart:
+    """An image in either form as a binary part. Without a media type it counts as an image."""
+    if isinstance(part, BinaryPart):
+        return part
+    source = part.source
+    mime_type = "image/*" if source.mime_type is None else source.mime_type
+    if source.type == "data":
+        return BinaryPart(mime_type=mime_type, data=source.value or "")
+    return BinaryPart(mime_type=mime_type, url=source.value if source.type == "url" else None)
 
 
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
 
-class InvalidBody(Exception):
-    """A body is no JSON, or not of its form. `location`: where."""
+class InvalidBody(Problem):
+    """A body is not JSON, or not of the expected shape. `location` is the path of the field at fault."""
 
     def __init__(self, location: Sequence[str | int]) -> None:
-        super().__init__("the body is not of the form that was expected")
-        self.location = location
+        super().__init__(422, INPUT_INVALID, "the body does not have the expected shape", locations=[location])
 
 
 def decode_input(raw: bytes) -> RunAgentInput:
-    """Read the body of `POST /runs`; its rules are another matter. Raises Misshapen."""
+    """Decode the body of `POST /runs`, before its rules are checked. Raises InvalidBody."""
     return _decode(raw, RunAgentInput, _normalize_run)
 
 
 def decode_answers(raw: bytes) -> "Answers":
-    """Read the body of `POST /runs/{thread_id}/answers`. Raises Misshapen."""
-    return _decode(
-        raw, Answers, lambda body: _map_member(body, "answers", lambda each: _to_camel_case(each, _ANSWER_NAMES))
-    )
+    """Decode the body of `POST /runs/{thread_id}/answers`. Raises InvalidBody."""
+    names = {"call_id": "callId"}
+    return _decode(raw, Answers, lambda body: _map_member(body, "answers", lambda each: _to_camel_case(each, names)))
 
 
 def decode_profile(raw: bytes) -> "ProfileChange":
-    """Read the body of `PATCH /profile`. Raises Misshapen."""
+    """Decode the body of `PATCH /profile`. Raises InvalidBody."""
     return _decode(raw, ProfileChange, lambda body: body)
 
 
 def canonical_json(raw: bytes) -> bytes:
-    """A body as JSON with its members in order, so that equal requests are equal bytes. Raises Misshapen."""
+    """A body as JSON with sorted members, so that equal requests are equal bytes. Raises InvalidBody."""
     return msgspec.json.encode(_read(raw), order="deterministic")
 
 
@@ -265,9 +244,9 @@ _PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 
 
 def location_of(text: str) -> list[str | int]:
-    """Where the decoder found a fault, as a path of names and places. Its own words go to nobody."""
+    """The path of the field at fault, from a decoder's message. The message itself is not shown."""
     path, missing = _PATH.search(text), _MISSING.search(text)
-    found: list[str | int] = [name or int(place) for name, place in _PATH_STEP.findall(path[1] if path else "")]
+    found: list[str | int] = [name or int(index) for name, index in _PATH_STEP.findall(path[1] if path else "")]
     return [*found, missing[1]] if missing else found
 
 
@@ -275,7 +254,7 @@ def location_of(text: str) -> list[str | int]:
 
 
 def _to_camel_case(value: Json, names: Mapping[str, str]) -> Json:
-    """An object with camelCase in place of the snake_case of these names; anything else as it is."""
+    """An object with these names in camelCase instead of snake_case; other values unchanged."""
     if not isinstance(value, dict):
         return value
     renamed = {camel: value[snake] for snake, camel in names.items() if snake in value and camel not in value}
@@ -283,7 +262,7 @@ def _to_camel_case(value: Json, names: Mapping[str, str]) -> Json:
 
 
 def _map_member(value: Json, name: str, change: Callable[[Json], Json]) -> Json:
-    """An object whose member `name`, each item of it if it is a list, went through `change`."""
+    """An object with `change` applied to its member `name`, or to each item of it if it is a list."""
     if not isinstance(value, dict) or name not in value:
         return value
     inner = value[name]
@@ -302,9 +281,6 @@ _MESSAGE_NAMES = {
     "encrypted_value": "encryptedValue",
     "activity_type": "activityType",
 }
-
-
-_ANSWER_NAMES = {"call_id": "callId"}
 
 
 def _normalize_run(value: Json) -> Json:
@@ -330,7 +306,7 @@ def _normalize_part(value: Json) -> Json:
 
 
 class Answer(_In, frozen=True, kw_only=True):
-    """What the user or the front end says about a call that waits (rulings, 22)."""
+    """The answer to a call that waits (rulings, 22)."""
 
     call_id: str
     granted: bool | None = None
@@ -347,7 +323,7 @@ class Answers(_In, frozen=True, kw_only=True):
 
 
 class ProfileSettingsChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a profile changes; null takes a setting back."""
+    """Changes to a profile; null removes a setting."""
 
     timezone: str | UnsetType | None = UNSET
     locale: str | UnsetType | None = UNSET
@@ -359,21 +335,21 @@ class ProfileChange(msgspec.Struct, frozen=True, kw_only=True):
     settings: ProfileSettingsChange
 
 
-# --- what we send -----------------------------------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------------------------------
 
 
 class TaskAccepted(_Out, frozen=True, kw_only=True):
-    """A run that was taken."""
+    """A run was accepted."""
 
     task_id: str
     thread_id: SessionId
     run_id: str
     created: bool
-    """Whether the request made the thread."""
+    """Whether the request created the thread."""
 
 
 class AnswersAccepted(_Out, frozen=True, kw_only=True):
-    """Answers that were taken. While calls are `pending` no run begins, and the run named is the one that asked."""
+    """Answers were accepted. While calls are `pending`, no run starts, and `run_id` is the run that waits."""
 
     task_id: str
     thread_id: SessionId
@@ -383,7 +359,7 @@ class AnswersAccepted(_Out, frozen=True, kw_only=True):
 
 
 class CancelResponse(_Out, frozen=True, kw_only=True):
-    """What became of a wish to stop a run. `accepted`: it was active or queued, and stops."""
+    """`accepted`: the run was active or queued, and will stop."""
 
     thread_id: SessionId
     run_id: str
@@ -391,14 +367,14 @@ class CancelResponse(_Out, frozen=True, kw_only=True):
 
 
 class Attachment(_Out, frozen=True, kw_only=True):
-    """A picture of a history's message, by a link that was signed for this answer."""
+    """An image of a message, with a link signed for this response."""
 
     mime_type: str
     url: str
 
 
 class HistoryUser(_Out, frozen=True, kw_only=True, tag="user", tag_field="role"):
-    """What the person said."""
+    """A user message."""
 
     id: str
     seq: int
@@ -408,7 +384,7 @@ class HistoryUser(_Out, frozen=True, kw_only=True, tag="user", tag_field="role")
 
 
 class HistoryAssistant(msgspec.Struct, frozen=True, kw_only=True, tag="assistant", tag_field="role"):
-    """What the agent said."""
+    """An assistant message."""
 
     id: str
     seq: int
@@ -431,7 +407,7 @@ class History(_Out, frozen=True, kw_only=True):
 
 
 class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that was uploaded, and a link to it."""
+    """An uploaded object and a link to it."""
 
     bucket: str
     path: str
@@ -440,13 +416,13 @@ class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredObjectPage(msgspec.Struct, frozen=True):
-    """The objects that somebody has uploaded, the newest first."""
+    """A user's uploaded objects, newest first."""
 
     items: list[StoredObject]
 
 
 class SignedUrl(msgspec.Struct, frozen=True, kw_only=True):
-    """A fresh link to an object."""
+    """A new link to an object."""
 
     bucket: str
     path: str
@@ -454,20 +430,20 @@ class SignedUrl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said in a recording."""
+    """The text of a recording."""
 
     text: str
 
 
 class ProfileSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A profile's settings; null where nothing is set."""
+    """A profile's settings; null if not set."""
 
     timezone: str | None
     locale: str | None
 
 
 class ProfileResponse(_Out, frozen=True, kw_only=True):
-    """What a user has set for all agents."""
+    """A user's settings for all agents."""
 
     user_id: str
     settings: ProfileSettings
@@ -477,14 +453,14 @@ class ProfileResponse(_Out, frozen=True, kw_only=True):
 
 IDLE_DEFAULT, IDLE_LOWEST, IDLE_HIGHEST = 300, 1, 3600
 POSITION_DIGITS = 18
-"""What has more lies behind every event there will ever be."""
+"""A number with more digits is beyond every event there will ever be."""
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _EVENT_ID = re.compile(r"([0-9]+)-([0-9]+)")
 
 
 def parse_day(text: str) -> date | None:
-    """Read `YYYY-MM-DD`; None when it is no day."""
+    """Read `YYYY-MM-DD`; None if it is not a day."""
     if _DAY.fullmatch(text) is None:
         return None
     try:
@@ -494,17 +470,16 @@ def parse_day(text: str) -> date | None:
 
 
 def parse_idle_limit(text: str) -> int | None:
-    """Read `idle_limit`; None when it is none from 1 to 3600."""
+    """Read `idle_limit`; None if it is not an integer from 1 to 3600."""
     if not (text.isascii() and text.isdigit() and len(text) <= 4):
         return None
     return int(text) if IDLE_LOWEST <= int(text) <= IDLE_HIGHEST else None
 
 
 class EventId(NamedTuple):
-    """An event's place in its thread: its record's place in the log, and its place among those of the record.
+    """The id of an event, `SEQ-N`: an event of the log, and the ordinal among the stream's events since then.
 
-    They grow along the thread, and are the same in every replay: `SEQ-N`, where `N` is ten times the number of pieces
-    since event `SEQ`, plus the place among the events that one record becomes.
+    Ids grow along the thread and are the same in every replay.
     """
 
     seq: int
@@ -518,7 +493,7 @@ START_EVENT_ID = EventId(0, 0)
 
 
 def parse_event_id(text: str) -> EventId | None:
-    """Read an event's id; None when it has not the form of one. One that was never given out is a position too."""
+    """Read an event id; None if it does not have the form of one. An id that was never sent is a position too."""
     found = _EVENT_ID.fullmatch(text)
     return None if found is None else EventId(*(_bounded_int(each) for each in found.groups()))
 

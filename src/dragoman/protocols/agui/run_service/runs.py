@@ -1,0 +1,294 @@
+"""Runs over the run service: submit one, follow its events, answer its calls, cancel it.
+
+Source: seed 002; the run service's specification, A.3 to A.5; rulings, 4, 10, 22.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dragoman.core.events import RunStarted
+from dragoman.core.ids import RunId, SessionId, parse_session_id
+from dragoman.core.inputs import Create
+from dragoman.core.principal import Principal
+from dragoman.core.refusals import (
+    AgentNotChangeable,
+    AgentNotFound,
+    Forbidden,
+    IdTaken,
+    Invalid,
+    InvalidCursor,
+    LimitReached,
+    Refused,
+    RunNotFound,
+    SessionNotFound,
+)
+from dragoman.core.stream import Cursor
+from dragoman.engine.engine import Engine
+from dragoman.engine.services.idempotency import IdempotencyKey
+from dragoman.engine.sessions.view import SessionView
+from dragoman.ports.log import RunLocation
+from dragoman.protocols.agui.run_service import rules, translate, wire
+from dragoman.protocols.agui.run_service.errors import FOREIGN_OWNER_MESSAGE, FORWARDED_PROPS_MESSAGE, Problem
+from dragoman.protocols.agui.run_service.files import Files
+from dragoman.protocols.agui.run_service.rules import RuleContext, RuleViolation
+from dragoman.protocols.agui.run_service.streams import ThreadEncoder
+from dragoman.protocols.kit.app import AdmitStream, principal_of
+from dragoman.protocols.kit.body import json_response, read_json_body
+from dragoman.protocols.kit.errors import BodyTooLarge
+from dragoman.protocols.kit.sse import KEEP_ALIVE, open_stream
+
+DEFAULT_AGENT_TYPE = "worker"
+"""The agent type that stands for the default agent (rulings, 4)."""
+MAX_ATTEMPTS = 3
+"""How often a thread is looked up that other requests create or delete at the same moment."""
+
+
+class RunHandlers:
+    """Handles the routes below `/runs`."""
+
+    def __init__(self, engine: Engine, files: Files, admit_stream: AdmitStream, answers_limit: int) -> None:
+        self._engine = engine
+        self._files = files
+        self._admit_stream = admit_stream
+        self._answers_limit = answers_limit
+
+    # --- submitting -----------------------------------------------------------------------------------------------
+
+    async def submit(self, request: Request) -> Response:
+        """Start or queue a run."""
+        try:
+            raw = await read_json_body(request, rules.BODY_LIMIT)
+        except BodyTooLarge:
+            raise RuleViolation(rules.SIZE_RULE) from None
+        caller, body = principal_of(request), rules.decode_run(raw)
+        thread = parse_session_id(body.thread_id)
+        context = RuleContext(self._is_agent_type, lambda url: self._files.path_of(caller.user, url) is not None)
+        if thread is None or len(body.run_id) > rules.RUN_ID_LIMIT:
+            rules.check(body, context)
+        assert thread is not None, "the rules demand an id"
+        fingerprint = hashlib.sha256(wire.canonical_json(raw)).hexdigest()
+        key = IdempotencyKey(_key_name(thread, body.run_id), fingerprint, lasts=True)
+        earlier = await self._engine.find_idempotency_record(caller.user, key.name)
+        if earlier is None or earlier.fingerprint != fingerprint:
+            rules.check(body, context)  # a repeated request was checked before, and its links may have expired since
+        async with self._engine.reserve_key(caller.user, key) as record:
+            if record is None:
+                run_id, created = await self._start(caller, thread, body, key)
+            else:
+                assert record.run_id is not None, "a submitted run has an id"
+                run_id, created = record.run_id, False
+            accepted = wire.TaskAccepted(task_id=run_id, thread_id=thread, run_id=body.run_id, created=created)
+            return json_response(accepted, 202)
+
+    async def _start(
+        self, caller: Principal, thread: SessionId, body: wire.RunAgentInput, key: IdempotencyKey
+    ) -> tuple[RunId, bool]:
+        """Start or queue a run, on a new thread if there is none. Durable when this returns.
+
+        Returns:
+            The run, and whether the thread is new.
+        """
+        agent, created = self._agent_name(rules.agent_type_of(body)), False
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                async with open_thread(self._engine, caller, thread) as live:
+                    try:
+                        return await self._submit(caller, live, agent, body, key), created
+                    except Refused:
+                        if created and live.state.last_run is None and not live.state.queue:
+                            await self._engine.delete(live)  # a refused first request leaves no thread behind
+                        raise
+            except SessionNotFound:
+                create = Create(protocol=translate.PROTOCOL, agent=agent, session_id=thread, tools="all")
+                try:
+                    await self._engine.create(caller.user, create)
+                    created = True
+                except IdTaken:
+                    created = False  # another request was faster: the thread exists now
+        raise SessionNotFound("the thread is being deleted")
+
+    async def _submit(
+        self, caller: Principal, live: SessionView, agent: str, body: wire.RunAgentInput, key: IdempotencyKey
+    ) -> RunId:
+        if live.state.agent != agent:
+            raise AgentNotChangeable(FORWARDED_PROPS_MESSAGE)
+        submit = translate.submit_from(body, live.state, lambda url: self._files.path_of(caller.user, url) or "")
+        submitted = await self._engine.start_run(live, submit, by=caller.user, busy="queue", idempotency_key=key)
+        await live.until_durable(submitted.seq)
+        assert submitted.run_id is not None, "a message always starts or queues a run"
+        return submitted.run_id
+
+    def _agent_name(self, agent_type: str) -> str:
+        """The agent that a type stands for. Raises AgentNotFound."""
+        try:
+            return self._engine.agent(agent_type).spec.name
+        except AgentNotFound:
+            if agent_type != DEFAULT_AGENT_TYPE:
+                raise
+            return self._engine.agent(self._engine.default_agent).spec.name
+
+    def _is_agent_type(self, agent_type: str) -> bool:
+        try:
+            return bool(self._agent_name(agent_type))
+        except AgentNotFound:
+            return False
+
+    # --- answering and cancelling ---------------------------------------------------------------------------------
+
+    async def answer(self, request: Request) -> Response:
+        """Answer calls that wait; the last answer starts the run that goes on."""
+        caller = principal_of(request)
+        async with open_thread(self._engine, caller, thread_of_path(request)) as live:
+            answers = translate.answers_from(wire.decode_answers(await read_json_body(request, self._answers_limit)))
+            asking = await run_start_at(self._engine, live, live.state.last_run_seq)
+            submit = translate.submit_answers(answers, asking)
+            submitted = await self._engine.start_run(live, submit, by=caller.user)
+            await live.until_durable(submitted.seq)
+            run_id = submitted.run_id or live.state.last_run or RunId("")
+            pending = () if submitted.run_id else tuple(call.call.call_id for call in live.state.pending_root_calls())
+            accepted = wire.AnswersAccepted(
+                task_id=run_id,
+                thread_id=live.state.session_id,
+                run_id=run_id if submitted.run_id or asking is None else asking.client_run_id or run_id,
+                pending=pending,
+            )
+            return json_response(accepted, 202)
+
+    async def cancel(self, request: Request) -> Response:
+        """Stop a run."""
+        thread = thread_of_path(request)
+        async with open_thread(self._engine, principal_of(request), thread) as live:
+            run_id = _run_in_query(request)
+            if run_id is None:
+                raise Problem(422, "AGENT_INVALID_RUN_ID", "runId is required")
+            row = await self._find_run(live, thread, run_id)
+            accepted = await self._engine.stop_run(live, row.run_id)
+            return json_response(wire.CancelResponse(thread_id=thread, run_id=run_id, accepted=accepted), 202)
+
+    # --- following ------------------------------------------------------------------------------------------------
+
+    async def events(self, request: Request) -> Response:
+        """Stream a thread's events from a position on, until nothing comes for too long."""
+        caller, thread = principal_of(request), thread_of_path(request)
+        async with open_thread(self._engine, caller, thread) as live:
+            idle_limit_s = wire.parse_idle_limit(request.query_params.get("idle_limit", str(wire.IDLE_DEFAULT)))
+            if idle_limit_s is None:
+                raise Invalid("idle_limit must be an integer from 1 to 3600")
+            only, after = _run_in_query(request), _last_event_id(request)
+            row = None if only is None else await self._find_run(live, thread, only)
+            start = await self._start_of_stream(live, row, after)
+            events = translate.ThreadEvents(
+                live.state.session_id,
+                only_run_id=None if row is None else row.run_id,
+                after=after or wire.START_EVENT_ID,
+                calls=await self._open_calls_before(live, start),
+            )
+            reader = self._engine.follow(live, start, ends_on_drain=True)
+            try:
+                release = self._admit_stream(caller)
+            except LimitReached as error:
+                headers = {"Retry-After": str(error.retry_after_s)}
+                raise Problem(429, "AGENT_SSE_CONNECTION_LIMIT", str(error), headers=headers) from error
+            return await open_stream(
+                reader,
+                ThreadEncoder(events),
+                before=KEEP_ALIVE,
+                on_close=lambda _: release(),
+                idle_limit_s=idle_limit_s,
+            )
+
+    async def _start_of_stream(self, live: SessionView, row: RunLocation | None, after: wire.EventId | None) -> Cursor:
+        """Where reading begins: at the start of a run, so that it is known what the run has open."""
+        if row is not None:
+            await live.until_durable(row.first_seq)
+            return Cursor(row.first_seq - 1)
+        if after is None:
+            newest = live.state.last_run_seq
+            await live.until_durable(newest)
+            return Cursor(newest - 1 if newest else live.state.seq)
+        seq = min(after.seq, live.durable_cursor.seq)
+        async for page in self._engine.history.newest_events(live, seq + 1):
+            if (run_start := translate.active_run_start(page)) is not None:
+                return Cursor(run_start - 1 if run_start else seq)
+        return Cursor(seq)
+
+    async def _open_calls_before(self, live: SessionView, start: Cursor) -> translate.Calls:
+        """The calls that wait for an answer where reading begins."""
+        finder = translate.OpenCallFinder()
+        async for page in self._engine.history.newest_events(live, start.seq + 1):
+            if finder.feed(page):
+                break
+        return finder.calls
+
+    async def _find_run(self, live: SessionView, thread: SessionId, name: str) -> RunLocation:
+        """A run by its client's id, over this service or the standard endpoint, or by its task's id."""
+        owner, session_id = live.state.owner, live.state.session_id
+        for key in (_key_name(thread, name), f"ag-ui:{session_id}:{name}"):
+            row = await self._engine.find_run_of(await self._engine.find_idempotency_record(owner, key))
+            if row is not None:
+                return row
+        row = await self._engine.history.run_row(owner, RunId(name))
+        if row is None or row.session_id != session_id:
+            raise RunNotFound("this thread has no such run")
+        return row
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def open_thread(engine: Engine, caller: Principal, thread: SessionId) -> AsyncIterator[SessionView]:
+    """The caller's thread. Raises SessionNotFound, or Forbidden if it is another user's."""
+    try:
+        async with engine.session(caller.user, thread) as live:
+            yield live
+    except SessionNotFound:
+        if await engine.exists_for_other_owner(caller.user, thread):
+            raise Forbidden(FOREIGN_OWNER_MESSAGE) from None
+        raise
+
+
+def thread_of_path(request: Request) -> SessionId:
+    """The thread in a request's path. Raises Problem if it is not a UUID."""
+    return parse_thread(request.path_params["thread"])
+
+
+def parse_thread(text: str) -> SessionId:
+    """Read a thread id. Raises Problem if it is not a UUID."""
+    thread = parse_session_id(text)
+    if thread is None:
+        raise Problem(422, "AGENT_SESSION_ID_INVALID", "threadId must be a valid UUID")
+    return thread
+
+
+async def run_start_at(engine: Engine, live: SessionView, seq: int) -> RunStarted | None:
+    """The event `seq`, if it starts a run."""
+    if not seq:
+        return None
+    await live.until_durable(seq)
+    event = (await engine.history.events(live, seq - 1, seq))[0].event
+    return event if isinstance(event, RunStarted) else None
+
+
+def _key_name(thread: SessionId, run_id: str) -> str:
+    return f"runs:{thread}:{run_id}"
+
+
+def _run_in_query(request: Request) -> str | None:
+    run_id = request.query_params.get("runId")
+    if run_id is not None and not 1 <= len(run_id) <= rules.RUN_ID_LIMIT:
+        raise Problem(422, "AGENT_INVALID_RUN_ID", f"runId must have 1 to {rules.RUN_ID_LIMIT} characters")
+    return run_id
+
+
+def _last_event_id(request: Request) -> wire.EventId | None:
+    """The client's position. The header wins over the query."""
+    text = request.headers.get("last-event-id", request.query_params.get("Last-Event-ID"))
+    position = None if text is None else wire.parse_event_id(text)
+    if text is not None and position is None:
+        raise InvalidCursor("Last-Event-ID must be the id of an event, such as 12-0")
+    return position
