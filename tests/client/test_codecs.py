@@ -254,7 +254,7 @@ def test_the_server_of_the_agent_api_reads_what_the_client_says_and_answers() ->
     )
     request = asked.request
     assert (request.client_response_id, request.session_id, request.model) == ("resp_once", talk.id, "a")
-    assert [(each.name, each.description) for each in asked.tools] == [("paint", "Paint it")]
+    assert [(each.name, each.description) for each in asked.tools.values()] == [("paint", "Paint it")]
     assert request.input[0].content == (agentscope_wire.TextIn(text="look"), agentscope_wire.ImageIn(image_url=IMAGE))
     answered = agentscope_wire.decode_request(face.turn(talk, ANSWERS, "once").request.body or b"").request.input
     told = [(each.type, msgspec.to_builtins(each.content)[0]["data"]) for each in answered]

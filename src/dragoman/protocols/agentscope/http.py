@@ -16,20 +16,22 @@ from starlette.responses import Response
 
 from dragoman.core.refusals import InvalidCursor, NotFound, SessionNotFound
 from dragoman.engine.engine import Engine
-from dragoman.protocols.agentscope import inputs, tasks, wire
+from dragoman.protocols.agentscope import inputs, wire
 from dragoman.protocols.agentscope.errors import ERROR_TABLE, TaskNotFound
-from dragoman.protocols.agentscope.paths import PUBLIC_PATHS, endpoints
+from dragoman.protocols.agentscope.paths import endpoints
 from dragoman.protocols.agentscope.runs import RunHandle, RunRequest, Runs
-from dragoman.protocols.agentscope.tasks import Deadlines
+from dragoman.protocols.agentscope.tasks import Deadlines, task_state
 from dragoman.protocols.agentscope.translate import ResponseEvents, response_id
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.errors import ErrorResponse
-from dragoman.protocols.kit.router import Handler, Route
+from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.sse import fixed_stream, open_stream, read_to_end, replay_until
 
 _PATH_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 SERVICE = "Dragoman"
+QUEUE = "dragoman"
+"""The name of the only queue of tasks. The protocol requires one."""
 MODE = "standalone"
 """The package's term for a server in a process of its own."""
 
@@ -60,23 +62,22 @@ def app(
 ) -> ProtocolApp:
     """The protocol as an ASGI application. Some of its paths are at the root, so it expects whole paths."""
     handlers = _Handlers(engine, options, admit_stream, state)
-    named: dict[str, tuple[str, Handler]] = {
-        "process": ("POST", handlers.process),
-        "stop": ("POST", handlers.stop),
-        "task": ("POST", handlers.submit_task),
-        "task_status": ("GET", handlers.task),
-        "response": ("GET", handlers.response),
-        "response_events": ("GET", handlers.response_events),
-        "session_events": ("GET", handlers.session_events),
-        "health": ("GET", handlers.health),
-        "readiness": ("GET", handlers.readiness),
-        "liveness": ("GET", handlers.liveness),
+    at = {  # ids that clients choose may contain slashes
+        name: path.strip("/").replace("_id}", "_id:path}") for name, path in endpoints(options.path).items()
     }
-    routes = [Route("GET", "", handlers.service, is_open=True)]
-    for name, path in endpoints(options.path).items():
-        pattern = path.strip("/").replace("_id}", "_id:path}")  # ids that clients choose may contain slashes
-        method, handler = named[name]
-        routes.append(Route(method, pattern, handler, is_open=path in PUBLIC_PATHS))
+    routes = (
+        Route("POST", at["process"], handlers.process),
+        Route("POST", at["stop"], handlers.stop),
+        Route("POST", at["task"], handlers.submit_task),
+        Route("GET", at["task_status"], handlers.task),
+        Route("GET", at["response"], handlers.response),
+        Route("GET", at["response_events"], handlers.response_events),
+        Route("GET", at["session_events"], handlers.session_events),
+        Route("GET", "", handlers.service, is_open=True),
+        Route("GET", at["health"], handlers.health, is_open=True),
+        Route("GET", at["readiness"], handlers.readiness, is_open=True),
+        Route("GET", at["liveness"], handlers.liveness, is_open=True),
+    )
     return ProtocolApp(inputs.PROTOCOL, routes, ERROR_TABLE, authenticate, write_error=_write_error)
 
 
@@ -117,7 +118,7 @@ class _Handlers:
         options = inputs.response_options(parsed)
         accepts_stream = "text/event-stream" in request.headers.get("accept", "").lower()
         is_stream = parsed.request.stream or accepts_stream
-        async with self._runs.start(RunRequest(principal_of(request), parsed, options)) as handle:
+        async with self._runs.start(RunRequest(principal_of(request).user, parsed, options)) as handle:
             if not handle.is_started:
                 await handle.session.until_durable(handle.first_seq)
                 events = ResponseEvents(handle.run_id, handle.session.state.session_id)
@@ -155,14 +156,20 @@ class _Handlers:
         timeout_s = parsed.timeout_s
         deadline = None if timeout_s is None else self._engine.clock.now() + timedelta(seconds=timeout_s)
         options = inputs.response_options(parsed, is_task=True, deadline=deadline)
-        async with self._runs.start(RunRequest(principal_of(request), parsed, options)) as handle:
+        async with self._runs.start(RunRequest(principal_of(request).user, parsed, options)) as handle:
             assert handle.is_started, "a task that leaves calls open is refused"
             await handle.session.until_durable(handle.first_seq)
             if deadline is not None:
                 self._deadlines.schedule_stop(handle.session, handle.run_id, deadline)
-            session_id = parsed.request.session_id or handle.session.state.session_id
-            task_response_id = options.response_id or response_id(handle.run_id)
-            return json_response(tasks.task_submitted(handle.run_id, task_response_id, session_id))
+            return json_response(
+                wire.TaskSubmitted(
+                    task_id=handle.run_id,
+                    queue=QUEUE,
+                    message=f"Task {handle.run_id} submitted to queue {QUEUE}",
+                    response_id=options.response_id or response_id(handle.run_id),
+                    session_id=options.session_id or handle.session.state.session_id,
+                )
+            )
 
     # --- reading back ---------------------------------------------------------------------------------------------
 
@@ -175,7 +182,7 @@ class _Handlers:
             events = None
         if events is None or not events.options.is_task:
             raise TaskNotFound("there is no such task")
-        return json_response(tasks.task_state(task_id, events))
+        return json_response(task_state(task_id, events))
 
     async def response(self, request: Request) -> Response:
         async with self._runs.find(principal_of(request).user, request.path_params["response_id"]) as handle:

@@ -14,6 +14,7 @@ import msgspec
 
 from dragoman.core import content as core
 from dragoman.core.content import JsonObject
+from dragoman.core.events import SettingsChange
 from dragoman.core.ids import CallId, MessageId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import Invalid, UnknownCall
@@ -28,6 +29,7 @@ MESSAGE_ID_PREFIX = "msg_"
 CALL_TYPES = frozenset({"function_call", "plugin_call", "component_call", "mcp_call"})
 OUTPUT_TYPES = frozenset(f"{kind}_output" for kind in CALL_TYPES)
 APPROVAL_TYPE = "mcp_approval_response"
+_ANSWER_TYPES = OUTPUT_TYPES | {APPROVAL_TYPE}
 _AGENT_ONLY_TYPES = CALL_TYPES | {"reasoning", "mcp_list_tools", "mcp_approval_request"}
 """Message types that only an agent sends, whatever their role."""
 _IGNORED_TYPES = frozenset({"heartbeat", "error"})
@@ -103,11 +105,9 @@ def ids_of(request: wire.AgentRequest) -> set[str]:
 
 
 def is_same_message(message: wire.MessageIn, stored: core.UserMessage | None) -> bool:
-    """Whether a message with a known id is the one that the session has (rulings, 13).
+    """Whether a message with a known id is the session's (rulings, 13).
 
-    Args:
-        message: the message as the client sent it.
-        stored: the session's message; None for an agent's message, whose text is never taken from a client.
+    `stored` is None for an agent's message, whose text is never taken from a client.
     """
     return stored is None or (bool(message.content) and _blocks(stored.content) == _blocks(_contents(message, "input")))
 
@@ -159,10 +159,7 @@ def parse_input(
 def translate_error_paths(request: wire.ParsedRequest, parsed: ParsedInput, *, is_new: bool = False) -> Iterator[None]:
     """Translate the paths of the core's refusals to paths in the request's body.
 
-    Args:
-        request: the request.
-        parsed: its input, which the core is given.
-        is_new: the session is being created, so that the core's `messages` are the seeds.
+    With `is_new` the session is being created, so that the core's `messages` are the seeds.
     """
     try:
         yield
@@ -174,7 +171,7 @@ def translate_error_paths(request: wire.ParsedRequest, parsed: ParsedInput, *, i
         paths: Mapping[str, Iterable[str]] = {
             "messages": parsed.seeds if is_new else parsed.messages,
             "answers": parsed.answers,
-            "tools": request.tool_paths,
+            "tools": request.tools,
         }
         refused.path = list(paths[match["kind"]])[int(match["index"])]
         if not is_new:  # a seed may stand for several messages, so only the path of the first one is known
@@ -184,7 +181,7 @@ def translate_error_paths(request: wire.ParsedRequest, parsed: ParsedInput, *, i
 
 def _answered_call(message: wire.MessageIn) -> CallId | None:
     """The call that a message answers, if it can be read."""
-    if message.kind not in OUTPUT_TYPES and message.kind != APPROVAL_TYPE:
+    if message.kind not in _ANSWER_TYPES:
         return None
     name = "approval_request_id" if message.kind == APPROVAL_TYPE else "call_id"
     for content in message.content if isinstance(message.content, tuple) else ():
@@ -198,7 +195,7 @@ def _is_user_message(message: wire.MessageIn) -> bool:
 
 
 def _is_new_input(message: wire.MessageIn) -> bool:
-    return _is_user_message(message) or message.kind in OUTPUT_TYPES or message.kind == APPROVAL_TYPE
+    return _is_user_message(message) or message.kind in _ANSWER_TYPES
 
 
 # --- contents -----------------------------------------------------------------------------------------------------
@@ -323,37 +320,42 @@ def _call(message: wire.MessageIn, path: str) -> core.Call:
 # --- the core's inputs --------------------------------------------------------------------------------------------
 
 
-def create_from(parsed_request: wire.ParsedRequest, agent: str, parsed: ParsedInput) -> Create:
+def create_from(request: wire.AgentRequest, agent: str, parsed: ParsedInput) -> Create:
     """The core's input for a new session, without the id or the name that the client may have chosen."""
-    user_id = parsed_request.request.user_id
-    labels = {"user_id": user_id} if user_id else {}
+    labels = {"user_id": request.user_id} if request.user_id else {}
     return Create(protocol=PROTOCOL, agent=agent, tools="all", labels=labels, seeds=tuple(parsed.seeds.values()))
 
 
-def submit_from(parsed_request: wire.ParsedRequest, parsed: ParsedInput, options: ResponseOptions) -> Submit:
-    """The core's input for a run.
+def submit_from(
+    parsed_request: wire.ParsedRequest, parsed: ParsedInput, options: ResponseOptions, labels: Mapping[str, str]
+) -> Submit:
+    """The core's input for a run in a session with these labels.
 
     A task must be one run, so it has to answer all open calls. So does the first request of a session that a client
     starts with open calls, which would otherwise wait for decisions that nobody asked for.
     """
     request = parsed_request.request
-    props: JsonObject = {PROTOCOL: msgspec.to_builtins(options)}
+    metadata: JsonObject = {PROTOCOL: msgspec.to_builtins(options)}
+    change = SettingsChange()
     if request.user_id:
-        props["user"] = request.user_id
+        metadata["user"] = request.user_id
+        if "user_id" not in labels:
+            change = SettingsChange(labels={**labels, "user_id": request.user_id})
     if extra := parsed_request.extra_fields():
-        props["extra"] = extra
+        metadata["extra"] = extra
     return Submit(
         protocol=PROTOCOL,
         messages=tuple(parsed.messages.values()),
         answers=tuple(parsed.answers.values()),
+        change=change,
         client_run_id=request.client_response_id,
         requires_all_answers=options.is_task or bool(parsed.seeds),
         client_tools=tuple(
             ToolSpec(name=tool.name, description=tool.description or "", parameters=tool.parameters)
-            for tool in parsed_request.tools
+            for tool in parsed_request.tools.values()
         ),
         parameters={name: value for name in _PARAMETERS if (value := getattr(request, name)) is not None},
-        metadata=props,
+        metadata=metadata,
     )
 
 
@@ -377,9 +379,7 @@ def require_matching_answers(answers: Collection[Answer], calls: Mapping[CallId,
     Other protocols let the client give the result of a server's tool. Here that would forge the tool's result, and no
     client does it (sections 5.3 and 5.5).
 
-    Args:
-        answers: the answers of a request.
-        calls: the session's open calls. The core checks answers to any other call.
+    The core checks answers to calls that are not open.
 
     Raises:
         UnknownCall: the call does not wait for that kind of answer.

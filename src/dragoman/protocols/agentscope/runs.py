@@ -10,9 +10,8 @@ import msgspec
 
 from dragoman.core.admission import is_busy
 from dragoman.core.content import UserMessage
-from dragoman.core.events import AnswerGiven, CallOpened, CallSettled, MessageAdded, SettingsChange
+from dragoman.core.events import AnswerGiven, CallOpened, CallSettled, MessageAdded
 from dragoman.core.ids import CallId, RunId, UserId, forking_call, parse_session_id
-from dragoman.core.principal import Principal
 from dragoman.core.refusals import AgentNotChangeable, Forbidden, IdTaken, Refused, RunNotFound, SessionNotFound
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
@@ -47,9 +46,9 @@ class RunHandle(NamedTuple):
 
 
 class RunRequest(NamedTuple):
-    """A request for a run and its caller."""
+    """A user's request for a run."""
 
-    principal: Principal
+    owner: UserId
     parsed: wire.ParsedRequest
     options: inputs.ResponseOptions
     idempotency_key: IdempotencyKey | None = None
@@ -74,19 +73,16 @@ class Runs:
     @asynccontextmanager
     async def find_by_run_id(self, owner: UserId, run_id: str) -> AsyncIterator[RunHandle]:
         """Find a run that the owner started through any protocol. Raises RunNotFound."""
-        async with AsyncExitStack() as stack:
-            yield await self._find(stack, owner, run_id)
-
-    async def _find(self, stack: AsyncExitStack, owner: UserId, run_id: str) -> RunHandle:
         known = parse_session_id(run_id)
         row = None if known is None else await self._engine.history.run_row(owner, RunId(known))
         if row is None:
             raise RunNotFound("there is no such response")
         try:
-            session = await stack.enter_async_context(self._engine.session(owner, row.session_id))
+            session = await self._engine.find_session(owner, row.session_id)
         except SessionNotFound:
             raise RunNotFound("there is no such response") from None
-        return RunHandle(session, row.run_id, row.first_seq, is_existing=True)
+        with self._engine.lease(session):
+            yield RunHandle(session, row.run_id, row.first_seq, is_existing=True)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -112,12 +108,11 @@ class Runs:
         """The calls of earlier runs that a run begins to answer, and the calls of the sub-agents they belong to."""
         session, first_seq, history = handle.session, handle.first_seq, self._engine.history
         await session.until_durable(first_seq)  # the answers become durable together with this event
-        second = await history.events(session, first_seq, first_seq + 1)
-        if not second or not isinstance(second[0].event, AnswerGiven):
-            return {}
         leading = await history.events(session, first_seq, first_seq + MAX_LEADING_ANSWERS)
         answers = takewhile(lambda logged: isinstance(logged.event, AnswerGiven | CallSettled), leading)
         missing = {logged.event.call_id for logged in answers if isinstance(logged.event, AnswerGiven)}
+        if not missing:
+            return {}
         settled: set[CallId] = set()
         calls: dict[CallId, CallOpened] = {}
         async for page in history.newest_events(session, first_seq):
@@ -143,7 +138,7 @@ class Runs:
             yield await self._start_once(stack, run_request)
 
     async def _start_once(self, stack: AsyncExitStack, run_request: RunRequest) -> RunHandle:
-        request, owner = run_request.parsed.request, run_request.principal.user
+        request, owner = run_request.parsed.request, run_request.owner
         agent = None if not request.model else self._engine.agent(request.model).spec.name
         if request.client_response_id is None:
             return await self._submit(stack, run_request, agent)
@@ -155,12 +150,12 @@ class Runs:
                 await handle.session.until_durable(handle.first_seq)
                 return handle
             if record.run_id is not None:
-                return await self._find(stack, owner, record.run_id)
+                return await stack.enter_async_context(self.find_by_run_id(owner, record.run_id))
             session = await stack.enter_async_context(self._engine.session(owner, record.session_id))
             return RunHandle(session, RunId(self._engine.ids.new()), 0, is_started=False)
 
     async def _submit(self, stack: AsyncExitStack, run_request: RunRequest, agent: str | None) -> RunHandle:
-        request, owner = run_request.parsed.request, run_request.principal.user
+        request, owner = run_request.parsed.request, run_request.owner
         session = None
         if request.session_id:
             with suppress(SessionNotFound):
@@ -193,13 +188,11 @@ class Runs:
 
     async def _start_run(self, session: SessionView, run_request: RunRequest, parsed: inputs.ParsedInput) -> RunHandle:
         """Start the run that a request asks for, or store its answers."""
-        user_id, labels = run_request.parsed.request.user_id, session.state.settings.labels
-        submit = inputs.submit_from(run_request.parsed, parsed, run_request.options)
-        if user_id and "user_id" not in labels:
-            submit = msgspec.structs.replace(submit, change=SettingsChange(labels={**labels, "user_id": user_id}))
+        labels = session.state.settings.labels
+        submit = inputs.submit_from(run_request.parsed, parsed, run_request.options, labels)
         with inputs.translate_error_paths(run_request.parsed, parsed):
             result = await self._engine.start_run(
-                session, submit, by=run_request.principal.user, idempotency_key=run_request.idempotency_key
+                session, submit, by=run_request.owner, idempotency_key=run_request.idempotency_key
             )
         if result.run_id is None:
             return RunHandle(session, RunId(self._engine.ids.new()), result.seq, is_started=False)
@@ -212,9 +205,9 @@ class Runs:
 
         Another owner's id is only a name for the caller (rulings, 1).
         """
-        chosen, owner = run_request.parsed.request.session_id or None, run_request.principal.user
+        chosen, owner = run_request.parsed.request.session_id or None, run_request.owner
         session_id = None if chosen is None else parse_session_id(chosen)
-        create = inputs.create_from(run_request.parsed, agent or self._engine.default_agent, parsed)
+        create = inputs.create_from(run_request.parsed.request, agent or self._engine.default_agent, parsed)
         by_id = msgspec.structs.replace(create, session_id=session_id, name=None if session_id else chosen)
         with inputs.translate_error_paths(run_request.parsed, parsed, is_new=True):
             with suppress(IdTaken):

@@ -16,8 +16,6 @@ from dragoman.protocols.agentscope import wire
 from dragoman.protocols.agentscope.inputs import read_response_options
 from dragoman.protocols.agentscope.translate import ResponseEvents
 
-QUEUE = "dragoman"
-"""The name of the only queue. The protocol requires one."""
 TIMER_MARGIN_S = 0.02
 """By how much a timer may fire early, compared to the clock."""
 
@@ -62,14 +60,6 @@ class Deadlines:
             await self._engine.stop_run(session, run_id)
         except Refused as refused:
             log.info("task not stopped", session_id=session.state.session_id, run_id=run_id, reason=str(refused))
-
-
-def task_submitted(task_id: str, response_id: str, session_id: str) -> wire.TaskSubmitted:
-    """The answer to a new task."""
-    message = f"Task {task_id} submitted to queue {QUEUE}"
-    return wire.TaskSubmitted(
-        task_id=task_id, queue=QUEUE, message=message, response_id=response_id, session_id=session_id
-    )
 
 
 def task_state(task_id: str, events: ResponseEvents) -> wire.TaskState:

@@ -65,6 +65,7 @@ AGENT_SERVER = "agent"
 """The server label of an agent's own tool: the field cannot be empty."""
 COMPONENT_TOOLS = frozenset({WRITE_MEMORY})
 """The built-in tools of the server."""
+TEXT_TYPES = ("message", "reasoning")
 WAITING_KINDS: frozenset[CallKind] = frozenset({"client", "permission", "question"})
 _CUT_ERROR = wire.Error("INTERRUPTED", "The server restarted")
 _DELETED_ERROR = wire.Error("SESSION_DELETED", "The session was deleted")
@@ -87,7 +88,6 @@ class _OpenMessage(msgspec.Struct):
     type: str
     step: str
     """The core's id of the model step that the message is part of."""
-    is_call: bool = False
     contents: list[wire.Content] = []
     block_index: int = -1
     """The core's index of the block whose content is open; -1 if none is."""
@@ -177,8 +177,9 @@ class ResponseEvents:
                 self._open_call(opened)
             case MessageClosed(loop="root") as closed:
                 self._close_step(closed)
-            case CallParked(call_id=call_id):
-                self._request_approval_again(call_id, f"{self._run_id}_{logged.seq}")
+            case CallParked(call_id=call_id) if call_id in self._calls:
+                request = msgspec.structs.replace(self._calls[call_id], kind="permission")
+                self._emit_interleaved(f"{self._run_id}_{logged.seq}", _type_of(request), _payload_of(request))
             case CallSettled(by_client=False) as settled if settled.result.loop == ROOT:
                 self._settle_call(settled)
             case PlanUpdated(loop="root") as plan:
@@ -286,7 +287,10 @@ class ResponseEvents:
         if isinstance(block, core.Text | core.Thinking):
             opened.block_index, opened.text = closed.index, block.text
         else:
-            self._add_content(opened, _content_of(block, opened))
+            content = _content_of(block, opened)
+            # section 6.3: without a delta, the web client would replace the previous content
+            previews = [msgspec.structs.replace(content, delta=True)] if content.index else []
+            self._add_content(opened, content, *previews)
 
     def _message_for(self, step: str, index: int, kind: core.StreamedBlockKind) -> _OpenMessage:
         """The open message if the block belongs to it, otherwise a new one."""
@@ -308,24 +312,19 @@ class ResponseEvents:
     def _text_content(self, opened: _OpenMessage, status: str, text: str, *, delta: bool = False) -> wire.TextContent:
         return wire.TextContent(status=status, index=len(opened.contents), delta=delta, msg_id=opened.id, text=text)
 
-    def _add_content(self, opened: _OpenMessage, content: wire.Content) -> None:
-        """Send a complete content. After another one it opens with a delta, because without that the web client would
-        replace the other one (section 6.3).
-        """
-        if content.index and not self.options.omits_deltas:
-            self._emit(msgspec.structs.replace(content, status="in_progress", delta=True))
+    def _add_content(self, opened: _OpenMessage, content: wire.Content, *previews: wire.Content) -> None:
+        """Send a complete content. The previews are sent before it unless the client wants no deltas."""
+        for preview in () if self.options.omits_deltas else previews:
+            self._emit(msgspec.structs.replace(preview, status="in_progress"))
         self._emit(content)
         opened.contents.append(content)
 
     def _close_content(self, status: EndStatus) -> None:
         """Send the end of the open text, if there is one."""
         opened = self._open
-        if opened is None or opened.text is None:
-            return
-        content = self._text_content(opened, status, opened.text)
-        opened.block_index, opened.text = -1, None
-        self._emit(content)
-        opened.contents.append(content)
+        if opened is not None and opened.text is not None:
+            self._add_content(opened, self._text_content(opened, status, opened.text))
+            opened.block_index, opened.text = -1, None
 
     # --- the end of messages --------------------------------------------------------------------------------------
 
@@ -338,17 +337,13 @@ class ResponseEvents:
             return
         if closed.usage is not None:
             opened.usage = _usage(closed.usage)
-        if opened.is_call or status != "completed":
+        if opened.type not in TEXT_TYPES or status != "completed":
             self._finish_message(status=status, is_cut=closed.status == "cut")
         else:
             self._is_end_pending = True
 
     def _finish_message(
-        self,
-        finish_reason: str | None = None,
-        *,
-        status: EndStatus = "completed",
-        is_cut: bool = False,
+        self, finish_reason: str | None = None, *, status: EndStatus = "completed", is_cut: bool = False
     ) -> None:
         """Send the end of the open message, if there is one."""
         self._close_content(status)
@@ -383,7 +378,7 @@ class ResponseEvents:
                 self._emit_interleaved(name, kind, _payload_of(opened))
             return
         self._finish_message()
-        message = _OpenMessage(f"{MESSAGE_ID_PREFIX}{name}", kind, opened.message_id, is_call=True)
+        message = _OpenMessage(f"{MESSAGE_ID_PREFIX}{name}", kind, opened.message_id)
         self._emit_payload(self._begin_message(message), _payload_of(opened))
         if opened.kind != "permission":
             self._announced_calls.add(opened.call.call_id)
@@ -400,13 +395,6 @@ class ResponseEvents:
         output: JsonObject = {"call_id": result.call_id, "name": result.name, "output": _output_of(result)}
         self._emit_interleaved(result.id, f"{kind}_output", output)
 
-    def _request_approval_again(self, call_id: CallId, name: str) -> None:
-        """Send an approval request for a call that a crash interrupted: the user decides whether it runs again."""
-        opened = self._calls.get(call_id)
-        if opened is not None:
-            request = msgspec.structs.replace(opened, kind="permission")
-            self._emit_interleaved(name, _type_of(request), _payload_of(request))
-
     def _emit_interleaved(self, name: str, kind: str, payload: JsonObject) -> None:
         """Send a whole message with one data content, whatever else is open."""
         outer = self._open, self._current_block, self._is_end_pending
@@ -418,12 +406,8 @@ class ResponseEvents:
     def _emit_payload(self, opened: _OpenMessage, payload: JsonObject) -> None:
         """Send the data of a message; of a call, first without its arguments, then in snapshots (section 5.1)."""
         content = wire.DataContent(status="completed", index=0, msg_id=opened.id, data=payload)
-        if "arguments" in payload and not self.options.omits_deltas:
-            empty = msgspec.structs.replace(content, status="in_progress", data={**payload, "arguments": ""})
-            self._emit(empty)
-            self._emit(msgspec.structs.replace(content, status="in_progress"))
-        self._emit(content)
-        opened.contents.append(content)
+        previews = [{**payload, "arguments": ""}, payload] if "arguments" in payload else []
+        self._add_content(opened, content, *(msgspec.structs.replace(content, data=data) for data in previews))
 
     # --- frames ---------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ Pure: no server, no clock, no storage. Source: seed 004 (the schema) and the pub
 where the two differ. A declared field without a value is sent as `null`.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -19,49 +20,41 @@ Name = Annotated[str, Meta(max_length=255)]
 Id = Annotated[str, Meta(min_length=1)]
 
 
-# --- requests -----------------------------------------------------------------------------------------------------
+# --- requests: undeclared fields are ignored -----------------------------------------------------------------------
 
 
-class _In(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of everything clients send. Unknown fields are ignored."""
-
-
-class _ContentIn(msgspec.Struct, frozen=True, tag_field="type"):
-    """Base of the contents of a request's messages. Unknown fields are ignored."""
-
-
-class TextIn(_ContentIn, frozen=True, tag="text"):
+class TextIn(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
     """Text."""
 
     text: str | None = None
 
 
-class ImageIn(_ContentIn, frozen=True, tag="image"):
+class ImageIn(msgspec.Struct, frozen=True, tag_field="type", tag="image"):
     """An image, as a URL or `data:` URI."""
 
     image_url: str | None = None
 
 
-class DataIn(_ContentIn, frozen=True, tag="data"):
+class DataIn(msgspec.Struct, frozen=True, tag_field="type", tag="data"):
     """A JSON object; the payload of calls, outputs and answers."""
 
     data: JsonObject | None = None
 
 
-class AudioIn(_ContentIn, frozen=True, tag="audio"):
+class AudioIn(msgspec.Struct, frozen=True, tag_field="type", tag="audio"):
     """Audio, as a URL, a `data:` URI or base64."""
 
     data: str | None = None
     format: str | None = None
 
 
-class VideoIn(_ContentIn, frozen=True, tag="video"):
+class VideoIn(msgspec.Struct, frozen=True, tag_field="type", tag="video"):
     """A video, as a URL or `data:` URI."""
 
     video_url: str | None = None
 
 
-class FileIn(_ContentIn, frozen=True, tag="file"):
+class FileIn(msgspec.Struct, frozen=True, tag_field="type", tag="file"):
     """A file. The web client sends its name as `file_name`."""
 
     file_url: str | None = None
@@ -71,7 +64,7 @@ class FileIn(_ContentIn, frozen=True, tag="file"):
     file_data: str | None = None
 
 
-class RefusalIn(_ContentIn, frozen=True, tag="refusal"):
+class RefusalIn(msgspec.Struct, frozen=True, tag_field="type", tag="refusal"):
     """The text of a model's refusal, in a history."""
 
     refusal: str | None = None
@@ -80,7 +73,7 @@ class RefusalIn(_ContentIn, frozen=True, tag="refusal"):
 ContentIn = TextIn | ImageIn | DataIn | AudioIn | VideoIn | FileIn | RefusalIn
 
 
-class MessageIn(_In, frozen=True, kw_only=True):
+class MessageIn(msgspec.Struct, frozen=True, kw_only=True):
     """A message of a request. A string as `content` is one text."""
 
     type: str | None = None
@@ -94,7 +87,7 @@ class MessageIn(_In, frozen=True, kw_only=True):
         return self.type or "message"
 
 
-class AgentRequest(_In, frozen=True, kw_only=True):
+class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of `POST /process`."""
 
     input: Annotated[tuple[MessageIn, ...], Meta(min_length=1)]
@@ -127,14 +120,14 @@ class TaskRequest(AgentRequest, frozen=True, kw_only=True):
     timeout: Annotated[float, Meta(gt=0, le=1e9)] | None = None
 
 
-class StopRequest(_In, frozen=True, kw_only=True):
+class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of `POST /stop`. Clients may send a whole request; only these two fields are read."""
 
     session_id: str | None = None
     response_id: str | None = None
 
 
-class CallData(_In, frozen=True, kw_only=True):
+class CallData(msgspec.Struct, frozen=True, kw_only=True):
     """The data of a call: `arguments` is a JSON text, or the object itself."""
 
     call_id: Id
@@ -142,14 +135,14 @@ class CallData(_In, frozen=True, kw_only=True):
     arguments: str | JsonObject
 
 
-class OutputData(_In, frozen=True, kw_only=True):
+class OutputData(msgspec.Struct, frozen=True, kw_only=True):
     """The data of a call's output. Some clients send a structured result as it is."""
 
     call_id: Id
     output: Json = None
 
 
-class ApprovalData(_In, frozen=True, kw_only=True):
+class ApprovalData(msgspec.Struct, frozen=True, kw_only=True):
     """The data of an answer to an approval request."""
 
     approval_request_id: Id
@@ -157,7 +150,7 @@ class ApprovalData(_In, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class FunctionTool(_In, frozen=True, kw_only=True):
+class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that the client runs."""
 
     name: Id
@@ -165,7 +158,7 @@ class FunctionTool(_In, frozen=True, kw_only=True):
     parameters: JsonObject
 
 
-class _ToolParameters(_In, frozen=True, kw_only=True):
+class _ToolParameters(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool's JSON Schema must look like."""
 
     type: Literal["object"]
@@ -315,21 +308,16 @@ _VOLATILE_MESSAGE_FIELDS = frozenset({"id", "status", "sequence_number"})
 
 
 class ParsedRequest(NamedTuple):
-    """A valid request. `fields` is the whole body as it was sent."""
+    """A valid request. `tools` are by their paths in the body; `fields` is the whole body as it was sent."""
 
     request: AgentRequest
-    tools: tuple[FunctionTool, ...]
+    tools: Mapping[str, FunctionTool]
     fields: JsonObject
     timeout_s: float | None = None
 
     def extra_fields(self) -> JsonObject:
         """The fields that the protocol does not declare. They are passed to the agent."""
         return {name: value for name, value in self.fields.items() if name not in self.request.__struct_fields__}
-
-    @property
-    def tool_paths(self) -> tuple[str, ...]:
-        """The path of each tool in the body, in the nested or in the flat form."""
-        return tuple(_tool_path(tool, f"tools[{index}]") for index, tool in enumerate(self.request.tools or ()))
 
     def canonical_bytes(self) -> bytes:
         """The request in a form that is equal for equal requests, whatever their ids and delivery."""
@@ -367,25 +355,22 @@ def _parse_request(kind: type[R], body: bytes) -> ParsedRequest:
     for index, message in enumerate(request.input):
         if message.content is None and message.kind not in ("error", "heartbeat"):
             raise InvalidBody("this field is required", f"input[{index}].content")
-    tools = tuple(_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ()))
+    tools = dict(_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ()))
     parsed = ParsedRequest(request, tools, fields)
     if is_too_deep(parsed.extra_fields()):
         raise InvalidBody(f"lists and objects may be nested at most {DEPTH_LIMIT} levels deep", "")
     return parsed
 
 
-def _parse_tool(tool: JsonObject, path: str) -> FunctionTool:
-    """Parse a tool in the nested or in the flat form. Only functions are supported (section 2.2)."""
+def _parse_tool(tool: JsonObject, path: str) -> tuple[str, FunctionTool]:
+    """Parse a tool in the nested or in the flat form; return its path too. Only functions are supported (2.2)."""
     if tool.get("type") not in (None, "function"):
         raise InvalidBody("only tools of type 'function' are supported", f"{path}.type")
-    path = _tool_path(tool, path)
-    parsed = convert_value(tool if tool.get("function") is None else tool["function"], FunctionTool, path)
+    if tool.get("function") is not None:
+        tool, path = tool["function"], f"{path}.function"
+    parsed = convert_value(tool, FunctionTool, path)
     convert_value(parsed.parameters, _ToolParameters, f"{path}.parameters")
-    return parsed
-
-
-def _tool_path(tool: JsonObject, path: str) -> str:
-    return path if tool.get("function") is None else f"{path}.function"
+    return path, parsed
 
 
 def _decode(body: bytes) -> JsonObject:
