@@ -39,7 +39,8 @@ from dragoman.protocols.agui.run_service.streams import ThreadEncoder
 from dragoman.protocols.kit.app import AdmitStream, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.errors import BodyTooLarge
-from dragoman.protocols.kit.sse import KEEP_ALIVE, open_stream
+from dragoman.protocols.kit.frames import KEEP_ALIVE
+from dragoman.protocols.kit.sse import open_stream
 
 DEFAULT_AGENT_TYPE = "worker"
 """The agent type that stands for the default agent (rulings, 4)."""

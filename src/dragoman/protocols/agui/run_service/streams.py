@@ -4,7 +4,7 @@ import msgspec
 
 from dragoman.core.stream import Record
 from dragoman.protocols.agui.run_service.translate import ThreadEvents
-from dragoman.protocols.kit.sse import KEEP_ALIVE, escape_line_separators
+from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 
 
 class ThreadEncoder:
