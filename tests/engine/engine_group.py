@@ -15,6 +15,7 @@ from dragoman.core.admission import InputLimits
 from dragoman.core.events import SettingsChange
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.inputs import Create, Submit
+from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
 from dragoman.engine.services.idempotency import IdempotencyKey
@@ -50,7 +51,7 @@ class EngineGroup:
     async def _wait_until_visible(self, live: LiveSession, remote: LiveSession) -> None:
         """Have the first engine see what another one did."""
         neighbours = self.engines[0].cluster
-        if remote is not live and neighbours is not None and remote.failure is None:
+        if remote is not live and isinstance(neighbours, Cluster) and remote.failure is None:
             await remote.until_durable(remote.state.seq)
             await neighbours.log_tailer.wait_until_reached(live, remote.durable_cursor.seq)
 
@@ -92,7 +93,7 @@ class EngineGroup:
         engine, there = await self._on_random_engine(live)
         await engine.delete(there)
         neighbours = self.engines[0].cluster
-        assert neighbours is not None, "there are several"
+        assert isinstance(neighbours, Cluster), "there are several"
         await neighbours.refresh(live)
 
     async def rewind(self, live: LiveSession, before_seq: int) -> None:

@@ -11,6 +11,7 @@ from dragoman.core.admission import InputLimits
 from dragoman.core.events import RunQueued, SettingsChange
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.cluster import log_tailer as following_module
+from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.cluster.log_tailer import REACH_TIMEOUT_S, RETRY_DELAY_S
 from dragoman.engine.cluster.remote_commands import Done, Enqueue
 from dragoman.engine.sessions.live_session import to_live_session
@@ -104,7 +105,7 @@ def test_what_another_server_announces_is_looked_for_with_pauses_and_not_for_eve
         first, second = simulation.servers
         assert first is not None
         assert second is not None
-        assert second.engine.cluster is not None
+        assert isinstance(second.engine.cluster, Cluster)
         reach = second.engine.cluster.log_tailer.wait_until_reached
         live = await first.machine.run(open_session(first.engine))
         there = to_live_session(await second.machine.run(second.engine.find_session(ANN, live.state.session_id)))

@@ -11,14 +11,15 @@ from structlog.testing import capture_logs
 
 from dragoman.core.admission import InputLimits
 from dragoman.core.refusals import Refused
-from dragoman.engine.cluster import cluster as neighbours_module
-from dragoman.engine.cluster import delta_relay as carrying_module
-from dragoman.engine.cluster import log_tailer as following_module
+from dragoman.engine.cluster import claims as claims_module
+from dragoman.engine.cluster import cluster as cluster_module
+from dragoman.engine.cluster import delta_relay as delta_relay_module
+from dragoman.engine.cluster import log_tailer as log_tailer_module
 from dragoman.engine.engine import Engine, EngineOptions
-from dragoman.engine.sessions import history as past_module
+from dragoman.engine.sessions import history as history_module
 from dragoman.engine.sessions import reader as reader_module
 from dragoman.engine.sessions import recent_messages as recent_messages_module
-from dragoman.engine.sessions import registry as sessions_module
+from dragoman.engine.sessions import registry as registry_module
 from dragoman.engine.sessions import replay_buffer as replay_buffer_module
 from tests.engine import world as world_module
 from tests.engine.runs.test_crash import prepare
@@ -46,15 +47,16 @@ TAKEOVER_TIMEOUT_S = 15.0
 FAR_FUTURE_S = 1e6
 """Deadlines of the tests' own, which have no meaning where time passes by itself."""
 SMALL_LIMITS: dict[Any, dict[str, Any]] = {
-    sessions_module: {"MIN_RECENT_SESSIONS": 3},
+    registry_module: {"MIN_RECENT_SESSIONS": 3},
     replay_buffer_module: {"MAX_RECORDS": 6},
     recent_messages_module: {"MAX_MESSAGES": 3},
     reader_module: {"PAGE": 9},
-    past_module: {"BACK_PAGE": 4},
+    history_module: {"BACK_PAGE": 4},
     world_module: {"DEADLINE_S": FAR_FUTURE_S},
-    carrying_module: {"time": Time},
-    following_module: {"time": Time},
-    neighbours_module: {"time": Time},
+    delta_relay_module: {"time": Time},
+    log_tailer_module: {"time": Time},
+    claims_module: {"time": Time},
+    cluster_module: {"time": Time},
 }
 """Everything that has a bound reaches it."""
 UNEXPECTED = {"run's task failed", "session cannot be taken up"}

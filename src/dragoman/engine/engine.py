@@ -37,6 +37,7 @@ from dragoman.core.refusals import (
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor
 from dragoman.engine.cluster.cluster import Cluster
+from dragoman.engine.cluster.single_server import SingleServer
 from dragoman.engine.runs.replays import Replays
 from dragoman.engine.runs.run_limit import RunLimit
 from dragoman.engine.runs.runner import Runner
@@ -104,13 +105,16 @@ class Engine:
         self.limits = limits
         self.is_draining = False
         self._log = log
-        self._bus = bus
         self._cipher = cipher
         self._names = {alias: name for name, agent in agents.items() for alias in agent.spec.aliases}
-        self._committer = GroupCommitter(log, window_s=options.commit_window_s)
+        self.cluster: Cluster | SingleServer = (
+            SingleServer(log, index) if cluster_store is None else Cluster(cluster_store, log=log, bus=bus, ids=ids)
+        )
+        """The other servers on the store."""
+        self._committer = GroupCommitter(log, window_s=options.commit_window_s, on_commit=self.cluster.on_commit)
         self.attachments = Attachments(blobs)
         self.history = History(log, index, self.attachments)
-        self._idempotency = Idempotency(index, clock)
+        self._idempotency = Idempotency(index, clock, self.cluster.store_unless_alone)
         self.replays = Replays(find_session=self.find_session, log=log, attachments=self.attachments, ids=ids)
         self._runner = Runner(
             find_agent=self._find_agent,
@@ -122,13 +126,19 @@ class Engine:
             replays=self.replays,
             timeout_s=options.run_timeout_s,
             max_attempts=options.max_attempts,
+            wait_for_valid_lease=self.cluster.wait_for_valid_lease,
         )
         self._sessions = SessionRegistry(
-            log, self._committer, clock, max_sessions=options.sessions_in_memory, take_over=self._runner.take_over
+            log,
+            self._committer,
+            clock,
+            self.cluster,
+            max_sessions=options.sessions_in_memory,
+            take_over=self._runner.take_over,
         )
         self._readers = ReaderRegistry(options.heartbeat_interval_s)
         run_limit = RunLimit(options.max_runs_per_user, self._runner.count_unfinished_runs)
-        self._write_access = WriteAccess(self._runner, run_limit, index, limits)
+        self._write_access = WriteAccess(self.cluster, self._runner, run_limit, index, limits)
         self._branches = Branches(self.history, ids)
         self._submissions = Submissions(
             self._write_access,
@@ -143,22 +153,14 @@ class Engine:
             encrypt_secret=self._encrypt_secret,
             limits=limits,
         )
-        self.cluster: Cluster | None = None
-        """The other servers on the store; None where there can be none."""
-        if cluster_store is not None:
-            self._set_up_cluster(cluster_store)
+        self.cluster.connect(self._sessions, take_over=self._runner.take_over, perform=self._write_access.perform)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Take the store, and take up the runs that died with the server before."""
         self._committer.start()
-        if self.cluster is not None:
-            await self.cluster.start()
-            return
-        self._sessions.epoch = await self._log.claim_epoch()
-        for session_id in await self.index.unfinished_sessions():
-            await self._sessions.recover(session_id)
+        await self.cluster.start()
 
     async def drain(self, grace_s: float) -> None:
         """Take no new work, let the runs end for a while, park the rest and end the streams.
@@ -176,23 +178,7 @@ class Engine:
         """Write what is left. Called after `drain`."""
         self._sessions.close()
         await self._committer.stop()
-        if self.cluster is not None:
-            await self.cluster.leave()
-
-    def _set_up_cluster(self, cluster_store: ClusterStore) -> None:
-        self.cluster = neighbours = Cluster(
-            cluster_store,
-            log=self._log,
-            bus=self._bus,
-            ids=self.ids,
-            sessions=self._sessions,
-            take_over=self._runner.take_over,
-            perform=self._write_access.perform,
-        )
-        self._sessions.cluster = self._write_access.cluster = neighbours
-        self._committer.on_commit = neighbours.on_commit
-        self._runner.wait_for_valid_lease = neighbours.wait_for_valid_lease
-        self._idempotency.store_unless_alone = neighbours.store_unless_alone
+        await self.cluster.leave()
 
     def running_sessions(self) -> Sequence[SessionView]:
         """The sessions whose runs are executed on this server."""
@@ -255,8 +241,7 @@ class Engine:
             raise IdTaken("there is a session of that name")
         created = admission.create(agent.spec, request, self._encrypt_secret, limits or self.limits)
         events = await self.attachments.put_seeds(session_id, created)
-        if self.cluster is not None:
-            await self.cluster.wait_until_joined()
+        await self.cluster.wait_until_joined()
         if session_id in self._sessions:  # somebody was quicker meanwhile
             raise IdTaken("there is a session of that id")
         live = LiveSession.new(
@@ -332,7 +317,7 @@ class Engine:
             try:  # it is being made: its first commit holds that alone
                 await live.until_durable(1)
             except StoreUnavailable:
-                if self.cluster is None:
+                if not self.cluster.is_shared:
                     raise
                 self._sessions.remove(live)  # another server may have been quicker with that id
 
@@ -418,8 +403,8 @@ class Engine:
     async def delete(self, session: SessionView) -> None:
         """End a session and remove everything of it. Its run is stopped first, so that its readers see an end."""
         live = to_live_session(session)
-        if await self.stop_run(live) and self.cluster is not None:
-            await self.cluster.log_tailer.wait_for_remote_readers()
+        if await self.stop_run(live):
+            await self.cluster.wait_for_remote_readers()
         async with self._write_access.acquire(live):
             await self._delete(live)
 

@@ -11,7 +11,8 @@ import pytest
 from dragoman.buses.local import LocalBus
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionBusy, SessionNotFound, StoreUnavailable
-from dragoman.engine.cluster import cluster as neighbours_module
+from dragoman.engine.cluster import cluster as cluster_module
+from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.engine import Engine
 from dragoman.engine.services import idempotency
 from dragoman.engine.services.idempotency import IdempotencyKey
@@ -128,7 +129,7 @@ async def test_words_come_over_the_bus_and_what_it_loses_is_looked_up(postgres_u
             async with asyncio.timeout(DEADLINE_S):
                 await gate.entered.wait()
             there = await session_as_seen_by(second, live.state.session_id)
-            assert second.cluster is not None
+            assert isinstance(second.cluster, Cluster)
             follow = second.cluster.log_tailer._delta_relay.announce  # else it is said within a second
             follow([there.state.session_id])
             reading_there = asyncio.create_task(read(second, there))
@@ -307,8 +308,8 @@ async def test_a_server_that_cannot_join_anew_refuses_in_time(
     """Its database may be away for hours: who asks for something meanwhile is told so, and does not wait."""
     live = await open_session(two_engines.first)
     neighbours = two_engines.first.cluster
-    assert neighbours is not None, "there are several"
-    monkeypatch.setattr(neighbours_module, "CLAIM_TIMEOUT_S", 0.05)
+    assert isinstance(neighbours, Cluster), "there are several"
+    monkeypatch.setattr(cluster_module, "CLAIM_TIMEOUT_S", 0.05)
 
     async def away() -> int:
         raise StoreUnavailable("the database is away")
@@ -372,8 +373,8 @@ async def test_a_run_that_ends_while_its_session_is_loaded_on_another_server_kee
             patched.setattr(PostgresCluster, "claim_session", claim)
             await session_as_seen_by(two_engines.second, live.state.session_id)
         assert [each and each.is_running for each in claims] == [False], "it was stored as running"
-        assert two_engines.second.cluster is not None
-        await asyncio.gather(*two_engines.second.cluster._release_tasks)
+        assert isinstance(two_engines.second.cluster, Cluster)
+        await asyncio.gather(*two_engines.second.cluster.claims._release_tasks)
         claimed = await PostgresCluster.claim_session(two_engines.first.cluster._cluster_store, live.state.session_id)  # type: ignore[union-attr, arg-type]
         assert claimed is not None
         assert claimed.epoch is not None, "nobody has it any more"

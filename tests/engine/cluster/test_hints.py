@@ -41,7 +41,7 @@ async def test_a_hint_of_a_change_that_is_malformed_is_ignored(world: World, log
     def commit(batch: Sequence[Append]) -> None:
         there.send(batch, "there")
 
-    engine._committer.on_commit = commit
+    engine._committer._on_commit = commit
     await play(engine, live, "go")
     end()
     bus.subscribe(LIST_CHANGED_SUBJECT, lambda payload: here.on_hint(payload, "here"))
@@ -71,7 +71,7 @@ async def test_a_flood_of_changes_is_looked_up_in_part(world: World) -> None:
     here.owners = lambda: [world.owner]
     hints: list[str] = []
     there._bus.subscribe(LIST_CHANGED_SUBJECT, hints.append)
-    engine._committer.on_commit = lambda batch: there.send(batch, "there")
+    engine._committer._on_commit = lambda batch: there.send(batch, "there")
     await play(engine, live, "go")
     for _ in range(MAX_CONCURRENT_LOOKUPS + 10):
         here.on_hint(hints[0], "here")
@@ -102,7 +102,7 @@ async def test_who_follows_in_a_way_that_nobody_understands_is_sent_nothing(
     def commit(batch: Sequence[Append]) -> None:
         here.send(batch, "here")
 
-    engine._committer.on_commit = commit
+    engine._committer._on_commit = commit
     await play(engine, live, "go")
     assert (log_records, sent) == (ignored(SUBSCRIBE_SUBJECT, wrong), [])
     there.announce([live.state.session_id])

@@ -133,7 +133,7 @@ async def test_a_commit_that_cannot_be_reported_blocks_nobody(world: World) -> N
         raise ValueError("a slip of a bus's")
 
     engine = await world.start()
-    engine._committer.on_commit = fails
+    engine._committer._on_commit = fails
     live = await open_session(engine)
     async with asyncio.timeout(DEADLINE_S):
         await play(engine, live, "go")

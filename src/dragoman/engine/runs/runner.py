@@ -74,6 +74,7 @@ class Runner:
         replays: Replays,
         timeout_s: float,
         max_attempts: int,
+        wait_for_valid_lease: LeaseCheck,
     ) -> None:
         self._find_agent = find_agent
         self._history = history
@@ -84,8 +85,8 @@ class Runner:
         self._replays = replays
         self._timeout_s = timeout_s
         self._max_attempts = max_attempts
-        self.wait_for_valid_lease: LeaseCheck = _no_lease_required
-        """Waited for before a tool or a model is called: only who surely has the session may."""
+        self._wait_for_valid_lease = wait_for_valid_lease
+        """Awaited before each tool or model call: only the server that certainly has the session may make it."""
         self._calls = CallRunner(ids, self._run_fork, self._close_fork, self._wait_for_valid_lease)
         self._live_by_owner: dict[UserId, dict[asyncio.Task[None], LiveSession]] = {}
         """The sessions whose runs are executed here."""
@@ -96,9 +97,6 @@ class Runner:
         self._timed_out_tasks: set[asyncio.Task[None]] = set()
         """Those that were cancelled because their time was up."""
         self._is_parking = False
-
-    async def _wait_for_valid_lease(self) -> None:
-        await self.wait_for_valid_lease()
 
     # --- from outside ---------------------------------------------------------------------------------------------
 
@@ -425,10 +423,6 @@ class Runner:
         if opened is not None and live.failure is None:
             live.close_block(loop, run_id)
             live.append((MessageClosed(message_id=opened.message_id, loop=loop, status=status),), run_id)
-
-
-async def _no_lease_required() -> None:
-    """Nobody else can have the session."""
 
 
 def _unanswerable(state: SessionState) -> list[OpenCall]:

@@ -14,6 +14,7 @@ from dragoman.core.ids import RunId
 from dragoman.core.refusals import SessionBusy
 from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.cluster.remote_commands import Command, Done, Enqueue, Moved, Stop, UpdateReplay
+from dragoman.engine.cluster.single_server import SingleServer
 from dragoman.engine.runs.run_limit import RunLimit
 from dragoman.engine.runs.runner import Runner
 from dragoman.engine.sessions.live_session import LiveSession
@@ -23,8 +24,15 @@ from dragoman.ports.log import IdempotencyRecord, LogLookup
 class WriteAccess:
     """See the module. Without neighbours every session is written here, and nothing is waited for."""
 
-    def __init__(self, runner: Runner, run_limit: RunLimit, index: LogLookup, limits: InputLimits) -> None:
-        self.cluster: Cluster | None = None
+    def __init__(
+        self,
+        cluster: Cluster | SingleServer,
+        runner: Runner,
+        run_limit: RunLimit,
+        index: LogLookup,
+        limits: InputLimits,
+    ) -> None:
+        self._cluster = cluster
         self._runner = runner
         self._run_limit = run_limit
         self._index = index
@@ -41,20 +49,23 @@ class WriteAccess:
 
     async def claim(self, live: LiveSession) -> None:
         """Have it again, after a time in which it may have been let go of."""
-        if self.cluster is not None:
-            await self.cluster.claim(live)
+        await self._cluster.claim(live)
+
+    def release(self, live: LiveSession) -> None:
+        """Give up a claim if nothing was written."""
+        self._cluster.release(live)
 
     def may_write(self, live: LiveSession) -> bool:
         """Whether the session may be written here now."""
-        return self.cluster is None or self.cluster.may_write(live)
+        return self._cluster.may_write(live)
 
     async def stop(self, live: LiveSession, run_id: RunId | None, *, only_if_unwatched: bool = False) -> bool:
         """See `Engine.stop_run`."""
-        while not (only_if_unwatched and await self._is_watched(live)):
+        while not (only_if_unwatched and await self._cluster.is_watched(live)):
             async with self.acquire(live):
-                if self.cluster is None or not live.is_remote:
+                if not live.is_remote:
                     return await self._runner.stop(live, run_id)
-            done = await self.cluster.remote_commands.send(live, Stop(run_id, only_if_unwatched))
+            done = await self._cluster.send(live, Stop(run_id, only_if_unwatched))
             if done is not None:
                 return done.has_effect
         return False
@@ -63,8 +74,7 @@ class WriteAccess:
         self, live: LiveSession, queued: RunQueued, idempotency_record: IdempotencyRecord | None
     ) -> int | None:
         """Let a run wait for the end of one that is played elsewhere; its event. None: there is no such run now."""
-        assert self.cluster is not None, "there is an elsewhere"
-        done = await self.cluster.remote_commands.send(live, Enqueue(queued, idempotency_record))
+        done = await self._cluster.send(live, Enqueue(queued, idempotency_record))
         if done is not None:
             return done.seq
         row = await self._index.find_run(queued.run_id)  # who was asked may have died between doing it and saying so
@@ -77,8 +87,7 @@ class WriteAccess:
                 if not live.is_remote:
                     await self._update_replay(live, replay)
                     return
-            assert self.cluster is not None, "there is an elsewhere"
-            if await self.cluster.remote_commands.send(live, UpdateReplay(replay)) is not None:
+            if await self._cluster.send(live, UpdateReplay(replay)) is not None:
                 return
 
     async def perform(self, live: LiveSession, command: Command) -> Done | Moved:
@@ -106,9 +115,6 @@ class WriteAccess:
             case _ as never:
                 assert_never(never)
 
-    async def _is_watched(self, live: LiveSession) -> bool:
-        return live.reader_count > 0 if self.cluster is None else await self.cluster.is_watched(live)
-
     async def _update_replay(self, live: LiveSession, replay: Replay) -> None:
         if replay != live.state.settings.replay:
             live.append((SettingsChanged(change=SettingsChange(replay=replay)),), None)
@@ -130,5 +136,4 @@ class WriteClaim:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._write_access.cluster is not None:
-            self._write_access.cluster.release(self._live)
+        self._write_access.release(self._live)

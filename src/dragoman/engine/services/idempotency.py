@@ -51,9 +51,10 @@ class _KeyLock:
 class Idempotency:
     """The keys of all owners. Who holds one keeps others with the same key waiting."""
 
-    def __init__(self, index: IdempotencyIndex, clock: Clock) -> None:
-        self.store_unless_alone: Callable[[], ClusterStore | None] = lambda: None
-        """The other servers on the store, while there are any: they hold keys too."""
+    def __init__(
+        self, index: IdempotencyIndex, clock: Clock, store_unless_alone: Callable[[], ClusterStore | None]
+    ) -> None:
+        self._store_unless_alone = store_unless_alone
         self._index = index
         self._clock = clock
         self._key_locks: dict[tuple[UserId, str], _KeyLock] = {}
@@ -126,7 +127,7 @@ class Idempotency:
         Returns:
             Where it is kept, and under which name of this server.
         """
-        others = self.store_unless_alone()
+        others = self._store_unless_alone()
         if others is None:
             return None
         try:

@@ -47,9 +47,10 @@ class Writable(Protocol):
 class GroupCommitter:
     """The one place from which sessions' logs are written."""
 
-    def __init__(self, log: EventLog, *, window_s: float = WINDOW_S) -> None:
-        self.on_commit: Callable[[Sequence[Append]], None] | None = None
-        """Told what was written, after it was shown."""
+    def __init__(
+        self, log: EventLog, *, window_s: float = WINDOW_S, on_commit: Callable[[Sequence[Append]], None]
+    ) -> None:
+        self._on_commit = on_commit
         self._log = log
         self._window_s = window_s
         self._pending: list[Writable] = []
@@ -120,9 +121,8 @@ class GroupCommitter:
                 session.publish()
             else:
                 session.fail(StoreUnavailable("the session was claimed by another server, or deleted"))
-        if self.on_commit is not None:
-            try:
-                self.on_commit(batch)
-            except Exception:  # it is written and shown; the committer outlives whatever others make of it
-                log.exception("a commit was not told", sessions=len(batch))
+        try:
+            self._on_commit(batch)
+        except Exception:  # the batch is durable and published; the committer outlives errors of its callback
+            log.exception("commit callback failed", sessions=len(batch))
         return len(batch)

@@ -40,20 +40,24 @@ class FindSession(Protocol):
 
 
 class ClusterView(Protocol):
-    """What the sessions in memory have to know of the other servers on the store."""
+    """What the registry must know of the other servers on the store."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there can be other servers on the store."""
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other server lives, as far as is known."""
+        """Whether no other server is alive, as far as this one knows."""
 
     async def current_states(self, states: Sequence[SessionState]) -> list[SessionState]:
-        """Sessions as they stand now, from how they were stored when they were at rest."""
+        """Return sessions' current states, given those of their last rest."""
 
     async def refresh(self, live: LiveSession) -> None:
-        """Bring a session up to date that another server may have gone on with."""
+        """Read what other servers wrote to a session."""
 
     async def claim_run(self, session_id: SessionId) -> int | None:
-        """Take a session whose run has no living server, for the epoch that is given; None: it has one."""
+        """Claim a session whose run has no living server. Returns the claim's epoch; None: a server has the run."""
 
 
 class SessionRegistry:
@@ -70,6 +74,7 @@ class SessionRegistry:
         log: EventLog,
         committer: GroupCommitter,
         clock: Clock,
+        cluster: ClusterView,
         *,
         max_sessions: int,
         take_over: Callable[[LiveSession], None],
@@ -79,8 +84,7 @@ class SessionRegistry:
         self.is_closed = False
         """Nothing is brought back after a failed commit any more."""
         self.watchers: list[Watcher] = []
-        self.cluster: ClusterView | None = None
-        """The other servers; None where there can be none."""
+        self._cluster = cluster
         self._log = log
         self._committer = committer
         self._clock = clock
@@ -130,9 +134,9 @@ class SessionRegistry:
 
     async def current_states(self, states: Sequence[SessionState]) -> list[SessionState]:
         """The same of several, wherever they are."""
-        if self.cluster is None or self.cluster.is_alone:
+        if self._cluster.is_alone:
             return [self.current_state(state) for state in states]
-        return await self.cluster.current_states(states)
+        return await self._cluster.current_states(states)
 
     async def get(self, session_id: SessionId) -> LiveSession | None:
         """A session; brought into memory, if it is not there. Those who ask at the same moment share one loading.
@@ -143,9 +147,7 @@ class SessionRegistry:
             live = self._live.get(session_id)
             if live is not None and live.failure is None:
                 self._live.move_to_end(session_id)
-                if self.cluster is None:
-                    return live
-                await self.cluster.refresh(live)
+                await self._cluster.refresh(live)
                 if self.get_loaded(session_id) is live:
                     return live
                 continue
@@ -184,8 +186,8 @@ class SessionRegistry:
         if present is not None and (present.failure is None or isinstance(present.failure, SessionNotFound)):
             return True  # it was made while the store was read, or is being deleted: a second one would write beside it
         live = LiveSession.from_snapshot(snapshot, self.epoch, self._committer, self._clock)
-        if self.cluster is not None and _is_running(live):
-            epoch = await self.cluster.claim_run(session_id)
+        if self._cluster.is_shared and _is_running(live):
+            epoch = await self._cluster.claim_run(session_id)
             if epoch is None:
                 live.is_remote = True
             else:  # only now nothing can be written any more by the server before

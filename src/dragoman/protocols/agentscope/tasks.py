@@ -28,8 +28,7 @@ class Deadlines:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._stopping: set[asyncio.Task[None]] = set()
-        if engine.cluster is not None:
-            engine.cluster.on_taken_over(self._resume)
+        engine.cluster.on_taken_over(self._resume)
 
     def resume(self) -> None:
         """Watch the tasks that were recovered after a restart."""

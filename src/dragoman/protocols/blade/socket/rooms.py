@@ -372,8 +372,7 @@ class Rooms:
         self._pending_list_updates: dict[SessionId, JsonObject] = {}
         """What has changed since lists were told of a session last, for those that were told lately."""
         engine.watch(self.on_events)
-        if engine.cluster is not None:
-            engine.cluster.list_notifier.owners = self._connected_users
+        engine.cluster.show_lists_of(self._connected_users)
 
     def on_connect(self, socket: Socket) -> None:
         """A socket is there; it hears of changes of its owner's sessions."""

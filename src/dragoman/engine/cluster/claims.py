@@ -1,0 +1,153 @@
+"""Claims on sessions: before this server writes to a session, it makes sure that no other server does.
+
+A session's run is executed by one server, which alone writes to the session while it lives. A session at rest may be
+written by any server: the writer claims it first, which takes one statement. A server that is alone claims nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from weakref import WeakValueDictionary
+
+from dragoman.core.ids import SessionId
+from dragoman.core.refusals import SessionNotFound, StoreUnavailable
+from dragoman.engine.cluster.log_tailer import LogTailer
+from dragoman.engine.cluster.ownership import Ownership
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.registry import SessionRegistry
+from dragoman.ports.cluster import SessionClaims
+
+CLAIM_TIMEOUT_S = 8.0
+"""How long to wait for a session that another server is about to write, or for a lost lease."""
+RETRY_DELAY_S = 0.03
+"""Pause between two attempts."""
+CLAIM_VALID_S = 4.0
+"""How long this server relies on a claim on a session at rest; shorter than the store's reservation."""
+
+
+class SessionClaimer:
+    """Claims and releases sessions for this server."""
+
+    def __init__(
+        self,
+        store: SessionClaims,
+        *,
+        sessions: SessionRegistry,
+        ownership: Ownership,
+        log_tailer: LogTailer,
+        take_over: Callable[[LiveSession], None],
+        wait_until_joined: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._sessions = sessions
+        self._ownership = ownership
+        self._log_tailer = log_tailer
+        self._take_over = take_over
+        self._wait_until_joined = wait_until_joined
+        self._locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
+        self._release_tasks: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """Abandon pending releases; the store releases the sessions after a few seconds."""
+        for task in self._release_tasks:
+            task.cancel()
+
+    def may_write(self, live: LiveSession) -> bool:
+        """Whether this server may write the session now. Storing a session at rest releases the claim on it."""
+        if live.is_remote:
+            return False
+        is_running = live.state.run is not None or bool(live.state.queue)
+        return is_running or self._ownership.is_known_current(live) or time.monotonic() < live.claimed_until
+
+    async def claim(self, live: LiveSession) -> bool:
+        """Claim a session in order to write to it at once; `release` follows. False: another server runs it.
+
+        Raises:
+            SessionNotFound: it was deleted.
+            StoreUnavailable: it cannot be claimed now.
+        """
+        await self._wait_until_joined()
+        deadline = time.monotonic() + CLAIM_TIMEOUT_S
+        while True:
+            if live.failure is not None:
+                raise live.failure
+            if self._ownership.is_known_current(live):
+                live.epoch = self._sessions.epoch
+            if self.may_write(live):
+                return True
+            if not live.is_clean:
+                await live.next_commit()
+                continue
+            async with self._locks.setdefault(live.state.session_id, asyncio.Lock()):
+                claimed = True if self.may_write(live) else await self._try_claim(live)
+            if claimed is not None:
+                return claimed
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("another server is writing to the session")
+            await asyncio.sleep(RETRY_DELAY_S)
+
+    async def _try_claim(self, live: LiveSession) -> bool | None:
+        """Try once to claim a session, as `claim` does. None: another server has reserved it for a moment."""
+        if live.failure is not None:
+            raise live.failure
+        if not live.is_clean:
+            return None
+        begun = time.monotonic()
+        session_id = live.state.session_id
+        claimed = await self._store.claim_session(session_id)
+        if claimed is None:
+            self._log_tailer.remove_deleted(live)
+            raise SessionNotFound("there is no such session")
+        if claimed.epoch is None and not claimed.is_running:
+            return None
+        if claimed.epoch is not None:
+            live.epoch = self._record_epoch(claimed.epoch)
+        is_same = claimed.created_at == live.state.created_at
+        is_current = claimed.epoch is not None and not claimed.is_running and claimed.seq == live.durable_cursor.seq
+        try:
+            while not (is_same and is_current) and session_id not in await self._log_tailer.fetch_updates([live]):
+                if live.failure is not None:
+                    raise live.failure
+        except SessionNotFound:
+            if claimed.epoch is not None:  # the claim is on a new session of the same id
+                self._release_in_background(session_id, claimed.epoch)
+            raise
+        if claimed.epoch is None:
+            return False if live.is_remote else None
+        self._ownership.mark_current(session_id)
+        live.is_remote = False
+        live.claimed_until = begun + CLAIM_VALID_S
+        if self._ownership.is_ours(live):
+            self._take_over(live)
+        return True
+
+    def release(self, live: LiveSession) -> None:
+        """Release a claimed session if nothing was written to it. A write releases the claim by itself."""
+        if live.claimed_until and live.failure is None and not self._ownership.is_ours(live):
+            live.claimed_until = 0.0
+            self._release_in_background(live.state.session_id, live.epoch)
+
+    async def claim_run(self, session_id: SessionId) -> int | None:
+        """Claim a session whose run has no living server. Returns the claim's epoch; None: a server has the run."""
+        await self._wait_until_joined()
+        claimed = await self._store.claim_session(session_id)
+        if claimed is None or claimed.epoch is None:
+            return None
+        if not claimed.is_running:  # the run ended meanwhile; the next writer must not wait for this claim to expire
+            self._release_in_background(session_id, claimed.epoch)
+        return self._record_epoch(claimed.epoch)
+
+    def _record_epoch(self, epoch: int) -> int:
+        """Keep the registry's epoch the latest of this server's, which it writes with once it is alone."""
+        self._sessions.epoch = max(self._sessions.epoch, epoch)
+        return epoch
+
+    def _release_in_background(self, session_id: SessionId, epoch: int) -> None:
+        task = asyncio.create_task(self._release(session_id, epoch), name="release")
+        self._release_tasks.add(task)
+        task.add_done_callback(self._release_tasks.discard)
+
+    async def _release(self, session_id: SessionId, epoch: int) -> None:
+        with suppress(StoreUnavailable):  # the reservation expires after a few seconds anyway
+            await self._store.release_session(session_id, epoch)
