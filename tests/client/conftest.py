@@ -1,4 +1,4 @@
-"""What the client library's tests stand on: a shared server behind a socket, and clients in no mood to wait."""
+"""Fixtures of the client tests: a shared server behind a socket, and short retry delays."""
 
 from collections.abc import AsyncIterator
 
@@ -11,12 +11,12 @@ from tests.servers import SocketServer, running_socket_server
 @pytest.fixture(scope="session")
 async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     """A server behind a real socket."""
-    async with running_socket_server(tmp_path_factory.mktemp("house")) as house:
-        yield house
+    async with running_socket_server(tmp_path_factory.mktemp("server")) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
 def _short_retry_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cuts are the rule here: what waits after each is the machine's time only."""
+    """These tests cut connections all the time."""
     monkeypatch.setattr(Backoff, "INITIAL_DELAY_S", 0.01)
     monkeypatch.setattr(Backoff, "MAX_DELAY_S", 0.05)

@@ -1,4 +1,4 @@
-"""A proxy that cuts connections: it hands bytes on, and at moments of its choice it hangs up on both sides."""
+"""A proxy that forwards bytes and, at generator moments, aborts both sides of a connection."""
 
 import asyncio
 import random
@@ -7,24 +7,24 @@ from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 Plan = Callable[[], int | None]
-"""For each connection: after how many bytes of answers it is cut. None: never."""
+"""Called per connection: after how many bytes of responses to cut it; None for never."""
 
 
 def at_random(seed: int, *, longest: int = 900) -> Plan:
-    """Most connections are cut somewhere; every fifth is spared, so that there is an end to it."""
-    chosen = random.Random(seed)
+    """Cut most connections at a random byte, but not every fifth one, so that each test ends."""
+    generator = random.Random(seed)
     count = 0
 
     def plan() -> int | None:
         nonlocal count
         count += 1
-        return None if count % 5 == 0 else chosen.randrange(longest)
+        return None if count % 5 == 0 else generator.randrange(longest)
 
     return plan
 
 
 class CuttingProxy:
-    """The proxy, in front of one server. `target` may be changed: a server that started again has a new port."""
+    """The proxy in front of one server. `target` may change: a restarted server has a new port."""
 
     def __init__(self, target: str, plan: Plan) -> None:
         self.target = target
@@ -45,7 +45,7 @@ class CuttingProxy:
             writer.transport.abort()
             self._tasks.discard(task)
             return
-        there = asyncio.create_task(_forward(reader, server))
+        forwarding = asyncio.create_task(_forward(reader, server))
         try:
             while chunk := await upstream.read(65536):
                 if limit is not None and len(chunk) > limit:
@@ -60,11 +60,11 @@ class CuttingProxy:
         except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
-            there.cancel()
+            forwarding.cancel()
             writer.close()
             server.transport.abort()
             with suppress(ConnectionError, asyncio.CancelledError):
-                await there
+                await forwarding
             self._tasks.discard(task)
 
     async def close(self) -> None:
@@ -82,12 +82,12 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 @asynccontextmanager
 async def cutting_proxy(target: str, plan: Plan) -> AsyncIterator[CuttingProxy]:
-    """The proxy, from its start to its end."""
-    cutter = CuttingProxy(target, plan)
-    listening = await asyncio.start_server(cutter._serve, "127.0.0.1", 0)
-    cutter.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    """Run a proxy."""
+    proxy = CuttingProxy(target, plan)
+    listening = await asyncio.start_server(proxy._serve, "127.0.0.1", 0)
+    proxy.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     try:
-        yield cutter
+        yield proxy
     finally:
         listening.close()
-        await cutter.close()
+        await proxy.close()

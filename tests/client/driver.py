@@ -1,7 +1,6 @@
-"""The conversation suite through the client library: one driver for the four protocols, because it has one vocabulary.
+"""The conversation suite's driver for the client library: one for all four protocols.
 
-The library is left alone with what happens: connections are cut under it, and servers end and start again, and the
-driver goes on iterating as if nothing had been.
+Connections are cut and servers restart underneath; the driver just keeps iterating.
 """
 
 from collections.abc import Iterable
@@ -58,16 +57,16 @@ OBSERVABLE: dict[ProtocolName, frozenset[type]] = {
 
 
 class ClientDriver:
-    """One session through one protocol, over a proxy that cuts."""
+    """One session over one protocol, through a proxy that cuts connections."""
 
     stops: dict[c.Stop, c.Stop] = {}  # noqa: RUF012  # a constant of the class
 
-    def __init__(self, protocol: ProtocolName, cutter: CuttingProxy) -> None:
+    def __init__(self, protocol: ProtocolName, proxy: CuttingProxy) -> None:
         self.features = FEATURES[protocol]
         self.observable = OBSERVABLE[protocol]
         self.reconnected = 0
         self._protocol: ProtocolName = protocol
-        self._proxy = cutter
+        self._proxy = proxy
         self._client: AsyncClient | None = None
         self._session: AsyncSession
         self._run: AsyncRun
@@ -91,10 +90,10 @@ class ClientDriver:
 
     async def begin(self, setup: c.Setup) -> None:
         tools = [Tool(name=name, parameters={"type": "object"}) for name in setup.client_tools]
-        wishes: dict[str, Any] = {} if self._protocol == "blade" else {"tools": tools}
+        arguments: dict[str, Any] = {} if self._protocol == "blade" else {"tools": tools}
         if self._protocol == "aap":
-            wishes |= {"server_tools": [*setup.trusted, *setup.untrusted], "trusted_tools": setup.trusted}
-        self._session = await self.client.create("rehearsal", **wishes)
+            arguments |= {"server_tools": [*setup.trusted, *setup.untrusted], "trusted_tools": setup.trusted}
+        self._session = await self.client.create("rehearsal", **arguments)
 
     async def run(self, user_input: c.Input) -> c.Outcome:
         self._begin(user_input)
@@ -102,12 +101,12 @@ class ClientDriver:
 
     async def start(self, user_input: c.Prompt, after_text: str) -> None:
         self._begin(user_input)
-        said = ""
-        while said != after_text:
+        text = ""
+        while text != after_text:
             event = await anext(self._run)
             self._take(event)
-            said += event.text if isinstance(event, Text) else ""
-            assert after_text.startswith(said), said
+            text += event.text if isinstance(event, Text) else ""
+            assert after_text.startswith(text), text
 
     async def rejoin(self) -> c.Outcome:
         return await self._read_to_end()
@@ -119,11 +118,11 @@ class ClientDriver:
         await self._session.delete()
         try:
             return await self._read_to_end()
-        except NotFound:  # the connection was cut before the end came, and then there was nothing to go on with
+        except NotFound:  # the connection was cut before the end, and the session is gone
             return c.Outcome(self._observed, "cancelled")
 
     async def history(self) -> list[c.Observation]:
-        return [seen for message in await self._session.history() for seen in self._observed_message(message)]
+        return [item for message in await self._session.history() for item in self._observed_message(message)]
 
     async def is_gone(self) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""A server that knows the protocols and nothing of our additions: the real one, with all of them taken off the wire."""
+"""A server without Dragoman's extensions: the real one, with the extensions removed from the wire."""
 
 import asyncio
 import re
@@ -19,24 +19,24 @@ DATA = re.compile(rb"^data: (.*)$", re.MULTILINE)
 
 
 def without_extensions(value: Any) -> Any:
-    """JSON without what is ours."""
+    """The JSON value without extensions."""
     if isinstance(value, Mapping):
         return {name: without_extensions(each) for name, each in value.items() if name != "_meta"}
     return [without_extensions(each) for each in value] if isinstance(value, list) else value
 
 
 def rewritten(body: bytes) -> bytes:
-    """JSON, or whole frames of a stream, without what is ours."""
+    """JSON, or whole frames of a stream, without extensions."""
     if body[:1] in (b"{", b"["):
         return msgspec.json.encode(without_extensions(msgspec.json.decode(body)))
     plain = ID.sub(b"", body)
     return DATA.sub(
-        lambda found: b"data: " + msgspec.json.encode(without_extensions(msgspec.json.decode(found[1]))), plain
+        lambda match: b"data: " + msgspec.json.encode(without_extensions(msgspec.json.decode(match[1]))), plain
     )
 
 
 class StandardOnlyApp:
-    """The app behind the filter."""
+    """The app behind a filter that removes the extensions."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -61,16 +61,16 @@ class StandardOnlyApp:
 
 @asynccontextmanager
 async def standard_only_server(folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """The server, from its start to its end: its address, and a key."""
-    house = AppServer(folder)
-    await house.prepare()
-    app: Any = StandardOnlyApp(build(house.settings, (), None))
+    """Run the server; yields its address and a key."""
+    app_server = AppServer(folder)
+    await app_server.prepare()
+    app: Any = StandardOnlyApp(build(app_server.settings, (), None))
     server = NotifyingServer(uvicorn.Config(app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=1))
     serving = asyncio.create_task(server._serve())
     try:
         async with asyncio.timeout(DEADLINE_S):
             await server.listening.wait()
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", house.key("alice")
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", app_server.key("alice")
     finally:
         server.should_exit = True
         await serving

@@ -1,4 +1,4 @@
-"""AAP in the modes that an agent declares: whole answers, whole blocks, deltas."""
+"""AAP in each stream mode that an agent can declare: whole answers, whole blocks, deltas."""
 
 from pathlib import Path
 
@@ -28,42 +28,45 @@ async def stamp(arguments: dict[str, str]) -> str:
     return f"stamped {arguments['text']}"
 
 
-AGENTS = [Player(name, [Tool("add", add), Tool("stamp", stamp)], capabilities=has) for name, has in MODES.items()]
+AGENTS = [
+    Player(name, [Tool("add", add), Tool("stamp", stamp)], capabilities=capabilities)
+    for name, capabilities in MODES.items()
+]
 
 
 def normalized_reply(reply: Reply) -> list[tuple[type, str]]:
-    """What was told, in a form that the modes have in common."""
-    found: list[tuple[type, str]] = []
+    """The events in a form that all modes have in common."""
+    items: list[tuple[type, str]] = []
     for event in reply.events:
         match event:
             case Text(text=text) | Thinking(text=text):
-                if found and found[-1][0] is type(event):
-                    text = found.pop()[1] + text
-                found.append((type(event), text))
+                if items and items[-1][0] is type(event):
+                    text = items.pop()[1] + text
+                items.append((type(event), text))
             case ToolCall(name=name) | Permission(name=name):
-                found.append((type(event), name))
+                items.append((type(event), name))
             case ToolResult(text=text):
-                found.append((type(event), text))
+                items.append((type(event), text))
             case Ended(reason=reason):
-                found.append((type(event), reason))
-    return found
+                items.append((type(event), reason))
+    return items
 
 
-async def test_a_run_is_the_same_in_whatever_mode_its_agent_answers(tmp_path: Path) -> None:
+async def test_a_run_yields_the_same_events_in_every_stream_mode(tmp_path: Path) -> None:
     answers = []
-    async with running_socket_server(tmp_path, agents=AGENTS) as house:
-        async with AsyncClient(house.connection.url, key=house.key("alice")) as client:
+    async with running_socket_server(tmp_path, agents=AGENTS) as server:
+        async with AsyncClient(server.connection.url, key=server.key("alice")) as client:
             for mode in ("delta", "message", "none"):
                 session = await client.create(mode, trusted_tools=["add"])
                 answers.append(normalized_reply(await session.ask(PLAY)))
                 assert [each.role for each in await session.history()][:2] == ["user", "assistant"]
             silent = await client.create("silent")
-            with pytest.raises(Unsupported, match="agent 'silent' does not declare that it gives its history over AAP"):
+            with pytest.raises(Unsupported, match="agent 'silent' does not support history over AAP"):
                 await silent.history()
         bounds: list[int | None] = [None, None, None, 0, 0, None]
         async with (
-            cutting_proxy(house.connection.url, lambda: bounds.pop(0) if bounds else None) as cutter,
-            AsyncClient(cutter.url, key=house.key("alice")) as client,
+            cutting_proxy(server.connection.url, lambda: bounds.pop(0) if bounds else None) as proxy,
+            AsyncClient(proxy.url, key=server.key("alice")) as client,
         ):
             session = await client.create("none", trusted_tools=["add"])
             answers.append(normalized_reply(await session.ask(PLAY)))

@@ -1,4 +1,4 @@
-"""The client's readers held against the server's writers: what one writes the other reads back, wherever it was cut."""
+"""The client's codecs against the server's: what one encodes the other decodes, wherever the stream was cut."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -42,15 +42,15 @@ Json = Any
 
 
 def aap_bytes(mode: Any) -> Callable[[Sequence[Record], Turn], bytes]:
-    def told(records: Sequence[Record], turn: Turn) -> bytes:
-        seen = int(turn.request.headers.get("Last-Event-ID", "0"))
-        return b"".join(map(aap.TurnFrames(RUN, mode, skip=seen).feed, records))
+    def encode(records: Sequence[Record], turn: Turn) -> bytes:
+        skip = int(turn.request.headers.get("Last-Event-ID", "0"))
+        return b"".join(map(aap.TurnFrames(RUN, mode, skip=skip).feed, records))
 
-    return told
+    return encode
 
 
 def agui_bytes(records: Sequence[Record], turn: Turn) -> bytes:
-    """A request that comes again is answered from the start."""
+    """The server answers a repeated request from the start."""
     return b"".join(map(RunEncoder(Translator(RUN, thread_id=SESSION), "1.0").feed, records))
 
 
@@ -59,7 +59,7 @@ def agentscope_bytes(records: Sequence[Record], turn: Turn) -> bytes:
     return b"".join(map(ResponseEvents(RUN, SESSION, skip=int(after) + 1 if after else 0).feed, records))
 
 
-TALK = SessionHandle(id=SESSION, agent="a")
+HANDLE = SessionHandle(id=SESSION, agent="a")
 SERVERS: dict[str, tuple[Any, Callable[[Sequence[Record], Turn], bytes]]] = {
     "aap delta": (AapCodec(), aap_bytes("delta")),
     "aap message": (AapCodec(), aap_bytes("message")),
@@ -69,20 +69,20 @@ SERVERS: dict[str, tuple[Any, Callable[[Sequence[Record], Turn], bytes]]] = {
 
 
 def joined(events: Iterable[Event]) -> list[Event]:
-    """Events with neighbouring words joined: how they were cut says nothing."""
-    found: list[Event] = []
+    """Join adjacent text events: where they were split does not matter."""
+    merged: list[Event] = []
     for event in events:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if isinstance(event, Text | Thinking) and type(event) is type(last):
             assert isinstance(last, Text | Thinking)
-            found[-1] = type(event)(text=last.text + event.text)
+            merged[-1] = type(event)(text=last.text + event.text)
         else:
-            found.append(event)
-    return found
+            merged.append(event)
+    return merged
 
 
 def expected_events(records: Sequence[Record], *, images: bool) -> list[Event]:
-    """What a run's records say, in the client's words, without its end."""
+    """The client's events for a run's records, without `Ended`."""
     events: list[Event] = []
     for record in records:
         match record:
@@ -101,46 +101,46 @@ def expected_events(records: Sequence[Record], *, images: bool) -> list[Event]:
 
 
 def with_unique_positions(records: Iterable[Record]) -> list[Record]:
-    """The records with every piece at a place of its own, as the log has them."""
-    found: list[Record] = []
+    """Give every piece a position of its own, as in the log."""
+    positioned: list[Record] = []
     after = pieces = 0
     for record in records:
         if isinstance(record, Piece):
             pieces += 1
-            found.append(msgspec.structs.replace(record, after=after, place=pieces))
+            positioned.append(msgspec.structs.replace(record, after=after, place=pieces))
         else:
             after, pieces = record.seq, 0
-            found.append(record)
-    return found
+            positioned.append(record)
+    return positioned
 
 
 @pytest.mark.parametrize("server", SERVERS)
 @given(steps=STEPS, reason=REASONS, data=st.data())
-def test_a_run_is_read_as_it_was_written_wherever_its_stream_was_cut(
+def test_a_run_is_decoded_as_it_was_encoded_wherever_its_stream_was_cut(
     server: str, steps: Any, reason: str, data: st.DataObject
 ) -> None:
-    face, written = SERVERS[server]
+    codec, encode = SERVERS[server]
     records = with_unique_positions(records_of(steps, reason))
-    turn: Turn = face.turn(msgspec.structs.replace(TALK, messages=[], tool_names={}), UserInput(text="go"), "once")
+    turn: Turn = codec.turn(msgspec.structs.replace(HANDLE, messages=[], tool_names={}), UserInput(text="go"), "once")
     events: list[Event] = []
     for _ in range(data.draw(st.integers(0, 3))):
         if not turn.is_over:
-            events += read(turn, written(records, turn), data)
+            events += read(turn, encode(records, turn), data)
     if not turn.is_over:
         assert turn.can_resume
-        events += read(turn, written(records, turn), None)
+        events += read(turn, encode(records, turn), None)
     assert turn.is_over
     *before, end = events
     assert joined(before) == expected_events(records, images=not server.startswith("aap"))
     stop = next(each.event for each in records if isinstance(each, LoggedEvent) and isinstance(each.event, RunStopped))
     assert isinstance(end, Ended)
-    # Nothing waits here; AAP says it with the code, which is another here; the Agent API says it of messages alone.
-    nowhere_said = [("agentscope", "max_tokens"), ("aap", "cancelled"), (server.split()[0], "tool_use")]
-    assert end.reason == stop.reason or (server.split()[0], reason) in nowhere_said
+    # Nothing is pending here. AAP expresses "cancelled" by an error code; the Agent API has "length" for messages only.
+    not_expressible = [("agentscope", "max_tokens"), ("aap", "cancelled"), (server.split()[0], "tool_use")]
+    assert end.reason == stop.reason or (server.split()[0], reason) in not_expressible
 
 
 def read(turn: Turn, body: bytes, data: st.DataObject | None) -> list[Event]:
-    """Read a stream, cut somewhere when there is data, in chunks of any size."""
+    """Decode a stream in chunks of any size, cut at a random position if `data` is given."""
     end = len(body) if data is None else data.draw(st.integers(0, len(body)))
     middle = end if data is None else data.draw(st.integers(0, end))
     reader, events = FrameReader(), list[Event]()
@@ -151,15 +151,14 @@ def read(turn: Turn, body: bytes, data: st.DataObject | None) -> list[Event]:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["", "a", "7"]), st.text(max_size=5), st.sampled_from(["\n", "\r\n", "\r"]))))
-def test_frames_are_cut_the_same_whatever_ends_a_line_and_a_chunk(frames: Any) -> None:
+def test_frames_are_split_the_same_whatever_the_line_endings_and_chunks(frames: Any) -> None:
     body, expected = "", []
     for name, text, end in frames:
         lines = text.replace("\r", "").split("\n")
         body += (f"id: {name}{end}" if name else "") + "".join(f"data: {each}{end}" for each in lines) + end
         expected.append(Frame("", "\n".join(lines).encode(), name))
     reader = FrameReader()
-    found = [frame for byte in body.encode() for frame in reader.feed(bytes([byte]))]
-    assert found == expected
+    assert [frame for byte in body.encode() for frame in reader.feed(bytes([byte]))] == expected
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -180,7 +179,7 @@ CHOSEN = {"selections": {"0": ["b"]}, "custom": {"1": "own"}}
 IMAGE = "data:image/png;base64,aGk="
 
 
-def waiting_calls() -> SessionHandle:
+def handle_with_pending_calls() -> SessionHandle:
     return SessionHandle(
         id="0199f2a0-0000-7000-8000-000000000001",
         agent="a",
@@ -189,14 +188,14 @@ def waiting_calls() -> SessionHandle:
     )
 
 
-def test_the_server_of_aap_reads_what_the_client_says_and_answers() -> None:
-    face = AapCodec()
-    said = aap_wire.decode_turn(
-        face.turn(waiting_calls(), UserInput(text="look", images=(IMAGE,)), "once").request.body or b""
+def test_the_aap_server_decodes_the_clients_messages_and_answers() -> None:
+    codec = AapCodec()
+    decoded = aap_wire.decode_turn(
+        codec.turn(handle_with_pending_calls(), UserInput(text="look", images=(IMAGE,)), "once").request.body or b""
     )
-    [message] = aap.submit_from(said, "a").messages
+    [message] = aap.submit_from(decoded, "a").messages
     assert message == CoreUserInput(content=(CoreText("look"), CoreImage(IMAGE)))
-    turn = face.turn(waiting_calls(), ANSWERS, "once")
+    turn = codec.turn(handle_with_pending_calls(), ANSWERS, "once")
     assert turn.request.headers["Idempotency-Key"] == "once"
     answers = aap.submit_from(aap_wire.decode_turn(turn.request.body or b""), "a").answers
     *others, choice = answers
@@ -210,55 +209,59 @@ def test_the_server_of_aap_reads_what_the_client_says_and_answers() -> None:
     assert msgspec.json.decode(choice.content) == CHOSEN
 
 
-def test_the_server_of_ag_ui_reads_what_the_client_says_and_answers() -> None:
-    face = AguiCodec()
-    said, dropped = decode_run(
-        face.turn(waiting_calls(), UserInput(text="look", images=(IMAGE,)), "once").request.body or b""
+def test_the_ag_ui_server_decodes_the_clients_messages_and_answers() -> None:
+    codec = AguiCodec()
+    decoded, dropped = decode_run(
+        codec.turn(handle_with_pending_calls(), UserInput(text="look", images=(IMAGE,)), "once").request.body or b""
     )
-    assert (said.run_id, said.protocol_version, dropped) == ("once", "1.0", ())
-    assert [(each.name, each.description) for each in said.tools] == [("paint", "Paint it")]
-    assert list(msgspec.to_builtins(said.messages[0].content)) == [
+    assert (decoded.run_id, decoded.protocol_version, dropped) == ("once", "1.0", ())
+    assert [(each.name, each.description) for each in decoded.tools] == [("paint", "Paint it")]
+    assert list(msgspec.to_builtins(decoded.messages[0].content)) == [
         {"type": "text", "text": "look"},
         {"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}},
     ]
-    assert [(each.interrupt_id, each.status) for each in said.resume] == [
+    assert [(each.interrupt_id, each.status) for each in decoded.resume] == [
         ("c2", "cancelled"),
         ("c3", "cancelled"),
         ("c4", "cancelled"),
     ]
-    answered = decode_run(face.turn(waiting_calls(), ANSWERS, "once").request.body or b"").run
-    [result] = msgspec.to_builtins(answered.messages)
+    answers = decode_run(codec.turn(handle_with_pending_calls(), ANSWERS, "once").request.body or b"").run
+    [result] = msgspec.to_builtins(answers.messages)
     assert (result["role"], result["toolCallId"], result["content"]) == ("tool", "c1", "red")
-    assert [(each.interrupt_id, each.status, each.payload) for each in answered.resume] == [
+    assert [(each.interrupt_id, each.status, each.payload) for each in answers.resume] == [
         ("c2", "resolved", {"approved": True}),
         ("c3", "resolved", {"approved": False, "reason": "no"}),
         ("c4", "resolved", CHOSEN),
     ]
 
 
-def test_names_stand_in_the_paths_of_ag_ui_as_one_part_each() -> None:
-    face, talk = AguiCodec(), SessionHandle(id="a/b?c", agent="my agent#1")
-    asked = [face.stop(talk).request, face.resume(talk).request, face.turn(talk, UserInput(text="go"), "once").request]
-    assert [each.path for each in asked] == [
+def test_names_are_quoted_as_one_path_segment_each_over_ag_ui() -> None:
+    codec, handle = AguiCodec(), SessionHandle(id="a/b?c", agent="my agent#1")
+    requests = [
+        codec.stop(handle).request,
+        codec.resume(handle).request,
+        codec.turn(handle, UserInput(text="go"), "once").request,
+    ]
+    assert [each.path for each in requests] == [
         "/ag-ui/my%20agent%231/stop/a%2Fb%3Fc",
         "/ag-ui/my%20agent%231/connect",
         "/ag-ui/my%20agent%231",
     ]
 
 
-def test_the_server_of_the_agent_api_reads_what_the_client_says_and_answers() -> None:
-    face = AgentScopeCodec()
-    talk = waiting_calls()
-    asked = agentscope_wire.decode_request(
-        face.turn(talk, UserInput(text="look", images=(IMAGE,)), "once").request.body or b""
+def test_the_agent_api_server_decodes_the_clients_messages_and_answers() -> None:
+    codec = AgentScopeCodec()
+    handle = handle_with_pending_calls()
+    decoded = agentscope_wire.decode_request(
+        codec.turn(handle, UserInput(text="look", images=(IMAGE,)), "once").request.body or b""
     )
-    request = asked.request
-    assert (request.client_response_id, request.session_id, request.model) == ("resp_once", talk.id, "a")
-    assert [(each.name, each.description) for each in asked.tools.values()] == [("paint", "Paint it")]
+    request = decoded.request
+    assert (request.client_response_id, request.session_id, request.model) == ("resp_once", handle.id, "a")
+    assert [(each.name, each.description) for each in decoded.tools.values()] == [("paint", "Paint it")]
     assert request.input[0].content == (agentscope_wire.TextIn(text="look"), agentscope_wire.ImageIn(image_url=IMAGE))
-    answered = agentscope_wire.decode_request(face.turn(talk, ANSWERS, "once").request.body or b"").request.input
-    told = [(each.type, msgspec.to_builtins(each.content)[0]["data"]) for each in answered]
-    *others, (kind, choice) = told
+    answers = agentscope_wire.decode_request(codec.turn(handle, ANSWERS, "once").request.body or b"").request.input
+    items = [(each.type, msgspec.to_builtins(each.content)[0]["data"]) for each in answers]
+    *others, (kind, choice) = items
     assert others == [
         ("function_call_output", {"call_id": "c1", "output": "red"}),
         ("mcp_approval_response", {"approval_request_id": "c2", "approve": True}),
@@ -267,15 +270,15 @@ def test_the_server_of_the_agent_api_reads_what_the_client_says_and_answers() ->
     assert (kind, msgspec.json.decode(choice["output"])) == ("function_call_output", CHOSEN)
 
 
-def test_the_server_of_blade_reads_what_the_client_says_and_answers() -> None:
-    talk = waiting_calls()
-    said = convert_value(message_payload(talk, UserInput(text="look", images=(IMAGE,))), blade_wire.ChatSend)
-    assert said == blade_wire.ChatSend(
-        session_id=f"sess_{talk.id}",
+def test_the_blade_server_decodes_the_clients_messages_and_answers() -> None:
+    handle = handle_with_pending_calls()
+    decoded = convert_value(message_payload(handle, UserInput(text="look", images=(IMAGE,))), blade_wire.ChatSend)
+    assert decoded == blade_wire.ChatSend(
+        session_id=f"sess_{handle.id}",
         message=(blade_wire.TextPart("look"), blade_wire.ImagePart(blade_wire.ImageUrl(IMAGE))),
     )
-    answered = [convert_value(answer_payload(talk, each), blade_wire.ChatSend) for each in ANSWERS[1:]]
-    assert [each.askuser_answer for each in answered] == [
+    answers = [convert_value(answer_payload(handle, each), blade_wire.ChatSend) for each in ANSWERS[1:]]
+    assert [each.askuser_answer for each in answers] == [
         blade_wire.AskUserAnswer("c2", {"0": [0]}),
         blade_wire.AskUserAnswer("c3", {"0": [2]}, {"0": "no"}),
         blade_wire.AskUserAnswer("c4", {"0": [1]}, {"1": "own"}),

@@ -1,4 +1,4 @@
-"""How long the client waits before it tries again, and when it gives up."""
+"""Backoff: how long the client waits before a retry, and when it gives up."""
 
 import pytest
 
@@ -9,7 +9,7 @@ GONE = Unreachable("gone")
 
 
 class Time:
-    """A time that is moved."""
+    """A clock that the test advances."""
 
     now = 0.0
 
@@ -25,16 +25,16 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 def wait(backoff: Backoff, time: Time, retry_after_s: float = 0.0) -> float:
-    pause = backoff.next_delay(GONE, retry_after_s)
-    time.now += pause
-    return pause
+    delay = backoff.next_delay(GONE, retry_after_s)
+    time.now += delay
+    return delay
 
 
-def test_pauses_grow_up_to_the_longest_and_end_when_the_connection_is_given_up(time: Time) -> None:
+def test_delays_grow_to_the_maximum_until_the_connection_is_given_up(time: Time) -> None:
     backoff = Backoff(60.0, time)
-    pauses = [wait(backoff, time) for _ in range(9)]
+    delays = [wait(backoff, time) for _ in range(9)]
     longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
-    assert all(most / 2 <= pause <= most for pause, most in zip(pauses, longest, strict=True))
+    assert all(most / 2 <= delay <= most for delay, most in zip(delays, longest, strict=True))
     while time.now < 54.0:
         wait(backoff, time)
     time.now = 59.9
@@ -42,7 +42,7 @@ def test_pauses_grow_up_to_the_longest_and_end_when_the_connection_is_given_up(t
         wait(backoff, time)
 
 
-def test_what_comes_begins_the_count_anew(time: Time) -> None:
+def test_received_data_resets_the_backoff(time: Time) -> None:
     backoff = Backoff(60.0, time)
     for _ in range(12):
         wait(backoff, time)
@@ -51,7 +51,7 @@ def test_what_comes_begins_the_count_anew(time: Time) -> None:
     assert wait(backoff, time) <= 0.1
 
 
-def test_a_connection_that_held_begins_it_anew_and_one_that_broke_at_once_does_not(time: Time) -> None:
+def test_a_lasting_connection_resets_the_backoff_and_one_that_broke_at_once_does_not(time: Time) -> None:
     backoff = Backoff(60.0, time)
     for _ in range(12):
         wait(backoff, time)
@@ -62,7 +62,7 @@ def test_a_connection_that_held_begins_it_anew_and_one_that_broke_at_once_does_n
     assert wait(backoff, time) <= 0.1
 
 
-def test_what_the_server_asks_for_is_kept_unless_it_is_too_long(time: Time) -> None:
+def test_retry_after_is_respected_unless_it_is_too_long(time: Time) -> None:
     backoff = Backoff(60.0, time)
     assert wait(backoff, time, retry_after_s=7.0) == 7.0
     with pytest.raises(Unreachable):

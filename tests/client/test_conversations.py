@@ -1,4 +1,4 @@
-"""The conversations of the suite through the client library, over real sockets that are cut again and again."""
+"""The conversation suite through the client library, over real sockets that are cut again and again."""
 
 from pathlib import Path
 
@@ -27,27 +27,27 @@ def cases() -> list[tuple[ProtocolName, Conversation]]:
 
 
 @pytest.mark.parametrize(("protocol", "conversation"), cases(), ids=names)
-async def test_a_conversation_over_a_connection_that_is_cut(
+async def test_a_conversation_survives_cut_connections(
     socket_server: SocketServer, protocol: ProtocolName, conversation: Conversation
 ) -> None:
-    async with cutting_proxy(socket_server.connection.url, at_random(seed=len(conversation.name))) as cutter:
-        driver = ClientDriver(protocol, cutter)
+    async with cutting_proxy(socket_server.connection.url, at_random(seed=len(conversation.name))) as proxy:
+        driver = ClientDriver(protocol, proxy)
         try:
             await play(conversation, driver, socket_server)
         finally:
             await driver.close()
-        assert cutter.cut_count > 0
+        assert proxy.cut_count > 0
 
 
 @pytest.mark.parametrize("conversation", [each for each in CONVERSATIONS if each.crashes()], ids=names)
-async def test_a_conversation_with_a_server_that_is_killed_over_one_protocol_after_the_other(
+async def test_a_conversation_survives_a_killed_server_over_each_protocol(
     tmp_path: Path, conversation: Conversation
 ) -> None:
-    """The library reaches the server again by itself, at another port, and goes on where it was."""
+    """The library reconnects to the restarted server, at another port, and resumes by itself."""
     async with server_process(tmp_path) as server:
         for protocol in PROTOCOLS:
-            async with cutting_proxy(server.connection.url, lambda: None) as cutter:  # the kill is the cut
-                driver = ClientDriver(protocol, cutter)
+            async with cutting_proxy(server.connection.url, lambda: None) as proxy:  # the kill is the cut
+                driver = ClientDriver(protocol, proxy)
                 try:
                     await play(conversation, driver, server)
                 finally:

@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
 async def run_example(name: str, *arguments: str, typed: str = "") -> str:
-    """What an example prints."""
+    """Run an example and return its output."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(EXAMPLES / name),

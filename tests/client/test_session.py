@@ -1,4 +1,4 @@
-"""What a program does with the library: functions as tools, callbacks, answers, stopping, coming back, errors."""
+"""The library's API: client tools, callbacks, answers, stopping, resuming, errors."""
 
 import asyncio
 import sys
@@ -58,8 +58,8 @@ def paint(colour: str, coats: int = 1) -> str:
     """Paint it.
 
     Args:
-        colour: any.
-        coats: how many.
+        colour: any colour.
+        coats: the number of coats.
     """
     return f"{coats} of {colour}"
 
@@ -77,14 +77,16 @@ def spill() -> str:
     raise RuntimeError("all over the floor")
 
 
-# --- functions --------------------------------------------------------------------------------------------------------
+# --- client tools -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol", WITH_TOOLS)
-async def test_functions_run_here_side_by_side_and_their_results_go_back(client: AsyncClient) -> None:
+async def test_client_tools_run_concurrently_and_their_results_are_sent(client: AsyncClient) -> None:
     session = await client.create("rehearsal", tools=[paint, mixed, spill])
-    play = calls(("paint", {"colour": "red"}), ("mix", {"colours": ["a", "b"]}), ("spill", {}), ("paint", {"c": 1}))
-    reply = await session.ask(script(play, {"say": "{results}"}))
+    prompt_calls = calls(
+        ("paint", {"colour": "red"}), ("mix", {"colours": ["a", "b"]}), ("spill", {}), ("paint", {"c": 1})
+    )
+    reply = await session.ask(script(prompt_calls, {"say": "{results}"}))
     results = [event.text for event in reply.events if isinstance(event, ToolResult)]
     assert results == [
         "1 of red",
@@ -98,18 +100,18 @@ async def test_functions_run_here_side_by_side_and_their_results_go_back(client:
 
 
 @pytest.mark.parametrize("protocol", WITH_TOOLS)
-async def test_a_tool_that_is_only_declared_waits_for_its_answer(client: AsyncClient) -> None:
+async def test_a_call_of_a_declared_tool_waits_for_its_result(client: AsyncClient) -> None:
     session = await client.create("rehearsal", tools=[Tool(name="paint", parameters={"type": "object"})])
     ended = (await session.ask(script(call("paint", colour="red"), {"say": "{result}"}))).end
-    [waiting] = ended.pending
-    assert waiting == ClientCall(call_id=waiting.call_id, name="paint", arguments={"colour": "red"})
+    [pending] = ended.pending
+    assert pending == ClientCall(call_id=pending.call_id, name="paint", arguments={"colour": "red"})
     assert (ended.reason, session.pending) == ("tool_use", ended.pending)
-    assert (await session.answer(Result(call_id=waiting.call_id, text="dry")).reply()).text == "dry"
+    assert (await session.answer(Result(call_id=pending.call_id, text="dry")).reply()).text == "dry"
     assert session.pending == ()
 
 
 @pytest.mark.parametrize("protocol", ["aap", "ag-ui"])
-async def test_who_opens_a_session_may_answer_with_functions_of_their_own(client: AsyncClient) -> None:
+async def test_a_client_that_opens_a_session_can_answer_with_its_own_tools(client: AsyncClient) -> None:
     maker = await client.create("rehearsal", tools=[Tool(name="paint", parameters={"type": "object"})])
     await maker.ask(script(call("paint", colour="red"), {"say": "{result}"}))
     session = await client.open(maker.id, agent="rehearsal", tools=[paint])
@@ -123,7 +125,7 @@ async def test_who_opens_a_session_may_answer_with_functions_of_their_own(client
 
 @pytest.mark.parametrize("protocol", ALL)
 @pytest.mark.parametrize(
-    ("says", "result"),
+    ("decision", "result"),
     [
         (True, "stamped x"),
         (Allow(), "stamped x"),
@@ -132,12 +134,12 @@ async def test_who_opens_a_session_may_answer_with_functions_of_their_own(client
     ],
     ids=["yes", "allow", "no", "deny"],
 )
-async def test_a_callback_decides_about_a_permission(client: AsyncClient, says: Any, result: str) -> None:
+async def test_a_callback_decides_about_a_permission(client: AsyncClient, decision: Any, result: str) -> None:
     asked: list[Permission] = []
 
     def decide(permission: Permission) -> Any:
         asked.append(permission)
-        return says
+        return decision
 
     session = await client.create("rehearsal", on_permission=decide)
     reply = await session.ask(STAMP)
@@ -148,7 +150,7 @@ async def test_a_callback_decides_about_a_permission(client: AsyncClient, says: 
 
 
 @pytest.mark.parametrize("protocol", ["ag-ui", "blade"])
-async def test_what_is_allowed_for_good_is_not_asked_again(client: AsyncClient) -> None:
+async def test_a_tool_that_is_always_allowed_is_not_asked_about_again(client: AsyncClient) -> None:
     asked: list[str] = []
 
     async def decide(permission: Permission) -> Allow:
@@ -162,54 +164,54 @@ async def test_what_is_allowed_for_good_is_not_asked_again(client: AsyncClient) 
 
 
 @pytest.mark.parametrize("protocol", ["blade"])
-async def test_permissions_may_be_answered_one_by_one_over_blade(client: AsyncClient) -> None:
+async def test_permissions_can_be_answered_one_by_one_over_blade(client: AsyncClient) -> None:
     session = await client.create("rehearsal")
-    play = calls(("stamp", {"text": "x"}), ("stamp", {"text": "y"}), ("stamp", {"text": "z"}))
-    ended = (await session.ask(script(play, {"say": "{results}"}))).end
+    prompt_calls = calls(("stamp", {"text": "x"}), ("stamp", {"text": "y"}), ("stamp", {"text": "z"}))
+    ended = (await session.ask(script(prompt_calls, {"say": "{results}"}))).end
     first, second, third = ended.pending
     assert [each.arguments for each in (first, second, third) if isinstance(each, Permission)] == [
         {"text": "x"},
         {"text": "y"},
         {"text": "z"},
     ]
-    told = (await session.answer(Allow(call_id=second.call_id)).reply()).end
-    assert (told.reason, told.pending, session.pending) == ("tool_use", (first, third), (first, third))
+    ended = (await session.answer(Allow(call_id=second.call_id)).reply()).end
+    assert (ended.reason, ended.pending, session.pending) == ("tool_use", (first, third), (first, third))
     assert (await session.info()).pending == (first, third)
-    rest = await session.answer(Deny(call_id=third.call_id), Allow(call_id=first.call_id)).reply()
-    assert (rest.text, rest.end.pending) == ("stamped x, stamped y, Tool call denied", ())
+    reply = await session.answer(Deny(call_id=third.call_id), Allow(call_id=first.call_id)).reply()
+    assert (reply.text, reply.end.pending) == ("stamped x, stamped y, Tool call denied", ())
 
 
 @pytest.mark.parametrize("protocol", ALL)
-async def test_a_callback_that_says_nothing_leaves_the_run_waiting_for_an_answer(client: AsyncClient) -> None:
+async def test_a_callback_that_returns_none_leaves_the_run_waiting_for_an_answer(client: AsyncClient) -> None:
     session = await client.create("rehearsal", on_permission=lambda permission: None)
     ended = (await session.ask(STAMP)).end
     assert (ended.reason, [type(each) for each in ended.pending]) == ("tool_use", [Permission])
-    with pytest.raises(UnmatchedAnswer, match="a Choice without a call_id fits 0 of the waiting calls"):
+    with pytest.raises(UnmatchedAnswer, match="Choice without a call_id must fit exactly one pending call, it fits 0"):
         await session.answer(Choice.of("a")).reply()
-    with pytest.raises(UnmatchedAnswer, match=r"Allow\(\), Deny\(\), .* was expected, got True"):
-        await session.answer(True).reply()  # type: ignore[arg-type]  # what a callback may give
-    with pytest.raises(UnmatchedAnswer, match="got one to nothing"):
+    with pytest.raises(UnmatchedAnswer, match=r"expected Allow\(\), Deny\(\), .*, got True"):
+        await session.answer(True).reply()  # type: ignore[arg-type]  # valid as a callback's return value only
+    with pytest.raises(UnmatchedAnswer, match="no pending call has the id nothing"):
         await session.answer(Allow(call_id="nothing")).reply()
     assert (await session.answer(Allow()).reply()).text == "so: stamped x"
 
 
 @pytest.mark.parametrize("protocol", ALL)
 @pytest.mark.parametrize(
-    ("says", "chosen"),
+    ("returned", "chosen"),
     [
         ("production", "production"),
         (["staging"], "staging"),
         ("the cellar", "the cellar"),
         (Choice.of(custom="none"), "none"),
     ],
-    ids=["label", "labels", "words", "choice"],
+    ids=["label", "labels", "free-text", "choice"],
 )
-async def test_a_callback_answers_a_question(client: AsyncClient, says: Any, chosen: str) -> None:
+async def test_a_callback_answers_a_question(client: AsyncClient, returned: Any, chosen: str) -> None:
     asked: list[Question] = []
 
     async def choose(question: Question) -> Any:
         asked.append(question)
-        return says
+        return returned
 
     session = await client.create("rehearsal", on_question=choose)
     reply = await session.ask("ask me")
@@ -219,7 +221,7 @@ async def test_a_callback_answers_a_question(client: AsyncClient, says: Any, cho
 
 
 @pytest.mark.parametrize("protocol", ["aap"])
-async def test_a_callback_that_fails_ends_the_iteration_and_the_session_waits(client: AsyncClient) -> None:
+async def test_a_callback_that_raises_ends_the_iteration_and_the_session_stays_pending(client: AsyncClient) -> None:
     def decide(permission: Permission) -> bool:
         raise LookupError("nobody there")
 
@@ -229,17 +231,17 @@ async def test_a_callback_that_fails_ends_the_iteration_and_the_session_waits(cl
     assert [type(each) for each in (await session.info()).pending] == [Permission]
 
 
-# --- stopping, leaving, coming back -----------------------------------------------------------------------------------
+# --- stopping and resuming --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol", ALL)
-async def test_a_run_that_is_stopped_ends_as_cancelled(client: AsyncClient) -> None:
+async def test_a_stopped_run_ends_as_cancelled(client: AsyncClient) -> None:
     session = await client.create("rehearsal")
     async with session.run(FOREVER) as run:
-        seen = [await anext(run)]
+        events = [await anext(run)]
         await session.stop()
-        seen += [event async for event in run]
-    assert (seen[0], seen[-1].reason if isinstance(seen[-1], Ended) else None) == (Text(text="one"), "cancelled")
+        events += [event async for event in run]
+    assert (events[0], events[-1].reason if isinstance(events[-1], Ended) else None) == (Text(text="one"), "cancelled")
 
 
 @pytest.mark.parametrize("protocol", ALL)
@@ -261,7 +263,7 @@ async def test_another_client_resumes_a_run_from_its_start(client: AsyncClient, 
 
 
 @pytest.mark.parametrize("protocol", ALL)
-async def test_resuming_what_is_over_reports_it_again(client: AsyncClient) -> None:
+async def test_resuming_a_finished_run_yields_its_events_again(client: AsyncClient) -> None:
     session = await client.create("rehearsal")
     first = await session.ask("add 1 and 2" if client.protocol != "aap" else "think")
     again = await (await client.open(session.id, agent="rehearsal")).resume().reply()
@@ -271,7 +273,7 @@ async def test_resuming_what_is_over_reports_it_again(client: AsyncClient) -> No
 
 
 @pytest.mark.parametrize("protocol", ["aap"])
-async def test_a_run_that_takes_too_long_is_left_and_goes_on(
+async def test_a_run_that_exceeds_its_time_limit_continues_on_the_server(
     socket_server: SocketServer, protocol: ProtocolName
 ) -> None:
     url, key = socket_server.connection.url, socket_server.key("alice")
@@ -279,8 +281,8 @@ async def test_a_run_that_takes_too_long_is_left_and_goes_on(
         session = await client.create("rehearsal")
         run = session.run(FOREVER)
         assert await anext(run) == Text(text="one")
-        run._deadline = asyncio.get_running_loop().time()  # ten minutes have gone by
-        with pytest.raises(TimedOut, match=r"the run took longer than 600 s; it goes on at the server"):
+        run._deadline = asyncio.get_running_loop().time()  # ten minutes have passed
+        with pytest.raises(TimedOut, match=r"the run took longer than 600 s; it continues on the server"):
             await anext(run)
         assert (await session.info()).status == "running"
         await session.stop()
@@ -294,14 +296,14 @@ async def test_sessions_are_listed_newest_first_over_all_pages(
     tmp_path: Path, protocol: ProtocolName, count: int
 ) -> None:
     async with (
-        running_socket_server(tmp_path) as house,
-        AsyncClient(house.connection.url, key=house.key("alice"), protocol=protocol) as client,
+        running_socket_server(tmp_path) as server,
+        AsyncClient(server.connection.url, key=server.key("alice"), protocol=protocol) as client,
     ):
-        made = [(await client.create("rehearsal")).id for _ in range(count)]
-        assert [info.id async for info in client.sessions()] == made[::-1]
-        await (await client.open(made[0])).delete()
+        created = [(await client.create("rehearsal")).id for _ in range(count)]
+        assert [info.id async for info in client.sessions()] == created[::-1]
+        await (await client.open(created[0])).delete()
         with pytest.raises(NotFound):
-            await client.open(made[0])
+            await client.open(created[0])
 
 
 @pytest.mark.parametrize("protocol", ["aap", "blade"])
@@ -310,11 +312,11 @@ async def test_a_session_whose_deletion_was_not_acknowledged_is_deleted_once(
 ) -> None:
     cut_after: list[int] = []
     async with (
-        cutting_proxy(socket_server.connection.url, lambda: cut_after.pop(0) if cut_after else None) as cutter,
-        AsyncClient(cutter.url, key=socket_server.key("alice"), protocol=protocol) as client,
+        cutting_proxy(socket_server.connection.url, lambda: cut_after.pop(0) if cut_after else None) as proxy,
+        AsyncClient(proxy.url, key=socket_server.key("alice"), protocol=protocol) as client,
     ):
         session = await client.create("rehearsal")
-        await cutter.close()  # so that the next request takes a new connection
+        await proxy.close()  # so that the next request takes a new connection
         cut_after.append(0)
         await session.delete()
         assert cut_after == []
@@ -324,22 +326,22 @@ async def test_a_session_whose_deletion_was_not_acknowledged_is_deleted_once(
 
 async def test_a_session_is_the_same_through_every_protocol(socket_server: SocketServer) -> None:
     url, key = socket_server.connection.url, socket_server.key("alice")
-    session_id, told = "", []
+    session_id, replies = "", []
     for protocol in ALL:
         async with AsyncClient(url, key=key, protocol=protocol) as client:
             if not session_id:
                 session_id = (await client.create("rehearsal")).id
             session = await client.open(session_id, agent="rehearsal")
             assert session.id == session_id
-            told.append((await session.ask(f"over {protocol}")).text)
+            replies.append((await session.ask(f"over {protocol}")).text)
             if protocol != "agentscope":
                 history = await session.history()
-                assert [each.text for each in history if each.role == "assistant"] == told
-    assert told == [f"You said: over {protocol}" for protocol in ALL]
+                assert [each.text for each in history if each.role == "assistant"] == replies
+    assert replies == [f"You said: over {protocol}" for protocol in ALL]
 
 
 @pytest.mark.parametrize("protocol", ["aap", "ag-ui", "agentscope", "blade"])
-async def test_pictures_are_sent_from_paths(client: AsyncClient, tmp_path: Path) -> None:
+async def test_images_are_sent_from_paths(client: AsyncClient, tmp_path: Path) -> None:
     path = tmp_path / "dot.png"
     path.write_bytes(bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"))
     session = await client.create("rehearsal")
@@ -355,13 +357,13 @@ async def test_pictures_are_sent_from_paths(client: AsyncClient, tmp_path: Path)
 
 
 @pytest.mark.parametrize("protocol", ALL)
-async def test_a_run_that_fails_raises_only_where_a_whole_answer_was_asked_for(client: AsyncClient) -> None:
+async def test_a_failed_run_raises_only_from_ask_and_reply(client: AsyncClient) -> None:
     session = await client.create("rehearsal")
-    play = script({"say": "half"}, {"fail": "internal words"})
+    prompt = script({"say": "half"}, {"fail": "internal details"})
     with pytest.raises(RunFailed) as failed:
-        await session.ask(play)
+        await session.ask(prompt)
     assert failed.value.reply.text == "half"
-    events = [event async for event in session.run(play)]
+    events = [event async for event in session.run(prompt)]
     assert isinstance(events[-1], Ended)
     assert events[-1].reason == "error"
     assert events[-1].problem is not None
@@ -384,31 +386,33 @@ async def test_an_unreachable_address_is_reported_at_once(protocol: ProtocolName
     assert unreachable.value.may_retry
 
 
-async def test_a_refusal_has_the_servers_words_and_code(socket_server: SocketServer) -> None:
+async def test_a_refusal_has_the_servers_status_and_code(socket_server: SocketServer) -> None:
     async with AsyncClient(socket_server.connection.url, key=socket_server.key("alice")) as client:
         with pytest.raises(RequestRefused) as refused:
             await client.create("rehearsal", server_tools=["nothing_like_it"])
         assert (refused.value.status, refused.value.code) == (400, "unknown_tool")
-        with pytest.raises(Unsupported, match="an agent of the server's was expected"):
+        with pytest.raises(Unsupported, match="the server has no agent 'nobody'"):
             await client.create("nobody")
 
 
 @pytest.mark.parametrize(
-    ("protocol", "wish", "sentence"),
+    ("protocol", "operation", "message"),
     [
-        ("ag-ui", "sessions", "AG-UI has no list of threads: AAP lists them"),
-        ("ag-ui", "trust", "AG-UI cannot choose or trust tools"),
+        ("ag-ui", "sessions", "AG-UI cannot list threads; AAP can list the same sessions"),
+        ("ag-ui", "trust", "AG-UI cannot select or trust tools"),
         ("ag-ui", "delete", "AG-UI cannot delete a thread"),
-        ("agentscope", "sessions", "the Agent API has no list of sessions"),
-        ("agentscope", "history", "the Agent API shows no history"),
+        ("agentscope", "sessions", "the Agent API cannot list sessions"),
+        ("agentscope", "history", "the Agent API has no history"),
         ("agentscope", "delete", "the Agent API cannot delete a session"),
-        ("blade", "tools", "Blade has no tools of the application's"),
-        ("blade", "trust", "Blade cannot choose or trust tools beforehand"),
+        ("blade", "tools", "Blade has no client tools"),
+        ("blade", "trust", "Blade cannot select or trust tools"),
     ],
 )
-async def test_what_a_protocol_cannot_express_is_said(client: AsyncClient, wish: str, sentence: str) -> None:
-    async def wished() -> None:
-        match wish:
+async def test_an_operation_that_a_protocol_lacks_is_unsupported(
+    client: AsyncClient, operation: str, message: str
+) -> None:
+    async def attempt() -> None:
+        match operation:
             case "sessions":
                 await anext(client.sessions())
             case "trust":
@@ -420,11 +424,11 @@ async def test_what_a_protocol_cannot_express_is_said(client: AsyncClient, wish:
             case "delete":
                 await (await client.create("rehearsal")).delete()
 
-    with pytest.raises(Unsupported, match=sentence):
-        await wished()
+    with pytest.raises(Unsupported, match=message):
+        await attempt()
 
 
-async def test_without_the_extra_blade_has_sessions_and_histories_and_no_chats(
+async def test_without_the_extra_blade_has_sessions_and_histories_but_no_chats(
     socket_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with AsyncClient(socket_server.connection.url, key=socket_server.key("alice"), protocol="blade") as client:
@@ -432,20 +436,20 @@ async def test_without_the_extra_blade_has_sessions_and_histories_and_no_chats(
         await session.ask("hello")
         monkeypatch.setitem(sys.modules, "websockets", None)
         assert [each.text for each in await session.history()] == ["hello", "Hello! I am the rehearsal agent."]
-        with pytest.raises(Unsupported, match=r"live Blade needs the extra: pip install '\.\[blade\]'"):
+        with pytest.raises(Unsupported, match=r"chats over Blade need the extra `blade`: pip install '\.\[blade\]'"):
             await session.ask("hello")
 
 
-# --- the blocking face ------------------------------------------------------------------------------------------------
+# --- the blocking client ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol", ALL)
-async def test_the_blocking_client_says_the_same(socket_server: SocketServer, protocol: ProtocolName) -> None:
+async def test_the_blocking_client_yields_the_same_events(socket_server: SocketServer, protocol: ProtocolName) -> None:
     def program() -> None:
-        asked_in: list[str] = []
+        callback_threads: list[str] = []
 
         def decide(permission: Permission) -> bool:
-            asked_in.append(threading.current_thread().name)
+            callback_threads.append(threading.current_thread().name)
             return True
 
         with Client(socket_server.connection.url, key=socket_server.key("alice"), protocol=protocol) as client:
@@ -457,7 +461,7 @@ async def test_the_blocking_client_says_the_same(socket_server: SocketServer, pr
                 ToolResult,
                 Ended,
             ]
-            assert asked_in == [threading.current_thread().name]
+            assert callback_threads == [threading.current_thread().name]
             assert session.ask("hello").text == "Hello! I am the rehearsal agent."
             with session.run(FOREVER) as run:
                 assert next(run) == Text(text="one")
@@ -469,10 +473,10 @@ async def test_the_blocking_client_says_the_same(socket_server: SocketServer, pr
     await asyncio.to_thread(program)
 
 
-def test_a_client_is_closed_once_or_twice_and_says_so_afterwards() -> None:
+def test_a_client_can_be_closed_twice_and_then_raises() -> None:
     with Client("http://127.0.0.1:9") as client:
         client.close()
-    with pytest.raises(ClientError, match="an open client was expected, this one is closed"):
+    with pytest.raises(ClientError, match="the client is closed"):
         client.agents()
 
 
@@ -492,7 +496,7 @@ async def test_an_interrupted_run_can_be_left(socket_server: SocketServer) -> No
 
 
 async def test_an_interrupted_wait_loses_nothing(socket_server: SocketServer) -> None:
-    """As Ctrl-C in a program at a terminal: the exception comes out of the wait, and iterating again goes on."""
+    """Like Ctrl-C in a terminal program: the wait raises KeyboardInterrupt, and iterating again continues."""
 
     def program() -> None:
         calls_made = 0

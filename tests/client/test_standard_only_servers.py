@@ -1,4 +1,4 @@
-"""Servers that are not ours: what they lack is not missed, and where it would be needed the client says so."""
+"""Servers without Dragoman's extensions: the client works with them and says where it would need an extension."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -34,7 +34,7 @@ async def standard_only(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_conversation_needs_no_addition_of_ours(standard_only: tuple[str, str], protocol: ProtocolName) -> None:
+async def test_a_conversation_needs_no_extension(standard_only: tuple[str, str], protocol: ProtocolName) -> None:
     async with AsyncClient(standard_only[0], key=standard_only[1], protocol=protocol) as client:
         session = await client.create("rehearsal", tools=[paint], on_permission=lambda permission: True)
         reply = await session.ask(STAMP)
@@ -45,14 +45,12 @@ async def test_a_conversation_needs_no_addition_of_ours(standard_only: tuple[str
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_stream_that_is_cut_cannot_be_read_on(standard_only: tuple[str, str], protocol: ProtocolName) -> None:
+async def test_a_cut_stream_cannot_be_resumed(standard_only: tuple[str, str], protocol: ProtocolName) -> None:
     async with AsyncClient(standard_only[0], key=standard_only[1], protocol=protocol) as client:
         session = await client.create("rehearsal")
-        async with cutting_proxy(standard_only[0], lambda: 3000) as cutter:
-            redirect(client, cutter.url)
-            with pytest.raises(
-                Unreachable, match="this server's streams cannot be resumed: the rest is in the history"
-            ):
+        async with cutting_proxy(standard_only[0], lambda: 3000) as proxy:
+            redirect(client, proxy.url)
+            with pytest.raises(Unreachable, match="this server cannot resume streams: read the rest from the history"):
                 await session.ask("word " * 2000)
 
 
@@ -63,27 +61,27 @@ async def test_a_message_that_may_have_arrived_is_not_sent_again(
     bounds = [0, None]
     async with AsyncClient(standard_only[0], key=standard_only[1], protocol=protocol) as client:
         session = await client.create("rehearsal")
-        async with cutting_proxy(standard_only[0], lambda: bounds.pop(0)) as cutter:
-            redirect(client, cutter.url)
-            with pytest.raises(Unreachable, match="whether the message arrived is unknown: the history tells"):
+        async with cutting_proxy(standard_only[0], lambda: bounds.pop(0)) as proxy:
+            redirect(client, proxy.url)
+            with pytest.raises(Unreachable, match="it is unknown whether the message arrived: check the history"):
                 await session.ask("hello")
         assert bounds == []
 
 
 def redirect(client: AsyncClient, url: str) -> None:
-    """Let the client reach its server there."""
-    door: Any = client._transport
-    door._connection.url = url
+    """Make the client use another address."""
+    transport: Any = client._transport
+    transport._connection.url = url
 
 
 async def test_a_run_cannot_be_stopped_over_aap(standard_only: tuple[str, str]) -> None:
     async with AsyncClient(standard_only[0], key=standard_only[1]) as client:
         session = await client.create("rehearsal")
-        with pytest.raises(Unsupported, match="this server has no way to stop a run over this protocol"):
+        with pytest.raises(Unsupported, match="this server cannot stop runs over this protocol"):
             await session.stop()
 
 
-# --- AG-UI: who keeps the history -------------------------------------------------------------------------------------
+# --- AG-UI: servers without history -----------------------------------------------------------------------------------
 
 
 def frames(*events: dict[str, Any]) -> list[Frame]:
@@ -94,10 +92,10 @@ def read_turn(turn: Turn, events: Sequence[Frame]) -> list[Event]:
     return [event for frame in events for event in turn.feed(frame)]
 
 
-def test_a_server_that_keeps_nothing_is_sent_all_that_was_said() -> None:
-    face = AguiCodec("/agent")
-    talk = face.create(SessionConfig(agent=""), "once")
-    first = face.turn(talk, UserInput(text="hi"), "r1")
+def test_a_server_without_history_is_sent_all_messages() -> None:
+    codec = AguiCodec("/agent")
+    handle = codec.create(SessionConfig(agent=""), "once")
+    first = codec.turn(handle, UserInput(text="hi"), "r1")
     events = read_turn(
         first,
         frames(
@@ -119,7 +117,7 @@ def test_a_server_that_keeps_nothing_is_sent_all_that_was_said() -> None:
     assert [(each.name, each.arguments) for each in events if isinstance(each, ToolCall)] == [("look", {"at": 1})]
     assert isinstance(events[-1], Ended)
     assert events[-1].reason == "end_turn"
-    sent = msgspec.json.decode(face.turn(talk, UserInput(text="and now?"), "r2").request.body or b"")["messages"]
+    sent = msgspec.json.decode(codec.turn(handle, UserInput(text="and now?"), "r2").request.body or b"")["messages"]
     assert [{name: value for name, value in each.items() if name != "id"} for each in sent] == [
         {"role": "user", "content": "hi"},
         {
@@ -133,9 +131,9 @@ def test_a_server_that_keeps_nothing_is_sent_all_that_was_said() -> None:
     ]
 
 
-def test_a_server_that_says_that_it_goes_is_waited_for() -> None:
-    face = AguiCodec()
-    turn = face.turn(face.create(SessionConfig(agent="a"), "once"), UserInput(text="hi"), "r1")
+def test_a_server_that_is_shutting_down_is_waited_for() -> None:
+    codec = AguiCodec()
+    turn = codec.turn(codec.create(SessionConfig(agent="a"), "once"), UserInput(text="hi"), "r1")
     started = Frame("", b'{"type":"RUN_STARTED","threadId":"t","runId":"r1"}', "1-0-1")
     assert list(turn.feed(started)) == []
     with pytest.raises(Unreachable, match="back soon"):
@@ -143,31 +141,27 @@ def test_a_server_that_says_that_it_goes_is_waited_for() -> None:
     assert (turn.is_over, turn.can_resume) == (False, True)
 
 
-# --- what is no server of the protocol --------------------------------------------------------------------------------
+# --- responses of something else --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol", ["ag-ui", "agentscope"])
 @pytest.mark.parametrize("kind", ["text/html", "application/json"])
-async def test_an_answer_that_reports_no_run_is_unreadable_and_is_asked_for_once(
-    protocol: ProtocolName, kind: str
-) -> None:
-    """A proxy's page, say: what it stands for may have run, so that nothing is sent again."""
-    asked: list[bytes] = []
+async def test_a_response_that_is_no_run_is_invalid_and_not_retried(protocol: ProtocolName, kind: str) -> None:
+    """For example a proxy's page: the request behind it may have run, so it is not sent again."""
+    requests: list[bytes] = []
     body = b"<h1>Please log in</h1>" if kind == "text/html" else b"{}"
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (kind.encode(), len(body)) + body
 
     async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(answer)
         await writer.drain()
         writer.close()
 
-    listening = await asyncio.start_server(page, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    async with listening, AsyncClient(url, key="k", protocol=protocol) as client, asyncio.timeout(DEADLINE_S):
+    listener = await asyncio.start_server(page, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    async with listener, AsyncClient(url, key="k", protocol=protocol) as client, asyncio.timeout(DEADLINE_S):
         session = await client.create("rehearsal")
-        with pytest.raises(
-            InvalidResponse, match=f"the events of a run were expected, got {len(body)} bytes of {kind}"
-        ):
+        with pytest.raises(InvalidResponse, match=f"expected an event stream, got {len(body)} bytes of {kind}"):
             await session.ask("hello")
-    assert len(asked) == 1
+    assert len(requests) == 1

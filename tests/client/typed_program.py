@@ -1,4 +1,4 @@
-"""A program over the client library, as a strict type checker has to understand it. Never run."""
+"""A program that uses the client library, for strict type checkers. Never run."""
 
 from collections.abc import Sequence
 from typing import assert_never, assert_type
@@ -83,8 +83,8 @@ async def asynchronous() -> None:
         assert_type(await session.history(), tuple[Message, ...])
         async for info in client.sessions():
             assert_type(info, SessionInfo)
-        for waiting in session.pending:
-            match waiting:
+        for request in session.pending:
+            match request:
                 case Permission():
                     await session.answer(Allow()).reply()
                 case Question():
@@ -108,7 +108,7 @@ def blocking() -> None:
 
 
 def wrong() -> None:
-    """What a checker has to find: a fault that it does not find is an ignore too much."""
+    """Errors that a checker must find: for an error that it does not find, the ignore comment is unnecessary."""
     Client("http://127.0.0.1:8000", protocol="aap-v4")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     client = Client("http://127.0.0.1:8000")
     session = client.create(on_permission=choose)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -1,7 +1,7 @@
-"""AAP as a client speaks it. Pure: requests out, events in.
+"""The client codec for AAP v3. Pure: requests out, events in.
 
-The wire's types are those of the server's side (`protocols.aap.wire`). What only servers like ours add (`_meta`, ids of
-frames, `Idempotency-Key`, the route for resuming) is used where it is there and not missed where it is not.
+The wire types are the server's (`protocols.aap.wire`). Extensions of Dragoman servers (`_meta`, frame ids,
+`Idempotency-Key`, the path for resuming) are used if present and never required.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,29 +53,29 @@ STOP_REASONS: Mapping[str, StopReason] = {
     "session_deleted": "cancelled",
     "interrupted": "interrupted",
 }
-"""What the code of an `error` tells of a server's reason; AAP itself has no words for these."""
+"""Stop reasons that AAP itself does not have, by the error code that stands for them."""
 
 Body = TypeVar("Body")
 
 
 class AapCodec:
-    """A server of AAP v3."""
+    """The codec for AAP v3."""
 
     needs_agents = True
 
     def __init__(self, base: str = BASE) -> None:
-        """Begin; `base` is the path under which the server has the protocol."""
+        """Create a codec for a server that mounts the protocol at the path `base`."""
         self._base = base.rstrip("/")
         self._meta: wire.Meta | None = None
 
-    # --- what is there ----------------------------------------------------------------------------------------------
+    # --- agents and sessions ----------------------------------------------------------------------------------------
 
     def agents(self) -> TypedRequest[tuple[Agent, ...]]:
-        """See `Face.agents`."""
+        """List the server's agents."""
         return TypedRequest(self._get("/meta"), self._read_agents)
 
     def create(self, session_config: SessionConfig, idempotency_key: str) -> TypedRequest[SessionHandle]:
-        """See `Face.create`. Tools of the server's are on unless `use` names others; a person is asked before each."""
+        """Create a session. By default all of the agent's tools are enabled, and none is trusted."""
         spec = self._agent_info(session_config.agent)
         names = (
             [tool.name for tool in spec.tools or ()]
@@ -92,88 +92,87 @@ class AapCodec:
         if session_config.tools:
             body["tools"] = _to_tool_specs(session_config.tools)
 
-        def read(answer: bytes) -> SessionHandle:
-            made = _decode(answer, wire.PostSessionsResponse)
-            return SessionHandle(id=made.session_id, agent=spec.name, tools=session_config.tools)
+        def decode(response: bytes) -> SessionHandle:
+            created = _decode(response, wire.PostSessionsResponse)
+            return SessionHandle(id=created.session_id, agent=spec.name, tools=session_config.tools)
 
-        return TypedRequest(self._post("/sessions", body, idempotency_key, is_idempotent=True), read)
+        return TypedRequest(self._post("/sessions", body, idempotency_key, is_idempotent=True), decode)
 
     def open(self, info: SessionInfo, session_config: SessionConfig) -> SessionHandle:
-        """See `Face.open`. What this client offers is told with its first turn."""
-        talk = SessionHandle(id=info.id, agent=info.agent, tools=session_config.tools, pending=info.pending)
-        talk.has_unsent_tools = bool(session_config.tools)
-        talk.tool_names |= {each.call_id: _tool_name(each) for each in info.pending}
-        return talk
+        """Make the handle of an existing session. Its client tools are sent with the first turn."""
+        handle = SessionHandle(id=info.id, agent=info.agent, tools=session_config.tools, pending=info.pending)
+        handle.has_unsent_tools = bool(session_config.tools)
+        handle.tool_names |= {each.call_id: _tool_name(each) for each in info.pending}
+        return handle
 
     def session_info(self, handle: SessionHandle) -> TypedRequest[SessionInfo]:
-        """See `Face.look`."""
+        """Fetch a session's state."""
         return TypedRequest(
             self._get(f"/sessions/{_quote_segment(handle.id)}"),
             lambda body: _to_session_info(_decode(body, wire.SessionInfo)),
         )
 
     def sessions(self, after: str) -> TypedRequest[tuple[tuple[SessionInfo, ...], str]]:
-        """See `Face.sessions`."""
+        """Fetch a page of the session list."""
 
-        def read(body: bytes) -> tuple[tuple[SessionInfo, ...], str]:
+        def decode(body: bytes) -> tuple[tuple[SessionInfo, ...], str]:
             page = _decode(body, wire.Sessions)
             return tuple(map(_to_session_info, page.sessions)), page.next or ""
 
-        return TypedRequest(self._get(f"/sessions?after={_quote_segment(after)}" if after else "/sessions"), read)
+        return TypedRequest(self._get(f"/sessions?after={_quote_segment(after)}" if after else "/sessions"), decode)
 
     def history(self, handle: SessionHandle) -> TypedRequest[tuple[Message, ...]]:
-        """See `Face.history`: the full one, where the agent gives it, else the compacted."""
-        has = self._capabilities(handle.agent).history or {}
-        if not has:
-            raise Unsupported(f"agent {handle.agent!r} does not declare that it gives its history over AAP")
-        kind = "full" if "full" in has else "compacted"
+        """Fetch the full history if the agent supports it, else the compacted one."""
+        supported = self._capabilities(handle.agent).history or {}
+        if not supported:
+            raise Unsupported(f"agent {handle.agent!r} does not support history over AAP")
+        kind = "full" if "full" in supported else "compacted"
 
-        def read(body: bytes) -> tuple[Message, ...]:
-            found = _decode(body, wire.History).history
-            messages = next((each for name, each in found.items() if name == kind), ())
-            return messages_from(messages)
+        def decode(body: bytes) -> tuple[Message, ...]:
+            histories = _decode(body, wire.History).history
+            return messages_from(next((each for name, each in histories.items() if name == kind), ()))
 
-        return TypedRequest(self._get(f"/sessions/{_quote_segment(handle.id)}/history?type={kind}"), read)
+        return TypedRequest(self._get(f"/sessions/{_quote_segment(handle.id)}/history?type={kind}"), decode)
 
     def delete(self, handle: SessionHandle) -> TypedRequest[None]:
-        """See `Face.delete`."""
+        """Delete the session and everything in it."""
         path = f"{self._base}/sessions/{_quote_segment(handle.id)}"
         return TypedRequest(Request(method="DELETE", path=path, is_idempotent=True), lambda _: None)
 
     def stop(self, handle: SessionHandle) -> TypedRequest[None]:
-        """See `Face.stop`: an addition of servers like ours; others have no such path."""
+        """Stop the current run. An extension of Dragoman servers; others answer 404."""
         path = f"{self._base}/sessions/{_quote_segment(handle.id)}/stop"
         return TypedRequest(Request(method="POST", path=path, is_idempotent=True), lambda _: None)
 
     # --- turns ------------------------------------------------------------------------------------------------------
 
     def turn(self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str) -> "AapTurn":
-        """See `Face.turn`."""
+        """Start a turn."""
         mode = self._stream_mode(handle.agent)
         body: JsonObject = {"messages": list(_to_wire_messages(turn_input)), "stream": mode}
         if handle.has_unsent_tools:
             body["tools"] = _to_tool_specs(handle.tools)
-        begin = self._post(f"/sessions/{_quote_segment(handle.id)}/turns", body, idempotency_key)
-        return AapTurn(handle, begin, self._events_path(handle), mode)
+        first_request = self._post(f"/sessions/{_quote_segment(handle.id)}/turns", body, idempotency_key)
+        return AapTurn(handle, first_request, self._events_path(handle), mode)
 
     def resume(self, handle: SessionHandle) -> "AapTurn":
-        """See `Face.rejoin`."""
+        """Read the newest turn from its start."""
         return AapTurn(handle, None, self._events_path(handle), "delta")
 
     def idempotency_probe(self, handle: SessionHandle) -> TypedRequest[bool]:
-        """See `Face.confirm`: a server that adds `_meta` as ours does knows `Idempotency-Key` too."""
+        """Find out whether the server supports `Idempotency-Key`: Dragoman servers do, and they send `_meta`."""
         path = f"/sessions/{_quote_segment(handle.id)}"
         return TypedRequest(self._get(path), lambda body: _decode(body, wire.SessionInfo).meta is not None)
 
     def decode_refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> RequestRefused:
-        """See `Face.refusal`. Other servers' bodies are plain text."""
-        told = decode_error_body(body, "error")
+        """Decode an error response. Some servers send plain text."""
+        error = decode_error_body(body, "error")
         return make_refusal(
             status,
-            str(told.get("code") or ""),
-            str(told.get("error") or f"the server answered {status}"),
+            str(error.get("code") or ""),
+            str(error.get("error") or f"the server answered {status}"),
             body=body,
-            request_id=headers.get("x-request-id", "") or str(told.get("reference") or ""),
+            request_id=headers.get("x-request-id", "") or str(error.get("reference") or ""),
         )
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -183,22 +182,21 @@ class AapCodec:
         return tuple(map(_to_agent, self._meta.agents))
 
     def _agent_info(self, name: str) -> wire.AgentInfo:
-        offered = self._meta.agents if self._meta is not None else ()
-        found = next((each for each in offered if not name or each.name == name), None)
-        if found is None:
-            names = ", ".join(each.name for each in offered) or "none"
-            raise Unsupported(f"an agent of the server's was expected ({names}), got {name!r}")
-        return found
+        agents = self._meta.agents if self._meta is not None else ()
+        agent = next((each for each in agents if not name or each.name == name), None)
+        if agent is None:
+            names = ", ".join(each.name for each in agents) or "none"
+            raise Unsupported(f"the server has no agent {name!r} (agents: {names})")
+        return agent
 
     def _capabilities(self, agent: str) -> wire.Capabilities:
-        offered = self._meta.agents if self._meta is not None else ()
-        found = next((each.capabilities for each in offered if each.name == agent), None)
-        return found or wire.Capabilities()
+        agents = self._meta.agents if self._meta is not None else ()
+        return next((each.capabilities for each in agents if each.name == agent), None) or wire.Capabilities()
 
     def _stream_mode(self, agent: str) -> wire.StreamMode:
-        """The finest that the agent has. Without a word of it only whole answers can be counted on."""
-        has = self._capabilities(agent).stream or {}
-        return "delta" if "delta" in has else "message" if "message" in has else "none"
+        """The finest mode that the agent supports. An agent that declares none returns whole answers only."""
+        supported = self._capabilities(agent).stream or {}
+        return "delta" if "delta" in supported else "message" if "message" in supported else "none"
 
     def _events_path(self, handle: SessionHandle) -> str:
         return f"{self._base}/sessions/{_quote_segment(handle.id)}/events"
@@ -217,16 +215,16 @@ class AapCodec:
 
 
 class AapTurn:
-    """A turn, told in `delta` or `message` mode, or as a whole.
+    """A turn in `delta` or `message` mode, or with a whole answer.
 
-    Frames of ours are numbered from 1: what comes again is left out, and a gap is an error. A turn of a server without
-    numbers is read to its end, and lost when the connection is.
+    Dragoman servers number the frames from 1: repeated frames are skipped, and a gap is an error. A turn of a server
+    that does not number its frames is lost when the connection is.
     """
 
     def __init__(
         self, handle: SessionHandle, first_request: Request | None, events_path: str, mode: wire.StreamMode
     ) -> None:
-        """Begin with `begin`, or without it with the newest turn there is."""
+        """Start a turn with `first_request`, or read the newest turn if that is None."""
         self.is_over = False
         self._handle = handle
         self._first_request = first_request
@@ -240,7 +238,7 @@ class AapTurn:
 
     @property
     def request(self) -> Request:
-        """See `Turn.request`."""
+        """The request that starts the turn or resumes it."""
         if self._first_request is not None and not self._turn_id:
             return self._first_request
         query = f"?turn={_quote_segment(self._turn_id)}" if self._turn_id else ""
@@ -249,11 +247,11 @@ class AapTurn:
 
     @property
     def can_resume(self) -> bool:
-        """See `Turn.can_resume`."""
+        """Whether `request` resumes the turn without losing or repeating anything."""
         return not self._has_frames or (self._has_numbers and (self._first_request is None or bool(self._turn_id)))
 
     def feed(self, frame: Frame) -> Sequence[Event]:
-        """See `Turn.feed`."""
+        """Decode one frame of the stream."""
         if self._is_duplicate(frame.id):
             return ()
         self._has_frames = True
@@ -275,15 +273,15 @@ class AapTurn:
                 return self._on_tool_result(_convert(fields, _ToolResultFields))
             case "turn_stop":
                 return self._on_turn_stop(_convert(fields, _TurnStopFields))
-        return ()  # an addition that this client does not know
+        return ()  # an extension that this client does not know
 
     def feed_body(self, body: bytes) -> Sequence[Event]:
-        """See `Turn.take`: the answer of `none` mode."""
-        answer = _decode(body, wire.TurnResponse)
-        if answer.meta is not None and answer.meta.turn_id is not None:
-            self._turn_id = self._handle.run_id = answer.meta.turn_id
+        """Decode the response of `none` mode."""
+        response = _decode(body, wire.TurnResponse)
+        if response.meta is not None and response.meta.turn_id is not None:
+            self._turn_id = self._handle.run_id = response.meta.turn_id
         events: list[Event] = []
-        for message in answer.messages:
+        for message in response.messages:
             if isinstance(message, wire.ToolMessage):
                 events += self._on_tool_result(_ToolResultFields(message.tool_call_id, message.content))
                 continue
@@ -292,15 +290,15 @@ class AapTurn:
                     events.append(self._on_tool_call(_ToolCallFields(block.tool_call_id, block.name, block.input)))
                 else:
                     events.append(_to_content_block(block))
-        return (*events, *self._on_turn_stop(_TurnStopFields(answer.stop_reason, answer.meta)))
+        return (*events, *self._on_turn_stop(_TurnStopFields(response.stop_reason, response.meta)))
 
     def _is_duplicate(self, frame_id: str) -> bool:
-        """Whether a frame with this id came before. Raises Unreadable: one is missing before it."""
+        """Whether a frame with this id was decoded before. Raises InvalidResponse if a frame before it is missing."""
         if not (frame_id.isascii() and frame_id.isdigit()):
             return False
         number = int(frame_id)
         if number > self._last_event_number + 1:
-            raise InvalidResponse(f"event {self._last_event_number + 1} of the turn was expected, got {number}")
+            raise InvalidResponse(f"expected event {self._last_event_number + 1} of the turn, got {number}")
         is_known = number <= self._last_event_number
         self._last_event_number, self._has_numbers = max(number, self._last_event_number), True
         return is_known
@@ -321,7 +319,7 @@ class AapTurn:
     def _on_tool_result(self, result: "_ToolResultFields") -> tuple[Event, ...]:
         self._open_calls.pop(result.tool_call_id, None)
         name = self._handle.tool_names.get(result.tool_call_id, "")
-        if name == ASK_USER_QUESTION:  # a question that was declined: what the person said is no news
+        if name == ASK_USER_QUESTION:  # the person's own answer to a question is not reported
             return ()
         text, images = _split_content(result.content)
         return (ToolResult(call_id=result.tool_call_id, name=name, text=text, images=images),)
@@ -335,12 +333,13 @@ class AapTurn:
             problem = Problem(meta.error.code, meta.error.message)
             reason = STOP_REASONS.get(problem.code, reason)
         elif reason == "error":
-            problem = Problem("", "The turn failed, and the server does not tell why")
-        waits = tuple(self._open_calls.values()) if reason == "tool_use" else ()
-        self._handle.pending = waits
+            problem = Problem("", "the turn failed, and the server gave no reason")
+        pending = tuple(self._open_calls.values()) if reason == "tool_use" else ()
+        self._handle.pending = pending
         usage = None if meta.usage is None else Usage(meta.usage.input_tokens, meta.usage.output_tokens)
-        asked = (each for each in waits if isinstance(each, Permission))
-        return (*asked, Ended(reason=reason, run_id=self._turn_id, usage=usage, problem=problem, pending=waits))
+        permissions = (each for each in pending if isinstance(each, Permission))
+        ended = Ended(reason=reason, run_id=self._turn_id, usage=usage, problem=problem, pending=pending)
+        return (*permissions, ended)
 
 
 class _ToolCallFields(msgspec.Struct, frozen=True, rename="camel"):
@@ -363,7 +362,7 @@ class _TurnStopFields(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def messages_from(messages: Iterable[wire.HistoryMessage]) -> tuple[Message, ...]:
-    """A history in the client's words."""
+    """Convert a history."""
     names: dict[str, str] = {}
     return tuple(_to_message(each, names) for each in messages)
 
@@ -419,11 +418,11 @@ def _as_blocks(content: "str | tuple[Body, ...]") -> "tuple[Body | wire.TextBloc
 
 
 def _split_content(content: str | tuple[wire.InputBlock, ...]) -> tuple[str, tuple[str, ...]]:
-    """A result's words, and its pictures."""
+    """Split a content into its text and its images' URLs."""
     if isinstance(content, str):
         return content, ()
-    words = "".join(each.text for each in content if isinstance(each, wire.TextBlock))
-    return words, tuple(each.url for each in content if isinstance(each, wire.ImageBlock))
+    text = "".join(each.text for each in content if isinstance(each, wire.TextBlock))
+    return text, tuple(each.url for each in content if isinstance(each, wire.ImageBlock))
 
 
 def _to_agent(info: wire.AgentInfo) -> Agent:
@@ -450,7 +449,7 @@ def _to_agent(info: wire.AgentInfo) -> Agent:
 
 def _to_session_info(info: wire.SessionInfo) -> SessionInfo:
     meta = info.meta
-    own = [tool.name for tool in info.tools or ()]
+    client_tools = [tool.name for tool in info.tools or ()]
     return SessionInfo(
         id=info.session_id,
         agent=info.agent.name,
@@ -459,7 +458,7 @@ def _to_session_info(info: wire.SessionInfo) -> SessionInfo:
         created_at=meta.created_at if meta else "",
         updated_at=meta.updated_at if meta else "",
         pending=tuple(
-            classify_open_call(each.tool_call_id, each.name, each.input, own if each.kind == "client" else ())
+            classify_open_call(each.tool_call_id, each.name, each.input, client_tools if each.kind == "client" else ())
             for each in (meta.pending if meta else ())
         ),
     )
@@ -495,11 +494,11 @@ def _to_wire_answer(answer: Answer) -> JsonObject:
             }
         case Allow(call_id=call_id, always=always):
             if always:
-                raise Unsupported("AAP allows a tool for good when the session is made: create(trust=[…])")
+                raise Unsupported("AAP trusts tools when the session is created: create(trusted_tools=[…])")
             return {"role": "tool_permission", "toolCallId": call_id, "granted": True}
         case Deny(call_id=call_id, reason=reason):
-            why = {"reason": reason} if reason else {}
-            return {"role": "tool_permission", "toolCallId": call_id, "granted": False, **why}
+            denial: JsonObject = {"role": "tool_permission", "toolCallId": call_id, "granted": False}
+            return {**denial, "reason": reason} if reason else denial
         case _ as never:
             assert_never(never)
 
@@ -507,11 +506,11 @@ def _to_wire_answer(answer: Answer) -> JsonObject:
 def _to_wire_content(text: str, images: Sequence[str]) -> str | list[wire.InputBlock]:
     if not images:
         return text
-    words: list[wire.InputBlock] = [wire.TextBlock(text)] if text else []
-    return [*words, *(wire.ImageBlock(url) for url in images)]
+    blocks: list[wire.InputBlock] = [wire.TextBlock(text)] if text else []
+    return [*blocks, *(wire.ImageBlock(url) for url in images)]
 
 
-# --- small things -----------------------------------------------------------------------------------------------------
+# --- decoding ---------------------------------------------------------------------------------------------------------
 
 
 def _decode(body: bytes, kind: type[Body]) -> Body:
@@ -522,13 +521,13 @@ def _convert(fields: dict[str, object], kind: type[Body]) -> Body:
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise InvalidResponse(f"an event of AAP v3 was expected: {error}") from error
+        raise InvalidResponse(f"expected an AAP v3 event: {error}") from error
 
 
 def _required_text(fields: dict[str, object], name: str) -> str:
     text = fields.get(name)
     if not isinstance(text, str):
-        raise InvalidResponse(f"an event with a text in {name!r} was expected, got {sorted(fields)}")
+        raise InvalidResponse(f"expected an event with a text in {name!r}, got {sorted(fields)}")
     return text
 
 

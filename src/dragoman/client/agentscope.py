@@ -1,7 +1,7 @@
-"""The Agent API of AgentScope Runtime as a client speaks it. Pure: requests out, events in.
+"""The client codec for the Agent API of AgentScope Runtime. Pure: requests out, events in.
 
-A session begins with its first message, and what it is asked stays with the server. Responses of a server like ours can
-be read on from a number and asked for again by their `id`; those of the published runtime are lost with the connection.
+A session begins with its first message, and the server keeps its history. Responses of Dragoman servers can be resumed
+from a sequence number and requested again by their `id`; those of the published runtime are lost with the connection.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,11 +51,11 @@ STOP_REASONS: Mapping[str, StopReason] = {
     "length": "max_tokens",
     "content_filter": "refusal",
 }
-"""Codes of failed responses, and `finish_reason` of messages, that say why a run ended."""
+"""Stop reasons by the code of a failed response, or by the `finish_reason` of a message."""
 
 
 class _WireEvent(msgspec.Struct, frozen=True):
-    """Any event, with the fields that some of them have."""
+    """Any event, with the fields of all kinds."""
 
     object: str = ""
     status: str | None = None
@@ -76,7 +76,7 @@ class _WireEvent(msgspec.Struct, frozen=True):
 
 
 class AgentScopeCodec:
-    """A server of the Agent API; `path` is where its runs begin."""
+    """The codec for the Agent API of a server that starts runs at `path`."""
 
     needs_agents = False
 
@@ -84,44 +84,44 @@ class AgentScopeCodec:
         self._path = path
 
     def agents(self) -> TypedRequest[tuple[Agent, ...]]:
-        """See `Face.agents`."""
-        raise Unsupported("the Agent API has no list of agents: name one, or ask through AAP")
+        """List the server's agents."""
+        raise Unsupported("the Agent API cannot list agents: name one, or list them over AAP")
 
     def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
-        """See `Face.create`. Nothing is sent now; without a name the server's default agent answers."""
+        """Make the handle of a new session; nothing is sent yet. Without a name the server's default agent answers."""
         if session_config.server_tools is not None or session_config.trusted_tools or session_config.options:
-            raise Unsupported("the Agent API cannot choose or trust tools, nor set options: AAP can")
+            raise Unsupported("the Agent API cannot select or trust tools or set options; AAP can")
         return SessionHandle(id=str(uuid4()), agent=session_config.agent, tools=session_config.tools)
 
     def open(self, info: SessionInfo, session_config: SessionConfig) -> SessionHandle:
-        """See `Face.open`."""
+        """Make the handle of an existing session."""
         return SessionHandle(id=info.id, agent=session_config.agent, tools=session_config.tools)
 
     def session_info(self, handle: SessionHandle) -> SessionInfo:
-        """See `Face.look`: the protocol shows no sessions, so that it is taken to be there."""
+        """Return what the client knows: the protocol has no request for a session, so it is assumed to exist."""
         return SessionInfo(id=handle.id, agent=handle.agent, pending=handle.pending)
 
     def sessions(self, after: str) -> TypedRequest[tuple[tuple[SessionInfo, ...], str]]:
-        """See `Face.sessions`."""
-        raise Unsupported("the Agent API has no list of sessions: AAP lists them")
+        """Fetch a page of the session list."""
+        raise Unsupported("the Agent API cannot list sessions; AAP can")
 
     def history(self, handle: SessionHandle) -> TypedRequest[tuple[Message, ...]]:
-        """See `Face.history`."""
-        raise Unsupported("the Agent API shows no history: AAP does, of the same session")
+        """Fetch all messages."""
+        raise Unsupported("the Agent API has no history; AAP has, for the same session")
 
     def delete(self, handle: SessionHandle) -> TypedRequest[None]:
-        """See `Face.delete`."""
-        raise Unsupported("the Agent API cannot delete a session: AAP can, of the same session")
+        """Delete the session and everything in it."""
+        raise Unsupported("the Agent API cannot delete a session; AAP can delete the same session")
 
     def stop(self, handle: SessionHandle) -> TypedRequest[None]:
-        """See `Face.stop`."""
+        """Stop the current run."""
         body = msgspec.json.encode({"session_id": handle.id})
         headers = {"Content-Type": "application/json"}
         request = Request(method="POST", path=stop_path(self._path), body=body, headers=headers, is_idempotent=True)
         return TypedRequest(request, lambda _: None)
 
     def turn(self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str) -> "AgentScopeTurn":
-        """See `Face.turn`."""
+        """Start a turn."""
         body: JsonObject = {
             "id": f"resp_{idempotency_key}",
             "session_id": handle.id,
@@ -142,39 +142,39 @@ class AgentScopeCodec:
                 }
                 for each in handle.tools
             ]
-        begin = Request(
+        first_request = Request(
             method="POST",
             path=self._path,
             body=msgspec.json.encode(body),
             headers={"Content-Type": "application/json"},
         )
-        return AgentScopeTurn(handle, begin, self._path)
+        return AgentScopeTurn(handle, first_request, self._path)
 
     def resume(self, handle: SessionHandle) -> "AgentScopeTurn":
-        """See `Face.rejoin`."""
+        """Read the newest turn from its start."""
         path = f"{self._path}/sessions/{quote(handle.id, safe='')}/events"
         return AgentScopeTurn(handle, Request(method="GET", path=path, is_idempotent=True), self._path)
 
     def idempotency_probe(self, handle: SessionHandle) -> TypedRequest[bool]:
-        """See `Face.confirm`: the service page of a server like ours names where responses are read on."""
+        """Find out whether the server can resume responses: Dragoman servers name the path on their service page."""
         return TypedRequest(
             Request(method="GET", path="/", is_idempotent=True), lambda body: b'"response_events"' in body
         )
 
     def decode_refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> RequestRefused:
-        """See `Face.refusal`."""
+        """Decode an error response."""
         return _to_refusal(status, decode_error_body(body, "error"), body, headers.get("x-request-id", ""))
 
 
 def _to_refusal(status: int, payload: JsonObject, body: bytes, request_id: str = "") -> RequestRefused:
     error = payload.get("error")
-    named = error if isinstance(error, dict) else {"code": payload.get("code"), "message": error}
-    words = str(named.get("message") or payload.get("detail") or f"the server answered {status}")
-    return make_refusal(status, str(named.get("code") or ""), words, body=body, request_id=request_id)
+    fields = error if isinstance(error, dict) else {"code": payload.get("code"), "message": error}
+    message = str(fields.get("message") or payload.get("detail") or f"the server answered {status}")
+    return make_refusal(status, str(fields.get("code") or ""), message, body=body, request_id=request_id)
 
 
 class AgentScopeTurn:
-    """A response. Its events are numbered from 0, and those of ours carry the number as their frames' ids too."""
+    """A response. Events are numbered from 0; Dragoman servers repeat the number as the frame's id."""
 
     def __init__(self, handle: SessionHandle, first_request: Request, path: str) -> None:
         self.is_over = False
@@ -187,14 +187,14 @@ class AgentScopeTurn:
         self._response_id = ""
         self._message_types: dict[str, str] = {}
         self._emitted_lengths: dict[tuple[str, int], int] = {}
-        """Of contents: how many characters were told."""
+        """Characters emitted so far, by message id and content index."""
         self._emitted_calls = {each.call_id for each in handle.pending}
         self._open_calls: dict[str, Pending] = {}
         self._finish_reason = ""
 
     @property
     def request(self) -> Request:
-        """See `Turn.request`."""
+        """The request that starts the turn or resumes it."""
         if not self._response_id or not self._has_ids:
             return self._first_request
         path = f"{self._path}/responses/{quote(self._response_id, safe='')}/events?after={self._last_sequence_number}"
@@ -202,45 +202,43 @@ class AgentScopeTurn:
 
     @property
     def can_resume(self) -> bool:
-        """See `Turn.can_resume`."""
+        """Whether `request` resumes the turn without losing or repeating anything."""
         return not self._has_events or self._has_ids
 
     def feed_body(self, body: bytes) -> Sequence[Event]:
-        """See `Turn.take`: 204 says that the session has no response; some servers forget to say what a stream is."""
+        """Decode a 204, if the session has no response, or a stream that the server did not declare as one."""
         if not body:
             self.is_over = True
             return (Ended(reason="end_turn"),)
         return [event for frame in FrameReader().feed(body) for event in self.feed(frame)]
 
     def feed(self, frame: Frame) -> Sequence[Event]:
-        """See `Turn.feed`."""
-        told = decode_json(frame.data, _WireEvent, "an event of the Agent API")
-        if told.type == "heartbeat":
+        """Decode one frame of the stream."""
+        event = decode_json(frame.data, _WireEvent, "an Agent API event")
+        if event.type == "heartbeat":
             return ()
-        number = told.sequence_number
+        number = event.sequence_number
         if number is not None:
             if number <= self._last_sequence_number:
                 return ()
             if frame.id and number != self._last_sequence_number + 1:
-                raise InvalidResponse(
-                    f"event {self._last_sequence_number + 1} of the response was expected, got {number}"
-                )
+                raise InvalidResponse(f"expected event {self._last_sequence_number + 1} of the response, got {number}")
             self._last_sequence_number, self._has_ids = number, self._has_ids or bool(frame.id)
         self._has_events = True
-        match told.object:
+        match event.object:
             case "response":
-                return self._on_response(told)
+                return self._on_response(event)
             case "message":
-                return self._on_message(told)
+                return self._on_message(event)
             case "content":
-                return self._on_content(told)
-        if told.error is not None:  # how the published runtime refuses: with status 200, and in one frame
-            raise _to_refusal(200, {"error": told.error}, frame.data)
+                return self._on_content(event)
+        if event.error is not None:  # the published runtime refuses with status 200 and a single frame
+            raise _to_refusal(200, {"error": event.error}, frame.data)
         return ()
 
     def _on_message(self, event: _WireEvent) -> Sequence[Event]:
-        own, kind = event.id or "", event.type or "message"
-        self._message_types[own] = kind
+        kind = event.type or "message"
+        self._message_types[event.id or ""] = kind
         if event.status not in ("completed", "failed", "canceled"):
             return ()
         if event.metadata and event.metadata.get("finish_reason"):
@@ -258,16 +256,16 @@ class AgentScopeTurn:
 
     def _on_content(self, event: _WireEvent) -> Sequence[Event]:
         kind = self._message_types.get(event.msg_id or "", "message")
-        place = (event.msg_id or "", event.index or 0)
+        content_key = (event.msg_id or "", event.index or 0)
         if kind not in ("message", "reasoning"):
             return ()
         if event.type == "text" and event.text:
-            begun = self._emitted_lengths.get(place, 0)
-            words = event.text if event.delta else event.text[begun:]
-            self._emitted_lengths[place] = begun + len(words)
-            if not words:
+            emitted = self._emitted_lengths.get(content_key, 0)
+            text = event.text if event.delta else event.text[emitted:]
+            self._emitted_lengths[content_key] = emitted + len(text)
+            if not text:
                 return ()
-            return (Text(text=words) if kind == "message" else Thinking(text=words),)
+            return (Text(text=text) if kind == "message" else Thinking(text=text),)
         if event.delta or event.status not in ("completed", "failed", "canceled"):
             return ()
         if event.type == "image" and event.image_url:
@@ -287,7 +285,7 @@ class AgentScopeTurn:
             self._open_calls[call_id] = Permission(call_id=call_id, name=name, arguments=arguments)
         elif is_pending:
             self._open_calls[call_id] = question or ClientCall(call_id=call_id, name=name, arguments=arguments)
-        if call_id in self._emitted_calls:  # one that was granted is told again
+        if call_id in self._emitted_calls:  # an approved call is sent again
             return ()
         self._emitted_calls.add(call_id)
         return (question or ToolCall(id=call_id, name=name, arguments=arguments),)
@@ -308,8 +306,8 @@ class AgentScopeTurn:
             self._handle.pending = ()
             return ()
         self.is_over = True
-        waits = tuple(self._open_calls.values()) if event.status == "completed" else ()
-        reason: StopReason = "tool_use" if waits else STOP_REASONS.get(self._finish_reason, "end_turn")
+        pending = tuple(self._open_calls.values()) if event.status == "completed" else ()
+        reason: StopReason = "tool_use" if pending else STOP_REASONS.get(self._finish_reason, "end_turn")
         problem = None
         if event.status == "canceled":
             reason = "cancelled"
@@ -317,11 +315,11 @@ class AgentScopeTurn:
             error = event.error or {}
             problem = Problem(str(error.get("code") or ""), str(error.get("message") or "the response failed"))
             reason = STOP_REASONS.get(problem.code, "error")
-        self._handle.pending = waits
-        asked = (each for each in waits if isinstance(each, Permission))
+        self._handle.pending = pending
+        permissions = (each for each in pending if isinstance(each, Permission))
         run_id = self._response_id
-        ended = Ended(reason=reason, run_id=run_id, usage=_to_usage(event.usage), problem=problem, pending=waits)
-        return (*asked, ended)
+        ended = Ended(reason=reason, run_id=run_id, usage=_to_usage(event.usage), problem=problem, pending=pending)
+        return (*permissions, ended)
 
 
 def _to_usage(usage: Mapping[str, Json] | None) -> Usage | None:
@@ -335,19 +333,18 @@ def _to_usage(usage: Mapping[str, Json] | None) -> Usage | None:
 
 def _to_wire_input(handle: SessionHandle, turn_input: TurnInput) -> list[JsonObject]:
     if isinstance(turn_input, UserInput):
-        words: list[JsonObject] = (
-            [{"type": "text", "text": turn_input.text}] if turn_input.text or not turn_input.images else []
-        )
-        pictures = [{"type": "image", "image_url": url} for url in turn_input.images]
-        return [{"role": "user", "type": "message", "content": [*words, *pictures]}]
-    kinds = {each.call_id: each for each in handle.pending}
-    return [_to_wire_answer(each, is_permission=isinstance(kinds.get(each.call_id), Permission)) for each in turn_input]
+        content: list[JsonObject] = [{"type": "image", "image_url": url} for url in turn_input.images]
+        if turn_input.text or not content:
+            content.insert(0, {"type": "text", "text": turn_input.text})
+        return [{"role": "user", "type": "message", "content": content}]
+    permissions = {each.call_id for each in handle.pending if isinstance(each, Permission)}
+    return [_to_wire_answer(each, is_permission=each.call_id in permissions) for each in turn_input]
 
 
 def _to_wire_answer(answer: Answer, *, is_permission: bool) -> JsonObject:
     match answer:
         case Allow(always=True):
-            raise Unsupported("the Agent API cannot allow a tool for good: AG-UI and Blade can, of the same session")
+            raise Unsupported("the Agent API cannot always allow a tool; AG-UI and Blade can, for the same session")
         case Allow(call_id=call_id):
             return _to_approval_message(call_id, approve=True)
         case Deny(call_id=call_id, reason=reason) if is_permission:
@@ -357,18 +354,18 @@ def _to_wire_answer(answer: Answer, *, is_permission: bool) -> JsonObject:
         case Choice(call_id=call_id):
             return _to_output_message(call_id, msgspec.json.encode(choice_to_json(answer)).decode())
         case Result(images=images) if images:
-            raise Unsupported("the Agent API takes words as a tool's result, and no pictures")
+            raise Unsupported("the Agent API accepts text as a tool's result, but no images")
         case Result(call_id=call_id, text=text):
             return _to_output_message(call_id, text)
 
 
 def _to_approval_message(call_id: str, *, approve: bool, reason: str = "") -> JsonObject:
-    said: JsonObject = {"approval_request_id": call_id, "approve": approve}
+    approval: JsonObject = {"approval_request_id": call_id, "approve": approve}
     if reason:
-        said["reason"] = reason
-    return {"type": "mcp_approval_response", "role": "user", "content": [{"type": "data", "data": said}]}
+        approval["reason"] = reason
+    return {"type": "mcp_approval_response", "role": "user", "content": [{"type": "data", "data": approval}]}
 
 
 def _to_output_message(call_id: str, text: str) -> JsonObject:
-    said = {"call_id": call_id, "output": text}
-    return {"type": "function_call_output", "role": "tool", "content": [{"type": "data", "data": said}]}
+    output = {"call_id": call_id, "output": text}
+    return {"type": "function_call_output", "role": "tool", "content": [{"type": "data", "data": output}]}

@@ -1,4 +1,4 @@
-"""The asynchronous face of the library: a client, its sessions, and their runs."""
+"""The asynchronous API: `AsyncClient`, its sessions and their runs."""
 
 import asyncio
 import inspect
@@ -38,30 +38,30 @@ from dragoman.client.tools import Toolbox, ToolLike
 from dragoman.client.transports import ProtocolName, Transport, create_transport
 
 Decision = Allow | Deny | bool | None
-"""What a callback says to a permission. None: nothing, so that the run ends and waits."""
+"""What `on_permission` returns. None: no decision, so the run ends and stays pending."""
 QuestionAnswer = Choice | Deny | str | Sequence[str] | None
-"""What a callback says to a question: own words, or labels of options (of the only question), or a whole `Choice`."""
+"""What `on_question` returns: free text, labels of the first question's options, or a `Choice`. None: no answer."""
 
 OnPermission = Callable[[Permission], Decision | Awaitable[Decision]]
 OnQuestion = Callable[[Question], QuestionAnswer | Awaitable[QuestionAnswer]]
 CallbackRunner = Callable[[Callable[[Any], Any], Any], Awaitable[Any]]
-"""How a callback that is not async is called."""
+"""Runs a callback that is not async."""
 
 
 async def _run_in_thread(callback: Callable[[Any], Any], request: object) -> object:
-    """Call it in a thread, because it may wait for a person."""
+    """Run the callback in a thread, because it may wait for a person."""
     return await run_in_thread(lambda: callback(request))
 
 
 class AsyncClient:
-    """A server, seen through one protocol with one key. An async context manager.
+    """A client for one server, over one protocol, with one API key. An async context manager.
 
     Args:
-        url: its address, such as `http://127.0.0.1:8000`. A path in it is where the protocol is mounted; without one
-            the usual place is taken.
-        key: sent as a bearer token.
+        url: the server's address, such as `http://127.0.0.1:8000`. A path is where the protocol is mounted; without
+            one the client uses the protocol's default path on a Dragoman server.
+        key: the API key, sent as a bearer token.
         protocol: `aap`, `ag-ui`, `agentscope` or `blade`.
-        timeouts: how long is waited for what.
+        timeouts: time limits.
     """
 
     def __init__(
@@ -88,15 +88,15 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections. Runs go on at the server."""
+        """Close all connections. Runs continue on the server."""
         await self._transport.close()
 
     def run_callbacks_with(self, callback_runner: CallbackRunner) -> None:
-        """Call callbacks that are not async by this, instead of in a thread. Before sessions are made."""
+        """Replace the thread in which callbacks that are not async run. Call it before creating sessions."""
         self._callback_runner = callback_runner
 
     async def agents(self) -> tuple[Agent, ...]:
-        """What the server offers, as far as the protocol tells."""
+        """List the server's agents, with as much detail as the protocol provides."""
         return await self._transport.agents()
 
     async def create(
@@ -110,36 +110,36 @@ class AsyncClient:
         on_permission: OnPermission | None = None,
         on_question: OnQuestion | None = None,
     ) -> "AsyncSession":
-        """Make a session.
+        """Create a session.
 
         Args:
-            agent: its name; the server's first, if not given.
+            agent: the agent's name; defaults to the server's first agent.
             tools: typed functions of this program that the agent may call.
-            use: which tools of the server's are on; all of them, if not given.
-            trust: which of them run without asking, where they would ask.
-            options: settings of the agent.
-            on_permission: asked before such a call runs. Without it the run ends and waits (`session.answer`).
-            on_question: asked what the agent asks.
+            server_tools: names of the server's tools to enable; defaults to all.
+            trusted_tools: names of the server's tools that run without asking for permission.
+            options: option values for the agent.
+            on_permission: called to decide on a tool call. Without it the run ends and waits for `session.answer`.
+            on_question: called to answer a question of the agent.
 
         Raises:
-            Misdeclared: one of the functions cannot be a tool.
-            Refused: the server takes no such session.
-            Unsupported: the protocol cannot express one of the wishes.
+            DeclarationError: one of the functions cannot be a tool.
+            RequestRefused: the server refused to create the session.
+            Unsupported: the protocol cannot express one of the arguments.
         """
         if isinstance(server_tools, str) or isinstance(trusted_tools, str):
             got = server_tools if isinstance(server_tools, str) else trusted_tools
-            raise TypeError(f"server_tools and trusted_tools are lists of names, got {got!r}")
+            raise TypeError(f"server_tools and trusted_tools must be lists of names, got {got!r}")
         toolbox = Toolbox(tools)
-        wanted = SessionConfig(
+        config = SessionConfig(
             agent=agent,
             tools=toolbox.specs,
             server_tools=None if server_tools is None else tuple(server_tools),
             trusted_tools=tuple(trusted_tools),
             options=options or {},
         )
-        talk = await self._transport.create(wanted, uuid4().hex)
+        handle = await self._transport.create(config, uuid4().hex)
         return AsyncSession(
-            self._transport, talk, toolbox, on_permission, on_question, self._timeouts, self._callback_runner
+            self._transport, handle, toolbox, on_permission, on_question, self._timeouts, self._callback_runner
         )
 
     async def open(
@@ -151,29 +151,29 @@ class AsyncClient:
         on_permission: OnPermission | None = None,
         on_question: OnQuestion | None = None,
     ) -> "AsyncSession":
-        """Go on with a session, whoever made it.
+        """Open an existing session, whoever created it.
 
         Args:
-            session_id: its id.
-            agent: its agent's name, which only AG-UI has to be told.
-            tools: as in `create`; without any the session keeps what it has.
+            session_id: the session's id.
+            agent: the agent's name; required by AG-UI only.
+            tools: as in `create`; without any, the session keeps the tools it has.
             on_permission: as in `create`.
             on_question: as in `create`.
 
         Raises:
-            NotFound: there is no such session of the key's owner.
+            NotFound: the key's owner has no such session.
         """
         toolbox = Toolbox(tools)
-        talk = await self._transport.open(session_id, SessionConfig(agent=agent, tools=toolbox.specs))
+        handle = await self._transport.open(session_id, SessionConfig(agent=agent, tools=toolbox.specs))
         return AsyncSession(
-            self._transport, talk, toolbox, on_permission, on_question, self._timeouts, self._callback_runner
+            self._transport, handle, toolbox, on_permission, on_question, self._timeouts, self._callback_runner
         )
 
     async def sessions(self) -> AsyncGenerator[SessionInfo, None]:
-        """All sessions of the key's owner, newest first; pages are fetched as they are needed.
+        """Iterate over all sessions of the key's owner, newest first. Pages are fetched as needed.
 
         Raises:
-            Unsupported: the protocol has no list.
+            Unsupported: the protocol cannot list sessions.
         """
         after = ""
         while True:
@@ -185,7 +185,7 @@ class AsyncClient:
 
 
 class AsyncSession:
-    """One conversation. Made by `AsyncClient.create` and `AsyncClient.open`."""
+    """One conversation, from `AsyncClient.create` or `AsyncClient.open`."""
 
     def __init__(
         self,
@@ -207,40 +207,40 @@ class AsyncSession:
 
     @property
     def id(self) -> str:
-        """By which it is opened again, through any protocol."""
+        """The session's id. It opens the session again, over any protocol of the same server."""
         return self._handle.id
 
     @property
     def agent(self) -> str:
-        """The name of its agent; empty where the protocol does not tell."""
+        """The agent's name; empty if the protocol does not report it."""
         return self._handle.agent
 
     @property
     def pending(self) -> tuple[Pending, ...]:
-        """What waited for an answer when this client last heard of the session."""
+        """What was waiting for an answer when the client last received the session's state."""
         return self._handle.pending
 
     def run(self, text: str = "", *, images: Iterable[ImageLike] = ()) -> "AsyncRun":
-        """Say something, and follow what the agent makes of it, with calls of functions and callbacks, to the end.
+        """Send a message and iterate over the run's events to its end, running client tools and callbacks on the way.
 
-        The message is sent when the iteration begins. A lost connection comes back by itself; each event comes once.
+        The message is sent when the iteration begins. The client reconnects by itself and yields each event once.
         """
         return self._make_run(lambda: UserInput(text=text, images=to_image_urls(images)))
 
     def answer(self, *answers: Answer) -> "AsyncRun":
-        """Answer what is pending, and follow the run that goes on. Functions of this client answer for themselves.
+        """Answer what is pending and iterate over the run's events. Calls of client tools are answered by running them.
 
         Raises (when the iteration begins):
-            Unanswerable: an answer fits nothing that waits.
+            UnmatchedAnswer: an answer matches no pending request.
         """
         return self._make_run(lambda: match_answers(self._handle.pending, answers))
 
     def resume(self) -> "AsyncRun":
-        """Follow the newest run from its start, live if it is not over: after a restart of this program, say."""
+        """Iterate over the newest run from its start, live if it is still running, for example after a restart."""
         return self._make_run(None)
 
     async def ask(self, text: str = "", *, images: Iterable[ImageLike] = ()) -> Reply:
-        """Say something and wait for the whole answer.
+        """Send a message and wait for the whole reply.
 
         Raises:
             RunFailed: the run ended with an error.
@@ -248,25 +248,25 @@ class AsyncSession:
         return await self.run(text, images=images).reply()
 
     async def history(self) -> tuple[Message, ...]:
-        """All messages so far."""
+        """Fetch all messages so far."""
         return await self._transport.history(self._handle)
 
     async def info(self) -> SessionInfo:
-        """The session as it is now. What is pending is known afterwards."""
+        """Fetch the session's current state, and update `pending`."""
         info = await self._transport.session_info(self._handle)
         self._handle.pending = info.pending
         return info
 
     async def stop(self) -> None:
-        """Stop the run, whoever follows it. Its iteration ends with `cancelled`.
+        """Stop the current run. Whoever iterates over it gets `Ended` with the reason `cancelled`.
 
         Raises:
-            Unsupported: the protocol has no way to.
+            Unsupported: the protocol or the server cannot stop runs.
         """
         await self._transport.stop(self._handle)
 
     async def delete(self) -> None:
-        """End the session and all of it."""
+        """Delete the session and everything in it."""
         await self._transport.delete(self._handle)
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -275,32 +275,34 @@ class AsyncSession:
         return AsyncRun(self._events(turn_input), self._handle, self._timeouts.run_s)
 
     async def _events(self, first: Callable[[], TurnInput] | None) -> AsyncGenerator[Event, None]:
-        """The events of exchange after exchange, until there is nothing that this client could answer."""
-        given = None if first is None else first()
+        """Run turn after turn, as long as this client can answer everything that is pending at the end of one."""
+        turn_input = None if first is None else first()
         self._handle.run_id = ""
         while True:
-            if isinstance(given, tuple):
-                for shown, result in await self._run_client_tools(given):
-                    yield shown
-                    given = (*given, result)
+            if isinstance(turn_input, tuple):
+                for tool_result, result in await self._run_client_tools(turn_input):
+                    yield tool_result
+                    turn_input = (*turn_input, result)
             ended: Ended | None = None
-            exchange = (
-                self._transport.resume(self._handle) if given is None else self._transport.run_turn(self._handle, given)
+            turn = (
+                self._transport.resume(self._handle)
+                if turn_input is None
+                else self._transport.run_turn(self._handle, turn_input)
             )
-            async with aclosing(exchange):
-                async for event in exchange:
+            async with aclosing(turn):
+                async for event in turn:
                     if isinstance(event, Ended):
                         ended = event
                     else:
                         yield event
-            assert ended is not None, "an exchange ends with its end"
-            given = await self._collect_answers(ended.pending)
-            if given is None:
+            assert ended is not None, "a turn ends with Ended"
+            turn_input = await self._collect_answers(ended.pending)
+            if turn_input is None:
                 yield ended
                 return
 
     async def _run_client_tools(self, turn_input: tuple[Answer, ...]) -> list[tuple[ToolResult, Result]]:
-        """What this client's functions give for the calls that have no answer otherwise. They run side by side."""
+        """Run this client's functions, concurrently, for the pending calls that `turn_input` does not answer."""
         answered = {each.call_id for each in turn_input}
         calls = [
             each
@@ -314,7 +316,7 @@ class AsyncSession:
         ]
 
     async def _collect_answers(self, pending: Sequence[Pending]) -> tuple[Answer, ...] | None:
-        """What people say to all that waits for them; None when something stays open, or nothing is."""
+        """Ask the callbacks for answers to everything pending; None if nothing is pending or one has no answer."""
         if not pending:
             return None
         if any(isinstance(each, ClientCall) and each.name not in self._toolbox for each in pending):
@@ -332,19 +334,19 @@ class AsyncSession:
             answers.append(answer)
         return tuple(answers)
 
-    async def _run_callback(self, callback: Callable[[Any], Any] | None, request: Permission | Question) -> Any:  # noqa: ANN401  # checked by who asks
+    async def _run_callback(self, callback: Callable[[Any], Any] | None, request: Permission | Question) -> Any:  # noqa: ANN401  # the caller checks it
         if callback is None:
             return None
-        if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None)):  # noqa: B004  # of a callable object
+        if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None)):  # noqa: B004  # an object with an async __call__
             return await callback(request)
-        said = await self._callback_runner(callback, request)
-        return await said if inspect.isawaitable(said) else said
+        returned = await self._callback_runner(callback, request)
+        return await returned if inspect.isawaitable(returned) else returned
 
 
 class AsyncRun:
-    """A run as it is told: an async iterator of events, whose last is `Ended`. To be iterated once.
+    """A run: an async iterator of events that can be iterated once. The last event is `Ended`.
 
-    Leaving it early (`aclose`, or the end of `async with`) closes the connection; the run goes on at the server.
+    Leaving it early (`aclose`, or the end of `async with`) closes the connection; the run continues on the server.
     """
 
     def __init__(self, events: AsyncGenerator[Event, None], handle: SessionHandle, limit_s: float | None) -> None:
@@ -355,7 +357,7 @@ class AsyncRun:
 
     @property
     def id(self) -> str:
-        """The run's id, once the server has told it."""
+        """The run's id; empty until the server has sent it."""
         return self._handle.run_id
 
     def __aiter__(self) -> Self:
@@ -371,7 +373,7 @@ class AsyncRun:
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise TimedOut(f"the run took longer than {self._limit_s} s; it goes on at the server") from error
+            raise TimedOut(f"the run took longer than {self._limit_s} s; it continues on the server") from error
 
     async def __aenter__(self) -> Self:
         return self
@@ -386,26 +388,26 @@ class AsyncRun:
         await self._events.aclose()
 
     async def reply(self) -> Reply:
-        """The whole run, to its end.
+        """Iterate to the end and return the whole run.
 
         Raises:
-            RunFailed: it ended with an error.
+            RunFailed: the run ended with an error.
         """
         async with self:
             reply = Reply(events=tuple([event async for event in self]))
         ended = reply.end
         if ended.reason in ("error", "interrupted"):
             problem = ended.problem
-            words = problem.message if problem else "the server does not tell why"
-            raise RunFailed(f"the run failed: {words}", code=problem.code if problem else "", reply=reply)
+            message = problem.message if problem else "the server gave no reason"
+            raise RunFailed(f"the run failed: {message}", code=problem.code if problem else "", reply=reply)
         return reply
 
 
-# --- what callbacks may say -------------------------------------------------------------------------------------------
+# --- return values of callbacks ---------------------------------------------------------------------------------------
 
 
 def to_permission_answer(permission: Permission, decision: Decision) -> Answer | None:
-    """The answer in a callback's word."""
+    """Turn what `on_permission` returned into an answer."""
     match decision:
         case None:
             return None
@@ -413,11 +415,11 @@ def to_permission_answer(permission: Permission, decision: Decision) -> Answer |
             return Allow(call_id=permission.call_id) if decision else Deny(call_id=permission.call_id)
         case Allow() | Deny():
             return msgspec.structs.replace(decision, call_id=permission.call_id)
-    raise TypeError(f"on_permission gives a bool, Allow, Deny or None, got {decision!r}")
+    raise TypeError(f"on_permission must return a bool, Allow, Deny or None, got {decision!r}")
 
 
 def to_question_answer(question: Question, decision: QuestionAnswer) -> Answer | None:
-    """The answer in a callback's word: a string that is an option's label selects it."""
+    """Turn what `on_question` returned into an answer. A string that equals an option's label selects the option."""
     match decision:
         case None:
             return None
@@ -430,4 +432,4 @@ def to_question_answer(question: Question, decision: QuestionAnswer) -> Answer |
             return Choice(call_id=question.call_id, custom=dict.fromkeys(range(len(question.questions)), decision))
         case list() | tuple():
             return Choice(call_id=question.call_id, selections={0: tuple(decision)})
-    raise TypeError(f"on_question gives a str, labels, Choice, Deny or None, got {decision!r}")
+    raise TypeError(f"on_question must return a str, labels, Choice, Deny or None, got {decision!r}")

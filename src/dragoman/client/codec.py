@@ -1,7 +1,7 @@
-"""What a protocol's pure part gives to the connection: requests to send, and readers of what comes back. Pure.
+"""The interface between protocols and connections. Pure.
 
-A `Face` knows one protocol and no connection; a `Talk` is what it must keep of one session; a `Turn` is one exchange
-that streams, and knows at every moment the request by which it goes on.
+A `Codec` knows one protocol and no connection: it builds requests and decodes responses. A `SessionHandle` is what the
+client remembers of one session. A `Turn` is one streamed exchange; it always knows the request that resumes it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, relative to the server's address. `repeats` says that sending it twice is as good as once."""
+    """A request, relative to the server's address. `is_idempotent`: sending it twice is as good as once."""
 
     method: str
     path: str
@@ -29,7 +29,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TypedRequest(Generic[Value]):
-    """A request with the reader of its answer's body."""
+    """A request, and the decoder of its response's body."""
 
     def __init__(self, request: Request, decode: Callable[[bytes], Value]) -> None:
         self.request = request
@@ -37,9 +37,9 @@ class TypedRequest(Generic[Value]):
 
 
 class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that is to be made.
+    """What a session is created with.
 
-    An empty `agent` is the server's first. Of `use` and `trust`, None and empty mean what the protocol does by itself.
+    An empty `agent` means the server's first agent. None and empty leave the tools as the protocol's default has them.
     """
 
     agent: str
@@ -50,98 +50,98 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UserInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's message. Pictures are URLs."""
+    """A user's message. Images are URLs."""
 
     text: str
     images: tuple[str, ...] = ()
 
 
 TurnInput = UserInput | tuple[Answer, ...]
-"""What begins an exchange: a message, or the answers to what is pending."""
+"""What a turn starts with: a message, or the answers to what is pending."""
 
 
 class SessionHandle(msgspec.Struct, kw_only=True):
-    """What is known of one session."""
+    """What the client remembers of one session."""
 
     id: str
     agent: str
     tools: tuple[ToolSpec, ...] = ()
-    """The functions that this client offers."""
+    """The client tools."""
     has_unsent_tools: bool = False
-    """Whether the server has still to be told of them, with the next exchange."""
+    """Whether the client tools must be sent with the next turn."""
     pending: tuple[Pending, ...] = ()
     run_id: str = ""
     tool_names: dict[str, str] = {}
-    """Of calls: their tools."""
+    """Tool names by call id."""
     messages: list[JsonObject] = []
-    """What was said, as the protocol writes it: for servers that keep no history."""
+    """The messages so far in the protocol's form, for servers that keep no history."""
     server_keeps_history: bool = False
-    """Whether the server is known to keep it."""
+    """Whether the server is known to keep the history."""
 
 
 class Turn(Protocol):
-    """One exchange that streams: read strictly, each event once, wherever the connection was cut."""
+    """One streamed exchange. Yields each event once, wherever the connection breaks."""
 
     is_over: bool
 
     @property
     def request(self) -> Request:
-        """By which it begins or, once something came, goes on."""
+        """The request that starts the turn or, once events have arrived, resumes it."""
 
     @property
     def can_resume(self) -> bool:
-        """Whether `request` goes on without a loss or a repetition."""
+        """Whether `request` resumes the turn without losing or repeating anything."""
 
     def feed(self, frame: Frame) -> Sequence[Event]:
-        """Take an event of the stream. Raises Unreadable."""
+        """Decode one frame of the stream. Raises InvalidResponse."""
 
     def feed_body(self, body: bytes) -> Sequence[Event]:
-        """Take an answer that came as a whole. Raises Unreadable."""
+        """Decode a response that is not a stream. Raises InvalidResponse."""
 
 
 class RefusalDecoder(Protocol):
-    """What a link needs of a protocol, to ask for one thing."""
+    """What a connection needs of a protocol for single requests."""
 
     def decode_refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> RequestRefused:
-        """An answer that says no."""
+        """Decode an error response."""
 
 
 class Codec(RefusalDecoder, Protocol):
-    """One protocol over HTTP. Where `needs_agents`, the answer of `agents` is read before anything else is asked."""
+    """One protocol over HTTP. If `needs_agents`, the agents are listed before any other request."""
 
     needs_agents: bool
 
     def agents(self) -> TypedRequest[tuple[Agent, ...]]:
-        """What the server offers."""
+        """List the server's agents."""
 
     def create(
         self, session_config: SessionConfig, idempotency_key: str
     ) -> TypedRequest[SessionHandle] | SessionHandle:
-        """Make a session; `once` as in `turn`. Where it begins with its first message there is nothing to ask."""
+        """Create a session. Returns a handle if the protocol creates sessions with their first message."""
 
     def open(self, info: SessionInfo, session_config: SessionConfig) -> SessionHandle:
-        """Go on with a session that is there."""
+        """Make the handle of an existing session."""
 
     def session_info(self, handle: SessionHandle) -> TypedRequest[SessionInfo] | SessionInfo:
-        """A session as it is now. Where the protocol shows none: what this client knows."""
+        """Fetch a session's state. Returns what the client knows if the protocol has no request for it."""
 
     def sessions(self, after: str) -> TypedRequest[tuple[tuple[SessionInfo, ...], str]]:
-        """A page of the list, and where the next begins; empty at the end."""
+        """Fetch a page of the session list and the next page's cursor, which is empty at the end."""
 
     def history(self, handle: SessionHandle) -> TypedRequest[tuple[Message, ...]]:
-        """All messages."""
+        """Fetch all messages."""
 
     def delete(self, handle: SessionHandle) -> TypedRequest[None]:
-        """End the session and all of it."""
+        """Delete the session and everything in it."""
 
     def stop(self, handle: SessionHandle) -> TypedRequest[None]:
-        """Stop the run."""
+        """Stop the current run."""
 
     def turn(self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str) -> Turn:
-        """Begin an exchange; `once` is new for each and the same for its repetitions."""
+        """Start a turn. `idempotency_key` is unique to the turn and the same for its retries."""
 
     def resume(self, handle: SessionHandle) -> Turn:
-        """Read the newest run from its start."""
+        """Read the newest turn from its start."""
 
     def idempotency_probe(self, handle: SessionHandle) -> TypedRequest[bool]:
-        """Whether the server is one to which a request that may have arrived can be sent again."""
+        """Find out whether a request that may have arrived can be sent to this server again."""

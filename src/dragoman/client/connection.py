@@ -1,4 +1,4 @@
-"""The connection of a client over HTTP: deadlines, repetitions, and streams that come back by themselves."""
+"""HTTP connections to a server: timeouts, retries, and streams that resume after a lost connection."""
 
 import asyncio
 import random
@@ -17,20 +17,21 @@ from dragoman.client.sse import FrameReader, FrameTooLong
 Value = TypeVar("Value")
 
 RETRYABLE_STATUSES = {429, 502, 503, 504}
-"""Statuses of a server that will soon be there again. Nothing was done."""
+"""Statuses that are worth a retry. The server did not act on the request."""
 NOT_SENT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+"""Errors after which the request has certainly not reached the server."""
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """How long is waited, in seconds.
+    """Time limits, in seconds.
 
     Args:
-        connect_s: for a connection.
-        idle_s: for the next byte of an answer. Servers like ours send one every 15 s at least. A stream that fell
-            silent is read on over a new connection.
-        run_s: for a whole run, callbacks included; None: for as long as it takes.
-        lost_s: for a connection that was lost to come back, each time.
+        connect_s: for opening a connection.
+        idle_s: for the next byte of a response. A Dragoman server sends one at least every 15 s. A stream that is
+            silent for longer is resumed over a new connection.
+        run_s: for a whole run, including callbacks; None for no limit.
+        reconnect_s: for restoring a lost connection, each time.
     """
 
     connect_s: float = 10.0
@@ -40,10 +41,9 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backoff:
-    """How long to wait before the next try: longer each time, and not the same for two clients.
+    """Exponential backoff with jitter, until `give_up_s` after the connection was lost.
 
-    It begins anew when something came, and when a connection held for longer than the longest pause: what breaks only
-    now was not lost before.
+    It starts over whenever data arrives, and when a connection has lasted longer than the longest delay.
     """
 
     INITIAL_DELAY_S, MAX_DELAY_S = 0.1, 5.0
@@ -54,32 +54,32 @@ class Backoff:
         self.record_progress()
 
     def record_progress(self) -> None:
-        """Something came."""
+        """Note that data arrived."""
         self._delay_s = self.INITIAL_DELAY_S
         self._lost_at: float | None = None
         self._connected_at: float | None = None
 
     def record_connection(self) -> None:
-        """There is a connection."""
+        """Note that a connection was opened."""
         self._connected_at = self._now()
 
     def next_delay(self, error: ClientError, retry_after_s: float = 0.0) -> float:
-        """Seconds to wait; `asked_s` is what the server asked for. Raises the error when that would be too long."""
+        """Return the seconds to wait, at least `retry_after_s`. Raises `error` if that would exceed the limit."""
         now = self._now()
         if self._connected_at is not None and now - self._connected_at > self.MAX_DELAY_S:
             self.record_progress()
         self._connected_at = None
         if self._lost_at is None:
             self._lost_at = now
-        pause = max(retry_after_s, self._delay_s * random.uniform(0.5, 1.0))  # noqa: S311  # it guards no secret
-        if now + pause > self._lost_at + self._give_up_s:
+        delay_s = max(retry_after_s, self._delay_s * random.uniform(0.5, 1.0))  # noqa: S311  # jitter, not a secret
+        if now + delay_s > self._lost_at + self._give_up_s:
             raise error
         self._delay_s = min(self._delay_s * 2, self.MAX_DELAY_S)
-        return pause
+        return delay_s
 
 
 class _RetryableFailure(Exception):
-    """A try that failed, and may go better soon."""
+    """An attempt failed, and a retry may succeed."""
 
     def __init__(self, error: ClientError, *, was_sent: bool, retry_after_s: float = 0.0) -> None:
         super().__init__(str(error))
@@ -89,7 +89,7 @@ class _RetryableFailure(Exception):
 
 
 class ServerConnection:
-    """A server, in the words of one protocol."""
+    """The HTTP connections to one server, over one protocol."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class ServerConnection:
         timeouts: Timeouts,
     ) -> None:
         if key and not (key.isascii() and key.isprintable()):
-            raise ClientError("a key is of printable ASCII characters")
+            raise ClientError("an API key consists of printable ASCII characters")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._codec = codec
         self.timeouts = timeouts
@@ -116,28 +116,28 @@ class ServerConnection:
         await self._http.aclose()
 
     async def send(self, request: TypedRequest[Value]) -> Value:
-        """Send a request and read its answer; again and again while that is safe and may help."""
-        backoff, may_be_done = self._backoff(), False
+        """Send a request and decode the response. Retries while that is safe and may succeed."""
+        backoff, may_have_arrived = self._backoff(), False
         while True:
             try:
                 async with self._open_response(request.request) as response:
                     return request.decode(await self._read_body(response))
             except NotFound:
-                if may_be_done and request.request.method == "DELETE":
-                    return request.decode(b"")  # the first try arrived
+                if may_have_arrived and request.request.method == "DELETE":
+                    return request.decode(b"")  # an earlier attempt deleted it
                 raise
-            except _RetryableFailure as passing:
-                may_be_done = may_be_done or passing.was_sent
-                if self._is_final(passing) or (passing.was_sent and not request.request.is_idempotent):
-                    raise passing.error from passing
-                await asyncio.sleep(backoff.next_delay(passing.error, passing.retry_after_s))
+            except _RetryableFailure as failure:
+                may_have_arrived = may_have_arrived or failure.was_sent
+                if self._is_final(failure) or (failure.was_sent and not request.request.is_idempotent):
+                    raise failure.error from failure
+                await asyncio.sleep(backoff.next_delay(failure.error, failure.retry_after_s))
 
     async def stream_events(self, turn: Turn, idempotency_probe: TypedRequest[bool]) -> AsyncGenerator[Event, None]:
-        """The events of an exchange to its end, each once, whatever happens to the connection meanwhile.
+        """Yield the events of a turn to its end, each once, resuming after lost connections.
 
         Args:
-            turn: the exchange.
-            confirm: asked where a request may have arrived: whether it can be sent again.
+            turn: the turn to read.
+            idempotency_probe: tells whether a request that may have arrived can be sent to this server again.
         """
         backoff = self._backoff()
         while not turn.is_over:
@@ -145,39 +145,39 @@ class ServerConnection:
             try:
                 async with (
                     self._open_response(request, is_stream=True) as response,
-                    aclosing(self._decode_events(response, turn)) as told,
+                    aclosing(self._decode_events(response, turn)) as events,
                 ):
                     backoff.record_connection()
-                    async for event in told:
+                    async for event in events:
                         backoff.record_progress()
                         yield event
-            except _RetryableFailure as passing:
-                if self._is_final(passing):
-                    raise passing.error from passing
+            except _RetryableFailure as failure:
+                if self._is_final(failure):
+                    raise failure.error from failure
                 if not turn.can_resume:
                     raise Unreachable(
-                        f"{passing.error}; this server's streams cannot be resumed: the rest is in the history"
-                    ) from passing
+                        f"{failure.error}; this server cannot resume streams: read the rest from the history"
+                    ) from failure
                 if (
-                    passing.was_sent
+                    failure.was_sent
                     and not turn.request.is_idempotent
                     and not await self._is_idempotent_server(idempotency_probe)
                 ):
                     raise Unreachable(
-                        f"{passing.error}; whether the message arrived is unknown: the history tells"
-                    ) from passing
-                pause = backoff.next_delay(passing.error, passing.retry_after_s)
-                yield Notice(kind="reconnecting", content={"after_s": round(pause, 3), "because": str(passing.error)})
-                await asyncio.sleep(pause)
+                        f"{failure.error}; it is unknown whether the message arrived: check the history"
+                    ) from failure
+                delay_s = backoff.next_delay(failure.error, failure.retry_after_s)
+                yield Notice(kind="reconnecting", content={"after_s": round(delay_s, 3), "because": str(failure.error)})
+                await asyncio.sleep(delay_s)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _is_final(self, failure: "_RetryableFailure") -> bool:
-        """Whether a server that never answered cannot be reached: the address is wrong, or nobody is there."""
+        """Whether the server has never answered: then the address is wrong or the server is down."""
         return not (self._has_answered or failure.was_sent)
 
     async def _is_idempotent_server(self, idempotency_probe: TypedRequest[bool]) -> bool:
-        """Whether the server is one that takes a request once, however often it comes."""
+        """Whether the server runs a request once, even if it arrives twice."""
         try:
             return await self.send(idempotency_probe)
         except RequestRefused:
@@ -188,11 +188,11 @@ class ServerConnection:
 
     @asynccontextmanager
     async def _open_response(self, request: Request, *, is_stream: bool = False) -> AsyncIterator[httpx2.Response]:
-        """Send; the answer, once it is a good one.
+        """Send a request and yield its response once that has a 2xx status.
 
         Raises:
-            _Passing: another try may go better.
-            Refused: the server said no.
+            _RetryableFailure: a retry may succeed.
+            RequestRefused: the server refused the request.
         """
         headers = {
             **request.headers,
@@ -216,21 +216,21 @@ class ServerConnection:
                     error, was_sent=False, retry_after_s=_parse_retry_after(response.headers.get("retry-after"))
                 )
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-            raise ClientError(f"an address such as http://127.0.0.1:8000 was expected, got {self.url}") from error
+            raise ClientError(f"expected an address such as http://127.0.0.1:8000, got {self.url}") from error
         except httpx2.TimeoutException as error:
             raise _RetryableFailure(
                 TimedOut(f"{self.url} did not answer in time ({_error_text(error)})", may_retry=True),
                 was_sent=not isinstance(error, NOT_SENT_ERRORS),
             ) from error
         except (httpx2.LocalProtocolError, httpx2.ProxyError) as error:
-            raise Unreachable(f"no request to {self.url} can be made ({_error_text(error)})") from error
+            raise Unreachable(f"cannot send requests to {self.url} ({_error_text(error)})") from error
         except httpx2.TransportError as error:
             raise _RetryableFailure(
-                Unreachable(f"no connection with {self.url} ({_error_text(error)})", may_retry=True),
+                Unreachable(f"cannot connect to {self.url} ({_error_text(error)})", may_retry=True),
                 was_sent=not isinstance(error, NOT_SENT_ERRORS),
             ) from error
         except httpx2.HTTPError as error:
-            raise InvalidResponse(f"the answer of {self.url} cannot be read ({_error_text(error)})") from error
+            raise InvalidResponse(f"cannot read the response of {self.url} ({_error_text(error)})") from error
 
     async def _decode_events(self, response: httpx2.Response, turn: Turn) -> AsyncGenerator[Event, None]:
         kind = response.headers.get("content-type", "")
@@ -238,10 +238,8 @@ class ServerConnection:
             body = await self._read_body(response)
             for event in turn.feed_body(body):
                 yield event
-            if not turn.is_over:  # a proxy's page, say; sent again the request might run a second time
-                raise InvalidResponse(
-                    f"the events of a run were expected, got {len(body)} bytes of {kind or 'no type'}"
-                )
+            if not turn.is_over:  # for example a proxy's page; a retry might run the request a second time
+                raise InvalidResponse(f"expected an event stream, got {len(body)} bytes of {kind or 'no content type'}")
             return
         reader = FrameReader()
         async for chunk in response.aiter_bytes():
@@ -252,7 +250,7 @@ class ServerConnection:
             for frame in frames:
                 try:
                     events = turn.feed(frame)
-                except Unreachable as error:  # the server says that it goes, and that the run goes on
+                except Unreachable as error:  # the server is stopping, and the run continues
                     raise _RetryableFailure(error, was_sent=True) from error
                 for event in events:
                     yield event
@@ -267,7 +265,7 @@ class ServerConnection:
             pieces.append(piece)
             size += len(piece)
             if size > MAX_RESPONSE_BYTES:
-                raise InvalidResponse(f"an answer of at most {MAX_RESPONSE_BYTES} bytes was expected")
+                raise InvalidResponse(f"expected a response of at most {MAX_RESPONSE_BYTES} bytes, got more")
         return b"".join(pieces)
 
 
@@ -276,5 +274,5 @@ def _error_text(error: Exception) -> str:
 
 
 def _parse_retry_after(retry_after: str | None) -> float:
-    """The header's seconds; its other form, a date, counts as nothing."""
+    """The seconds in a Retry-After header; a date counts as 0."""
     return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 0.0

@@ -1,17 +1,17 @@
-"""What can go wrong for a client: a small family under `ClientError`, each with the facts. Pure."""
+"""The client's exceptions, all under `ClientError`. Pure."""
 
 from dragoman.client.events import Reply
 
 
 class ClientError(Exception):
-    """The base. Everything that this library raises on purpose is one.
+    """Base class of all exceptions of this library.
 
     Args:
-        message: a sentence that tells what was expected and what came.
-        status: of the HTTP answer; 0 when there was none.
-        code: the server's own word for it; empty when it has none.
-        request_id: by which the server's operator finds the request.
-        may_retry: whether the same call may succeed later without a change.
+        message: what was expected and what happened instead.
+        status: the HTTP status; 0 if there was no response.
+        code: the server's error code; empty if it sent none.
+        request_id: the id under which the server's operator finds the request.
+        may_retry: whether the same call may succeed later.
     """
 
     def __init__(
@@ -25,41 +25,41 @@ class ClientError(Exception):
 
 
 class Unreachable(ClientError):
-    """There is no connection, or it was lost and could not be made again in time."""
+    """The connection could not be opened, or was lost and not restored in time."""
 
 
 class TimedOut(Unreachable):
-    """A limit of `Timeouts` was reached."""
+    """A time limit of `Timeouts` was reached."""
 
 
 class RequestRefused(ClientError):
-    """The server said no; nothing was changed. `body` is its answer as it came."""
+    """The server refused the request and changed nothing. `body` is the raw response body."""
 
     body: bytes = b""
 
 
 class Unauthorized(RequestRefused):
-    """The key is missing, unknown, or may not do this (401, 403)."""
+    """The API key is missing, unknown, or lacks the permission (401, 403)."""
 
 
 class NotFound(RequestRefused):
-    """There is no such session, agent or path (404)."""
+    """The session, agent or path does not exist (404)."""
 
 
 class Busy(RequestRefused):
-    """A run of the session is under way."""
+    """A run of the session is in progress."""
 
 
 class InvalidResponse(ClientError):
-    """The server's answer is none of the protocol's: another server, another version, or a fault of its."""
+    """The response does not follow the protocol: another server, another version, or a bug of the server."""
 
 
 class Unsupported(ClientError):
-    """The protocol, this server or this installation has no way to do that. The message names one that has."""
+    """The protocol, the server or this installation cannot do this. The message names one that can."""
 
 
 class RunFailed(ClientError):
-    """A run that was asked for as a whole ended with an error. `reply` is what came before."""
+    """A run that was awaited as a whole ended with an error. `reply` holds the events until then."""
 
     def __init__(self, message: str, *, code: str, reply: Reply) -> None:
         super().__init__(message, code=code)
@@ -67,13 +67,13 @@ class RunFailed(ClientError):
 
 
 BUSY_CODES = {"turn_in_progress", "thread_busy", "session_busy"}
-"""The codes of `Busy`, in small letters: other refusals have the same status."""
+"""Error codes that mean `Busy`, in lower case. Other refusals have the same status."""
 
 
 def make_refusal(
     status: int, code: str, message: str, *, body: bytes, request_id: str, may_retry: bool = False
 ) -> RequestRefused:
-    """The refusal that a status stands for."""
+    """Build the exception for a response's status and error code."""
     kind = {401: Unauthorized, 403: Unauthorized, 404: NotFound}.get(status, RequestRefused)
     if code.lower() in BUSY_CODES:
         kind, may_retry = Busy, True

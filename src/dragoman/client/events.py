@@ -1,7 +1,7 @@
-"""What a client hears and says: one vocabulary for the four protocols. Pure values.
+"""Events, messages and answers: one set of types for the four protocols. Pure values.
 
-A run is told as events and ends with exactly one `Ended`; a history is told as messages, whose blocks are of the same
-kinds. What a person has to decide comes as `Permission` or `Question`, and is answered with `Allow`, `Deny` or
+A run is a sequence of events that ends with exactly one `Ended`; a history is a list of messages, whose blocks are of
+the same types. A decision for a person arrives as `Permission` or `Question` and is answered with `Allow`, `Deny` or
 `Choice`.
 """
 
@@ -12,42 +12,42 @@ import msgspec
 from dragoman.core.content import Json, JsonObject
 
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal", "max_steps", "cancelled", "error", "interrupted"]
-"""Why a run ended. `tool_use`: it waits for the application's answers. What a protocol cannot tell apart is `error`."""
+"""Why a run ended. `tool_use`: it waits for answers. `error` also covers what a protocol does not distinguish."""
 
 Role = Literal["user", "assistant", "tool", "system"]
 
 
 class _TaggedStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Frozen, and written as JSON with its kind in `type`."""
+    """A frozen struct, encoded as JSON with its class name in `type`."""
 
 
-# --- what a run tells -------------------------------------------------------------------------------------------------
+# --- events of a run --------------------------------------------------------------------------------------------------
 
 
 class Text(_TaggedStruct, frozen=True, kw_only=True):
-    """Words of the answer; in a run a piece of them, in a history a whole block."""
+    """Text of the answer: in a run a delta, in a history a whole block."""
 
     text: str
     loop: str = ""
-    """Which sub-agent says it; empty: the agent itself."""
+    """The sub-agent that wrote it; empty for the agent itself."""
 
 
 class Thinking(_TaggedStruct, frozen=True, kw_only=True):
-    """Reasoning, where the model shows it; pieces like `Text`."""
+    """Reasoning, if the model exposes it; in deltas like `Text`."""
 
     text: str
     loop: str = ""
 
 
 class Image(_TaggedStruct, frozen=True, kw_only=True):
-    """A picture: an `https://` URL or a `data:` URI."""
+    """An image: an `https://` URL or a `data:` URI."""
 
     url: str
     loop: str = ""
 
 
 class ToolCall(_TaggedStruct, frozen=True, kw_only=True):
-    """The agent uses a tool."""
+    """The agent calls a tool."""
 
     id: str
     name: str
@@ -56,7 +56,7 @@ class ToolCall(_TaggedStruct, frozen=True, kw_only=True):
 
 
 class ToolResult(_TaggedStruct, frozen=True, kw_only=True):
-    """What a call gave: of a tool of the server's, or of a function of this client's."""
+    """The result of a call, of one of the server's tools or of one of this client's functions."""
 
     call_id: str
     name: str
@@ -66,7 +66,7 @@ class ToolResult(_TaggedStruct, frozen=True, kw_only=True):
 
 
 class Permission(_TaggedStruct, frozen=True, kw_only=True):
-    """A call waits until a person allows or forbids it."""
+    """A tool call waits until a person allows or denies it."""
 
     call_id: str
     name: str
@@ -75,14 +75,14 @@ class Permission(_TaggedStruct, frozen=True, kw_only=True):
 
 
 class Option(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One choice of a question."""
+    """One option of a question."""
 
     label: str
     description: str = ""
 
 
 class QuestionItem(msgspec.Struct, frozen=True, omit_defaults=True, rename={"multi_select": "multiSelect"}):
-    """One question with its choices. Words of one's own are always an answer too."""
+    """One question with its options. Free text is always a valid answer as well."""
 
     question: str
     header: str = ""
@@ -91,7 +91,7 @@ class QuestionItem(msgspec.Struct, frozen=True, omit_defaults=True, rename={"mul
 
 
 class Question(_TaggedStruct, frozen=True, kw_only=True):
-    """The agent asks a person. It comes instead of the `ToolCall` that stands behind it."""
+    """The agent asks a person something. Replaces the `ToolCall` that carries the question."""
 
     call_id: str
     questions: tuple[QuestionItem, ...]
@@ -99,7 +99,7 @@ class Question(_TaggedStruct, frozen=True, kw_only=True):
 
 
 class Notice(_TaggedStruct, frozen=True, kw_only=True):
-    """What is worth knowing and part of no answer: `reconnecting`, `plan`, and what only one protocol has."""
+    """Anything that is not part of the answer: `reconnecting`, `plan`, and events that only one protocol has."""
 
     kind: str
     content: Json = None
@@ -107,21 +107,21 @@ class Notice(_TaggedStruct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens, where the server reports them."""
+    """Token counts, if the server reports them."""
 
     input_tokens: int
     output_tokens: int
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why a run failed, in the server's words."""
+    """Why a run failed: the server's code and message."""
 
     code: str
     message: str
 
 
 class ClientCall(_TaggedStruct, frozen=True, kw_only=True):
-    """A call of a tool of the application's that waits for its result."""
+    """A call of one of the application's own tools that waits for its result."""
 
     call_id: str
     name: str
@@ -129,44 +129,44 @@ class ClientCall(_TaggedStruct, frozen=True, kw_only=True):
 
 
 Pending = Permission | Question | ClientCall
-"""What waits for an answer."""
+"""What can wait for an answer."""
 
 
 class Ended(_TaggedStruct, frozen=True, kw_only=True):
-    """The run is over: always the last event, and there is only one."""
+    """The run is over. Always the last event, and sent only once."""
 
     reason: StopReason
     run_id: str = ""
     usage: Usage | None = None
     problem: Problem | None = None
     pending: tuple[Pending, ...] = ()
-    """With `tool_use`: what has no answer so far."""
+    """With `tool_use`: what still waits for an answer."""
 
 
 Event = Text | Thinking | Image | ToolCall | ToolResult | Permission | Question | Notice | Ended
 
 
-# --- what a person or an application answers --------------------------------------------------------------------------
+# --- answers ----------------------------------------------------------------------------------------------------------
 
 
 class Allow(_TaggedStruct, frozen=True, kw_only=True):
-    """The call may run. `always`: and every later one of its tool in this session."""
+    """Allow the call. With `always`, allow all later calls of the tool in this session as well."""
 
     call_id: str = ""
     always: bool = False
 
 
 class Deny(_TaggedStruct, frozen=True, kw_only=True):
-    """The call must not run."""
+    """Deny the call. The model reads the reason."""
 
     call_id: str = ""
     reason: str = ""
 
 
 class Choice(_TaggedStruct, frozen=True, kw_only=True):
-    """The answer to a question: labels of chosen options, or one's own words. `Choice.of` makes the usual ones.
+    """The answer to a question: labels of selected options, free text, or both. `Choice.of` covers the usual case.
 
-    Both are by the question's place, counted from 0.
+    `selections` and `custom` map a question's index, counted from 0, to its answer.
     """
 
     call_id: str = ""
@@ -175,7 +175,7 @@ class Choice(_TaggedStruct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(*labels: str, custom: str = "", call_id: str = "") -> "Choice":
-        """The answer to a call with one question."""
+        """Answer a call that asks a single question."""
         return Choice(
             call_id=call_id,
             selections={0: labels} if labels else {},
@@ -184,7 +184,7 @@ class Choice(_TaggedStruct, frozen=True, kw_only=True):
 
 
 class Result(_TaggedStruct, frozen=True, kw_only=True):
-    """The result of a call of the application's own tool."""
+    """The result of a call of one of the application's own tools."""
 
     call_id: str
     text: str
@@ -194,14 +194,14 @@ class Result(_TaggedStruct, frozen=True, kw_only=True):
 Answer = Allow | Deny | Choice | Result
 
 
-# --- what was ---------------------------------------------------------------------------------------------------------
+# --- histories, agents, sessions --------------------------------------------------------------------------------------
 
 
 Block = Text | Thinking | Image | ToolCall | ToolResult | Question | Notice
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An entry of a history."""
+    """One message of a history."""
 
     role: Role
     blocks: tuple[Block, ...]
@@ -209,12 +209,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """Its words, of all blocks."""
+        """The text of all blocks."""
         return "".join(each.text for each in self.blocks if isinstance(each, Text | ToolResult))
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool as it is declared: one of the server's, or one of the application's without a function behind it."""
+    """The declaration of a tool: one of the server's, or one of the application's without a function."""
 
     name: str
     description: str = ""
@@ -222,7 +222,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AgentOption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A setting of an agent's. A secret is never shown again."""
+    """An option of an agent. The server never returns the value of a secret."""
 
     name: str
     kind: Literal["text", "secret", "select"]
@@ -232,7 +232,7 @@ class AgentOption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An agent that a server offers, as far as the protocol tells."""
+    """An agent of a server, with as much detail as the protocol provides."""
 
     name: str
     title: str = ""
@@ -243,41 +243,41 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A session, as far as the protocol tells. Times are RFC 3339."""
+    """A session, with as much detail as the protocol provides. Times are RFC 3339 strings."""
 
     id: str
     agent: str = ""
     title: str = ""
     status: str = ""
-    """`idle`, `running` or `waiting` (for answers); empty where the server does not tell."""
+    """`idle`, `running` or `waiting` (for answers); empty if the server does not report it."""
     created_at: str = ""
     updated_at: str = ""
     pending: tuple[Pending, ...] = ()
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole run: its events put together."""
+    """A whole run."""
 
     events: tuple[Event, ...]
 
     @property
     def text(self) -> str:
-        """What the agent said."""
+        """The agent's text, without sub-agents."""
         return "".join(each.text for each in self.events if isinstance(each, Text) and not each.loop)
 
     @property
     def thinking(self) -> str:
-        """What it thought, as far as it showed that."""
+        """The agent's reasoning, as far as the model exposes it."""
         return "".join(each.text for each in self.events if isinstance(each, Thinking) and not each.loop)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tools that it used."""
+        """The agent's tool calls."""
         return tuple(each for each in self.events if isinstance(each, ToolCall) and not each.loop)
 
     @property
     def end(self) -> Ended:
-        """How it ended."""
+        """The last event."""
         last = self.events[-1]
-        assert isinstance(last, Ended), "a run's last event is its end"
+        assert isinstance(last, Ended), "a run's last event is Ended"
         return last

@@ -1,4 +1,4 @@
-"""Calls that wait for somebody: reading them, and fitting answers to them. Pure."""
+"""Pending requests: decoding them, and matching answers to them. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -22,20 +22,20 @@ from dragoman.core.tools import ASK_USER_QUESTION
 
 
 class UnmatchedAnswer(ClientError, ValueError):
-    """An answer that fits nothing that waits."""
+    """An answer matches no pending request."""
 
 
 def parse_question(call_id: str, arguments: JsonObject, loop: str = "") -> Question:
-    """The question that stands behind a call. Arguments that cannot be read give one without words."""
+    """Decode the question in a call's arguments. Invalid arguments give an empty question."""
     try:
-        asked = msgspec.convert(arguments.get("questions"), tuple[QuestionItem, ...])
+        items = msgspec.convert(arguments.get("questions"), tuple[QuestionItem, ...])
     except msgspec.ValidationError:
-        asked = (QuestionItem(question=""),)
-    return Question(call_id=call_id, questions=asked, loop=loop)
+        items = (QuestionItem(question=""),)
+    return Question(call_id=call_id, questions=items, loop=loop)
 
 
 def classify_open_call(call_id: str, name: str, arguments: JsonObject, client_tools: Iterable[str]) -> Pending:
-    """What an open call waits for, by the tool that it is of."""
+    """What an open call waits for, by the kind of its tool."""
     if name in client_tools:
         return ClientCall(call_id=call_id, name=name, arguments=arguments)
     if name == ASK_USER_QUESTION:
@@ -44,34 +44,34 @@ def classify_open_call(call_id: str, name: str, arguments: JsonObject, client_to
 
 
 def choice_to_json(choice: Choice) -> JsonObject:
-    """A choice as an object of JSON, with labels: the form that AAP, AG-UI and the Agent API take."""
-    chosen: JsonObject = {"selections": {str(place): each for place, each in choice.selections.items()}}
+    """Encode a choice as AAP, AG-UI and the Agent API expect it: labels by question index."""
+    encoded: JsonObject = {"selections": {str(index): labels for index, labels in choice.selections.items()}}
     if choice.custom:
-        chosen["custom"] = {str(place): each for place, each in choice.custom.items()}
-    return chosen
+        encoded["custom"] = {str(index): text for index, text in choice.custom.items()}
+    return encoded
 
 
 def match_answers(pending: Sequence[Pending], answers: Sequence[Answer]) -> tuple[Answer, ...]:
-    """The answers, each with the id of its call. One without an id goes to the only call that it fits.
+    """Return the answers, each with the id of its call. One without an id goes to the only call that it fits.
 
     Raises:
-        Unanswerable: an answer is of no waiting call, of several, or of one that has an answer already, or is none.
+        UnmatchedAnswer: an answer fits no pending call, fits several, has the wrong type, or is the call's second.
     """
-    given: dict[str, Answer] = {}
+    matched: dict[str, Answer] = {}
     for answer in answers:
         if not isinstance(answer, Answer):
-            raise UnmatchedAnswer(f"Allow(), Deny(), Choice.of('…') or Result(…) was expected, got {answer!r}")
+            raise UnmatchedAnswer(f"expected Allow(), Deny(), Choice.of('…') or Result(…), got {answer!r}")
         call_id = answer.call_id or _find_only_match(pending, answer)
-        waiting = next((each for each in pending if each.call_id == call_id), None)
-        if waiting is None:
-            waits = ", ".join(each.call_id for each in pending) or "none"
-            raise UnmatchedAnswer(f"an answer to a call that waits was expected ({waits}), got one to {call_id}")
-        if not isinstance(answer, _ACCEPTED_ANSWERS[type(waiting)]):
-            raise UnmatchedAnswer(f"a {type(answer).__name__} is no answer to a {type(waiting).__name__}")
-        if call_id in given:
-            raise UnmatchedAnswer(f"the call {call_id} has two answers")
-        given[call_id] = msgspec.structs.replace(answer, call_id=call_id)
-    return tuple(given.values())
+        request = next((each for each in pending if each.call_id == call_id), None)
+        if request is None:
+            pending_ids = ", ".join(each.call_id for each in pending) or "none"
+            raise UnmatchedAnswer(f"no pending call has the id {call_id} (pending: {pending_ids})")
+        if not isinstance(answer, _ACCEPTED_ANSWERS[type(request)]):
+            raise UnmatchedAnswer(f"{type(answer).__name__} does not answer a {type(request).__name__}")
+        if call_id in matched:
+            raise UnmatchedAnswer(f"call {call_id} has two answers")
+        matched[call_id] = msgspec.structs.replace(answer, call_id=call_id)
+    return tuple(matched.values())
 
 
 _ACCEPTED_ANSWERS: dict[type, tuple[type, ...]] = {
@@ -82,9 +82,9 @@ _ACCEPTED_ANSWERS: dict[type, tuple[type, ...]] = {
 
 
 def _find_only_match(pending: Sequence[Pending], answer: Answer) -> str:
-    fitting = [each.call_id for each in pending if isinstance(answer, _ACCEPTED_ANSWERS[type(each)])]
-    if len(fitting) != 1:
+    matches = [each.call_id for each in pending if isinstance(answer, _ACCEPTED_ANSWERS[type(each)])]
+    if len(matches) != 1:
         raise UnmatchedAnswer(
-            f"a {type(answer).__name__} without a call_id fits {len(fitting)} of the waiting calls, not 1"
+            f"{type(answer).__name__} without a call_id must fit exactly one pending call, it fits {len(matches)}"
         )
-    return fitting[0]
+    return matches[0]

@@ -1,4 +1,4 @@
-"""Socket.IO over one WebSocket, as a client speaks it: packets as text. Pure.
+"""Encodes and decodes Socket.IO packets on a WebSocket. Pure.
 
 Source: Engine.IO protocol 4, Socket.IO protocol 5; the default namespace, without binary attachments.
 """
@@ -17,7 +17,7 @@ PacketKind = Literal["open", "connected", "refused", "ping", "event", "ack", "cl
 
 
 class Packet(NamedTuple):
-    """What came. `body` is what it carries; of an event, its name and its payload."""
+    """A decoded packet. For an event, `name` is its name and `body` its payload."""
 
     kind: PacketKind
     body: Json = None
@@ -26,17 +26,17 @@ class Packet(NamedTuple):
 
 
 def encode_connect(auth: Json) -> str:
-    """Log in."""
+    """Encode the packet that connects and authenticates."""
     return "40" + _encode_json(auth)
 
 
 def encode_event(name: str, payload: Json, ack_id: int) -> str:
-    """Send an event that is to be acknowledged."""
+    """Encode an event that asks for an acknowledgement."""
     return f"42{ack_id}{_encode_json([name, payload])}"
 
 
 def decode_packet(text: str) -> Packet:
-    """What a message says. Raises Unreadable."""
+    """Decode a WebSocket message. Raises InvalidResponse."""
     match text[:2], text[:1]:
         case _, "0":
             return Packet("open", _decode_json(text[1:]))
@@ -51,10 +51,10 @@ def decode_packet(text: str) -> Packet:
         case "44", _:
             return Packet("refused", _decode_json(text[2:] or "null"))
         case (("42" | "43"), _):
-            digits = text[2 : 2 + next((place for place, each in enumerate(text[2:]) if not each.isdigit()), 0)]
+            digits = text[2 : 2 + next((index for index, each in enumerate(text[2:]) if not each.isdigit()), 0)]
             values = _decode_json(text[2 + len(digits) :])
             if not isinstance(values, list) or not values:
-                raise InvalidResponse(f"a packet of Socket.IO was expected, got {text[:80]!r}")
+                raise InvalidResponse(f"expected a Socket.IO packet, got {text[:80]!r}")
             if text[1] == "3":
                 return Packet("ack", values[0], int(digits or -1))
             return Packet("event", values[1] if len(values) > 1 else None, name=str(values[0]))
@@ -70,4 +70,4 @@ def _decode_json(text: str) -> Json:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidResponse(f"a packet of Socket.IO was expected, got {text[:80]!r}") from error
+        raise InvalidResponse(f"expected a Socket.IO packet, got {text[:80]!r}") from error

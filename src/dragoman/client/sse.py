@@ -1,14 +1,14 @@
-"""Server-sent events, as a client reads them. Pure: bytes in, frames out.
+"""Parses server-sent events. Pure: bytes in, frames out.
 
-httpx2 has a reader of its own. This one leaves the data as bytes for the JSON decoder, and tells frames with an id of
-their own from those that only follow one, on which resuming depends.
+httpx2 has a parser, too. This one leaves the data as bytes for the JSON decoder, and distinguishes frames that have an
+id from frames that follow one, which resuming depends on.
 """
 
 from typing import NamedTuple
 
 
 class Frame(NamedTuple):
-    """One event. `id` is its own, empty when it has none."""
+    """One event. `id` is empty if the event itself has none."""
 
     event: str
     data: bytes
@@ -16,11 +16,11 @@ class Frame(NamedTuple):
 
 
 class FrameTooLong(ValueError):
-    """An event has more bytes than the reader accepts."""
+    """An event is larger than the reader accepts."""
 
 
 class FrameReader:
-    """Cuts a body into frames. What is unfinished when the connection ends is dropped, as the standard has it.
+    """Splits a body into frames. An unfinished frame at the end of the connection is dropped.
 
     Source: the HTML standard, "Server-sent events", 9.2.6.
     """
@@ -36,11 +36,11 @@ class FrameReader:
         self._ended_with_cr = False
 
     def feed(self, chunk: bytes) -> list[Frame]:
-        """The frames that `chunk` completed. Raises TooLong."""
-        if self._ended_with_cr:  # "\r\n" cut between two chunks is one end of a line
+        """Return the frames that `chunk` completes. Raises FrameTooLong."""
+        if self._ended_with_cr:  # "\r\n" split between two chunks is one line ending
             chunk = chunk.removeprefix(b"\n")
         self._ended_with_cr = chunk.endswith(b"\r")
-        if b"\n" not in chunk and b"\r" not in chunk:  # a piece of a long line: joined once, when the line ends
+        if b"\n" not in chunk and b"\r" not in chunk:  # part of a long line; joined once, when the line ends
             self._buffer_partial_line(chunk)
             return []
         lines = b"".join((*self._partial_line, chunk)).splitlines(keepends=True)
@@ -78,4 +78,4 @@ class FrameReader:
 
     def _check_size(self) -> None:
         if self._partial_line_bytes + self._data_bytes > self._max_bytes:
-            raise FrameTooLong(f"an event of at most {self._max_bytes} bytes expected, got more")
+            raise FrameTooLong(f"expected an event of at most {self._max_bytes} bytes, got more")

@@ -1,7 +1,7 @@
-"""The same library for programs without an event loop: each call waits. A thin skin over `aio`, on a thread of its own.
+"""The blocking API, for programs without an event loop: a thin wrapper that runs `async_client` in a thread.
 
-Callbacks that are not async are called in the thread that waits, so that they may use the terminal; functions of the
-application run in threads of their own, as in `aio`.
+Callbacks that are not async are called in the thread that waits, so that they may use the terminal. Client tools run in
+threads of their own, as with `AsyncClient`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 
 class _LoopThread:
-    """An event loop on a thread of its own, and the callbacks that wait for whoever waits for it."""
+    """An event loop in a thread, and the queue of callbacks for the thread that waits for it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -36,32 +36,32 @@ class _LoopThread:
 
     @property
     def is_closed(self) -> bool:
-        """Whether its thread has ended."""
+        """Whether the loop is closed."""
         return self._loop.is_closed()
 
-    def submit(self, work: Coroutine[Any, Any, Value]) -> "Future[Value]":
-        """Start it; `wait` gives what comes of it. Raises ClientError: the client is closed."""
+    def submit(self, coroutine: Coroutine[Any, Any, Value]) -> "Future[Value]":
+        """Start a coroutine. Raises ClientError if the client is closed."""
         if self.is_closed:
-            work.close()
-            raise ClientError("an open client was expected, this one is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            coroutine.close()
+            raise ClientError("the client is closed")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         future.add_done_callback(lambda _: self._notify())
         return future
 
     def wait(self, future: "Future[Value]", *, serves_callbacks: bool = False) -> Value:
-        """Wait for it, and serve callbacks meanwhile where asked to. A KeyboardInterrupt leaves both as they were."""
+        """Wait for a result, optionally serving callbacks. A KeyboardInterrupt leaves both as they were."""
         while not future.done():
             with self._condition:
                 while not (serves_callbacks and self._pending_callbacks) and not future.done():
                     self._condition.wait()
             if serves_callbacks and self._pending_callbacks:
-                self._pending_callbacks[0]()  # an interrupted one is asked again
+                self._pending_callbacks[0]()  # an interrupted callback is called again
                 self._pending_callbacks.popleft()
         return future.result()
 
-    def run(self, work: Coroutine[Any, Any, Value], *, serves_callbacks: bool = False) -> Value:
-        """Do it, and wait for what comes of it. A KeyboardInterrupt cancels it."""
-        future = self.submit(work)
+    def run(self, coroutine: Coroutine[Any, Any, Value], *, serves_callbacks: bool = False) -> Value:
+        """Run a coroutine and wait for its result. A KeyboardInterrupt cancels it."""
+        future = self.submit(coroutine)
         try:
             return self.wait(future, serves_callbacks=serves_callbacks)
         except BaseException:
@@ -69,31 +69,31 @@ class _LoopThread:
             raise
 
     async def run_callback(self, callback: Callable[[Any], Any], request: object) -> object:
-        """Call it in the thread that waits."""
-        done: Future[object] = Future()
+        """Run a callback in the thread that waits."""
+        result: Future[object] = Future()
 
-        def ask() -> None:
-            if done.cancelled():
+        def call() -> None:
+            if result.cancelled():
                 return
-            with suppress(InvalidStateError):  # cancelled meanwhile: nobody waits for it any more
+            with suppress(InvalidStateError):  # cancelled in the meantime
                 try:
-                    said = callback(request)
-                except Exception as error:  # noqa: BLE001  # it is raised again where the callback was called
-                    done.set_exception(error)
+                    returned = callback(request)
+                except Exception as error:  # noqa: BLE001  # raised again where the result is awaited
+                    result.set_exception(error)
                 else:
-                    done.set_result(said)
+                    result.set_result(returned)
 
         with self._condition:
-            self._pending_callbacks.append(ask)
+            self._pending_callbacks.append(call)
             self._condition.notify_all()
-        return await asyncio.wrap_future(done)
+        return await asyncio.wrap_future(result)
 
     def _notify(self) -> None:
         with self._condition:
             self._condition.notify_all()
 
     def close(self) -> None:
-        """End the thread, once what is left over has been cancelled."""
+        """Cancel the remaining tasks and end the thread."""
         self.run(_cancel_remaining_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -101,17 +101,17 @@ class _LoopThread:
 
 
 async def _cancel_remaining_tasks() -> None:
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in rest:
+    remaining = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in remaining:
         task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
+    await asyncio.gather(*remaining, return_exceptions=True)
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 class Client:
-    """A server, seen through one protocol with one key. A context manager; for one thread at a time.
+    """`AsyncClient` for programs without an event loop: same names, same arguments, and each call waits.
 
-    See `AsyncClient`, whose names and arguments it has.
+    A context manager, for one thread at a time.
     """
 
     def __init__(
@@ -136,14 +136,14 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """See `AsyncClient.close`. May be called again."""
+        """Close all connections. Runs continue on the server. May be called again."""
         if self._loop.is_closed:
             return
         self._loop.run(self._inner.close())
         self._loop.close()
 
     def agents(self) -> tuple[Agent, ...]:
-        """See `AsyncClient.agents`."""
+        """List the server's agents. Details: `AsyncClient.agents`."""
         return self._loop.run(self._inner.agents())
 
     def create(
@@ -157,8 +157,8 @@ class Client:
         on_permission: OnPermission | None = None,
         on_question: OnQuestion | None = None,
     ) -> "Session":
-        """See `AsyncClient.create`."""
-        made = self._inner.create(
+        """Create a session. Arguments and errors: `AsyncClient.create`."""
+        created = self._inner.create(
             agent,
             tools=tools,
             server_tools=server_tools,
@@ -167,7 +167,7 @@ class Client:
             on_permission=on_permission,
             on_question=on_question,
         )
-        return Session(self._loop.run(made), self._loop)
+        return Session(self._loop.run(created), self._loop)
 
     def open(
         self,
@@ -178,14 +178,14 @@ class Client:
         on_permission: OnPermission | None = None,
         on_question: OnQuestion | None = None,
     ) -> "Session":
-        """See `AsyncClient.open`."""
+        """Open an existing session. Arguments and errors: `AsyncClient.open`."""
         opened = self._inner.open(
             session_id, agent=agent, tools=tools, on_permission=on_permission, on_question=on_question
         )
         return Session(self._loop.run(opened), self._loop)
 
     def sessions(self) -> Iterator[SessionInfo]:
-        """See `AsyncClient.sessions`."""
+        """Iterate over all sessions of the key's owner, newest first."""
         inner = self._inner.sessions()
         try:
             while (each := self._loop.run(_next_or_none(inner))) is not None:
@@ -200,7 +200,7 @@ async def _next_or_none(items: AsyncGenerator[Value, None]) -> Value | None:
 
 
 class Session:
-    """One conversation. See `AsyncSession`."""
+    """One conversation, from `Client.create` or `Client.open`. `AsyncSession` documents the details."""
 
     def __init__(self, inner: AsyncSession, loop: _LoopThread) -> None:
         self._inner = inner
@@ -208,56 +208,56 @@ class Session:
 
     @property
     def id(self) -> str:
-        """See `AsyncSession.id`."""
+        """The session's id."""
         return self._inner.id
 
     @property
     def agent(self) -> str:
-        """See `AsyncSession.agent`."""
+        """The agent's name; empty if the protocol does not report it."""
         return self._inner.agent
 
     @property
     def pending(self) -> tuple[Pending, ...]:
-        """See `AsyncSession.pending`."""
+        """What was waiting for an answer when the client last received the session's state."""
         return self._inner.pending
 
     def run(self, text: str = "", *, images: Iterable[ImageLike] = ()) -> "Run":
-        """See `AsyncSession.run`."""
+        """Send a message and iterate over the run's events."""
         return Run(self._inner.run(text, images=images), self._loop)
 
     def answer(self, *answers: Answer) -> "Run":
-        """See `AsyncSession.answer`."""
+        """Answer what is pending and iterate over the run's events."""
         return Run(self._inner.answer(*answers), self._loop)
 
     def resume(self) -> "Run":
-        """See `AsyncSession.resume`."""
+        """Iterate over the newest run from its start."""
         return Run(self._inner.resume(), self._loop)
 
     def ask(self, text: str = "", *, images: Iterable[ImageLike] = ()) -> Reply:
-        """See `AsyncSession.ask`."""
+        """Send a message and wait for the whole reply. Raises RunFailed."""
         return self._loop.run(self._inner.ask(text, images=images), serves_callbacks=True)
 
     def history(self) -> tuple[Message, ...]:
-        """See `AsyncSession.history`."""
+        """Fetch all messages so far."""
         return self._loop.run(self._inner.history())
 
     def info(self) -> SessionInfo:
-        """See `AsyncSession.info`."""
+        """Fetch the session's current state, and update `pending`."""
         return self._loop.run(self._inner.info())
 
     def stop(self) -> None:
-        """See `AsyncSession.stop`. May be called while a `Run` of the session is not over."""
+        """Stop the current run. May be called while a `Run` of the session is being iterated."""
         self._loop.run(self._inner.stop())
 
     def delete(self) -> None:
-        """See `AsyncSession.delete`."""
+        """Delete the session and everything in it."""
         self._loop.run(self._inner.delete())
 
 
 class Run:
-    """A run as it is told: an iterator of events, whose last is `Ended`. See `AsyncRun`.
+    """A run: an iterator of events that can be iterated once. The last event is `Ended`.
 
-    A KeyboardInterrupt loses nothing: iterating again goes on where it came, after `session.stop()` for example.
+    A KeyboardInterrupt loses nothing: iterate again to get the remaining events, for example after `session.stop()`.
     """
 
     def __init__(self, inner: AsyncRun, loop: _LoopThread) -> None:
@@ -268,7 +268,7 @@ class Run:
 
     @property
     def id(self) -> str:
-        """See `AsyncRun.id`."""
+        """The run's id; empty until the server has sent it."""
         return self._inner.id
 
     def __iter__(self) -> Self:
@@ -292,12 +292,12 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """See `AsyncRun.aclose`."""
+        """Close the connection. The run continues on the server."""
         self._next_event_future = None
         self._loop.run(self._close())
 
     def reply(self) -> Reply:
-        """See `AsyncRun.reply`."""
+        """Iterate to the end and return the whole run. Raises RunFailed."""
         return self._loop.run(self._inner.reply(), serves_callbacks=True)
 
     async def _next_event(self) -> Event | None:
@@ -305,7 +305,7 @@ class Run:
         return await anext(self._inner, None)
 
     async def _close(self) -> None:
-        """Close, once what an interrupt left under way has ended."""
+        """Cancel what an interrupt left running, then close."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -1,4 +1,4 @@
-"""Functions of the application as tools of a session."""
+"""Runs functions of the application as tools of a session."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -15,37 +15,37 @@ from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.tools import ToolSpec
 
 ToolLike = Callable[..., Any] | RunnableTool | Tool
-"""A typed function, or what `dragoman.tool` makes of one; or a declaration alone, answered by `session.answer`."""
+"""A typed function, the result of `dragoman.tool`, or a `Tool` declaration whose calls `session.answer` answers."""
 
 
 class Toolbox:
-    """The functions that a session offers, by name."""
+    """The client tools of a session."""
 
     def __init__(self, tools: Iterable[ToolLike] = ()) -> None:
-        """Read the functions. Raises Misdeclared: one of them cannot be a tool; the message says why."""
+        """Read the declarations. Raises DeclarationError if a function cannot be a tool."""
         self._tools: dict[str, RunnableTool] = {}
         specs: list[ToolSpec] = []
         for each in tools:
             if isinstance(each, Tool):
                 specs.append(ToolSpec(name=each.name, description=each.description, parameters=each.parameters))
                 continue
-            found: RunnableTool = each if hasattr(each, "declaration") else FunctionTool(each)  # type: ignore[assignment]  # told apart by its declaration
-            specs.append(found.declaration.spec)
-            self._tools[found.declaration.spec.name] = found
+            tool: RunnableTool = each if hasattr(each, "declaration") else FunctionTool(each)  # type: ignore[assignment]  # has `declaration`: a RunnableTool
+            specs.append(tool.declaration.spec)
+            self._tools[tool.declaration.spec.name] = tool
         self.specs = tuple(specs)
-        """As servers are told of them."""
+        """The declarations that are sent to the server."""
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
 
     async def run(self, call: ClientCall, session_id: str, run_id: str) -> Result:
-        """Run a call. A failure of the function's is a result too, which the model reads."""
-        found = self._tools[call.name]
+        """Run a call. If the function raises, the message becomes the result, for the model to read."""
+        tool = self._tools[call.name]
         context = CallContext(session_id=SessionId(session_id), run_id=RunId(run_id), call_id=CallId(call.call_id))
         try:
-            async with asyncio.timeout(found.declaration.policy.timeout_s):
-                content = result_content(await found.run(call.arguments, context))
-        except Exception as error:  # noqa: BLE001  # of whatever a user's function raises the model reads the message
+            async with asyncio.timeout(tool.declaration.policy.timeout_s):
+                content = result_content(await tool.run(call.arguments, context))
+        except Exception as error:  # noqa: BLE001  # a user's function may raise anything
             content = failed_result(str(error) or type(error).__name__)
         if isinstance(content, str):
             return Result(call_id=call.call_id, text=content)
@@ -57,7 +57,7 @@ class Toolbox:
 
 
 class CallContext(msgspec.Struct, kw_only=True):
-    """What a function learns of its call, when it asks for a `ToolContext`. A client knows no more."""
+    """The `ToolContext` of a function that asks for one, with what a client knows of the call."""
 
     session_id: SessionId
     run_id: RunId

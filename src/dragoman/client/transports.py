@@ -1,4 +1,4 @@
-"""The ways to a server: for each protocol one `Door`, which the sessions above use without knowing which it is."""
+"""Transports: one per protocol, with a common interface for the sessions above them."""
 
 from collections.abc import AsyncGenerator
 from typing import Literal, Protocol
@@ -19,44 +19,44 @@ ProtocolName = Literal["aap", "ag-ui", "agentscope", "blade"]
 
 
 class Transport(Protocol):
-    """One protocol of one server."""
+    """One server over one protocol."""
 
     async def close(self) -> None:
         """Close all connections."""
 
     async def agents(self) -> tuple[Agent, ...]:
-        """What the server offers."""
+        """List the server's agents."""
 
     async def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
-        """Make a session."""
+        """Create a session."""
 
     async def open(self, session_id: str, session_config: SessionConfig) -> SessionHandle:
-        """Go on with a session. Raises NotFound."""
+        """Open an existing session. Raises NotFound."""
 
     async def session_info(self, handle: SessionHandle) -> SessionInfo:
-        """A session as it is now."""
+        """Fetch a session's current state."""
 
     async def sessions(self, after: str) -> tuple[tuple[SessionInfo, ...], str]:
-        """A page of the list, and where the next begins; empty at the end."""
+        """Fetch a page of the session list and the next page's cursor, which is empty at the end."""
 
     async def history(self, handle: SessionHandle) -> tuple[Message, ...]:
-        """All messages."""
+        """Fetch all messages."""
 
     async def delete(self, handle: SessionHandle) -> None:
-        """End the session and all of it."""
+        """Delete the session and everything in it."""
 
     async def stop(self, handle: SessionHandle) -> None:
-        """Stop the run."""
+        """Stop the current run."""
 
     def run_turn(self, handle: SessionHandle, turn_input: TurnInput) -> AsyncGenerator[Event, None]:
-        """One exchange, to its `Ended`."""
+        """Run a turn, to its `Ended`."""
 
     def resume(self, handle: SessionHandle) -> AsyncGenerator[Event, None]:
-        """The newest exchange from its start."""
+        """Read the newest turn from its start."""
 
 
 class HttpTransport:
-    """A protocol over HTTP and server-sent events."""
+    """The transport of the protocols that use HTTP and server-sent events."""
 
     def __init__(self, connection: ServerConnection, codec: Codec) -> None:
         self._connection = connection
@@ -64,67 +64,67 @@ class HttpTransport:
         self._knows_agents = False
 
     async def close(self) -> None:
-        """See `Door.close`."""
+        """Close all connections."""
         await self._connection.close()
 
     async def agents(self) -> tuple[Agent, ...]:
-        """See `Door.agents`."""
-        found = await self._connection.send(self._codec.agents())
+        """List the server's agents."""
+        agents = await self._connection.send(self._codec.agents())
         self._knows_agents = True
-        return found
+        return agents
 
     async def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
-        """See `Door.create`."""
+        """Create a session."""
         await self._ensure_agents()
         try:
-            made = self._codec.create(session_config, idempotency_key)
+            created = self._codec.create(session_config, idempotency_key)
         except Unsupported:
             if not self._codec.needs_agents:
                 raise
-            await self.agents()  # it may have come since
-            made = self._codec.create(session_config, idempotency_key)
-        return made if isinstance(made, SessionHandle) else await self._connection.send(made)
+            await self.agents()  # the list that the codec knows may be outdated
+            created = self._codec.create(session_config, idempotency_key)
+        return created if isinstance(created, SessionHandle) else await self._connection.send(created)
 
     async def open(self, session_id: str, session_config: SessionConfig) -> SessionHandle:
-        """See `Door.open`."""
+        """Open an existing session. Raises NotFound."""
         await self._ensure_agents()
-        talk = SessionHandle(id=session_id, agent=session_config.agent, tools=session_config.tools)
-        return self._codec.open(await self.session_info(talk), session_config)
+        handle = SessionHandle(id=session_id, agent=session_config.agent, tools=session_config.tools)
+        return self._codec.open(await self.session_info(handle), session_config)
 
     async def session_info(self, handle: SessionHandle) -> SessionInfo:
-        """See `Door.look`."""
-        shown = self._codec.session_info(handle)
-        return shown if isinstance(shown, SessionInfo) else await self._connection.send(shown)
+        """Fetch a session's current state."""
+        info = self._codec.session_info(handle)
+        return info if isinstance(info, SessionInfo) else await self._connection.send(info)
 
     async def sessions(self, after: str) -> tuple[tuple[SessionInfo, ...], str]:
-        """See `Door.sessions`."""
+        """Fetch a page of the session list and the next page's cursor."""
         return await self._connection.send(self._codec.sessions(after))
 
     async def history(self, handle: SessionHandle) -> tuple[Message, ...]:
-        """See `Door.history`."""
+        """Fetch all messages."""
         return await self._connection.send(self._codec.history(handle))
 
     async def delete(self, handle: SessionHandle) -> None:
-        """See `Door.delete`."""
+        """Delete the session and everything in it."""
         await self._connection.send(self._codec.delete(handle))
 
     async def stop(self, handle: SessionHandle) -> None:
-        """See `Door.stop`."""
+        """Stop the current run. Raises Unsupported if the server has no such path."""
         try:
             await self._connection.send(self._codec.stop(handle))
         except RequestRefused as error:
             if error.status not in (404, 405) or error.code.endswith("_not_found"):
                 raise
-            raise Unsupported("this server has no way to stop a run over this protocol", status=error.status) from error
+            raise Unsupported("this server cannot stop runs over this protocol", status=error.status) from error
 
     def run_turn(self, handle: SessionHandle, turn_input: TurnInput) -> AsyncGenerator[Event, None]:
-        """See `Door.play`."""
+        """Run a turn, to its `Ended`."""
         return self._connection.stream_events(
             self._codec.turn(handle, turn_input, uuid4().hex), self._codec.idempotency_probe(handle)
         )
 
     def resume(self, handle: SessionHandle) -> AsyncGenerator[Event, None]:
-        """See `Door.resume`."""
+        """Read the newest turn from its start."""
         return self._connection.stream_events(self._codec.resume(handle), self._codec.idempotency_probe(handle))
 
     async def _ensure_agents(self) -> None:
@@ -133,22 +133,22 @@ class HttpTransport:
 
 
 def create_transport(protocol: ProtocolName, url: str, key: str | None, timeouts: Timeouts) -> Transport:
-    """The way to that server. Raises ClientError: the address is none, or there is no such protocol."""
+    """Create the transport for a protocol. Raises ClientError if the URL or the protocol's name is invalid."""
     address = urlsplit(url)
     if address.scheme not in ("http", "https") or not address.netloc:
-        raise ClientError(f"an address such as http://127.0.0.1:8000 was expected, got {url!r}")
+        raise ClientError(f"expected an address such as http://127.0.0.1:8000, got {url!r}")
     origin, path = f"{address.scheme}://{address.netloc}", address.path.rstrip("/")
-    face: Codec
+    codec: Codec
     match protocol:
         case "aap":
-            face = AapCodec(path) if path else AapCodec()
+            codec = AapCodec(path) if path else AapCodec()
         case "ag-ui":
-            face = AguiCodec(path)
+            codec = AguiCodec(path)
         case "agentscope":
-            face = AgentScopeCodec(path) if path else AgentScopeCodec()
+            codec = AgentScopeCodec(path) if path else AgentScopeCodec()
         case "blade":
             rest = BladeCodec(f"{path}/api" if path else BASE)
             return BladeTransport(ServerConnection(origin, key, rest, timeouts), rest, origin + path, key)
         case _:
-            raise ClientError(f"a protocol was expected (aap, ag-ui, agentscope, blade), got {protocol!r}")
-    return HttpTransport(ServerConnection(origin, key, face, timeouts), face)
+            raise ClientError(f"expected a protocol (aap, ag-ui, agentscope or blade), got {protocol!r}")
+    return HttpTransport(ServerConnection(origin, key, codec, timeouts), codec)
