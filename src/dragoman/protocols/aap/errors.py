@@ -1,75 +1,86 @@
-"""AAP's answers to refusals: one table, complete by test. Pure. Source: specification of the face, section 16."""
+"""AAP's answers to everything that can go wrong with a request: one table, complete by test. Pure.
 
-from collections.abc import Mapping
-from typing import NamedTuple
+Source: section 16.
+"""
 
 from dragoman.core import refusals
-from dragoman.core.refusals import Refused
-from dragoman.protocols.kit.faults import headers_of, shorten
+from dragoman.core.content import JsonObject
+from dragoman.protocols.kit import errors as kit
+from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable, RequestError
 
 
-class ErrorRow(NamedTuple):
-    """A status, a code, and which of the refusal's facts the body tells besides."""
+class UnsupportedMode(RequestError):
+    """The agent does not answer in the stream mode that was asked for."""
 
-    status: int
-    code: str
-    detail_names: tuple[str, ...] = ()
-
-
-ERROR_TABLE: Mapping[type[Refused], ErrorRow] = {
-    refusals.Refused: ErrorRow(400, "invalid_request"),
-    refusals.NotFound: ErrorRow(404, "not_found"),
-    refusals.SessionNotFound: ErrorRow(404, "session_not_found"),
-    refusals.AgentNotFound: ErrorRow(404, "unknown_agent"),
-    refusals.RunNotFound: ErrorRow(404, "not_found"),
-    refusals.Invalid: ErrorRow(400, "invalid_request", ("path",)),
-    refusals.AgentNotChangeable: ErrorRow(400, "agent_name_fixed"),
-    refusals.UnknownTool: ErrorRow(400, "unknown_tool"),
-    refusals.UnknownOption: ErrorRow(400, "unknown_option"),
-    refusals.InvalidOptionValue: ErrorRow(400, "invalid_option_value", ("allowed",)),
-    refusals.DuplicateToolName: ErrorRow(400, "duplicate_tool_name"),
-    refusals.ClientToolsUnsupported: ErrorRow(400, "client_tools_unsupported"),
-    refusals.ImageUnsupported: ErrorRow(400, "image_unsupported"),
-    refusals.UnknownCall: ErrorRow(400, "unknown_tool_call"),
-    refusals.CallAlreadySettled: ErrorRow(400, "tool_call_resolved"),
-    refusals.ResultsMissing: ErrorRow(400, "tool_results_missing", ("missing",)),
-    refusals.InvalidAnswer: ErrorRow(400, "invalid_request", ("path",)),
-    refusals.InvalidSeed: ErrorRow(400, "invalid_request", ("path",)),
-    refusals.LimitExceeded: ErrorRow(400, "limit_exceeded", ("limit", "path")),
-    refusals.InvalidCursor: ErrorRow(400, "invalid_cursor"),
-    refusals.Conflict: ErrorRow(409, "turn_in_progress"),
-    refusals.SessionBusy: ErrorRow(409, "turn_in_progress"),
-    refusals.IdTaken: ErrorRow(409, "turn_in_progress"),
-    refusals.IdempotencyKeyReused: ErrorRow(409, "idempotency_conflict"),
-    refusals.Unauthenticated: ErrorRow(401, "unauthorized"),
-    refusals.Forbidden: ErrorRow(403, "forbidden"),
-    refusals.LimitReached: ErrorRow(429, "rate_limited"),
-    refusals.Unavailable: ErrorRow(503, "unavailable"),
-    refusals.StoreUnavailable: ErrorRow(503, "unavailable"),
-    refusals.ShuttingDown: ErrorRow(503, "shutting_down"),
-}
+    def __init__(self, agent: str, supported: list[str]) -> None:
+        super().__init__(f"agent {agent!r} answers in {' or '.join(supported)} mode")
+        self.supported = supported
 
 
-class ErrorResponse(NamedTuple):
-    """An error as it goes out."""
+class InvalidHistoryType(RequestError):
+    """`type` names no kind of history."""
 
-    status: int
-    body: dict[str, object]
-    headers: dict[str, str]
-
-
-def to_response(refusal: Refused) -> ErrorResponse:
-    """The answer to a refusal."""
-    answer = ERROR_TABLE[type(refusal)]
-    facts = {name: getattr(refusal, name) for name in answer.detail_names}
-    if "path" in facts:
-        facts["path"] = facts["path"].replace("answers[", "messages[")  # here they stand among the messages
-    shown = {name: fact for name, fact in facts.items() if fact is not None}
-    body = {"error": shorten(str(refusal)), "code": answer.code, **shown}
-    headers = {"Retry-After": "1"} if isinstance(refusal, refusals.SessionBusy) else headers_of(refusal)
-    return ErrorResponse(answer.status, body, headers)
+    def __init__(self) -> None:
+        super().__init__("type=full or type=compacted was expected")
 
 
-def error_response(status: int, code: str, message: str, **details: object) -> ErrorResponse:
-    """An error of the door itself."""
-    return ErrorResponse(status, {"error": shorten(message), "code": code, **details}, {})
+class HistoryNotSupported(RequestError):
+    """The agent does not declare this kind of history."""
+
+    def __init__(self, agent: str, kind: str) -> None:
+        super().__init__(f"agent {agent!r} gives no {kind} history")
+
+
+ERRORS = ErrorTable(
+    {
+        refusals.Refused: ErrorRow(400, "invalid_request"),
+        refusals.NotFound: ErrorRow(404, "not_found"),
+        refusals.SessionNotFound: ErrorRow(404, "session_not_found"),
+        refusals.AgentNotFound: ErrorRow(404, "unknown_agent"),
+        refusals.RunNotFound: ErrorRow(404, "not_found"),
+        refusals.Invalid: ErrorRow(400, "invalid_request", facts=("path",)),
+        refusals.AgentNotChangeable: ErrorRow(400, "agent_name_fixed"),
+        refusals.UnknownTool: ErrorRow(400, "unknown_tool"),
+        refusals.UnknownOption: ErrorRow(400, "unknown_option"),
+        refusals.InvalidOptionValue: ErrorRow(400, "invalid_option_value", facts=("allowed",)),
+        refusals.DuplicateToolName: ErrorRow(400, "duplicate_tool_name"),
+        refusals.ClientToolsUnsupported: ErrorRow(400, "client_tools_unsupported"),
+        refusals.ImageUnsupported: ErrorRow(400, "image_unsupported"),
+        refusals.UnknownCall: ErrorRow(400, "unknown_tool_call"),
+        refusals.CallAlreadySettled: ErrorRow(400, "tool_call_resolved"),
+        refusals.ResultsMissing: ErrorRow(400, "tool_results_missing", facts=("missing",)),
+        refusals.InvalidAnswer: ErrorRow(400, "invalid_request", facts=("path",)),
+        refusals.InvalidSeed: ErrorRow(400, "invalid_request", facts=("path",)),
+        refusals.LimitExceeded: ErrorRow(400, "limit_exceeded", facts=("limit", "path")),
+        refusals.InvalidCursor: ErrorRow(400, "invalid_cursor"),
+        refusals.Conflict: ErrorRow(409, "turn_in_progress"),
+        refusals.SessionBusy: ErrorRow(409, "turn_in_progress", retry_after_s=1),
+        refusals.IdTaken: ErrorRow(409, "turn_in_progress"),
+        refusals.IdempotencyKeyReused: ErrorRow(409, "idempotency_conflict"),
+        refusals.Unauthenticated: ErrorRow(401, "unauthorized"),
+        refusals.Forbidden: ErrorRow(403, "forbidden"),
+        refusals.LimitReached: ErrorRow(429, "rate_limited"),
+        refusals.Unavailable: ErrorRow(503, "unavailable"),
+        refusals.StoreUnavailable: ErrorRow(503, "unavailable"),
+        refusals.ShuttingDown: ErrorRow(503, "shutting_down"),
+        kit.UnknownPath: ErrorRow(404, "not_found"),
+        kit.MethodNotAllowed: ErrorRow(405, "method_not_allowed"),
+        kit.UnsupportedMediaType: ErrorRow(415, "unsupported_media_type"),
+        kit.BodyTooLarge: ErrorRow(413, "body_too_large", facts=("limit",)),
+        kit.BodyTooSlow: ErrorRow(400, "invalid_request", facts=("path",)),
+        kit.InvalidJson: ErrorRow(400, "invalid_json"),
+        kit.InvalidBody: ErrorRow(400, "invalid_request", facts=("path",)),
+        kit.InternalError: ErrorRow(500, "internal", facts=("reference",)),
+        UnsupportedMode: ErrorRow(400, "unsupported_stream_mode", facts=("supported",)),
+        InvalidHistoryType: ErrorRow(400, "invalid_history_type"),
+        HistoryNotSupported: ErrorRow(404, "history_not_supported"),
+    }
+)
+
+
+def error_body(error: ErrorResponse) -> JsonObject:
+    """An error's body: `{"error": message, "code": code}` with its facts."""
+    facts = dict(error.facts)
+    if isinstance(path := facts.get("path"), str):
+        facts["path"] = path.replace("answers[", "messages[")  # the core counts answers, AAP the body's messages
+    return {"error": error.message, "code": error.code, **facts}

@@ -26,12 +26,13 @@ from dragoman.core.events import StopReason as CoreStop
 from dragoman.core.history import Assembler, is_empty
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
-from dragoman.core.refusals import AgentNotChangeable, Invalid
+from dragoman.core.refusals import AgentNotChangeable, Invalid, SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
 from dragoman.core.tools import ToolSpec as CoreToolSpec
 from dragoman.protocols.aap import wire
+from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 
 PROTOCOL = "aap"
 REDACTED = "***"
@@ -325,6 +326,8 @@ class TurnFrames:
 
     __slots__ = ("_is_delta", "_prefix", "_run_id", "_skip", "count", "is_over")
 
+    keep_alive = KEEP_ALIVE
+
     def __init__(self, run_id: RunId, mode: wire.StreamMode, *, prefix: str = "", skip: int = 0) -> None:
         """Begin before the run's first record.
 
@@ -353,9 +356,11 @@ class TurnFrames:
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         return self._event(record)
 
-    def abort(self, code: str, message: str) -> bytes:
-        """The frame that ends a turn whose session is gone."""
-        return self._stop("error", _error_meta(code, message))
+    def close(self, error: Exception) -> bytes:
+        """End the turn before its time. A turn that goes on has no last frame: the client resumes from its last id."""
+        if self.is_over or isinstance(error, ShuttingDown | StoreUnavailable):
+            return b""
+        return self._stop("error", _broken_meta(error))
 
     def _event(self, logged: LoggedEvent) -> bytes:
         match logged.event:
@@ -384,11 +389,14 @@ class TurnFrames:
         self.count += 1
         if self.count <= self._skip:
             return b""
+        data = escape_line_separators(data)
         return b"id: %b%d\nevent: %b\ndata: %b\n\n" % (self._prefix, self.count, name, data)
 
 
 class TurnSummary:
     """Gathers the records of one run into the answer of `none` mode."""
+
+    keep_alive = b""
 
     def __init__(self, run_id: RunId) -> None:
         self._run_id = run_id
@@ -397,10 +405,15 @@ class TurnSummary:
         self.answer: wire.TurnResponse | None = None
         """The answer, once the run is over."""
 
-    def feed(self, record: Record) -> None:
-        """Take the next record."""
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer is complete."""
+        return self.answer is not None
+
+    def feed(self, record: Record) -> bytes:
+        """Take in the next record; there are no frames."""
         if not isinstance(record, LoggedEvent) or record.run_id != self._run_id:
-            return
+            return b""
         message = self._assembler.feed(record)
         if isinstance(message, core.AssistantMessage):
             self._messages.append(message)
@@ -408,10 +421,12 @@ class TurnSummary:
             self._messages.append(record.event.result)
         elif isinstance(record.event, RunStopped) and record.event.run_id == self._run_id:
             self._finish(STOP_REASONS[record.event.reason], _end_meta(record.event, self._run_id))
+        return b""
 
-    def abort(self, code: str, message: str) -> None:
-        """End with what there is: the session is gone."""
-        self._finish("error", msgspec.structs.replace(_error_meta(code, message), turn_id=self._run_id))
+    def close(self, error: Exception) -> bytes:
+        """End with what there is."""
+        self._finish("error", msgspec.structs.replace(_broken_meta(error), turn_id=self._run_id))
+        return b""
 
     def _finish(self, reason: wire.StopReason, meta: wire.TurnMeta) -> None:
         shown = history_of(self._messages)
@@ -432,5 +447,8 @@ def _end_meta(stopped: RunStopped, run_id: RunId | None = None) -> wire.TurnMeta
     )
 
 
-def _error_meta(code: str, message: str) -> wire.TurnMeta:
-    return wire.TurnMeta(error=wire.Problem(code=code, message=message))
+def _broken_meta(error: Exception) -> wire.TurnMeta:
+    """Why a turn ends without an end in the log."""
+    if isinstance(error, SessionNotFound):
+        return wire.TurnMeta(error=wire.Problem(code="session_deleted", message="The session was deleted"))
+    return wire.TurnMeta(error=wire.Problem(code="internal", message="The server failed"))

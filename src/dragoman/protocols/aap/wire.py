@@ -3,12 +3,13 @@
 Source: seed 001 (the schema); fields keep its names. `null` for an optional field reads as absent and is never written.
 """
 
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
 from dragoman.core.content import JsonObject
-from dragoman.protocols.kit.faults import parse_validation_error
+from dragoman.protocols.kit.decoding import decode_body
+from dragoman.protocols.kit.errors import InvalidBody
 
 VERSION = 3
 StreamMode = Literal["delta", "message", "none"]
@@ -306,55 +307,18 @@ class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 # --- reading ------------------------------------------------------------------------------------------------------
 
-T = TypeVar("T")
-
-
-class InvalidJson(Exception):
-    """A body that is no JSON."""
-
-
-class InvalidBody(Exception):
-    """A body that is JSON, but not of the expected shape. `path` names the field at fault."""
-
-    def __init__(self, message: str, path: str) -> None:
-        super().__init__(f"{path}: {message}" if path else message)
-        self.path = path
-
-
 _POST_SESSIONS = msgspec.json.Decoder(PostSessions)
 _POST_TURN = msgspec.json.Decoder(PostTurn)
 
 
 def decode_session(body: bytes) -> PostSessions:
-    """Read the body of `POST /sessions`. Raises Malformed or Misshapen."""
-    return _decode(_POST_SESSIONS, body)
+    """Read the body of `POST /sessions`. Raises InvalidJson or InvalidBody."""
+    return decode_body(_POST_SESSIONS, body)
 
 
 def decode_turn(body: bytes) -> PostTurn:
-    """Read the body of `POST /sessions/:id/turns`. Raises Malformed or Misshapen."""
-    turn = _decode(_POST_TURN, body)
+    """Read the body of `POST /sessions/:id/turns`. Raises InvalidJson or InvalidBody."""
+    turn = decode_body(_POST_TURN, body)
     if not turn.messages:
         raise InvalidBody("at least one message was expected", "messages")
     return turn
-
-
-def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    try:
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        _require_json(body)
-        raise InvalidBody(*parse_validation_error(str(error))) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidJson("the body is not JSON in UTF-8") from error
-
-
-def _require_json(body: bytes) -> None:
-    """Check the whole of a body whose shape is wrong: the typed reader stops at the first wrong value.
-
-    Raises:
-        Malformed: it is no JSON either, which comes first (section 4).
-    """
-    try:
-        msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidJson("the body is not JSON in UTF-8") from error
