@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dragoman.core.refusals import all_refusals
-from dragoman.protocols.aap.errors import ERROR_TABLE
+from dragoman.protocols.aap.errors import ERRORS
+from dragoman.protocols.kit.errors import REQUEST_ERRORS
 from tests.protocols.aap.agents import Faulty
 from tests.protocols.aap.client import (
     AapClient,
@@ -253,9 +254,9 @@ async def test_a_key_is_remembered_for_24_hours(open_app_server: AppServerFactor
 
 @requirement("aap:errors:table")
 def test_every_refusal_of_the_core_has_its_answer_and_every_code_one_status() -> None:
-    assert set(ERROR_TABLE) == set(all_refusals())
-    assert len({(answer.code, answer.status) for answer in ERROR_TABLE.values()}) == len(
-        {answer.code for answer in ERROR_TABLE.values()}
+    assert {*all_refusals(), *REQUEST_ERRORS} <= set(ERRORS.rows)
+    assert len({(answer.code, answer.status) for answer in ERRORS.rows.values()}) == len(
+        {answer.code for answer in ERRORS.rows.values()}
     )
 
 

@@ -1,50 +1,99 @@
-"""What a door's stream does for a client that has left: nothing, from the next words on."""
+"""What a stream does when its client has left: it ends, instead of waking for every further record."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Any, cast
 
-from dragoman.protocols.kit.http import PUSH_EXTENSION, Chunk, EventStream, LiveSource
+from starlette.types import Receive, Scope, Send
+
+from dragoman.core.stream import Record
+from dragoman.protocols.kit.frames import KEEP_ALIVE
+from dragoman.protocols.kit.sse import PUSH_EXTENSION, open_stream
 
 DEADLINE_S = 20.0
 
 
-class DisconnectedPipe:
-    """A pipe whose client has left, and the reader of its stream."""
+class FakeReader:
+    """A reader whose session always has one more record."""
 
     push: object = None
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.is_entered = False
+        self._end_reason: Exception | None = None
+
+    def __enter__(self) -> "FakeReader":
+        self.is_entered = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.is_entered = False
+
+    def end(self, reason: Exception) -> None:
+        self._end_reason = reason
+
+    async def next(self) -> Sequence[Record]:
+        self.reads += 1
+        await asyncio.sleep(0)
+        if self._end_reason is not None:
+            raise self._end_reason
+        return [cast("Record", object())]
+
+
+class WordEncoder:
+    keep_alive = KEEP_ALIVE
+    is_over = False
+
+    def feed(self, record: Record) -> bytes:
+        return b"word "
+
+    def close(self, error: Exception) -> bytes:
+        return b"broken"
+
+
+class DisconnectedPipe:
+    """A pipe whose client has left already."""
+
+    has_arrived = True
 
     def is_ready(self) -> bool:
         return False
 
+    def write(self, body: bytes) -> None:
+        raise AssertionError("nothing is pushed to a client that is gone")
 
-async def test_a_stream_whose_client_left_ends_with_the_next_words() -> None:
-    """Else every word wakes it in vain until it is looked after: as much work as for a client that reads."""
-    asked = 0
-    is_closed = False
-    sent: list[bytes] = []
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
+        callback()
 
-    async def more() -> Chunk:
-        nonlocal asked
-        asked += 1
-        await asyncio.sleep(0)
-        return Chunk(b"word ")
 
-    async def receive() -> dict[str, str]:
-        return {"type": "http.disconnect"}
+async def stream_to(scope: Scope, receive: Receive) -> tuple[list[bytes], FakeReader, list[bool]]:
+    """Serve a stream; returns the bodies that were sent, the reader, and what `on_close` was called with."""
+    reader, sent, closed = FakeReader(), list[bytes](), list[bool]()
 
     async def send(message: Any) -> None:
         sent.append(message.get("body", b""))
 
-    def close() -> None:
-        nonlocal is_closed
-        is_closed = True
-
-    def take(records: Sequence[object]) -> Chunk:
-        raise AssertionError("nothing is pushed to who is not there")
-
-    live = LiveSource(cast("Any", DisconnectedPipe()), take)
-    scope = {"type": "http", "method": "GET", "headers": [], "extensions": {PUSH_EXTENSION: DisconnectedPipe()}}
+    stream = await open_stream(cast("Any", reader), WordEncoder(), before=b"first ", on_close=closed.append)
     async with asyncio.timeout(DEADLINE_S):
-        await EventStream(Chunk(b"first "), more, close, live)(scope, cast("Any", receive), cast("Any", send))
-    assert (sent, asked, is_closed) == ([b"", b"first "], 0, True)
+        await stream({"type": "http", "method": "GET", "headers": [], **scope}, receive, cast("Send", send))
+    return sent, reader, closed
+
+
+async def test_a_stream_ends_at_once_when_our_server_says_that_its_client_left() -> None:
+    async def receive() -> Any:
+        raise AssertionError("our server tells it through the pipe")
+
+    sent, reader, closed = await stream_to({"extensions": {PUSH_EXTENSION: DisconnectedPipe()}}, receive)
+    assert (sent, reader.reads, reader.is_entered, closed) == ([b"", b"first "], 0, False, [True])
+
+
+async def test_a_stream_under_another_server_ends_with_its_disconnect_message() -> None:
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    sent, reader, closed = await stream_to({}, receive)
+    assert sent[:2] == [b"", b"first "]
+    assert reader.reads <= 2, "it may have been waiting when the message came"
+    assert (reader.is_entered, closed) == (False, [True])

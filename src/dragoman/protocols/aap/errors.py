@@ -4,9 +4,8 @@ Source: section 16.
 """
 
 from dragoman.core import refusals
-from dragoman.core.content import JsonObject
 from dragoman.protocols.kit import errors as kit
-from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable, RequestError
+from dragoman.protocols.kit.errors import ErrorRow, ErrorTable, RequestError
 
 
 class UnsupportedMode(RequestError):
@@ -76,11 +75,3 @@ ERRORS = ErrorTable(
         HistoryNotSupported: ErrorRow(404, "history_not_supported"),
     }
 )
-
-
-def error_body(error: ErrorResponse) -> JsonObject:
-    """An error's body: `{"error": message, "code": code}` with its facts."""
-    facts = dict(error.facts)
-    if isinstance(path := facts.get("path"), str):
-        facts["path"] = path.replace("answers[", "messages[")  # the core counts answers, AAP the body's messages
-    return {"error": error.message, "code": error.code, **facts}

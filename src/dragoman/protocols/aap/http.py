@@ -16,22 +16,22 @@ from dragoman.core.events import RunStarted
 from dragoman.core.ids import RunId
 from dragoman.core.inputs import Submit
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import AgentNotFound, Invalid, InvalidCursor
+from dragoman.core.refusals import AgentNotFound, Invalid, InvalidCursor, NotFound
 from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
-from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.engine.sessions.registry import SessionLease
+from dragoman.engine.sessions.view import SessionLease, SessionView
 from dragoman.protocols.aap import translate, wire
 from dragoman.protocols.aap.cursors import page_cursor, parse_page_cursor, parse_turn_cursor
-from dragoman.protocols.aap.errors import ERRORS, HistoryNotSupported, InvalidHistoryType, UnsupportedMode, error_body
+from dragoman.protocols.aap.errors import ERRORS, HistoryNotSupported, InvalidHistoryType, UnsupportedMode
 from dragoman.protocols.aap.streams import SessionFrames, mode_of
 from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
+from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_json_body
+from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.router import Route
-from dragoman.protocols.kit.sse import open_stream, read_to_end, replay_until
+from dragoman.protocols.kit.sse import open_stream, read_to_end, resume_stream
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 200
 MAX_KEY_LENGTH = 255
@@ -60,7 +60,14 @@ def app(
         Route("GET", "sessions/{session}/events", handlers.events),
         Route("POST", "sessions/{session}/stop", handlers.stop),
     )
-    return ProtocolApp("aap", routes, ERRORS, authenticate, error_body=error_body)
+    return ProtocolApp("aap", routes, ERRORS, authenticate, write_error=_write_error)
+
+
+def _write_error(error: ErrorResponse) -> Response:
+    path = error.facts.get("path")
+    if isinstance(path, str):  # the core counts answers, AAP the messages of the body
+        error = error._replace(facts={**error.facts, "path": path.replace("answers[", "messages[")})
+    return error_body(error)
 
 
 class _Handlers:
@@ -127,7 +134,9 @@ class _Handlers:
             messages = translate.history_of(stored)
             if compaction is not None:
                 messages = (wire.SystemMessage(compaction.summary), *messages)
-            return json_response(wire.History(history={kind: messages}))
+            return json_response(
+                wire.History(history={"full": messages} if kind == "full" else {"compacted": messages})
+            )
 
     # --- turns ----------------------------------------------------------------------------------------------------
 
@@ -148,7 +157,7 @@ class _Handlers:
             return json_response(summary.answer)
 
     async def _start_turn(
-        self, session: LiveSession, submit: Submit, caller: Principal, request: Request, raw: bytes
+        self, session: SessionView, submit: Submit, caller: Principal, request: Request, raw: bytes
     ) -> tuple[RunId, int]:
         """Start a turn, or find the one that this request started before. Returns its id and its first event."""
         key = _idempotency_key(request, raw)
@@ -156,14 +165,16 @@ class _Handlers:
             return await self._submit(session, submit, caller, None)
         async with self._engine.reserve_key(caller.user, key) as earlier:
             if earlier is not None:
-                row = await self._engine.find_recorded_run(session, earlier)
+                row = await self._engine.find_run_of(earlier)
+                if row is None:
+                    raise NotFound("the turn of this idempotency key is gone")
                 return row.run_id, row.first_seq
             run_id, first_seq = await self._submit(session, submit, caller, key)
             await session.until_durable(first_seq)
             return run_id, first_seq
 
     async def _submit(
-        self, session: LiveSession, submit: Submit, caller: Principal, key: IdempotencyKey | None
+        self, session: SessionView, submit: Submit, caller: Principal, key: IdempotencyKey | None
     ) -> tuple[RunId, int]:
         started = await self._engine.start_run(session, submit, by=caller.user, idempotency_key=key)
         assert started.run_id is not None, "a turn that leaves calls open is refused"
@@ -190,7 +201,7 @@ class _Handlers:
 
     async def _resume(
         self,
-        session: LiveSession,
+        session: SessionView,
         last_event_id: str | None,
         turn: str | None,
         requested_mode: wire.StreamMode | None,
@@ -206,12 +217,15 @@ class _Handlers:
         prefix = f"{run_id}/" if position.is_watch else ""
         frames = TurnFrames(run_id, mode, prefix=prefix, skip=position.number)
         reader = self._engine.follow(session, Cursor(first_seq - 1), ends_on_drain=position.is_watch)
-        with reader:
-            before = await replay_until(reader, frames, session.durable)
+        encoder = SessionFrames(requested_mode, frames) if position.is_watch else frames
+
+        def check_position() -> None:
             if frames.count < position.number:
                 raise InvalidCursor(f"turn {run_id} has {frames.count} events so far, not {position.number}")
-            encoder = SessionFrames(requested_mode, frames) if position.is_watch else frames
-            return await open_stream(reader, encoder, before=before, on_close=lambda _: release())
+
+        return await resume_stream(
+            reader, encoder, session.durable_cursor, check_position, on_close=lambda _: release()
+        )
 
     async def stop(self, request: Request) -> Response:
         """Our addition: stop the running turn. Its end is durable when this answers."""
@@ -219,7 +233,7 @@ class _Handlers:
             return json_response(wire.StopResponse(stopped=await self._engine.stop_run(session)))
 
     async def _find_turn(
-        self, session: LiveSession, turn: RunId | None, requested_mode: wire.StreamMode | None
+        self, session: SessionView, turn: RunId | None, requested_mode: wire.StreamMode | None
     ) -> tuple[RunId, int, wire.StreamMode]:
         """Find a turn, by default the newest: its id, its first event, the mode of its stream."""
         state = session.state

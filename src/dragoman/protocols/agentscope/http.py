@@ -26,7 +26,7 @@ from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, a
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.router import Route
-from dragoman.protocols.kit.sse import fixed_stream, open_stream, read_to_end, replay_until
+from dragoman.protocols.kit.sse import fixed_stream, open_stream, read_to_end, resume_stream
 
 _PATH_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 SERVICE = "Dragoman"
@@ -218,16 +218,16 @@ class _Handlers:
         with ExitStack() as stack:
             stack.callback(self._admit_stream(principal_of(request)))
             events, reader = await self._runs.response_events(handle, skip=skip), self._runs.reader(handle)
-            frames = None
-            if skip:
-                with reader:
-                    frames = await replay_until(reader, events, handle.session.durable_cursor)
-                if events.count < skip:
-                    raise InvalidCursor(f"this response has {events.count} events so far, not {skip}")
-                if events.is_over:
-                    return fixed_stream(frames)
             release = stack.pop_all().close
-            return await open_stream(reader, events, before=frames, on_close=lambda _: release())
+
+        def check_position() -> None:
+            if events.count < skip:
+                raise InvalidCursor(f"this response has {events.count} events so far, not {skip}")
+
+        if not skip:
+            return await open_stream(reader, events, on_close=lambda _: release())
+        up_to = handle.session.durable_cursor
+        return await resume_stream(reader, events, up_to, check_position, on_close=lambda _: release())
 
 
 def _position(request: Request) -> int:

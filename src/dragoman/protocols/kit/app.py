@@ -3,17 +3,15 @@
 import uuid
 from collections.abc import Callable, Iterable
 
-import msgspec
 import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dragoman.core.content import JsonObject
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Refused
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
-from dragoman.protocols.kit.body import header
+from dragoman.protocols.kit.body import header, json_response
 from dragoman.protocols.kit.errors import ErrorResponse, ErrorTable, InternalError, RequestError
 from dragoman.protocols.kit.router import KeyScope, Route, Router
 
@@ -30,9 +28,10 @@ def bearer_credentials(scope: Scope) -> str | None:
     return header(scope, b"authorization")
 
 
-def plain_error_body(error: ErrorResponse) -> JsonObject:
-    """An error as `{"error": message, "code": code}` with its facts."""
-    return {"error": error.message, "code": error.code, **error.facts}
+def error_body(error: ErrorResponse) -> Response:
+    """Write an error as `{"error": message, "code": code}` with its facts."""
+    body = {"error": error.message, "code": error.code, **error.facts}
+    return json_response(body, error.status, error.headers)
 
 
 def admit_all(_principal: Principal) -> Callable[[], None]:
@@ -57,8 +56,7 @@ class ProtocolApp:
         authenticate: Authenticate,
         *,
         credentials: Callable[[Scope], str | None] = bearer_credentials,
-        error_body: Callable[[ErrorResponse], JsonObject | Response] = plain_error_body,
-        error_media_type: str = "application/json",
+        write_error: Callable[[ErrorResponse], Response] = error_body,
     ) -> None:
         """Put a protocol together.
 
@@ -68,16 +66,14 @@ class ProtocolApp:
             errors: its answers to failures, complete.
             authenticate: tells who calls.
             credentials: finds the `Authorization` value of a request.
-            error_body: makes the JSON body of an error, or a whole response where an error is something else.
-            error_media_type: of such a body.
+            write_error: writes an error in the protocol's shape.
         """
         self._name = name
         self._router = Router(routes)
         self._errors = errors
         self._authenticate = authenticate
         self._credentials = credentials
-        self._error_body = error_body
-        self._error_media_type = error_media_type
+        self._write_error = write_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -120,7 +116,4 @@ class ProtocolApp:
             REQUESTS_FAILED.labels(protocol=self._name).inc()
         else:
             REQUESTS_REFUSED.labels(protocol=self._name, code=response.code).inc()
-        body = self._error_body(response)
-        if isinstance(body, Response):
-            return body
-        return Response(msgspec.json.encode(body), response.status, response.headers, self._error_media_type)
+        return self._write_error(response)

@@ -9,7 +9,8 @@ A protocol gives a `FrameEncoder`: what one record of the session's stream becom
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -94,15 +95,15 @@ class EventStream(Response):
         self,
         reader: Reader,
         encoder: FrameEncoder,
-        first: Chunk,
         *,
         on_close: Callable[[bool], None],
         idle_limit_s: float | None,
     ) -> None:
-        """Use `open_stream`, which also enters the reader."""
+        """Enter the reader; `open_stream` and `resume_stream` say the rest."""
         self._reader = reader
         self._encoder = encoder
-        self._first = first
+        self.first = Chunk(b"")
+        """What is sent with the headers."""
         self._on_close = on_close
         self._idle_limit_s = self._idle_left_s = idle_limit_s
         self._pipe: ResponsePipe | None = None
@@ -110,13 +111,14 @@ class EventStream(Response):
         self.status_code = 200
         self.background = None
         self.raw_headers = list(STREAM_HEADERS)
+        reader.__enter__()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request; a HEAD with the headers alone."""
         watcher: asyncio.Task[None] | None = None
         try:
             if scope["method"] == "HEAD":
-                self._first = Chunk(b"", is_last=True)
+                self.first = Chunk(b"", is_last=True)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             pipe: ResponsePipe | None = scope.get("extensions", {}).get(PUSH_EXTENSION)
             if pipe is not None:
@@ -127,7 +129,7 @@ class EventStream(Response):
                 self._pipe = pipe
                 self._reader.push = self._push
             scope["headers"].clear()  # a stream may stay open for hours, and these weigh more than the rest of it
-            chunk, self._first = self._first, Chunk(b"")
+            chunk, self.first = self.first, Chunk(b"")
             while not chunk.is_last:
                 await send({"type": "http.response.body", "body": chunk.body, "more_body": True})
                 del chunk
@@ -138,10 +140,18 @@ class EventStream(Response):
         finally:
             if watcher is not None:
                 watcher.cancel()
-            self.close()
+            self._close()
 
-    def close(self) -> None:
-        """Leave the session. For a stream that was opened and is not sent."""
+    @contextmanager
+    def closed_on_error(self) -> Iterator[None]:
+        """Close the stream if it cannot be opened."""
+        try:
+            yield
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
         self._reader.__exit__(None, None, None)
         self._on_close(self._has_left)
 
@@ -152,7 +162,7 @@ class EventStream(Response):
                 records = await self._next_records()
                 if not records:
                     return Chunk(self._encoder.keep_alive)
-                chunk = self._encode(records)
+                chunk = self.encode(records)
                 if chunk.body or chunk.is_last:
                     self._idle_left_s = self._idle_limit_s
                     return chunk
@@ -175,7 +185,8 @@ class EventStream(Response):
         self._idle_left_s -= clock() - started_at  # waiting counts as silence, sending to a slow client does not
         return records
 
-    def _encode(self, records: Sequence[Record]) -> Chunk:
+    def encode(self, records: Sequence[Record]) -> Chunk:
+        """Return the frames of some records."""
         encoder, frames = self._encoder, []
         feed, record = encoder.feed, None
         try:
@@ -195,7 +206,7 @@ class EventStream(Response):
         assert pipe is not None, "set together with the reader's `push`"
         if not pipe.is_ready():
             return False
-        chunk = self._encode(records)
+        chunk = self.encode(records)
         if chunk.is_last:
             raise _StreamOver(chunk)
         if chunk.body:
@@ -227,44 +238,45 @@ async def open_stream(
         encoder: makes the frames.
         before: frames that are sent at once, with the headers. None waits for the first records instead, so that what
             fails until then is still an HTTP error.
-        on_close: called once, however the stream ends, with whether the client disconnected. If opening fails, it is
-            called too.
+        on_close: called once, however the stream ends, with whether the client disconnected; also if opening fails.
         idle_limit_s: ends the stream after so many seconds without a frame; None never does.
     """
-    reader.__enter__()
-    stream = EventStream(reader, encoder, Chunk(before or b""), on_close=on_close, idle_limit_s=idle_limit_s)
-    if before is None:
-        try:
-            stream._first = stream._encode(await reader.next())
-        except BaseException:
-            stream.close()
-            raise
+    stream = EventStream(reader, encoder, on_close=on_close, idle_limit_s=idle_limit_s)
+    with stream.closed_on_error():
+        if before is None:
+            stream.first = stream.encode(await reader.next())
+        else:
+            stream.first = Chunk(before)
     return stream
 
 
-async def replay_until(reader: Reader, encoder: FrameEncoder, up_to: Cursor) -> bytes:
-    """Feed an encoder that skips what its client has seen, until it makes a frame or reaches a position.
+async def resume_stream(
+    reader: Reader,
+    encoder: FrameEncoder,
+    up_to: Cursor,
+    check_position: Callable[[], None],
+    *,
+    on_close: Callable[[bool], None] = lambda _: None,
+) -> EventStream:
+    """Follow a session with a stream whose encoder skips the frames that its client has seen.
 
-    So a stream resumes in one pass over the run: the caller checks that the encoder got as far as the client says, and
-    goes on with the same reader and encoder.
+    The run is played once: up to the first frame that the client has not seen, or to the last durable record.
 
     Args:
-        reader: at the beginning of the run; entered.
-        encoder: makes no frames for what the client has seen.
-        up_to: how far the session is durable.
-
-    Returns:
-        The frames that were made.
+        reader: at the beginning of the run.
+        encoder: counts the frames that the client has seen instead of making them.
+        up_to: the last durable position.
+        check_position: called after that; raises if the client claims to have seen more than there is.
+        on_close: as in `open_stream`.
     """
-    while reader.cursor < up_to:
-        frames: list[bytes] = []
-        for record in await reader.next():
-            frames.append(encoder.feed(record))
-            if encoder.is_over:
-                return b"".join(frames)
-        if any(frames):
-            return b"".join(frames)
-    return b""
+    stream = EventStream(reader, encoder, on_close=on_close, idle_limit_s=None)
+    with stream.closed_on_error():
+        chunk = Chunk(b"", is_last=encoder.is_over)
+        while reader.cursor < up_to and not (chunk.body or chunk.is_last):
+            chunk = stream.encode(await reader.next())
+        check_position()
+        stream.first = chunk
+    return stream
 
 
 async def read_to_end(reader: Reader, encoder: FrameEncoder) -> None:

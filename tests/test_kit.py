@@ -1,0 +1,207 @@
+"""The protocol kit carries a whole protocol: streaming, resuming, errors and limits, in sixty lines of its own."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.routing import Mount
+
+from dragoman.engine.engine import Engine
+from dragoman.protocols.kit.errors import REQUEST_ERRORS, ErrorRow, ErrorTable, MethodNotAllowed, UnknownPath
+from dragoman.protocols.kit.router import Route, Router
+from dragoman.server import app
+from dragoman.server.protocols import MountedProtocol, ServerContext
+from tests import toy_protocol
+from tests.asgi_client import Answer, Exchange
+from tests.servers import AppServer, running_server
+
+TOY = Path(toy_protocol.__file__)
+
+
+def mount_toy(context: ServerContext) -> MountedProtocol:
+    toy = toy_protocol.app(context.engine, context.access.authenticate, context.access.admit_stream)
+    return MountedProtocol(routes=[Mount("/toy", app=context.guard(toy, "toy"))], openapi_routes=[])
+
+
+@pytest.fixture
+async def toy_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AppServer]:
+    monkeypatch.setattr(app, "PROTOCOLS", (*app.PROTOCOLS, mount_toy))
+    async with running_server(tmp_path, rehearsal=True, max_runs_per_user=1, max_streams_per_user=1) as server:
+        yield server
+
+
+def headers(server: AppServer, **more: str) -> list[tuple[str, str]]:
+    named = {name.replace("_", "-"): value for name, value in more.items()}
+    return [("authorization", f"Bearer {server.key('alice')}"), *named.items()]
+
+
+def say(*steps: dict[str, Any]) -> bytes:
+    return json.dumps({"text": json.dumps({"script": steps})}).encode()
+
+
+async def post(server: AppServer, chat: str, body: bytes) -> Exchange:
+    return await server.connection.open(
+        "POST", f"/toy/{chat}", headers=headers(server, content_type="application/json"), body=body
+    )
+
+
+async def get(server: AppServer, chat: str, **more: str) -> Exchange:
+    return await server.connection.open("GET", f"/toy/{chat}", headers=headers(server, **more))
+
+
+def frames_of(body: bytes) -> list[tuple[str, str]]:
+    return re.findall(r"id: (\S+)\ndata: (.*)\n\n", body.decode())
+
+
+def error_of(answer: Answer) -> tuple[int, str]:
+    return answer.status, json.loads(answer.body)["error"]
+
+
+def test_the_toy_protocol_has_at_most_sixty_lines() -> None:
+    assert len(TOY.read_text(encoding="utf-8").splitlines()) <= 60
+
+
+async def test_an_answer_is_streamed_to_its_end(toy_server: AppServer) -> None:
+    stream = await post(toy_server, "c1", say({"say": "Hello"}))
+    assert (stream.status, stream.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    assert "".join(text for _, text in frames_of(await stream.read())) == "Hello."
+
+
+async def test_after_any_event_the_rest_is_exactly_the_rest(toy_server: AppServer) -> None:
+    whole = frames_of(await (await post(toy_server, "c1", say(*({"say": each} for each in "abcde")))).read())
+    assert len(whole) == 6
+    for place, (event_id, _) in enumerate(whole):
+        stream = await get(toy_server, "c1", last_event_id=event_id)
+        rest = whole[place + 1 :]
+        body = b"" if not rest else await asyncio.wait_for(read_until(stream, rest[-1][0]), 10)
+        assert frames_of(body) == rest
+        await stream.disconnect()
+
+
+async def read_until(stream: Exchange, event_id: str) -> bytes:
+    body = b""
+    while f"id: {event_id}\n".encode() not in body:
+        body += await stream.chunk() or b""
+    return body
+
+
+async def test_a_watching_stream_sees_the_runs_that_others_start_until_its_client_leaves(
+    toy_server: AppServer,
+) -> None:
+    await (await post(toy_server, "c1", say({"say": "one"}))).read()
+    watching = await get(toy_server, "c1")
+    await (await post(toy_server, "c1", say({"say": "two"}))).read()
+    body = b""
+    while body.count(b"data: .") < 2:
+        body += await watching.chunk() or b""
+        if b"data: ." in body and watching.unread() == b"":
+            break
+    assert "one" in body.decode()
+    await watching.disconnect()
+
+
+async def test_errors_have_the_protocols_own_shape(toy_server: AppServer) -> None:
+    request = toy_server.connection.request
+    assert error_of(await request("GET", "/toy/c1/more", headers=headers(toy_server))) == (
+        400,
+        "there is nothing at this path",
+    )
+    refused = await request("PUT", "/toy/c1", headers=headers(toy_server))
+    assert (error_of(refused), refused.headers["allow"]) == ((400, "this path takes POST or GET"), "POST, GET")
+    assert (await request("GET", "/toy/c1")).status == 401
+    for body, message in ((b"{", "the body is not JSON in UTF-8"), (b"[]", "Expected `object`, got `array`")):
+        answer = await request(
+            "POST", "/toy/c1", headers=headers(toy_server, content_type="application/json"), body=body
+        )
+        assert error_of(answer) == (400, message)
+    large = await request(
+        "POST", "/toy/c1", headers=headers(toy_server, content_type="application/json"), body=b"x" * 1001
+    )
+    assert (error_of(large), large.headers["connection"]) == ((400, "the body is larger than 1000 bytes"), "close")
+
+
+async def test_a_fault_is_answered_with_a_reference_and_no_details(
+    toy_server: AppServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("secret details")
+
+    monkeypatch.setattr(Engine, "find_session", fail)
+    answer = await toy_server.connection.request(
+        "POST", "/toy/c1", headers=headers(toy_server, content_type="application/json"), body=b'{"text": "hello"}'
+    )
+    assert re.fullmatch(r"the server failed; reference [0-9a-f]{12}", error_of(answer)[1])
+
+
+async def test_limits_hold_for_runs_and_streams(toy_server: AppServer) -> None:
+    running = await post(toy_server, "c1", say({"say": "a"}, {"wait_ms": 600_000}))
+    refused = await post(toy_server, "c2", say({"say": "b"}))
+    assert (refused.status, "retry-after" in refused.headers) == (429, True)
+    assert (await post(toy_server, "c1", say({"say": "b"}))).status == 409
+    watching = await get(toy_server, "c1")
+    assert (await get(toy_server, "c1")).status == 429
+    await watching.disconnect()
+    await watching.wait_until_released()
+    again = await get(toy_server, "c1")
+    assert again.status == 200
+    for stream in (again, running):
+        await stream.disconnect()
+
+
+# --- the router -------------------------------------------------------------------------------------------------------
+
+
+async def nothing(_: object) -> Any:
+    raise AssertionError("routes are only found here")
+
+
+ROUTER = Router(
+    [
+        Route("GET", "", nothing),
+        Route("GET", "a/{x}", nothing),
+        Route("POST", "a/{x}", nothing),
+        Route("GET", "a/fixed", nothing),
+        Route("GET", "{first}/files/{rest:path}", nothing),
+        Route("GET", "{first}/files/{rest:path}/events", nothing),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "route", "variables"),
+    [
+        ("/", "", {}),
+        ("/a/1", "a/{x}", {"x": "1"}),
+        ("/a/1/", "a/{x}", {"x": "1"}),
+        ("/a/fixed", "a/fixed", {}),
+        ("/b/files/x/y", "{first}/files/{rest:path}", {"first": "b", "rest": "x/y"}),
+        ("/b/files/x/y/events", "{first}/files/{rest:path}/events", {"first": "b", "rest": "x/y"}),
+        ("/a/files/z", "{first}/files/{rest:path}", {"first": "a", "rest": "z"}),
+    ],
+)
+def test_a_path_finds_its_route_and_variables(path: str, route: str, variables: dict[str, str]) -> None:
+    match = ROUTER.match(path)
+    assert (match.route("HEAD").path, match.variables) == (route, variables)
+
+
+@pytest.mark.parametrize("path", ["/a", "/a//", "/a/1/2", "/b/files", "/nothing"])
+def test_a_path_without_a_route_is_unknown(path: str) -> None:
+    with pytest.raises(UnknownPath):
+        ROUTER.match(path)
+
+
+def test_a_method_without_a_route_names_those_that_there_are() -> None:
+    with pytest.raises(MethodNotAllowed) as refused:
+        ROUTER.match("/a/1").route("DELETE")
+    assert refused.value.allowed == ("GET", "POST")
+
+
+def test_an_error_is_answered_by_the_row_of_its_nearest_base() -> None:
+    table = ErrorTable({Exception: ErrorRow(400, "any"), LookupError: ErrorRow(404, "lookup")})
+    assert (table.to_response(KeyError("x")).code, table.to_response(ValueError("x")).code) == ("lookup", "any")
+    with pytest.raises(KeyError):
+        ErrorTable({}).to_response(REQUEST_ERRORS[0]())
