@@ -14,7 +14,7 @@ from dragoman.engine.engine import Engine
 from dragoman.protocols.kit.errors import REQUEST_ERRORS, ErrorRow, ErrorTable, MethodNotAllowed, UnknownPath
 from dragoman.protocols.kit.router import Route, Router
 from dragoman.server import app
-from dragoman.server.protocols import MountedProtocol, ServerContext
+from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ServerContext
 from tests import toy_protocol
 from tests.asgi_client import Answer, Exchange
 from tests.servers import AppServer, running_server
@@ -29,7 +29,7 @@ def mount_toy(context: ServerContext) -> MountedProtocol:
 
 @pytest.fixture
 async def toy_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AppServer]:
-    monkeypatch.setattr(app, "PROTOCOLS", (*app.PROTOCOLS, mount_toy))
+    monkeypatch.setattr(app, "PROTOCOLS", (*PROTOCOLS, mount_toy))
     async with running_server(tmp_path, rehearsal=True, max_runs_per_user=1, max_streams_per_user=1) as server:
         yield server
 

@@ -14,7 +14,8 @@ from dragoman.core.content import JsonObject
 from dragoman.engine.instrumentation import metrics
 from dragoman.engine.services.keys import Authenticator
 from dragoman.protocols.kit import openapi
-from dragoman.protocols.kit.http import address_of, json_response
+from dragoman.protocols.kit.app import address_of
+from dragoman.protocols.kit.body import json_response
 
 STATUS_RESPONSE = openapi.ResponseSpec(description="the status", body=dict[str, str])
 ROUTES = (

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from dragoman.core.principal import Principal
 from dragoman.engine.services.keys import Authenticator, KeyRing, NoKeys
 from dragoman.engine.services.limits import ConcurrencyLimit, Limits, make_limits
-from dragoman.protocols.kit.http import Admit, Authenticate
+from dragoman.protocols.kit.app import AdmitStream, Authenticate
 from dragoman.settings import Settings
 
 
@@ -17,7 +17,7 @@ class AccessControl(NamedTuple):
     """Checks keys without counting requests, and reports revocations."""
     authenticate: Authenticate
     """Checks the key of a request, and counts the request against the key's rate limit."""
-    admit_stream: Admit
+    admit_stream: AdmitStream
 
 
 def make_access_control(settings: Settings, keys: KeyRing) -> AccessControl:
@@ -35,8 +35,8 @@ def make_access_control(settings: Settings, keys: KeyRing) -> AccessControl:
     )
 
 
-def reserve_for_user(limit: ConcurrencyLimit) -> Admit:
-    """An `Admit` that reserves one of the caller's places under a limit."""
+def reserve_for_user(limit: ConcurrencyLimit) -> AdmitStream:
+    """An `AdmitStream` that reserves one of the caller's places under a limit."""
     return lambda principal: limit.acquire(principal.user)
 
 

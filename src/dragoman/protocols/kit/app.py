@@ -23,6 +23,12 @@ AdmitStream = Callable[[Principal], Callable[[], None]]
 log = structlog.get_logger(__name__)
 
 
+def address_of(scope: Scope) -> str:
+    """Return the peer's address, as far as the server knows it."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
 def bearer_credentials(scope: Scope) -> str | None:
     """Return the `Authorization` header."""
     return header(scope, b"authorization")
@@ -101,8 +107,7 @@ class ProtocolApp:
         return await route.handler(Request(scope, receive))
 
     def _authorize(self, scope: Scope, required: KeyScope) -> None:
-        client = scope.get("client")
-        principal = self._authenticate(self._credentials(scope), client[0] if client else "")
+        principal = self._authenticate(self._credentials(scope), address_of(scope))
         principal.require(required)
         scope["principal"] = principal
 
