@@ -12,7 +12,14 @@ from dragoman.core.principal import Principal
 from dragoman.core.refusals import Refused
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.protocols.kit.body import header, json_response
-from dragoman.protocols.kit.errors import ErrorResponse, ErrorTable, InternalError, RequestError
+from dragoman.protocols.kit.errors import (
+    ErrorResponse,
+    ErrorTable,
+    InternalError,
+    MethodNotAllowed,
+    RequestError,
+    UnknownPath,
+)
 from dragoman.protocols.kit.router import KeyScope, Route, Router
 
 Authenticate = Callable[[str | None, str], Principal]
@@ -92,17 +99,23 @@ class ProtocolApp:
         await response(scope, receive, send)
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response:
-        """Dispatch a request. Without a valid key nothing is said about paths and methods."""
+        """Dispatch a request. Without a valid key nothing is revealed about paths and methods that need one."""
         path: str = scope["path"]
         method: str = scope["method"]
-        try:
-            match = self._router.match(path[len(scope.get("root_path", "")) :])
-            route = match.route(method)
-        except RequestError:
-            self._authorize(scope, "read" if method in ("GET", "HEAD") else "use")
-            raise
-        if not route.is_open:
-            self._authorize(scope, route.required_scope)
+        match = self._router.find(path[len(scope.get("root_path", "")) :])
+        route = None if match is None else match.routes.get("GET" if method == "HEAD" else method)
+        required: KeyScope
+        if route is not None:
+            is_open, required = route.is_open, route.required_scope
+        else:
+            is_open = match is not None and all(each.is_open for each in match.routes.values())
+            required = "read" if method in ("GET", "HEAD") else "use"
+        if not is_open:
+            self._authorize(scope, required)
+        if match is None:
+            raise UnknownPath
+        if route is None:
+            raise MethodNotAllowed(tuple(match.routes))
         scope["path_params"] = match.variables
         return await route.handler(Request(scope, receive))
 

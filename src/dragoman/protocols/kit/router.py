@@ -6,8 +6,6 @@ from typing import Literal, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dragoman.protocols.kit.errors import MethodNotAllowed, UnknownPath
-
 Handler = Callable[[Request], Awaitable[Response]]
 KeyScope = Literal["read", "use", "admin"]
 
@@ -42,13 +40,6 @@ class RouteMatch(NamedTuple):
 
     routes: dict[str, Route]
     variables: dict[str, str]
-
-    def route(self, method: str) -> Route:
-        """Return the route for a method. Raises MethodNotAllowed."""
-        route = self.routes.get("GET" if method == "HEAD" else method)
-        if route is None:
-            raise MethodNotAllowed(tuple(self.routes))
-        return route
 
 
 class _Node:
@@ -96,9 +87,6 @@ class Router:
                     node = node.parts.setdefault(part, _Node())
             node.routes[route.method] = route
 
-    def match(self, path: str) -> RouteMatch:
-        """Find a path, which is relative to where the protocol is mounted. Raises UnknownPath."""
-        match = self._root.find(path.strip("/").split("/"))
-        if match is None:
-            raise UnknownPath
-        return match
+    def find(self, path: str) -> RouteMatch | None:
+        """Find a path, which is relative to where the protocol is mounted. None if there is nothing."""
+        return self._root.find(path.strip("/").split("/"))
