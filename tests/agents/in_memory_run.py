@@ -26,6 +26,7 @@ from dragoman.core.content import (
 )
 from dragoman.core.events import PlanUpdated, StopReason
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, fork_loop
+from dragoman.core.run_metadata import NO_METADATA, RunMetadata, effective_time_zone
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, ToolSpec
 
 DRAIN_AFTER = 100
@@ -79,7 +80,7 @@ class Session:
         *,
         client_tools: Iterable[str] = (),
         options: Mapping[str, str] | None = None,
-        props: JsonObject | None = None,
+        metadata: RunMetadata = NO_METADATA,
         history: Iterable[Message] = (),
         dies_after_steps: int | None = None,
         dies_after_deltas: int | None = None,
@@ -87,7 +88,7 @@ class Session:
         self.agent = agent
         self.client_tools = set(client_tools)
         self.options = options or {}
-        self.props = props or {}
+        self.metadata = metadata
         self.messages = list(history)
         self.open: list[OpenCall] = []
         self.deltas: list[tuple[StreamedBlockKind, str]] = []
@@ -215,7 +216,7 @@ class MemoryRun:
         self.user = UserId("alice")
         self.options = session.options
         self.parameters: JsonObject = {}
-        self.metadata = session.props
+        self.metadata = session.metadata
         self.memories = ""
         self.memory_tool: RunnableTool | None = None
         self._blocks: list[Block] = []
@@ -224,8 +225,7 @@ class MemoryRun:
 
     @property
     def time_zone(self) -> str:
-        zone = self.metadata.get("time_zone", "UTC")
-        return str(zone)
+        return effective_time_zone(self.metadata)
 
     def emit(self, text: str) -> bool:
         return self._grow("text", text)

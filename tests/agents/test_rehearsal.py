@@ -26,6 +26,7 @@ from dragoman.core.content import (
 )
 from dragoman.core.events import PlanStep, PlanUpdated
 from dragoman.core.ids import ROOT, CallId, MessageId
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.tools import AgentSpec, Capabilities, SecretOption, SelectOption, TextOption
 from tests.agents.in_memory_run import DRAIN_AFTER, InMemoryStarts, MemoryRun, Session
 
@@ -538,16 +539,11 @@ async def test_it_reports_the_properties_of_the_run() -> None:
     names = ("time_zone", "client_time", "model", "user", "mode")
     asked = [{"say": ";"} if place % 2 else {"props": names[place // 2]} for place in range(9)]
     assert await text(*asked) == "UTC;none;none;none;none"
-    props = {
-        "time_zone": "Asia/Tokyo",
-        "client_time": {"device_timezone": "Asia/Tokyo", "n": 1},
-        "model": "m",
-        "user": {"id": 7},
-        "mode": "plan",
-    }
-    said = 'Asia/Tokyo;{"device_timezone":"Asia/Tokyo","n":1};m;{"id":7};plan'
-    assert await text(*asked, props=props) == said
-    assert await text({"props": "client_time"}, props={"client_time": "noon"}) == '"noon"'
+    metadata = RunMetadata(
+        client_time={"device_timezone": "Asia/Tokyo", "n": 1}, model="m", user="u-7", protocol={"mode": "plan"}
+    )
+    said = 'Asia/Tokyo;{"device_timezone":"Asia/Tokyo","n":1};m;u-7;plan'
+    assert await text(*asked, metadata=metadata) == said
 
 
 async def test_it_reports_how_often_the_slow_tool_was_started() -> None:

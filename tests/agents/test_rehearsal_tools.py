@@ -14,6 +14,7 @@ from dragoman.agents.rehearsal.tools import StartLogFile
 from dragoman.core.agent import Agent, RunnableTool, ToolFailed
 from dragoman.core.content import JsonObject
 from dragoman.core.ids import ROOT, CallId
+from dragoman.core.run_metadata import RunMetadata
 from tests.agents.in_memory_run import Context, InMemoryStarts, MemoryRun, Session
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -29,8 +30,8 @@ def tool(name: str, starts: AnyStarts | None = None) -> RunnableTool:
     return found
 
 
-def context(**props: Any) -> Context:
-    session = Session(agent(), props=props)
+def context(**metadata: Any) -> Context:
+    session = Session(agent(), metadata=RunMetadata(**metadata))
     return Context(MemoryRun(session, ROOT, session.agent), CallId("c"))
 
 

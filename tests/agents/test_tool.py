@@ -16,6 +16,7 @@ from dragoman.agents.tool import FunctionTool, tool
 from dragoman.core.agent import ToolContext, ToolFailed
 from dragoman.core.content import Data, Image, JsonObject, Text
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.tools import ServerTool, ToolPolicy, ToolSpec
 
 DEADLINE_S = 20
@@ -30,7 +31,7 @@ class Context:
         self.call_id = CallId("c-1")
         self.user = UserId("alice")
         self.options: Mapping[str, str] = {"unit": "km"}
-        self.metadata: JsonObject = {}
+        self.metadata = RunMetadata()
         self.time_zone = "UTC"
 
 

@@ -41,6 +41,7 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, fork_loop
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import Refused
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import OpenCall, SessionState, encode_head, fold, initial_state
 from dragoman.core.stream import Piece, Record, gather_cuts, split_into_pieces
 from dragoman.core.tools import (
@@ -356,7 +357,7 @@ def some_request(chance: Random, state: SessionState) -> Submit:
         answers=tuple(some_answer(chance, call_id) for call_id in chosen),
         change=some_change(chance) if chance.random() < 0.2 else SettingsChange(),
         requires_all_answers=chance.random() < 0.3,
-        metadata=chance.choice([{}, {"stream": "delta"}]),
+        metadata=chance.choice([RunMetadata(), RunMetadata(locale="de", protocol={"stream": "delta"})]),
     )
 
 

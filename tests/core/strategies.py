@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 from hypothesis import strategies as st
 
 from dragoman.core.content import (
@@ -51,6 +52,7 @@ from dragoman.core.events import (
     StageChanged,
 )
 from dragoman.core.ids import ROOT
+from dragoman.core.run_metadata import ContextEntry, RunMetadata
 from dragoman.core.tools import ToolGrant, ToolSpec
 
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
@@ -123,6 +125,18 @@ changes = st.builds(
     labels=st.none() | st.dictionaries(words, words, max_size=2),
 )
 
+run_metadata = st.builds(
+    RunMetadata,
+    time_zone=st.none() | words,
+    client_time=st.none() | json_objects,
+    env=st.dictionaries(names, words, max_size=2),
+    state=st.just(msgspec.UNSET) | json_values,
+    context=st.lists(st.builds(ContextEntry, words, words), max_size=2).map(tuple),
+    forwarded=st.just(msgspec.UNSET) | json_values,
+    headless=st.booleans(),
+    output_schema=st.none() | json_objects,
+    protocol=json_objects,
+)
 runs = {
     "run_id": ids,
     "protocol": names,
@@ -130,7 +144,7 @@ runs = {
     "client_run_id": st.none() | words,
     "client_tools": st.lists(tool_specs, max_size=2).map(tuple),
     "parameters": json_objects,
-    "metadata": json_objects,
+    "metadata": run_metadata,
 }
 compacted = st.builds(Compaction, seq=counts, summary=words, up_to=counts)
 cuts = st.builds(Cut, counts, counts, st.lists(counts, max_size=5))

@@ -54,6 +54,7 @@ from dragoman.core.refusals import (
     UnknownOption,
     UnknownTool,
 )
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import OpenCall, SessionState, fold, initial_state
 from dragoman.core.tools import (
     ASK_USER_QUESTION,
@@ -553,10 +554,14 @@ def test_an_empty_request_is_refused() -> None:
 def test_a_message_enters_the_history_when_it_is_admitted_and_keeps_its_form() -> None:
     inputs = (UserInput(content="a", client_id="mine", name="Ann"), UserInput(content=(Text("b"),)))
     result = admitted(
-        state_after(created()), Submit(protocol="test", messages=inputs, client_run_id="r", metadata={"a": 1})
+        state_after(created()),
+        Submit(protocol="test", messages=inputs, client_run_id="r", metadata=RunMetadata(protocol={"a": 1})),
     )
     run, *added = result.events
-    assert run == RunStarted(run_id=result.run_id, protocol="test", client_run_id="r", metadata={"a": 1})  # type: ignore[arg-type]  # there is one
+    assert result.run_id is not None
+    assert run == RunStarted(
+        run_id=result.run_id, protocol="test", client_run_id="r", metadata=RunMetadata(protocol={"a": 1})
+    )
     assert [event.message for event in added if isinstance(event, MessageAdded)] == [
         UserMessage(id=MessageId("new-1"), content="a", client_id="mine", name="Ann"),
         UserMessage(id=MessageId("new-2"), content=(Text("b"),)),

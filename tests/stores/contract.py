@@ -32,6 +32,7 @@ from dragoman.core.events import (
     encode,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId, UserId, uuid7
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState, decode_head, encode_head, fold, initial_state
 from dragoman.core.stream import Piece, cursor_of
 from dragoman.ports.log import Append, IdempotencyRecord, RunLocation, SessionStore, Snapshot
@@ -335,7 +336,7 @@ class StoreContract:
             deep = {"a": [deep]}
         assert await commit_accepted(store, writing.new(), writing.text_events(hard)) == [True, True]
         assert await commit_accepted(
-            store, writing.append(RunQueued(run_id=RunId("r"), protocol="d", metadata=deep))
+            store, writing.append(RunQueued(run_id=RunId("r"), protocol="d", metadata=RunMetadata(protocol=deep)))
         ) == [True]
         assert [*await store.events(writing.session_id, 0, 10)] == writing.log
         snapshot = await store.load(writing.session_id)

@@ -28,11 +28,11 @@ from dragoman.agents.window import (
 from dragoman.core import agent as contract
 from dragoman.core.agent import AgentError, RunnableTool, ToolFailed
 from dragoman.core.answers import replace_surrogates
-from dragoman.core.application_context import application_context
 from dragoman.core.content import AssistantMessage, JsonObject, Message, Usage, UserMessage, is_too_deep
 from dragoman.core.events import StopReason
 from dragoman.core.headless import output_instruction
 from dragoman.core.ids import MessageId
+from dragoman.core.run_metadata import application_context
 from dragoman.core.tokens import estimate_tokens
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, WRITE_MEMORY, ToolSpec
 from dragoman.ports.models import (
@@ -209,7 +209,13 @@ class ModelLoop:
         metadata = self._run.metadata
         return "\n\n".join(
             filter(
-                None, (instructions, self._run.memories, application_context(metadata), output_instruction(metadata))
+                None,
+                (
+                    instructions,
+                    self._run.memories,
+                    application_context(metadata),
+                    output_instruction(metadata.output_schema),
+                ),
             )
         )
 

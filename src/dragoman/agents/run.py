@@ -40,6 +40,7 @@ from dragoman.core.content import (
 from dragoman.core.events import PlanUpdated
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.memories import MemoryKind
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, WRITE_MEMORY
 
 P = ParamSpec("P")
@@ -78,9 +79,9 @@ class Run:
         """The effective option values, including defaults. Secrets are in plain text."""
         self.parameters: JsonObject = run.parameters
         """Model parameters that the application chose for this run, by their OpenAI names."""
-        self.metadata: JsonObject = run.metadata
-        """What the protocol recorded about the run."""
-        self.state: Json = run.metadata.get("state")
+        self.metadata: RunMetadata = run.metadata
+        """What is stored with the run beside its input, such as `client_time` or `forwarded`."""
+        self.state: Json = None if run.metadata.state is msgspec.UNSET else run.metadata.state
         """The state shared with the application: as it was sent, or as `share` replaced it. None if there is none."""
         self.memories = run.memories
         """Memories of the user, as text for a model's instructions; empty if there are none."""

@@ -10,6 +10,7 @@ from dragoman.core.agent import Agent, Run, RunnableTool
 from dragoman.core.content import JsonObject, Message, UserMessage
 from dragoman.core.events import StopReason
 from dragoman.core.ids import MessageId
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.tools import AgentSpec, ToolSpec
 
 
@@ -46,7 +47,7 @@ class TaskRun:
         self.user = run.user
         self.options: Mapping[str, str] = run.options
         self.parameters: JsonObject = run.parameters
-        self.metadata: JsonObject = run.metadata
+        self.metadata: RunMetadata = run.metadata
         self.memories = run.memories
         self.memory_tool: RunnableTool | None = run.memory_tool
         self.emit = run.emit

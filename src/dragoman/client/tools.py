@@ -10,8 +10,9 @@ from dragoman.agents.tool import FunctionTool
 from dragoman.client.events import ClientCall, Result, Tool
 from dragoman.core.agent import RunnableTool
 from dragoman.core.answers import failed_result, result_content
-from dragoman.core.content import Image, JsonObject, Text
+from dragoman.core.content import Image, Text
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
+from dragoman.core.run_metadata import NO_METADATA, RunMetadata
 from dragoman.core.tools import ToolSpec
 
 ToolLike = Callable[..., Any] | RunnableTool | Tool
@@ -64,5 +65,5 @@ class CallContext(msgspec.Struct, kw_only=True):
     call_id: CallId
     user: UserId = UserId("")
     options: Mapping[str, str] = {}
-    metadata: JsonObject = {}
+    metadata: RunMetadata = NO_METADATA
     time_zone: str = "UTC"

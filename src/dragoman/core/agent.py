@@ -12,6 +12,7 @@ import msgspec
 from dragoman.core.content import Block, Call, Json, JsonObject, Message, ToolMessage, Usage
 from dragoman.core.events import PlanUpdated, StopReason
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.tools import AgentSpec, ServerTool, ToolSpec
 
 
@@ -46,8 +47,8 @@ class ToolContext(Protocol):
     user: UserId
     options: Mapping[str, str]
     """The agent's options in force, defaults filled in, secrets in clear."""
-    metadata: JsonObject
-    """What the door noted about the run, such as `client_time`, `user` or `model`."""
+    metadata: RunMetadata
+    """What is stored with the run beside its input, such as `client_time`, `user` or `model`."""
 
     @property
     def time_zone(self) -> str:
@@ -80,8 +81,8 @@ class Run(Protocol):
     """Options in force, defaults filled in, secrets in clear."""
     parameters: JsonObject
     """Settings of the model that the application chose for this run, by their OpenAI names."""
-    metadata: JsonObject
-    """What the door noted about the run."""
+    metadata: RunMetadata
+    """What is stored with the run beside its input."""
     memories: str
     """What is remembered of the user, in words for a model's instructions; empty when nothing is, or is to be told."""
     memory_tool: RunnableTool | None

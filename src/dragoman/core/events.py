@@ -5,7 +5,7 @@ and stored as written; fields may be added with a default, never renamed (old lo
 """
 
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -21,6 +21,7 @@ from dragoman.core.content import (
     UserMessage,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId
+from dragoman.core.run_metadata import HasMetadata
 from dragoman.core.tools import ToolGrant, ToolSpec
 
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal", "max_steps", "cancelled", "error", "interrupted"]
@@ -152,7 +153,7 @@ class MessageAdded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     message: Message
 
 
-class RunQueued(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_queued"):
+class RunQueued(HasMetadata, frozen=True, kw_only=True, omit_defaults=True, tag="run_queued"):
     """A run waits for its turn. Its messages enter the history, and its change holds, when it starts."""
 
     run_id: RunId
@@ -161,15 +162,13 @@ class RunQueued(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     change: SettingsChange = SettingsChange()
     client_run_id: str | None = None
     client_tools: tuple[ToolSpec, ...] = ()
-    parameters: JsonObject = {}
-    metadata: JsonObject = msgspec.field(default_factory=dict, name="props")
+    parameters: JsonObject = msgspec.field(default_factory=dict)
 
 
-class RunStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
+class RunStarted(HasMetadata, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
     """The agent is at work. `inputs` are user messages that enter the history as `MessageAdded` of their own later.
 
-    `client_tools` are the application's for this run alone, and `dropped_tools` those of them that were left out;
-    `props` are what the door noted about the run, such as the stream mode that was asked for.
+    `client_tools` are the application's for this run alone, and `dropped_tools` those of them that were left out.
     """
 
     run_id: RunId
@@ -178,8 +177,7 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     client_run_id: str | None = None
     client_tools: tuple[ToolSpec, ...] = ()
     dropped_tools: tuple[str, ...] = ()
-    parameters: JsonObject = {}
-    metadata: JsonObject = msgspec.field(default_factory=dict, name="props")
+    parameters: JsonObject = msgspec.field(default_factory=dict)
 
 
 class RunResumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
@@ -354,6 +352,16 @@ class CardUpdated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     loop: LoopId = ROOT
 
 
+class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True, tag="unknown"):
+    """An event of a type that this release does not know, written by a later one. Everything that reads a log skips it.
+
+    It keeps its bytes, so that a copy of the log has it as it was.
+    """
+
+    event_type: str
+    payload: bytes
+
+
 Event = (
     SessionCreated
     | SettingsChanged
@@ -378,6 +386,7 @@ Event = (
     | StageChanged
     | SharedStateReplaced
     | CardUpdated
+    | UnknownEvent
 )
 
 
@@ -390,20 +399,32 @@ class LoggedEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     event: Event
 
 
+class _EventType(msgspec.Struct):
+    type: str
+
+
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+_TYPE_DECODER = msgspec.json.Decoder(_EventType)
+_EVENT_TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 
 
 def type_of(event: Event) -> str:
-    """The name of an event's kind, as the log's column holds it."""
-    return str(event.__struct_config__.tag)
+    """The name of an event's type, as the log's column holds it."""
+    return event.event_type if isinstance(event, UnknownEvent) else str(event.__struct_config__.tag)
 
 
 def encode(event: Event) -> bytes:
     """Write an event as JSON; `decode` reads it back. Raises UnicodeEncodeError on a lone surrogate."""
-    return _ENCODER.encode(event)
+    return event.payload if isinstance(event, UnknownEvent) else _ENCODER.encode(event)
 
 
 def decode(payload: bytes | str) -> Event:
-    """Read an event back. Raises `msgspec.ValidationError` on a kind that this version does not know."""
-    return _DECODER.decode(payload)
+    """Read an event back. Raises `msgspec.ValidationError` if it is damaged."""
+    try:
+        return _DECODER.decode(payload)
+    except msgspec.ValidationError:
+        event_type = _TYPE_DECODER.decode(payload).type
+        if event_type in _EVENT_TYPES:
+            raise
+        return UnknownEvent(event_type=event_type, payload=payload.encode() if isinstance(payload, str) else payload)

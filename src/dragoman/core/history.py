@@ -1,8 +1,8 @@
 """Messages out of events. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from dragoman.core.content import AssistantMessage, Block, Json, Message
+from dragoman.core.content import AssistantMessage, Block, Message
 from dragoman.core.events import (
     BlockClosed,
     CallOpened,
@@ -64,15 +64,6 @@ def messages_of(events: Iterable[LoggedEvent], loop: LoopId | None = ROOT) -> li
         if message is not None and (loop is None or message.loop == loop) and not is_empty(message):
             found.append(message)
     return found
-
-
-INTERNAL = "internal"
-"""The property of a run whose messages nobody wrote, such as a schedule's prompt."""
-
-
-def is_internal(metadata: Mapping[str, Json]) -> bool:
-    """Whether a run's messages are no one's words: histories that show a conversation leave them out."""
-    return metadata.get(INTERNAL) is True
 
 
 def is_empty(message: Message) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from dragoman.core.content import InputBlock, JsonObject, Message
 from dragoman.core.events import ProtocolName, SettingsChange
 from dragoman.core.ids import CallId, SessionId
+from dragoman.core.run_metadata import NO_METADATA, RunMetadata
 from dragoman.core.tools import ToolGrant, ToolSpec
 
 
@@ -63,7 +64,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
         client_tools: the application's own tools for this run alone (rulings, 17). They stand before the session's; one
             with the name of a tool of the agent's, or that the agent does not take, is left out and noted.
         parameters: settings of the model for this run, by their OpenAI names.
-        props: what the door notes about the run; kept in the log.
+        metadata: what is stored with the run beside its input.
     """
 
     protocol: ProtocolName
@@ -74,7 +75,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     requires_all_answers: bool = False
     client_tools: tuple[ToolSpec, ...] = ()
     parameters: JsonObject = {}
-    metadata: JsonObject = {}
+    metadata: RunMetadata = NO_METADATA
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True):

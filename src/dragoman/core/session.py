@@ -47,8 +47,10 @@ from dragoman.core.events import (
     SharedStateReplaced,
     StageChanged,
     StopReason,
+    UnknownEvent,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, forking_call
+from dragoman.core.run_metadata import NO_METADATA, RunMetadata
 from dragoman.core.tools import ToolSpec
 
 FALLBACK_TITLE_LENGTH = 40
@@ -95,7 +97,7 @@ class ActiveRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     client_run_id: str | None = None
     client_tools: tuple[ToolSpec, ...] = ()
     parameters: JsonObject = {}
-    metadata: JsonObject = msgspec.field(default_factory=dict, name="props")
+    metadata: RunMetadata = NO_METADATA
     usage: Usage = Usage()
     memories: tuple[int, ...] | None = None
     """The memories that its agent was told of; None before they were chosen."""
@@ -339,7 +341,7 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             state.compaction = Compaction(seq=logged.seq, summary=summary, up_to=up_to)
         case Branched(hidden_ranges=hidden, compaction=compacted):
             state.hidden_ranges, state.compaction = hidden, compacted
-        case SessionCreated() | PlanUpdated() | StageChanged() | SharedStateReplaced() | CardUpdated():
+        case SessionCreated() | PlanUpdated() | StageChanged() | SharedStateReplaced() | CardUpdated() | UnknownEvent():
             pass
         case _ as never:
             assert_never(never)

@@ -17,10 +17,10 @@ import msgspec
 import structlog
 
 from dragoman.core.events import RunStopped, SettingsChange
-from dragoman.core.history import INTERNAL
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import Conflict, LimitReached, NotFound, Refused, SessionBusy, SessionNotFound, Unavailable
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.schedules import (
     ANSWER_TIMEOUT,
     MISSED,
@@ -366,7 +366,9 @@ class Scheduler:
             live, state = to_live_session(session), session.state
             if state.last_run is None and state.run is None and not state.queue:
                 prompt = Submit(
-                    protocol=PROTOCOL, messages=(UserInput(content=schedule.prompt),), metadata={INTERNAL: True}
+                    protocol=PROTOCOL,
+                    messages=(UserInput(content=schedule.prompt),),
+                    metadata=RunMetadata(internal=True),
                 )
                 try:
                     submitted = await engine.start_run(live, prompt, by=schedule.user)

@@ -1,9 +1,12 @@
 """Runs that nobody attends: nobody is asked, and an answer fits its schema or the run fails."""
 
+from typing import Any
+
 from dragoman.core.content import SystemMessage, text_of
 from dragoman.core.events import CallSettled, MessageAdded, RunStopped
 from dragoman.core.headless import NO_USER_ANSWER
 from dragoman.core.inputs import Submit, UserInput
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
 from tests.engine.world import ANN, World, ask_user, open_session, wait_for_end
@@ -11,8 +14,10 @@ from tests.engine.world import ANN, World, ask_user, open_session, wait_for_end
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
-async def headless(engine: Engine, live: LiveSession, text: str, **props: object) -> RunStopped:
-    request = Submit(protocol="test", messages=(UserInput(content=text),), metadata={"headless": True, **props})
+async def headless(engine: Engine, live: LiveSession, text: str, **metadata: Any) -> RunStopped:
+    request = Submit(
+        protocol="test", messages=(UserInput(content=text),), metadata=RunMetadata(headless=True, **metadata)
+    )
     await engine.start_run(live, request, by=ANN)
     await wait_for_end(live)
     stops = [each.event for each in await engine.history.events(live, 0) if isinstance(each.event, RunStopped)]

@@ -42,8 +42,8 @@ class EchoRequestAgent:
         match text_of(prompt):
             case "parameters":
                 run.emit(json.dumps(run.parameters))
-            case "props":
-                run.emit(json.dumps({name: value for name, value in run.metadata.items() if name != "agentscope"}))
+            case "metadata":
+                run.emit(json.dumps({"user": run.metadata.user, "forwarded": run.metadata.forwarded}))
             case "tools":
                 run.emit(json.dumps([msgspec.to_builtins(tool) for tool in run.offered_tools()]))
             case "history":

@@ -99,7 +99,7 @@ async def test_generation_parameters_reach_the_agent_and_nulls_do_not(alice: Age
 @requirement("agentscope:request:extra")
 async def test_undeclared_fields_reach_the_agent(alice: AgentScopeClient) -> None:
     extra = {"biz_params": {"a": [1, None]}, "trace": "t"}
-    assert await mirrored(alice, "props", user_id="u-1", **extra) == {"user": "u-1", "extra": extra}
+    assert await mirrored(alice, "metadata", user_id="u-1", **extra) == {"user": "u-1", "forwarded": extra}
     deep: Json = []
     for _ in range(200):
         deep = [deep]

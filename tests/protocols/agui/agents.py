@@ -3,6 +3,8 @@
 import json
 from collections.abc import AsyncIterator
 
+import msgspec
+
 from dragoman import Image, Run, Text, agent, tool
 
 
@@ -22,7 +24,7 @@ async def gallery(run: Run) -> AsyncIterator[str]:
 @agent("noting")
 async def noting(run: Run) -> AsyncIterator[str]:
     """Say what came along with the request."""
-    yield json.dumps(run.metadata, sort_keys=True)
+    yield json.dumps(msgspec.to_builtins(run.metadata), sort_keys=True)
 
 
 @agent("counting")

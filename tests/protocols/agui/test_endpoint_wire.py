@@ -485,8 +485,8 @@ async def test_an_agent_knows_what_came_along_with_the_request(endpoint: Endpoin
     assert json.loads((await noting.run(body)).text) == {
         "client_time": {"device_timezone": "Asia/Tokyo"},
         "context": context,
-        "forwarded_props": props,
-        "parent_run_id": "before",
+        "forwarded": props,
+        "protocol": {"parent_run_id": "before"},
         "state": {"zoom": 3},
     }
 

@@ -21,6 +21,7 @@ from dragoman.core.events import (
     RunStopped,
 )
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.protocols.agui.run_service.history import DayFinder, completes_message, history_message
 from tests.requirements import requirement
 
@@ -54,7 +55,7 @@ class RandomLogWriter:
 
     def run(self) -> None:
         run, is_internal = RunId(self.id()), self.chance.random() < 0.2
-        self.write(RunStarted(run_id=run, protocol="runs", metadata={"internal": True} if is_internal else {}), run)
+        self.write(RunStarted(run_id=run, protocol="runs", metadata=RunMetadata(internal=is_internal)), run)
         if self.chance.random() < 0.8:
             text = self.id()
             self.write(MessageAdded(message=core.UserMessage(id=MessageId(self.id()), content=text)), run)

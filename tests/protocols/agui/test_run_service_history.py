@@ -7,6 +7,7 @@ import pytest
 
 from dragoman.core.ids import UserId
 from dragoman.core.inputs import Submit, UserInput
+from dragoman.core.run_metadata import RunMetadata
 from tests.protocols.agui.run_service import PNG, RunServiceClient, new_thread, problem, run_input, script
 from tests.requirements import requirement
 from tests.servers import AppServer, AppServerFactory
@@ -114,7 +115,7 @@ async def test_prompts_that_nobody_wrote_are_hidden_and_their_answers_shown(open
             set_clock(house, moment)
             async with app.engine.session(UserId("alice"), thread) as live:
                 internal = Submit(
-                    protocol="schedules", messages=(UserInput(content=text),), metadata={"internal": True}
+                    protocol="schedules", messages=(UserInput(content=text),), metadata=RunMetadata(internal=True)
                 )
                 submitted = await app.engine.start_run(live, internal, by=UserId("alice"))
                 await live.until_durable(submitted.seq)

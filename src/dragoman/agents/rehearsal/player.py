@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from time import monotonic
 
+import msgspec
 from msgspec import UNSET
 
 from dragoman.agents.rehearsal.script import is_script
@@ -166,7 +167,8 @@ class ScriptPlayer:
             case SayMetadata(name="time_zone"):
                 return self._run.time_zone
             case SayMetadata(name=name):
-                value = self._run.metadata.get(name)
+                metadata = self._run.metadata
+                value = msgspec.to_builtins(metadata).get(name, metadata.protocol.get(name))
                 if value is None:
                     return "none"
                 return value if isinstance(value, str) and name != "client_time" else compact_json(value)

@@ -27,6 +27,7 @@ from dragoman.core.answers import (
 from dragoman.core.content import Json, JsonObject, ToolMessage
 from dragoman.core.events import CallOutcome, CallParked, CallSettled, CallStarted, Event
 from dragoman.core.ids import CallId, LoopId, RunId, SessionId, UserId
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import OpenCall
 from dragoman.core.tools import WRITE_MEMORY, ServerTool
 from dragoman.engine.instrumentation.metrics import TOOL_CALLS
@@ -50,7 +51,7 @@ class CallingLoop(Protocol):
     loop: LoopId
     user: UserId
     options: Mapping[str, str]
-    metadata: JsonObject
+    metadata: RunMetadata
     memory_tool: RunnableTool | None
     secrets: frozenset[str]
     """Option values that neither the model nor a client may read."""

@@ -35,9 +35,9 @@ from dragoman.core.events import (
     SharedStateReplaced,
     StageChanged,
 )
-from dragoman.core.headless import APPROVAL_UNAVAILABLE, NO_USER_ANSWER, is_headless
+from dragoman.core.headless import APPROVAL_UNAVAILABLE, NO_USER_ANSWER
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
-from dragoman.core.time_zones import is_zone
+from dragoman.core.run_metadata import NO_METADATA, RunMetadata, effective_time_zone
 from dragoman.core.tools import AgentSpec, SecretOption, ServerTool, ToolPolicy, ToolSpec
 from dragoman.engine.runs.calls import CallRunner, LeaseCheck
 from dragoman.engine.services.attachments import Attachments
@@ -96,7 +96,7 @@ class LoopRun:
         )
         active = live.state.run
         self.parameters: JsonObject = active.parameters if active is not None else {}
-        self.metadata: JsonObject = active.metadata if active is not None else {}
+        self.metadata: RunMetadata = active.metadata if active is not None else NO_METADATA
         self.memories = ""
         """See `Run.memories`. Of the root's loop alone: a sub-agent is told what it needs in its task."""
         self.memory_tool: RunnableTool | None = None
@@ -118,7 +118,7 @@ class LoopRun:
     @property
     def time_zone(self) -> str:
         """See `Run.time_zone`."""
-        return time_zone_of(self.metadata)
+        return effective_time_zone(self.metadata)
 
     # --- speaking -------------------------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class LoopRun:
         for index, (call, brought_tool) in enumerate(asked, self._block_count):
             kind = self._call_kind(call.name) if brought_tool is None else "inline"
             tool = brought_tool
-            if kind in ("question", "permission") and is_headless(self.metadata):
+            if kind in ("question", "permission") and self.metadata.headless:
                 kind, tool = "inline", UnattendedTool(call.name, kind)
             known = tool.declaration if tool is not None else self.agent.spec.tool(call.name)
             if tool is not None:
@@ -335,14 +335,3 @@ class UnattendedTool:
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
         """See `RunnableTool.run`."""
         raise ToolFailed(self._error_message)
-
-
-def time_zone_of(metadata: JsonObject) -> str:
-    """The IANA zone of a run's events: the device's, else the profile's, else UTC (run service, time zones).
-
-    A device's that is none counts as absent: not every door refuses it.
-    """
-    client_time = metadata.get("client_time")
-    device = client_time.get("device_timezone") if isinstance(client_time, dict) else None
-    zones = (each for each in (device, metadata.get("time_zone")) if isinstance(each, str) and is_zone(each))
-    return next(zones, "UTC")

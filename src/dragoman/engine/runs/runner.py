@@ -13,7 +13,7 @@ from dragoman.core.agent import Agent, AgentError, Paused
 from dragoman.core.answers import INTERRUPTED_RESULT, STOPPED_RESULT, settle_call
 from dragoman.core.content import (
     AssistantMessage,
-    JsonObject,
+    Json,
     MessageStatus,
     SystemMessage,
     Usage,
@@ -34,7 +34,7 @@ from dragoman.core.events import (
     SettingsChanged,
     StopReason,
 )
-from dragoman.core.headless import OUTPUT_SCHEMA, output_error
+from dragoman.core.headless import output_error
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, UserId, fork_loop
 from dragoman.core.memories import Memory, is_enabled, memory_instructions, to_memory_use
 from dragoman.core.session import OpenCall, SessionState
@@ -240,12 +240,12 @@ class Runner:
     async def _finish(self, run: LoopRun, reason: StopReason | None) -> StopReason:
         """Close what the agent left open, and see that its answer is what was asked for."""
         run.finish()
-        schema = run.metadata.get(OUTPUT_SCHEMA)
+        schema = run.metadata.output_schema
         if schema is not None and reason in (None, "end_turn"):
             return await self._retry_until_schema_fits(run, schema)
         return reason or "end_turn"
 
-    async def _retry_until_schema_fits(self, run: LoopRun, schema: JsonObject) -> StopReason:
+    async def _retry_until_schema_fits(self, run: LoopRun, schema: Json) -> StopReason:
         """Have the agent answer again until its answer fits the schema that was asked for.
 
         Raises:

@@ -184,6 +184,9 @@ class Submissions:
         profile = None if self._profiles is None else self._profiles.for_user(by)
         if profile is None or not (profile.time_zone or profile.locale):
             return request
-        own = {"time_zone": profile.time_zone, "locale": profile.locale}
-        metadata = {**{name: value for name, value in own.items() if value}, **request.metadata}
+        metadata = msgspec.structs.replace(
+            request.metadata,
+            time_zone=request.metadata.time_zone or profile.time_zone or None,
+            locale=request.metadata.locale or profile.locale or None,
+        )
         return msgspec.structs.replace(request, metadata=metadata)

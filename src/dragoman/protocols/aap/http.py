@@ -249,7 +249,7 @@ class _Handlers:
         if requested_mode is not None:
             return run_id, first_seq, requested_mode
         started = (await self._engine.history.events(session, first_seq - 1, first_seq))[0].event
-        return run_id, first_seq, mode_of(started.metadata) if isinstance(started, RunStarted) else "delta"
+        return run_id, first_seq, mode_of(started.metadata.protocol) if isinstance(started, RunStarted) else "delta"
 
     # --- inside ---------------------------------------------------------------------------------------------------
 

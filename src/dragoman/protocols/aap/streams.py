@@ -26,7 +26,7 @@ class SessionFrames:
             started = record.event if isinstance(record, LoggedEvent) else None
             if not isinstance(started, RunStarted):
                 return b""
-            mode = self._requested_mode or mode_of(started.metadata)
+            mode = self._requested_mode or mode_of(started.metadata.protocol)
             self._turn = TurnFrames(started.run_id, mode, prefix=f"{started.run_id}/")
         return self._turn.feed(record)
 

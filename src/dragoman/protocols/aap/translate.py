@@ -27,6 +27,7 @@ from dragoman.core.history import Assembler, is_empty
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import AgentNotChangeable, Invalid, SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
@@ -96,7 +97,7 @@ def submit_from(body: wire.PostTurn, agent: str) -> Submit:
             client_tools=_tools_from(body.tools),
         ),
         requires_all_answers=True,
-        metadata={"stream": body.stream or "none"},
+        metadata=RunMetadata(protocol={"stream": body.stream or "none"}),
     )
 
 

@@ -13,11 +13,11 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.content import JsonObject
 from dragoman.core.events import SettingsChange
 from dragoman.core.ids import CallId, MessageId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import Invalid, UnknownCall
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import OpenCall
 from dragoman.core.tools import ToolSpec
 from dragoman.protocols.agentscope import wire
@@ -61,9 +61,9 @@ class ResponseOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     deadline: datetime | None = None
 
 
-def read_response_options(protocol: str, metadata: JsonObject) -> ResponseOptions:
+def read_response_options(protocol: str, metadata: RunMetadata) -> ResponseOptions:
     """The options that are stored with a run; the defaults if another protocol started it."""
-    return msgspec.convert(metadata.get(PROTOCOL, {}) if protocol == PROTOCOL else {}, ResponseOptions)
+    return msgspec.convert(metadata.protocol if protocol == PROTOCOL else {}, ResponseOptions)
 
 
 def response_options(
@@ -335,14 +335,9 @@ def submit_from(
     starts with open calls, which would otherwise wait for decisions that nobody asked for.
     """
     request = parsed_request.request
-    metadata: JsonObject = {PROTOCOL: msgspec.to_builtins(options)}
     change = SettingsChange()
-    if request.user_id:
-        metadata["user"] = request.user_id
-        if "user_id" not in labels:
-            change = SettingsChange(labels={**labels, "user_id": request.user_id})
-    if extra := parsed_request.extra_fields():
-        metadata["extra"] = extra
+    if request.user_id and "user_id" not in labels:
+        change = SettingsChange(labels={**labels, "user_id": request.user_id})
     return Submit(
         protocol=PROTOCOL,
         messages=tuple(parsed.messages.values()),
@@ -355,7 +350,11 @@ def submit_from(
             for tool in parsed_request.tools.values()
         ),
         parameters={name: value for name in _PARAMETERS if (value := getattr(request, name)) is not None},
-        metadata=metadata,
+        metadata=RunMetadata(
+            user=request.user_id or None,
+            forwarded=parsed_request.extra_fields() or msgspec.UNSET,
+            protocol=msgspec.to_builtins(options),
+        ),
     )
 
 

@@ -35,6 +35,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.ids import ROOT, CallId, RunId, SessionId, parse_session_id
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import WRITE_MEMORY
 from dragoman.protocols.agentscope import errors, wire
@@ -243,7 +244,7 @@ class ResponseEvents:
 
     def acknowledge(self, options: ResponseOptions, at: datetime) -> bytes:
         """Encode the whole response to a request whose answers were stored while the session waits for others."""
-        metadata: JsonObject = {PROTOCOL: msgspec.to_builtins(options)}
+        metadata = RunMetadata(protocol=msgspec.to_builtins(options))
         started = RunStarted(run_id=self._run_id, protocol=PROTOCOL, metadata=metadata)
         stopped = RunStopped(run_id=self._run_id, reason="tool_use")
         return b"".join(self.feed(LoggedEvent(0, at, self._run_id, event)) for event in (started, stopped))

@@ -16,6 +16,7 @@ from dragoman.core.answers import choice_from, compact_json
 from dragoman.core.ids import CallId, MessageId
 from dragoman.core.inputs import Answer, Decision, Result, UserInput
 from dragoman.core.refusals import ImageUnsupported, InvalidAnswer, ResultsMissing
+from dragoman.core.run_metadata import ContextEntry, RunMetadata
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import AgentSpec, ToolSpec
 from dragoman.protocols.agui import content as wire
@@ -141,22 +142,18 @@ def tools_of(tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
     )
 
 
-def run_metadata_from(run: RunInput, unknown_interrupts: Sequence[str] = ()) -> core.JsonObject:
+def run_metadata_from(run: RunInput, unknown_interrupts: Sequence[str] = ()) -> RunMetadata:
     """What the agent may read about the request, and what later replays of the run show of it."""
-    props: core.JsonObject = {}
-    if run.state is not msgspec.UNSET and run.state != {}:  # clients without state send {}
-        props["state"] = run.state
-    if run.context:
-        props["context"] = [{"description": each.description, "value": each.value} for each in run.context]
-    if run.forwarded_props is not None and run.forwarded_props != {}:
-        props["forwarded_props"] = run.forwarded_props
-    if isinstance(run.forwarded_props, dict) and isinstance(run.forwarded_props.get("client_time"), dict):
-        props["client_time"] = run.forwarded_props["client_time"]
-    if run.parent_run_id is not None:
-        props["parent_run_id"] = run.parent_run_id
-    if unknown_interrupts:
-        props["unknown_interrupts"] = list(unknown_interrupts)
-    return props
+    forwarded = run.forwarded_props
+    client_time = forwarded.get("client_time") if isinstance(forwarded, dict) else None
+    own = {"parent_run_id": run.parent_run_id, "unknown_interrupts": list(unknown_interrupts) or None}
+    return RunMetadata(
+        state=msgspec.UNSET if run.state == {} else run.state,  # clients without state send {}
+        context=tuple(ContextEntry(each.description, each.value) for each in run.context),
+        forwarded=msgspec.UNSET if forwarded is None or forwarded == {} else forwarded,
+        client_time=client_time if isinstance(client_time, dict) else None,
+        protocol={name: value for name, value in own.items() if value is not None},
+    )
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

@@ -326,7 +326,7 @@ class Threads:
         state: core.Json = msgspec.UNSET
         for logged in await self._engine.history.events(live, 0, up_to):
             if isinstance(logged.event, RunStarted) and logged.event.protocol == PROTOCOL:
-                state = logged.event.metadata.get("state", msgspec.UNSET)  # clients send their state with every run
+                state = logged.event.metadata.state  # clients send their state with every run
             elif isinstance(logged.event, SharedStateReplaced):
                 state = logged.event.state
             if live.state.is_visible(logged.seq):

@@ -188,7 +188,8 @@ class Translator:
         self._has_begun = True
         if self._client_run_id is None:
             self._client_run_id = started.client_run_id or started.run_id
-        parent, unknown = started.metadata.get("parent_run_id"), started.metadata.get("unknown_interrupts")
+        own = started.metadata.protocol
+        parent, unknown = own.get("parent_run_id"), own.get("unknown_interrupts")
         remarks = {"droppedTools": started.dropped_tools, "unknownInterrupts": unknown}
         remarks = {name: remark for name, remark in remarks.items() if remark}
         return wire.RunStarted(

@@ -13,10 +13,10 @@ from dragoman.core import content as core
 from dragoman.core import json_schema
 from dragoman.core.content import JsonObject
 from dragoman.core.events import Mode, SettingsChange, StopReason
-from dragoman.core.headless import HEADLESS, OUTPUT_SCHEMA
 from dragoman.core.inputs import Answer, Choice, Decision, Submit, UserInput
 from dragoman.core.recording import RecordedTurn
 from dragoman.core.refusals import Invalid, InvalidAnswer, LimitExceeded
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import FALLBACK_TITLE_LENGTH, SessionState
 from dragoman.core.tools import AgentSpec, ToolGrant
 from dragoman.protocols.blade.projection import turns
@@ -146,23 +146,23 @@ def submit_of(send: chat.ChatSend, state: SessionState) -> Submit:
     if send.whatif is not None and send.askuser_answer is not None:
         raise Invalid("leaves the question that is answered behind", path="whatif")
     answers = (answer_of(send.askuser_answer, state),) if send.askuser_answer is not None else ()
-    props: JsonObject = {}
-    if send.headless or send.output_schema is not None:
-        props[HEADLESS] = True
     if send.output_schema is not None:
         json_schema.check_schema(send.output_schema)
-        props[OUTPUT_SCHEMA] = send.output_schema
     model = optional_text(send.model, "model")
-    if model is not None:
-        props["model"] = model
-    if env := {**state.settings.env, **check_env(send.runtime_env or {}, "runtime_env")}:
-        props["env"] = env
+    own: JsonObject = {}
     if answers and content and isinstance(content, str):
-        props[ANSWER_TEXT] = content
+        own[ANSWER_TEXT] = content
     if attachments:
-        props["attachments"] = msgspec.to_builtins(attachments)
+        own["attachments"] = msgspec.to_builtins(attachments)
     if send.whatif is not None and send.whatif.deprecate_entry_ids:
-        props["deprecate"] = list(send.whatif.deprecate_entry_ids)
+        own["deprecate"] = list(send.whatif.deprecate_entry_ids)
+    metadata = RunMetadata(
+        headless=send.headless or send.output_schema is not None,
+        output_schema=send.output_schema,
+        model=model,
+        env={**state.settings.env, **check_env(send.runtime_env or {}, "runtime_env")},
+        protocol=own,
+    )
     mode: Mode | None = send.mode or ("executing" if send.headless else None)
     change = SettingsChange(
         title=None if state.title() else words[:FALLBACK_TITLE_LENGTH].strip() or None,
@@ -170,7 +170,7 @@ def submit_of(send: chat.ChatSend, state: SessionState) -> Submit:
         mode=mode if mode != state.settings.mode else None,
     )
     messages = (UserInput(content=content),) if content or send.whatif is not None else ()
-    return Submit(protocol=PROTOCOL, messages=messages, answers=answers, change=change, metadata=props)
+    return Submit(protocol=PROTOCOL, messages=messages, answers=answers, change=change, metadata=metadata)
 
 
 class ReplayMismatch(Exception):

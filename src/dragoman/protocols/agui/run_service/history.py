@@ -19,8 +19,9 @@ from dragoman.core.events import (
     RunStarted,
     RunStopped,
 )
-from dragoman.core.history import Assembler, is_internal
+from dragoman.core.history import Assembler
 from dragoman.core.ids import ROOT, MessageId
+from dragoman.core.run_metadata import NO_METADATA
 from dragoman.core.uploads import UPLOAD_SCHEME, mime_type_of
 from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.translate import CardTracker, locale_of
@@ -92,9 +93,9 @@ class DayFinder:
                 if logged.run_id is None:
                     return (logged.at.date(),)
                 self._user_message_days.append(logged.at.date())
-            case RunStarted(metadata=props):
+            case RunStarted(metadata=metadata):
                 heard, self._user_message_days = self._user_message_days, []
-                return () if is_internal(props) else heard
+                return () if metadata.internal else heard
             case MessageClosed(loop="root", message_id=message_id) if self._is_in_branch(logged.seq):
                 self._close_days[message_id] = logged.at.date()
             case BlockClosed(message_id=message_id, block=core.Text(text=text)) if (
@@ -110,17 +111,17 @@ class DayFinder:
             started: the beginning of the run to which the first event belongs.
         """
         ordinal, assembler, cards = self._ordinal, Assembler(), CardTracker()
-        props = {} if started is None else started.metadata
+        metadata = NO_METADATA if started is None else started.metadata
         found: list[HistoryEntry] = []
         for logged in reversed(self._events):
             ordinal += completes_message(logged)
             cards.feed(logged)
             if isinstance(logged.event, RunStarted):
-                props = logged.event.metadata
+                metadata = logged.event.metadata
             message = assembler.feed(logged)
-            schema, is_written = None, logged.run_id is None or not is_internal(props)
+            schema, is_written = None, logged.run_id is None or not metadata.internal
             if isinstance(message, core.AssistantMessage) and message.loop == ROOT and core.text_of(message.content):
-                schema = cards.take_schema(locale_of(props))
+                schema = cards.take_schema(locale_of(metadata))
             elif not isinstance(message, core.UserMessage) or message.loop != ROOT or not is_written:
                 continue
             if logged.at.date() == self.day and self._is_in_branch(logged.seq):

@@ -25,6 +25,7 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Decision, Result, StoredImage, Submit, UserInput
 from dragoman.core.refusals import InvalidAnswer
+from dragoman.core.run_metadata import ContextEntry, RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Record
 from dragoman.core.ui_schema import compile_card
@@ -58,15 +59,6 @@ def submit_from(body: wire.RunAgentInput, state: SessionState, path_of: Callable
         state: the session as it is now.
         path_of: the object behind a signed link of this server.
     """
-    metadata: core.JsonObject = {}
-    if body.state is not None:
-        metadata["state"] = body.state
-    if body.context:
-        metadata["context"] = [{"description": each.description, "value": each.value} for each in body.context]
-    if (client_time := client_time_of(body)) is not None:
-        metadata["client_time"] = client_time
-    if body.parent_run_id is not None:
-        metadata["parent_run_id"] = body.parent_run_id
     user = body.user
     parts = user.content
     content = parts if isinstance(parts, str) else tuple(_input_block(part, path_of) for part in parts)
@@ -76,7 +68,12 @@ def submit_from(body: wire.RunAgentInput, state: SessionState, path_of: Callable
         answers=tuple(results_from(body, state)),
         client_run_id=body.run_id,
         client_tools=tools_of(body.tools or ()),
-        metadata=metadata,
+        metadata=RunMetadata(
+            state=msgspec.UNSET if body.state is None else body.state,
+            context=tuple(ContextEntry(each.description, each.value) for each in body.context or ()),
+            client_time=client_time_of(body),
+            protocol={} if body.parent_run_id is None else {"parent_run_id": body.parent_run_id},
+        ),
     )
 
 
@@ -123,13 +120,13 @@ def submit_answers(answers: tuple[Answer, ...], asking: RunStarted | None) -> Su
     """Answers to the calls of a run, as input of the run that goes on. It keeps all but the parent of that run."""
     if asking is None:
         return Submit(protocol=PROTOCOL, answers=answers)
-    metadata = {name: value for name, value in asking.metadata.items() if name != "parent_run_id"}
+    own = {name: value for name, value in asking.metadata.protocol.items() if name != "parent_run_id"}
     return Submit(
         protocol=PROTOCOL,
         answers=answers,
         client_tools=asking.client_tools,
         parameters=asking.parameters,
-        metadata=metadata,
+        metadata=msgspec.structs.replace(asking.metadata, protocol=own),
     )
 
 
@@ -156,10 +153,9 @@ class CardTracker:
         return None if card is None else compile_card(card, locale)
 
 
-def locale_of(metadata: Mapping[str, core.Json]) -> str:
+def locale_of(metadata: RunMetadata) -> str:
     """The locale of a run's answers, from the profile as it was when the run began."""
-    locale = metadata.get("locale")
-    return locale if isinstance(locale, str) else "en"
+    return metadata.locale or "en"
 
 
 # --- the stream -------------------------------------------------------------------------------------------------------

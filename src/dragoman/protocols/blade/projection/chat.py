@@ -7,9 +7,9 @@ from typing import Literal
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.content import Json, JsonObject
+from dragoman.core.content import JsonObject
 from dragoman.core.events import RunStarted, SettingsChange, StopReason
-from dragoman.core.headless import OUTPUT_SCHEMA, is_headless
+from dragoman.core.run_metadata import NO_METADATA
 from dragoman.core.session import SessionState
 from dragoman.core.tools import FORK
 from dragoman.protocols.blade.wire.chat import Attachment, MemoryRef, ReplayState, public_session_id
@@ -37,15 +37,15 @@ class Chat:
         self.run_id = run_id
         self.first_number = first
         self.started_seq = seq
-        props: JsonObject = {} if started is None else started.metadata
-        self.is_headless = is_headless(props)
-        self.schema: Json = props.get(OUTPUT_SCHEMA)
-        text = props.get(ANSWER_TEXT)
+        metadata = NO_METADATA if started is None else started.metadata
+        self.is_headless = metadata.headless
+        self.schema = metadata.output_schema
+        text = metadata.protocol.get(ANSWER_TEXT)
         self.answer_text = text if isinstance(text, str) else None
         """What was said along with an answer: it stands in the answer's turn, and has none of its own."""
         self.has_merged_answer_text = False
         """Whether it stands there, and the message is still to come."""
-        self.attachments = iter(attachments_from_metadata(props))
+        self.attachments = iter(attachments_from_metadata(metadata.protocol))
         self.memories: list[MemoryRef] | None = None
         self.has_ended = False
         self.ended_at: datetime | None = None

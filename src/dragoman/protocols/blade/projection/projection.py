@@ -243,7 +243,7 @@ class Projection:
             blocks = [self._pending_mode_block, Block("planning_enter" if enters else "planning_exit", None)]
             self._pending_mode_block = None
             self._add_complete_turn("system", f"{logged.seq}-mode", blocks, logged)
-        named = started.metadata.get("deprecate")
+        named = started.metadata.protocol.get("deprecate")
         if isinstance(named, list) and self._keeps_finished_turns:
             for each in self.turns:
                 each.turn.deprecated = each.turn.deprecated or each.turn.id in named

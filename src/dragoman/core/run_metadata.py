@@ -1,0 +1,104 @@
+"""What is stored with a run beside its input: what the agent may know about the request, and how to answer it. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from dragoman.core.content import Json, JsonObject
+from dragoman.core.time_zones import is_zone
+
+
+class ContextEntry(msgspec.Struct, frozen=True):
+    """A fact about the user's situation that the application wants the agent to know."""
+
+    description: str
+    value: str
+
+
+class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The metadata of a run. A protocol sets what its clients can express; the log keeps it.
+
+    Args:
+        time_zone: the IANA time zone of the user's profile when the run was accepted.
+        locale: the locale of that profile.
+        client_time: the time that the user's device reported. Its `device_timezone` takes precedence over `time_zone`.
+        user: the application's own id of its user.
+        model: the model that the user asked for.
+        env: variables for the agent's tools.
+        state: the state that the application shares with the agent; unset if it shares none.
+        context: facts from the application about the user's situation.
+        forwarded: what the client sent for the agent's own use; unset if nothing.
+        headless: the answer goes to a program, and nobody can be asked anything.
+        output_schema: the JSON Schema that the answer has to match.
+        internal: nobody wrote the run's messages, such as a schedule's prompt; histories leave them out.
+        protocol: what only the protocol that started the run reads.
+    """
+
+    time_zone: str | None = None
+    locale: str | None = None
+    client_time: JsonObject | None = None
+    user: str | None = None
+    model: str | None = None
+    env: dict[str, str] = {}
+    state: Json = msgspec.UNSET
+    context: tuple[ContextEntry, ...] = ()
+    forwarded: Json = msgspec.UNSET
+    headless: bool = False
+    output_schema: Json = None
+    internal: bool = False
+    protocol: JsonObject = {}
+
+
+NO_METADATA = RunMetadata()
+
+
+def effective_time_zone(metadata: RunMetadata) -> str:
+    """The IANA zone of a run's events: the device's, else the profile's, else UTC (run service, time zones).
+
+    An unknown zone of a device counts as absent: not every protocol refuses it.
+    """
+    device = None if metadata.client_time is None else metadata.client_time.get("device_timezone")
+    zones = (each for each in (device, metadata.time_zone) if isinstance(each, str) and is_zone(each))
+    return next(zones, "UTC")
+
+
+def application_context(metadata: RunMetadata) -> str:
+    """The application's facts as text for a model's instructions; empty if there are none."""
+    lines = [f"- {entry.description}: {entry.value}" for entry in metadata.context]
+    return "\n".join(("What the application says about the user's situation:", *lines)) if lines else ""
+
+
+class HasMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An event with a run's metadata, which also reads the untyped form that earlier releases stored."""
+
+    metadata: RunMetadata = NO_METADATA
+    untyped: JsonObject = msgspec.field(default_factory=dict, name="props")
+    """Only read: `metadata` holds its content, and it is empty after decoding."""
+
+    def __post_init__(self) -> None:
+        if self.untyped:
+            msgspec.structs.force_setattr(self, "metadata", from_untyped(self.untyped))
+            msgspec.structs.force_setattr(self, "untyped", {})
+
+
+_COMMON_MEMBERS = frozenset(RunMetadata.__struct_fields__) - {"forwarded", "protocol"}
+_FORWARDED_MEMBERS = ("forwarded_props", "extra")
+
+
+def from_untyped(properties: JsonObject) -> RunMetadata:
+    """The metadata from the properties that earlier releases stored with a run.
+
+    There the protocols' own members stood among the common ones, except that AgentScope's were under its name.
+    """
+    members: dict[str, Any] = {}
+    own: JsonObject = {}
+    for name, value in properties.items():
+        if name in _COMMON_MEMBERS:
+            members[name] = value
+        elif name in _FORWARDED_MEMBERS:
+            members["forwarded"] = value
+        elif name == "agentscope":
+            own |= value
+        else:
+            own[name] = value
+    return msgspec.convert({**members, "protocol": own}, RunMetadata)
